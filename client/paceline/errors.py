@@ -1,0 +1,303 @@
+"""Every error paceline raises or answers: one hierarchy, one stable code each.
+
+`code` is the wire contract (docs/protocol/errors.md lists all). `retry` tells a client what may
+help. `is_definite` says whether a failed write certainly stored nothing: only then may a batch
+move to another queue or be reported as "not stored" (R32). `status` is used in one place, where an
+HTTP answer is made. Messages name the values and whose fault it is: the caller's
+(`BadRequestError`), another node's (`PeerError`), ours (`StorageError`).
+"""
+
+from enum import Enum
+from http import HTTPStatus
+from typing import ClassVar
+
+
+class Retry(Enum):
+    """What a caller may try after an error."""
+
+    NEVER = "never"
+    SAME_NODE = "same_node"
+    NEW_MASTER = "new_master"
+
+
+class PacelineError(Exception):
+    """Root of all operating errors. Subclasses set the class attributes."""
+
+    code: ClassVar[str] = "INTERNAL"
+    retry: ClassVar[Retry] = Retry.NEVER
+    status: ClassVar[HTTPStatus] = HTTPStatus.INTERNAL_SERVER_ERROR
+    is_definite: ClassVar[bool] = True
+
+    def __init__(self, message: str, **details: object) -> None:
+        """`message` is for people; `details` (JSON values: field, master, offsets) for programs."""
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+# -- the caller's fault ---------------------------------------------------------------------------
+
+
+class BadRequestError(PacelineError):
+    """A field is missing, unknown, of a wrong type or out of range; details: `field`."""
+
+    code, status = "BAD_REQUEST", HTTPStatus.BAD_REQUEST
+
+
+class BadJsonError(BadRequestError):
+    code = "BAD_JSON"
+
+
+class BadNameError(BadRequestError):
+    """A topic, group or key name that paceline does not accept."""
+
+    code = "BAD_NAME"
+
+
+class CorruptBatchError(BadRequestError):
+    """A record batch from a client fails a CRC or its layout; nothing was stored."""
+
+    code = "CORRUPT_BATCH"
+
+
+class OffsetOutOfRangeError(BadRequestError):
+    """Details: `start`, `end` (the valid half-open range)."""
+
+    code, status = "OFFSET_OUT_OF_RANGE", HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+
+
+class TooLargeError(BadRequestError):
+    """A body, message or batch over its limit; details: `limit`."""
+
+    code, status = "TOO_LARGE", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class UnsupportedMediaTypeError(BadRequestError):
+    code, status = "UNSUPPORTED_MEDIA_TYPE", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+
+
+class NotFoundError(PacelineError):
+    """No such route or thing."""
+
+    code, status = "NOT_FOUND", HTTPStatus.NOT_FOUND
+
+
+class TopicNotFoundError(NotFoundError):
+    code = "TOPIC_NOT_FOUND"
+
+
+class QueueNotFoundError(NotFoundError):
+    code = "QUEUE_NOT_FOUND"
+
+
+class GroupNotFoundError(NotFoundError):
+    code = "GROUP_NOT_FOUND"
+
+
+class ConflictError(PacelineError):
+    """The request contradicts the present state."""
+
+    code, status = "CONFLICT", HTTPStatus.CONFLICT
+
+
+class TopicExistsError(ConflictError):
+    code = "TOPIC_EXISTS"
+
+
+class UnauthenticatedError(PacelineError):
+    """No proof of identity, or a wrong one (another cluster secret)."""
+
+    code, status = "UNAUTHENTICATED", HTTPStatus.UNAUTHORIZED
+
+
+class ForbiddenError(PacelineError):
+    code, status = "FORBIDDEN", HTTPStatus.FORBIDDEN
+
+
+class PayloadLimitError(PacelineError):
+    """Client side: the producer's memory bound is reached."""
+
+    code, retry, status = "BUFFER_FULL", Retry.SAME_NODE, HTTPStatus.TOO_MANY_REQUESTS
+
+
+# -- producers and consumers ----------------------------------------------------------------------
+
+
+class OutOfOrderSequenceError(ConflictError):
+    """Details: `expected`. A gap: an earlier batch of this producer is missing (R31)."""
+
+    code = "OUT_OF_ORDER_SEQUENCE"
+
+
+class UnknownProducerError(ConflictError):
+    """The queue knows no such producer id or epoch, so the first sequence must be 0 (R31)."""
+
+    code = "UNKNOWN_PRODUCER"
+
+
+class ProducerFencedError(ConflictError):
+    """A newer epoch of this producer id has written (R31)."""
+
+    code = "PRODUCER_FENCED"
+
+
+class OffsetMovedBackError(ConflictError):
+    """A commit below the committed offset that is not a reset; details: `committed`."""
+
+    code = "OFFSET_MOVED_BACK"
+
+
+class LockHeldError(ConflictError):
+    """Another client holds the queue lock; details: `holder`, `expires_in_ms`."""
+
+    code = "LOCK_HELD"
+
+
+class LockFencedError(ConflictError):
+    """The fencing token is older than the present one (INV-11)."""
+
+    code = "LOCK_FENCED"
+
+
+# -- role and replication -------------------------------------------------------------------------
+
+
+class NotMasterError(PacelineError):
+    """This broker is not master of its group; details: `master` (address) or null."""
+
+    code, retry, status = "NOT_MASTER", Retry.NEW_MASTER, HTTPStatus.MISDIRECTED_REQUEST
+
+
+class NotYetAvailableError(PacelineError):
+    """A new master whose epoch start is not confirmed, or a restarted replica (R3)."""
+
+    code, retry, status = "NOT_YET_AVAILABLE", Retry.SAME_NODE, HTTPStatus.SERVICE_UNAVAILABLE
+
+
+class FencedEpochError(PacelineError):
+    code, retry, status = "FENCED_EPOCH", Retry.NEW_MASTER, HTTPStatus.CONFLICT
+
+
+class InSyncReplicasNotEnoughError(PacelineError):
+    """Fewer members than `min_in_sync_replicas` acknowledge now; nothing was appended (R8)."""
+
+    code, retry = "IN_SYNC_REPLICAS_NOT_ENOUGH", Retry.SAME_NODE
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+
+
+class OverloadedError(PacelineError):
+    """A bounded queue is full; nothing was appended. Details: `retry_after_ms`."""
+
+    code, retry, status = "OVERLOADED", Retry.SAME_NODE, HTTPStatus.TOO_MANY_REQUESTS
+
+
+class OutcomeUnknownError(PacelineError):
+    """The write may or may not be stored: only a retry of the same batch on the same queue is safe."""
+
+    code, retry, status = "OUTCOME_UNKNOWN", Retry.NEW_MASTER, HTTPStatus.GATEWAY_TIMEOUT
+    is_definite = False
+
+
+class FlushReplicaTimeoutError(OutcomeUnknownError):
+    """Stored here, not yet confirmed by the sync state set within the timeout (RocketMQ's name)."""
+
+    code = "FLUSH_SLAVE_TIMEOUT"
+
+
+class FlushDiskTimeoutError(OutcomeUnknownError):
+    """Written, but not yet on disk within the timeout (RocketMQ's name)."""
+
+    code = "FLUSH_DISK_TIMEOUT"
+
+
+# -- controller -----------------------------------------------------------------------------------
+
+
+class NotLeaderError(PacelineError):
+    """This controller does not lead; details: `leader` (address) or null."""
+
+    code, retry, status = "NOT_LEADER", Retry.NEW_MASTER, HTTPStatus.MISDIRECTED_REQUEST
+
+
+class CommandRefusedError(PacelineError):
+    """The state machine refused a command; details: `reason` (its own code, e.g. STALE_SET_EPOCH)."""
+
+    code, status = "COMMAND_REFUSED", HTTPStatus.CONFLICT
+
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+
+class PeerError(PacelineError):
+    """Another node is gone, silent, or said something impossible."""
+
+    code, retry, status = "PEER", Retry.SAME_NODE, HTTPStatus.BAD_GATEWAY
+
+
+class DeadlineError(PacelineError):
+    """An operation did not finish in its time; for a write: outcome unknown."""
+
+    code, retry, status = "DEADLINE", Retry.SAME_NODE, HTTPStatus.GATEWAY_TIMEOUT
+    is_definite = False
+
+
+class StorageError(PacelineError):
+    """Our disk failed, is full, is locked by another process, or holds foreign data."""
+
+    code, retry, status = "STORAGE", Retry.NEW_MASTER, HTTPStatus.SERVICE_UNAVAILABLE
+    is_definite = False
+
+
+class CorruptLogError(StorageError):
+    """Bytes that are not what was written. Details: `path`, `offset` where known."""
+
+    code = "CORRUPT_LOG"
+
+
+class ConfigError(PacelineError):
+    """A setting is unknown, malformed or contradicts another: the process does not start."""
+
+    code = "CONFIG"
+
+
+class ShuttingDownError(PacelineError):
+    code, retry, status = "SHUTTING_DOWN", Retry.NEW_MASTER, HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def _all_subclasses(root: type[PacelineError]) -> list[type[PacelineError]]:
+    found = [root]
+    for child in root.__subclasses__():
+        found.extend(_all_subclasses(child))
+    return found
+
+
+BY_CODE: dict[str, type[PacelineError]] = {cls.code: cls for cls in _all_subclasses(PacelineError)}
+"""Code on the wire -> class; `from_problem` uses it."""
+
+
+def to_problem(error: PacelineError) -> dict[str, object]:
+    """The RFC 9457 problem document of an error (also the body of an error frame on a stream)."""
+    return {
+        "type": f"https://paceline.dev/errors/{error.code}",
+        "title": error.code.replace("_", " ").capitalize(),
+        "status": int(error.status),
+        "code": error.code,
+        "detail": error.message,
+        "retry": error.retry.value,
+        "definite": error.is_definite,
+        **error.details,
+    }
+
+
+_PROBLEM_MEMBERS = frozenset({"type", "title", "status", "code", "detail", "retry", "definite"})
+
+
+def from_problem(problem: dict[str, object]) -> PacelineError:
+    """The error a problem document describes; an unknown code becomes an indefinite PeerError-like one."""
+    code = problem.get("code")
+    message = str(problem.get("detail", "no detail given"))
+    details = {key: value for key, value in problem.items() if key not in _PROBLEM_MEMBERS}
+    error_class = BY_CODE.get(code) if isinstance(code, str) else None
+    if error_class is None:
+        return OutcomeUnknownError(f"unknown answer {code!r}: {message}")
+    return error_class(message, **details)

@@ -1,0 +1,139 @@
+"""The seams between paceline and the machine: Clock, Random and Disk.
+
+Everything that decides anything gets these as arguments, so that a whole cluster also runs on a
+virtual clock, a seeded generator and a simulated disk. Network and timers need no port: they come
+from the event loop (`paceline.runtime` holds the few helpers). Real twins are in
+`paceline.runtime` and `paceline.disk_real`, in-memory twins in `paceline.disk_memory` and
+`paceline.runtime`.
+"""
+
+from collections.abc import Awaitable, Sequence
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    """Two clocks: one for durations, one for people. Only the first may order anything."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds of running time from an arbitrary start; never goes back."""
+        ...
+
+    def unix_ms(self) -> int:
+        """Wall clock in milliseconds since 1970; may jump either way."""
+        ...
+
+
+class Random(Protocol):
+    """Source of ids, nonces and jitter."""
+
+    def token(self, size_bytes: int) -> bytes:
+        """`size_bytes` unpredictable bytes (seeded in a simulation)."""
+        ...
+
+    def uniform(self, low: float, high: float) -> float:
+        """A float in [low, high)."""
+        ...
+
+
+class File(Protocol):
+    """An open file of a `Disk`; an opaque handle to everybody else."""
+
+    @property
+    def path(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """Every call the product makes to a file system. Paths are strings, "/" separates.
+
+    All calls raise `StorageError` (never OSError). After a failed `writev` or `sync` the caller
+    must stop acknowledging for good (R22). Calls are synchronous and fast (page cache) but `sync`
+    and `warm`, which leave the event loop.
+    """
+
+    def make_folder(self, path: str) -> None:
+        """Create the folder and its parents, durably (parents synced); no error if it exists."""
+        ...
+
+    def lock_folder(self, path: str) -> File:
+        """Take the folder for this process (flock on `path/LOCK`); StorageError if another has it."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """Sorted names of the files directly in a folder."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; with `create` make it if absent (not yet durable: sync_dir)."""
+        ...
+
+    def size(self, file: File) -> int: ...
+
+    def writev(self, file: File, buffers: Sequence[Buffer], at: int) -> int:
+        """Write all buffers one after another from byte `at`; returns bytes written (all of them).
+
+        Any count of buffers (split at IOV_MAX inside). A short write that cannot be completed raises.
+        """
+        ...
+
+    def pread(self, file: File, size: int, at: int) -> bytes:
+        """Up to `size` bytes from `at`; fewer only at the end of the file."""
+        ...
+
+    def map(self, file: File, size: int) -> memoryview:
+        """A read-only view of the first `size` bytes, coherent with later writev. Never truncate below."""
+        ...
+
+    def is_resident(self, view: memoryview) -> bool:
+        """Whether touching this (slice of a) mapped view would not wait for the disk."""
+        ...
+
+    def warm(self, view: memoryview) -> Awaitable[None]:
+        """Bring a mapped view into memory without blocking the event loop."""
+        ...
+
+    def preallocate(self, file: File, size: int) -> None:
+        """Reserve space and extend the file to `size` with zeros; full disk raises here, not later."""
+        ...
+
+    def truncate(self, file: File, size: int) -> None: ...
+
+    def sync(self, file: File) -> Awaitable[None]:
+        """fdatasync off the event loop, by one dedicated thread; never two at once on one file."""
+        ...
+
+    def sync_now(self, file: File) -> None:
+        """fsync, blocking. For rare steps: recovery, truncation, epoch and identity files."""
+        ...
+
+    def sync_folder(self, path: str) -> None:
+        """fsync of a directory: makes creates, renames and unlinks in it durable."""
+        ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+
+def write_durably(disk: Disk, path: str, content: bytes) -> None:
+    """Replace the file at `path` by `content` so that a crash leaves the old or the new, never a mix.
+
+    Temporary file, fsync, rename, fsync of the folder. Blocking; for small files.
+    """
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/.{name}.new"
+    if disk.exists(temporary):
+        disk.unlink(temporary)
+    file = disk.open(temporary, create=True)
+    try:
+        disk.writev(file, [content], 0)
+        disk.sync_now(file)
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_folder(folder)

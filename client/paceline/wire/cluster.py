@@ -1,0 +1,187 @@
+"""Pure: the cluster as controllers publish it to brokers and clients, with its JSON form.
+
+One `ClusterView` is the whole routing and role state at one `version`; receivers apply only a
+larger version of the same cluster id (R38). Controllers push it over sessions, `/v1/watch` answers
+it, brokers repeat it under `/v1/routes`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.errors import BadRequestError
+from paceline.types import (
+    GroupName,
+    Incarnation,
+    MasterEpoch,
+    ReplicaId,
+    SetEpoch,
+    TopicId,
+    TopicName,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Settings of a broker group, held by the controller (DESIGN 5); they change with an epoch (R8)."""
+
+    total_replicas: int = 3
+    min_in_sync_replicas: int = 2
+    durability: str = "fsync"
+    """"fsync": confirm counts flushed positions; "memory": appended ones."""
+    all_ack_in_sync_state_set: bool = True
+    in_sync_replicas: int = 1
+    enable_auto_in_sync_replicas: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "total_replicas": self.total_replicas,
+            "min_in_sync_replicas": self.min_in_sync_replicas,
+            "durability": self.durability,
+            "all_ack_in_sync_state_set": self.all_ack_in_sync_state_set,
+            "in_sync_replicas": self.in_sync_replicas,
+            "enable_auto_in_sync_replicas": self.enable_auto_in_sync_replicas,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "GroupSettings":
+        return cls(**document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaView:
+    """One registered replica of a group. Addresses are "host:port" as others should dial them."""
+
+    replica_id: ReplicaId
+    store_id: str
+    incarnation: Incarnation
+    client_address: str
+    replication_address: str
+    is_learner: bool = False
+    is_alive: bool = True
+    """As the publishing leader believed; a hint, never a basis for a decision."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "replica_id": self.replica_id,
+            "store_id": self.store_id,
+            "incarnation": self.incarnation,
+            "client_address": self.client_address,
+            "replication_address": self.replication_address,
+            "is_learner": self.is_learner,
+            "is_alive": self.is_alive,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "ReplicaView":
+        return cls(**document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """One broker group. `master` is None while nobody is elected in `master_epoch`."""
+
+    group: GroupName
+    master: ReplicaId | None
+    master_incarnation: Incarnation | None
+    master_epoch: MasterEpoch
+    sync_state_set: frozenset[ReplicaId]
+    set_epoch: SetEpoch
+    settings: GroupSettings
+    replicas: Mapping[ReplicaId, ReplicaView]
+    is_unclean: bool = False
+    """The present epoch began with an unclean election (its start record says so, R21)."""
+    confirm_floor: int = 0
+    """No candidate whose log ends below this physical offset may lead (R16)."""
+
+    def master_view(self) -> ReplicaView | None:
+        return None if self.master is None else self.replicas.get(self.master)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "group": self.group,
+            "master": self.master,
+            "master_incarnation": self.master_incarnation,
+            "master_epoch": self.master_epoch,
+            "sync_state_set": sorted(self.sync_state_set),
+            "set_epoch": self.set_epoch,
+            "settings": self.settings.to_json(),
+            "replicas": [self.replicas[key].to_json() for key in sorted(self.replicas)],
+            "is_unclean": self.is_unclean,
+            "confirm_floor": self.confirm_floor,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "GroupView":
+        replicas = [ReplicaView.from_json(replica) for replica in document["replicas"]]
+        return cls(
+            group=document["group"],
+            master=document["master"],
+            master_incarnation=document["master_incarnation"],
+            master_epoch=document["master_epoch"],
+            sync_state_set=frozenset(document["sync_state_set"]),
+            set_epoch=document["set_epoch"],
+            settings=GroupSettings.from_json(document["settings"]),
+            replicas={replica.replica_id: replica for replica in replicas},
+            is_unclean=document["is_unclean"],
+            confirm_floor=document["confirm_floor"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """One topic: how many queues it has in each broker group (queue ids 0 .. count-1 there)."""
+
+    topic: TopicName
+    topic_id: TopicId
+    queues: Mapping[GroupName, int]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "queues": dict(sorted(self.queues.items())),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "TopicView":
+        return cls(
+            topic=document["topic"], topic_id=document["topic_id"], queues=dict(document["queues"])
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """Everything published, at one version."""
+
+    cluster_id: str
+    version: int
+    groups: Mapping[GroupName, GroupView] = field(default_factory=dict)
+    topics: Mapping[TopicName, TopicView] = field(default_factory=dict)
+    controllers: tuple[str, ...] = ()
+    """Client addresses ("host:port") of all controllers."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cluster_id": self.cluster_id,
+            "version": self.version,
+            "groups": [self.groups[name].to_json() for name in sorted(self.groups)],
+            "topics": [self.topics[name].to_json() for name in sorted(self.topics)],
+            "controllers": list(self.controllers),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "ClusterView":
+        """Raises BadRequestError on any other shape."""
+        try:
+            groups = [GroupView.from_json(group) for group in document["groups"]]
+            topics = [TopicView.from_json(topic) for topic in document["topics"]]
+            return cls(
+                cluster_id=document["cluster_id"],
+                version=document["version"],
+                groups={group.group: group for group in groups},
+                topics={topic.topic: topic for topic in topics},
+                controllers=tuple(document["controllers"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise BadRequestError(f"not a cluster view: {error!r}") from error

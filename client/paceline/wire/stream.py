@@ -1,0 +1,100 @@
+"""Pure: frames of the stream protocol, the fast path between client and broker.
+
+docs/protocol/stream.md holds the full contract. Every frame, either way:
+
+    offset size field
+    0      4    size_bytes   u32 LE, whole frame with this header
+    4      4    request_id   u32 LE, chosen by the client, echoed by the broker
+    8      1    operation    `Operation`
+    9      1    status       requests: 0; answers: 0 = OK, 1 = error (body is a problem document)
+    10     2    reserved     0
+    12     ..   body
+"""
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+FRAME_HEADER = struct.Struct("<IIBBH")
+FRAME_HEADER_BYTES = 12
+FRAME_BYTES_MAX = 16 * 1024 * 1024 + 4096
+"""A batch of at most 16 MiB and room for headers."""
+
+UPGRADE_TOKEN = "paceline-stream/1"
+STATUS_OK = 0
+STATUS_ERROR = 1
+
+
+class Operation(IntEnum):
+    HELLO = 0
+    """Broker -> client, first frame: JSON {"cluster_id","group","replica_id","credit_bytes"}."""
+    PRODUCE = 1
+    """Body: one record batch with topic id and queue id set. Answer body: `PRODUCE_ANSWER`."""
+    FETCH = 2
+    """Body: `FETCH_HEADER` + n x `FETCH_QUEUE`. Answer: `FETCH_ANSWER` + n x `FETCH_PART` + batches."""
+    CALL = 3
+    """Body: JSON {"call": name, ...}; answer: JSON. Offsets, locks, members, routes."""
+
+
+PRODUCE_ANSWER = struct.Struct("<IIQQqBxxxxxxx")
+"""master epoch, record count, base queue offset, confirm (physical), store unix ms, flags."""
+PRODUCE_FLAG_DUPLICATE = 1  # the batch was stored before; the offset is the original's
+PRODUCE_FLAG_UNCONFIRMED = 2  # R37: the answer left before confirm
+PRODUCE_FLAG_OFFSET_UNKNOWN = (
+    4  # a duplicate older than the window: base queue offset means nothing
+)
+
+
+class ProduceAnswer(NamedTuple):
+    master_epoch: int
+    record_count: int
+    base_queue_offset: int
+    confirm: int
+    store_unix_ms: int
+    flags: int
+
+
+FETCH_HEADER = struct.Struct("<IIII")
+"""wait ms, max bytes in total, min bytes to answer before wait is over, count of queues."""
+FETCH_QUEUE = struct.Struct("<IHxxQI4x")
+"""topic id, queue id, queue offset, max bytes of this queue."""
+
+
+class FetchQueue(NamedTuple):
+    topic_id: int
+    queue_id: int
+    offset: int
+    max_bytes: int
+
+
+FETCH_ANSWER = struct.Struct("<IIQ")
+"""master epoch, count of parts, confirm (physical)."""
+FETCH_PART = struct.Struct("<IHHQQII")
+"""topic id, queue id, code (`FetchCode`), queue start, queue end (confirmed), size of the batches, 0.
+
+The batches of the part follow in order of parts, after all parts. The first batch may begin below
+the asked offset (whole batches only): the client skips those records.
+"""
+
+
+class FetchCode(IntEnum):
+    OK = 0
+    OFFSET_OUT_OF_RANGE = 1
+    UNKNOWN_QUEUE = 2
+    NOT_YET_AVAILABLE = 3
+
+
+class FetchPart(NamedTuple):
+    topic_id: int
+    queue_id: int
+    code: int
+    start: int
+    end: int
+    size: int
+    reserved: int = 0
+
+
+def encode_frame(request_id: int, operation: int, body: bytes, *, status: int = STATUS_OK) -> bytes:
+    """A whole frame. `body` is copied: for large bodies send header and body as two buffers."""
+    size = FRAME_HEADER_BYTES + len(body)
+    return FRAME_HEADER.pack(size, request_id, operation, status, 0) + body
