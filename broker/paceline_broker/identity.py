@@ -1,0 +1,154 @@
+"""Who this store is: the two small files that a broker fsyncs before it says anything to anybody.
+
+`identity.json` carries the store id, the incarnation counter and, once given, cluster, group and
+replica id; `epoch.json` the highest master epoch the broker was told. Both are replaced as a whole
+(`write_durably`). Rules: R2 (epoch persisted before it is acted on, never lower), R9 (incarnation
+incremented and fsynced before each registration), R13 (boot id and clean-shutdown mark), R18 (a
+store of another cluster is refused).
+"""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import orjson
+
+from paceline.errors import ConfigError, StorageError
+from paceline.ports import Disk, Random, write_durably
+from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
+
+STORE_ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Content of `identity.json`. `cluster_id` and `replica_id` are None until first registered."""
+
+    store_id: str
+    group: GroupName
+    incarnation: Incarnation
+    boot_id: str
+    clean_shutdown: bool
+    cluster_id: str | None = None
+    replica_id: ReplicaId | None = None
+
+
+class StoreIdentity:
+    """Owner of `identity.json` and `epoch.json` of one data folder; used by the role task only."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._identity_path = f"{folder}/identity.json"
+        self._epoch_path = f"{folder}/epoch.json"
+        self._identity: Identity | None = None
+        self._epoch = MasterEpoch(0)
+        self.was_unclean = False
+        """This start follows a power loss or kernel restart without a clean shutdown (R13)."""
+
+    @property
+    def identity(self) -> Identity:
+        assert self._identity is not None, "begin_incarnation was not called"
+        return self._identity
+
+    @property
+    def epoch(self) -> MasterEpoch:
+        """The highest master epoch this store was told; durable."""
+        return self._epoch
+
+    def begin_incarnation(self, *, group: GroupName, boot_id: str, random: Random) -> Identity:
+        """Load or create the identity and count one start, durably (R9).
+
+        Raises ConfigError if the folder belongs to another broker group, StorageError if a file
+        is unreadable: an identity is never guessed.
+        """
+        previous = self._load()
+        if previous is None:
+            store_id = random.token(STORE_ID_BYTES).hex()
+            present = Identity(
+                store_id=store_id,
+                group=group,
+                incarnation=Incarnation(1),
+                boot_id=boot_id,
+                clean_shutdown=False,
+            )
+        else:
+            if previous.group != group:
+                raise ConfigError(
+                    f"the data folder holds a store of broker group {previous.group!r}, "
+                    f"the configuration says {group!r}: point data_dir elsewhere or correct group"
+                )
+            self.was_unclean = previous.boot_id != boot_id and not previous.clean_shutdown
+            present = replace(
+                previous,
+                incarnation=Incarnation(previous.incarnation + 1),
+                boot_id=boot_id,
+                clean_shutdown=False,
+            )
+        self._epoch = self._load_epoch()
+        self._store(present)
+        return present
+
+    def join_cluster(self, *, cluster_id: str, replica_id: ReplicaId) -> None:
+        """Remember what the controller said at registration; a contradiction is refused (R18)."""
+        known = self.identity
+        if known.cluster_id not in (None, cluster_id):
+            raise ConfigError(
+                f"the data folder belongs to cluster {known.cluster_id}, the controllers lead "
+                f"cluster {cluster_id}: this broker was started with another cluster's data"
+            )
+        if known.replica_id not in (None, replica_id):
+            raise ConfigError(
+                f"the data folder is replica {known.replica_id} of group {known.group!r}, the "
+                f"controllers call it replica {replica_id}: it may not join under another identity"
+            )
+        if known.cluster_id is None or known.replica_id is None:
+            self._store(replace(known, cluster_id=cluster_id, replica_id=replica_id))
+
+    def adopt_epoch(self, epoch: MasterEpoch) -> None:
+        """Persist `epoch` before anything is done in it (R2, INV-4); durable on return."""
+        assert epoch >= self._epoch, (epoch, self._epoch)  # INV-4: epochs never decrease
+        if epoch == self._epoch:
+            return
+        write_durably(self._disk, self._epoch_path, orjson.dumps({"master_epoch": epoch}))
+        self._epoch = epoch
+
+    def mark_clean_shutdown(self) -> None:
+        """Last act of an orderly stop, after the log was flushed and closed."""
+        self._store(replace(self.identity, clean_shutdown=True))
+
+    def _load(self) -> Identity | None:
+        document = self._read_json(self._identity_path)
+        if document is None:
+            return None
+        try:
+            return Identity(**document)
+        except TypeError as error:
+            raise StorageError(f"{self._identity_path} is not an identity: {error}") from error
+
+    def _load_epoch(self) -> MasterEpoch:
+        document = self._read_json(self._epoch_path)
+        if document is None:
+            return MasterEpoch(0)
+        epoch = document.get("master_epoch")
+        if not isinstance(epoch, int) or epoch < 0:
+            raise StorageError(f"{self._epoch_path} holds no master epoch: {document!r}")
+        return MasterEpoch(epoch)
+
+    def _read_json(self, path: str) -> dict[str, Any] | None:
+        if not self._disk.exists(path):
+            return None
+        file = self._disk.open(path)
+        try:
+            content = self._disk.pread(file, self._disk.size(file), 0)
+        finally:
+            file.close()
+        try:
+            document = orjson.loads(content)
+        except orjson.JSONDecodeError as error:
+            raise StorageError(f"{path} is damaged ({error}); restore it or empty the folder") from error
+        if not isinstance(document, dict):
+            raise StorageError(f"{path} holds {type(document).__name__}, an object was written")
+        return document
+
+    def _store(self, identity: Identity) -> None:
+        write_durably(self._disk, self._identity_path, orjson.dumps(asdict(identity)))
+        self._identity = identity
