@@ -1,0 +1,110 @@
+"""The port between the controller and its replicated log.
+
+`RaftQuorum` (`paceline_controller.raft.host`) implements it on PySyncObj, `MemoryQuorum`
+(`paceline_controller.quorum_memory`) is the single-node twin for tests. Nothing outside `raft/`
+knows PySyncObj. Everything runs on one event loop; callbacks are called on it, synchronously, in
+apply order, and must not raise or block.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from paceline.types import ControllerId
+
+# Commands, results and events are JSON objects: they go through the journal as canonical JSON.
+Command: TypeAlias = dict[str, Any]
+Result: TypeAlias = dict[str, Any]
+Event: TypeAlias = dict[str, Any]
+
+AppliedCallback: TypeAlias = Callable[[Command, Result, list[Event], int], None]
+"""(command, result, events, index), after the machine of this node has applied the command."""
+
+RestoredCallback: TypeAlias = Callable[[int], None]
+"""(index), after the machine of this node was replaced by a snapshot, at start or by catch-up."""
+
+LeadershipCallback: TypeAlias = Callable[[bool, int], None]
+"""(is_leader, term). True only once the log of this node is applied up to its own term, so that
+reading the machine right then shows every earlier committed command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumStatus:
+    """What this node knows of the quorum; hints, except `applied_index`."""
+
+    is_leader: bool
+    leader: ControllerId | None
+    term: int
+    commit_index: int
+    applied_index: int
+    log_length: int
+    """Entries in the journal since the last snapshot."""
+
+
+class StateMachine(Protocol):
+    """What the quorum replicates. Total and deterministic (INV-10)."""
+
+    def apply(self, command: Command, *, index: int) -> tuple[Result, list[Event]]:
+        """Never raises: an invalid or late command is a result with "ok": false."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """Canonical JSON of the whole state, with a format version."""
+        ...
+
+    def restore(self, snapshot: bytes) -> None:
+        """Replace the state. Raises CorruptLogError on bytes that are no snapshot of ours."""
+        ...
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of `snapshot()`: equal on all nodes at equal applied index."""
+        ...
+
+
+class Quorum(Protocol):
+    """One node of the replicated log."""
+
+    async def start(self) -> None:
+        """Recover, apply the durable log as far as known committed, begin to take part.
+
+        Raises StorageError (damaged journal, folder of another node) before anything was sent.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Hand leadership over if possible, stop taking part, close files. Idempotent.
+
+        Proposals still waiting end with OutcomeUnknownError.
+        """
+        ...
+
+    async def propose(self, command: Command, *, timeout_ms: int) -> Result:
+        """Replicate one command; the result of its apply on this node.
+
+        Raises NotLeaderError (details: `leader`, a ControllerId or None) when certainly nothing was
+        appended, OutcomeUnknownError when the command may or may not still be applied. The
+        (session, sequence) inside the command makes a repetition safe.
+        """
+        ...
+
+    async def read_barrier(self, *, timeout_ms: int) -> None:
+        """Return once this node has applied everything committed before the call.
+
+        Coalesced: callers that arrive while a barrier is in flight share the next one. Raises
+        NotLeaderError, or DeadlineError when no majority answered in time.
+        """
+        ...
+
+    def status(self) -> QuorumStatus: ...
+
+    def on_applied(self, callback: AppliedCallback) -> None:
+        """Register before `start`."""
+        ...
+
+    def on_restored(self, callback: RestoredCallback) -> None:
+        """Register before `start`."""
+        ...
+
+    def on_leadership(self, callback: LeadershipCallback) -> None:
+        """Register before `start`. Called on every change, and on a new term won by this node."""
+        ...
