@@ -1,0 +1,169 @@
+"""The seams between the use-cases and the broker that runs them: log, role and disk behind protocols.
+
+The role (role.py) owns the commit log, replication and the projections, and hands the service one
+`Role`. Use-cases never keep a writer, a reader or projections over an `await`: mastership may have
+gone meanwhile, so they ask the role again. Everything here is called on the event loop.
+
+How an append goes (one synchronous step, R28): `role.writer()`, `writer.ensure_can_append()`, decide
+on the projections' state at `end`, stamp with `writer.end` as the physical offset, `writer.append`,
+fold into the projections, `writer.wait_confirmed(end)`. The role folds what it appends itself (the
+epoch start, R1) in the same way, and folds what a replica receives up to confirm.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, TypeAlias
+
+from paceline.errors import PacelineError
+from paceline.ports import Buffer
+from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
+from paceline_broker.projections.projections import Projections
+
+Confirmed: TypeAlias = Callable[[PacelineError | None], None]
+"""Called once, on the loop: None = confirm passed the position; else why that is not known."""
+
+
+class LogWriter(Protocol):
+    """The log of one mastership (epoch, incarnation). After a fence every call raises NotMasterError."""
+
+    @property
+    def epoch(self) -> MasterEpoch: ...
+
+    @property
+    def end(self) -> PhysicalOffset:
+        """Where the next batch begins: the physical offset to stamp it with."""
+        ...
+
+    @property
+    def confirm(self) -> PhysicalOffset: ...
+
+    @property
+    def is_open(self) -> bool:
+        """The epoch's start record is confirmed and folded (R3): queries and refusals may be answered."""
+        ...
+
+    def ensure_can_append(self) -> None:
+        """Raise unless a batch may be appended now; nothing was appended then.
+
+        NotMasterError (fenced), InSyncReplicasNotEnoughError (R8), OverloadedError with
+        `retry_after_ms` (R27: end - confirm above `unconfirmed_bytes_max`), NotYetAvailableError
+        (draining for a transfer, epoch start not yet appended).
+        """
+        ...
+
+    def append(self, header: bytes, payload: Buffer) -> PhysicalOffset:
+        """Append one batch: its stamped 96-byte header and the rest; return the new `end`.
+
+        `end` moves at once; the bytes are written and pushed at the end of the loop turn, so
+        `payload` must not change any more. Never raises after `ensure_can_append` in the same step.
+        """
+        ...
+
+    def wait_confirmed(
+        self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int
+    ) -> None:
+        """Call `callback` once confirm >= position (at once, inside this call, if it already is).
+
+        Else with an indefinite error: FlushReplicaTimeoutError / FlushDiskTimeoutError after
+        `timeout_ms`, OutcomeUnknownError when this mastership ends. Positions come in non-decreasing
+        order (callers pass `end`), and callbacks are called in that order, in one sweep.
+        """
+        ...
+
+    def read_round(self) -> Awaitable[None]:
+        """Done when every other member has echoed a round begun after this call (R4).
+
+        Raises NotMasterError when the mastership ends first, DeadlineError when members stay silent.
+        """
+        ...
+
+
+class LogReader(Protocol):
+    """Confirmed bytes of the log of this broker, master or not."""
+
+    @property
+    def start(self) -> PhysicalOffset: ...
+
+    @property
+    def confirm(self) -> PhysicalOffset: ...
+
+    @property
+    def is_readable(self) -> bool:
+        """False on a replica that no frame of its master has told confirm since it started (R3)."""
+        ...
+
+    def read(self, start: PhysicalOffset, max_bytes: int) -> memoryview:
+        """A view, without a copy, of [start, start + max_bytes), cut at its segment's end and at confirm.
+
+        The caller names batch boundaries at both ends (it has them in the consume queues), so nothing
+        needs to be walked. A segment holds whole batches, so the cut is a boundary too.
+        """
+        ...
+
+    def is_cold(self, view: memoryview) -> bool:
+        """Whether touching the view would wait for the disk."""
+        ...
+
+    def warm(self, view: memoryview) -> Awaitable[None]:
+        """Bring the view into memory off the event loop."""
+        ...
+
+    def on_confirm(self, callback: Callable[[PhysicalOffset], None]) -> Callable[[], None]:
+        """Have `callback(confirm)` called after confirm moved and was folded; returns the cancel."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who this broker is, for probes and answers (R19). `cluster_id`/`replica_id` may be unknown yet."""
+
+    cluster_id: str | None
+    group: GroupName
+    replica_id: ReplicaId | None
+    incarnation: Incarnation
+
+
+class RoleState(Enum):
+    """What this broker is for its group (DESIGN 7)."""
+
+    STARTING = "starting"
+    REPLICA = "replica"
+    MASTER = "master"
+    ACTING_MASTER = "acting_master"
+    FENCED = "fenced"
+
+
+class Role(Protocol):
+    """The present role. Implemented by role.py; on every change it calls `Service.role_changed()`."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    @property
+    def state(self) -> RoleState: ...
+
+    @property
+    def epoch(self) -> MasterEpoch:
+        """The epoch to name in answers: the highest this broker has adopted."""
+        ...
+
+    @property
+    def projections(self) -> Projections:
+        """The fold: to `end` on a master, to confirm elsewhere. Another object after a demotion."""
+        ...
+
+    @property
+    def reader(self) -> LogReader: ...
+
+    def writer(self) -> LogWriter:
+        """The log writer. Raises NotMasterError (details: `master`: "host:port" or null) elsewhere."""
+        ...
+
+    def is_healthy(self) -> bool:
+        """Whether disk and log work (readiness; a failed fsync is for ever, R22)."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """JSON values for `/v1/status`: positions, set, replicas; shape free, keys snake_case."""
+        ...
