@@ -1,0 +1,102 @@
+"""Projection checkpoints on disk: `projections/<20-digit position>.ckpt`.
+
+A checkpoint is the projections' own snapshot bytes at one log position, which was confirmed and
+flushed when the file was written (R13, R28), behind a small header:
+
+    offset size field
+    0      4    magic       0x50434b50 ("PKCP"), also the format version
+    4      4    crc32c      of bytes 8 .. end
+    8      8    position    u64 LE
+    16     ..   snapshot
+
+Two are kept, so that a damaged newest one costs a longer fold and not the state.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from paceline.ports import Disk
+from paceline.types import PhysicalOffset
+
+MAGIC = 0x50434B50
+_HEAD = struct.Struct("<II")
+_POSITION = struct.Struct("<Q")
+KEPT_COUNT = 2
+SUFFIX = ".ckpt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A loaded checkpoint: the projections' state after everything below `position`."""
+
+    position: PhysicalOffset
+    snapshot: bytes
+
+
+class CheckpointFolder:
+    """Owner of the folder `projections/` of one store."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        disk.make_folder(folder)
+
+    def newest(self, *, limit: PhysicalOffset) -> Checkpoint | None:
+        """The newest intact checkpoint at or below `limit` (the recovered end, R13), or None."""
+        for name in reversed(self._names()):
+            position = int(name.removesuffix(SUFFIX))
+            if position > limit:
+                continue
+            found = self._load(f"{self._folder}/{name}", position)
+            if found is not None:
+                return found
+        return None
+
+    def drop_beyond(self, limit: PhysicalOffset) -> None:
+        """Remove checkpoints above the recovered end: they describe bytes that are gone (R13)."""
+        beyond = [name for name in self._names() if int(name.removesuffix(SUFFIX)) > limit]
+        for name in beyond:
+            self._disk.unlink(f"{self._folder}/{name}")
+        if beyond:
+            self._disk.sync_folder(self._folder)
+
+    async def write(self, position: PhysicalOffset, snapshot: bytes) -> None:
+        """Write one checkpoint durably; the data sync leaves the event loop.
+
+        The caller guarantees that `position` is confirmed and flushed. Raises StorageError.
+        """
+        path = f"{self._folder}/{position:020d}{SUFFIX}"
+        temporary = f"{self._folder}/.{position:020d}.new"
+        tail = _POSITION.pack(position) + snapshot
+        file = self._disk.open(temporary, create=True)
+        try:
+            self._disk.truncate(file, 0)
+            self._disk.writev(file, [_HEAD.pack(MAGIC, crc32c(tail)), tail], 0)
+            await self._disk.sync(file)
+        finally:
+            file.close()
+        self._disk.rename(temporary, path)
+        self._disk.sync_folder(self._folder)
+        for name in self._names()[:-KEPT_COUNT]:
+            self._disk.unlink(f"{self._folder}/{name}")
+
+    def _names(self) -> list[str]:
+        return [name for name in self._disk.list(self._folder) if name.endswith(SUFFIX)]
+
+    def _load(self, path: str, position: int) -> Checkpoint | None:
+        file = self._disk.open(path)
+        try:
+            content = self._disk.pread(file, self._disk.size(file), 0)
+        finally:
+            file.close()
+        start = _HEAD.size + _POSITION.size
+        if len(content) < start:
+            return None
+        magic, crc = _HEAD.unpack_from(content)
+        if magic != MAGIC or crc != crc32c(memoryview(content)[_HEAD.size :]):
+            return None
+        if _POSITION.unpack_from(content, _HEAD.size)[0] != position:
+            return None
+        return Checkpoint(position=PhysicalOffset(position), snapshot=content[start:])

@@ -1,0 +1,94 @@
+"""Settings of one broker process. Settings of its broker group live in the controller (DESIGN 5)."""
+
+from dataclasses import dataclass
+
+from paceline.address import Address
+from paceline.config import require, setting
+
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Effective configuration of `paceline-broker`; see `deploy/broker.example.toml`."""
+
+    group: str = setting("Broker group this broker is a replica of (RocketMQ's brokerName).")
+    data_dir: str = setting("Folder of the log. One broker per folder; never copy one to another.")
+    secret_file: str = setting("File of mode 0600 with the cluster secret, the same on all nodes.")
+    controllers: tuple[str, ...] = setting("Client addresses (host:port) of all controllers.")
+    listen: Address = setting("host:port for clients (HTTP and streams).")
+    advertised: Address | None = setting(
+        "host:port at which clients reach `listen`; default: the same.", default=None
+    )
+    replication_listen: Address = setting("host:port for the replicas of the group.")
+    replication_advertised: Address | None = setting(
+        "host:port at which replicas reach `replication_listen`; default: the same.", default=None
+    )
+    source_host: str = setting(
+        "Local address that outgoing connections start from; empty: the system chooses.", default=""
+    )
+    insecure: bool = setting(
+        "Allow listeners beyond loopback although this version has no TLS: everybody who reaches "
+        "the port can read and write all messages.",
+        default=False,
+    )
+    segment_size_bytes: int = setting(
+        "Size of a preallocated log file; a record batch never spans two.",
+        default=1024 * MIB,
+        minimum=MIB,
+        maximum=4096 * MIB,
+    )
+    heartbeat_interval_ms: int = setting(
+        "Time between two heartbeats to the controllers.", default=300, minimum=10
+    )
+    replica_lag_ms_max: int = setting(
+        "A member silent or behind for this long (the master's own running time) leaves the sync "
+        "state set (R12).",
+        default=2000,
+        minimum=100,
+    )
+    slave_timeout_ms: int = setting(
+        "A send not confirmed after this is answered FLUSH_SLAVE_TIMEOUT: stored, outcome unknown.",
+        default=3000,
+        minimum=50,
+    )
+    unconfirmed_bytes_max: int = setting(
+        "Above this many bytes between confirm and end, sends are refused with 429 (R27).",
+        default=256 * MIB,
+        minimum=MIB,
+    )
+    checkpoint_interval_ms: int = setting(
+        "Time between two projection checkpoints; bounds the fold at a restart.",
+        default=10_000,
+        minimum=100,
+    )
+    controller_timeout_ms: int = setting(
+        "How long one request to a controller may take before the next one is asked.",
+        default=1500,
+        minimum=50,
+    )
+    lock_lease_ms: int = setting(
+        "Lease of a queue lock, in log time.", default=60_000, minimum=1000
+    )
+    log_level: str = setting("debug, info, warning or error.", default="info")
+
+    def validate(self) -> None:
+        """Relations across fields; raises ConfigError with a sentence for the operator."""
+        require(len(self.controllers) > 0, "controllers is empty: name at least one host:port")
+        require(
+            self.listen.port == 0 or self.listen != self.replication_listen,
+            f"listen and replication_listen are both {self.listen}: they must differ",
+        )
+        require(
+            self.heartbeat_interval_ms * 3 <= self.replica_lag_ms_max,
+            f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be at most a third of "
+            f"replica_lag_ms_max ({self.replica_lag_ms_max})",
+        )
+        for name in ("listen", "replication_listen"):
+            host = getattr(self, name).host
+            require(
+                self.insecure or host in LOOPBACK_HOSTS or host.startswith("127."),
+                f"{name} {host} is not a loopback address and this version has no TLS: "
+                "bind 127.0.0.1, or set insecure = true knowing that the port is open to everybody",
+            )
