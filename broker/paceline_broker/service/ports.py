@@ -1,11 +1,10 @@
-"""The seams between the use-cases and the broker that runs them: log, role and disk behind protocols.
+"""The seams between the use-cases and the broker that runs them: log and role as protocols.
 
 The role (role.py) owns the commit log, replication and the projections, and hands the service one
 `Role`. Use-cases never keep a writer, a reader or projections over an `await`: mastership may have
 gone meanwhile, so they ask the role again. Everything here is called on the event loop.
 
-How an append goes (one synchronous step, R28): `role.writer()`, `writer.ensure_can_append()`, decide
-on the projections' state at `end`, stamp with `writer.end` as the physical offset, `writer.append`,
+How an append goes (one synchronous step, R28): `role.writer()`, `ensure_can_append()`, decide on the projections' state at `end`, stamp with `writer.end` as the physical offset, `writer.append`,
 fold into the projections, `writer.wait_confirmed(end)`. The role folds what it appends itself (the
 epoch start, R1) in the same way, and folds what a replica receives up to confirm.
 """
@@ -25,7 +24,7 @@ Confirmed: TypeAlias = Callable[[PacelineError | None], None]
 
 
 class LogWriter(Protocol):
-    """The log of one mastership (epoch, incarnation). After a fence every call raises NotMasterError."""
+    """The log of one mastership (epoch, incarnation). Once fenced, calls raise NotMasterError."""
 
     @property
     def epoch(self) -> MasterEpoch: ...
@@ -40,7 +39,7 @@ class LogWriter(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """The epoch's start record is confirmed and folded (R3): queries and refusals may be answered."""
+        """The epoch's start record is confirmed and folded (R3): queries may be answered."""
         ...
 
     def ensure_can_append(self) -> None:
@@ -66,7 +65,7 @@ class LogWriter(Protocol):
         """Call `callback` once confirm >= position (at once, inside this call, if it already is).
 
         Else with an indefinite error: FlushReplicaTimeoutError / FlushDiskTimeoutError after
-        `timeout_ms`, OutcomeUnknownError when this mastership ends. Positions come in non-decreasing
+        `timeout_ms`, OutcomeUnknownError when this mastership ends. Positions come in rising
         order (callers pass `end`), and callbacks are called in that order, in one sweep.
         """
         ...
@@ -74,7 +73,7 @@ class LogWriter(Protocol):
     def read_round(self) -> Awaitable[None]:
         """Done when every other member has echoed a round begun after this call (R4).
 
-        Raises NotMasterError when the mastership ends first, DeadlineError when members stay silent.
+        NotMasterError when the mastership ends first, DeadlineError when members stay silent.
         """
         ...
 
@@ -94,10 +93,10 @@ class LogReader(Protocol):
         ...
 
     def read(self, start: PhysicalOffset, max_bytes: int) -> memoryview:
-        """A view, without a copy, of [start, start + max_bytes), cut at its segment's end and at confirm.
+        """A view of [start, start + max_bytes), no copy, cut at its segment's end and at confirm.
 
-        The caller names batch boundaries at both ends (it has them in the consume queues), so nothing
-        needs to be walked. A segment holds whole batches, so the cut is a boundary too.
+        The caller names batch boundaries at both ends (from the consume queues), so nothing is
+        walked. A segment holds whole batches, so the cut is a boundary too.
         """
         ...
 
@@ -110,13 +109,13 @@ class LogReader(Protocol):
         ...
 
     def on_confirm(self, callback: Callable[[PhysicalOffset], None]) -> Callable[[], None]:
-        """Have `callback(confirm)` called after confirm moved and was folded; returns the cancel."""
+        """Call `callback(confirm)` after confirm moved and was folded; returns the cancel."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who this broker is, for probes and answers (R19). `cluster_id`/`replica_id` may be unknown yet."""
+    """Who this broker is, for probes and answers (R19); None = not told yet."""
 
     cluster_id: str | None
     group: GroupName
@@ -135,7 +134,7 @@ class RoleState(Enum):
 
 
 class Role(Protocol):
-    """The present role. Implemented by role.py; on every change it calls `Service.role_changed()`."""
+    """The present role (role.py); on every change it calls `Service.role_changed()`."""
 
     @property
     def identity(self) -> Identity: ...
@@ -157,7 +156,7 @@ class Role(Protocol):
     def reader(self) -> LogReader: ...
 
     def writer(self) -> LogWriter:
-        """The log writer. Raises NotMasterError (details: `master`: "host:port" or null) elsewhere."""
+        """The log writer; elsewhere NotMasterError (details: `master`: "host:port" or null)."""
         ...
 
     def is_healthy(self) -> bool:
