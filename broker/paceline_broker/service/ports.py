@@ -4,9 +4,10 @@ The role (role.py) owns the commit log, replication and the projections, and han
 `Role`. Use-cases never keep a writer, a reader or projections over an `await`: mastership may have
 gone meanwhile, so they ask the role again. Everything here is called on the event loop.
 
-How an append goes (one synchronous step, R28): `role.writer()`, `ensure_can_append()`, decide on the projections' state at `end`, stamp with `writer.end` as the physical offset, `writer.append`,
-fold into the projections, `writer.wait_confirmed(end)`. The role folds what it appends itself (the
-epoch start, R1) in the same way, and folds what a replica receives up to confirm.
+How an append goes (one synchronous step, R28): `role.writer()`, `ensure_can_append()`, decide on
+the projections' state at `end`, stamp with `writer.end` as the physical offset, `append`, fold into
+the projections, `wait_confirmed(end)`. The role folds what it appends itself (the epoch start, R1)
+in the same way, and folds what a replica receives up to confirm.
 """
 
 from collections.abc import Awaitable, Callable
