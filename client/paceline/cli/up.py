@@ -180,7 +180,7 @@ class _Watcher:
         open_groups = {
             status["group"]
             for status in self.statuses.values()
-            if status.get("role") == "MASTER" and status.get("is_open")
+            if status.get("role") == "master" and status.get("is_open")
         }
         return len(open_groups) >= self.cluster.plan.groups
 
