@@ -1,0 +1,302 @@
+"""The broker's sessions with the controllers: heartbeats out, views in, commands exactly once.
+
+One link to every controller; each hears heartbeats, only the leader gets commands. A command is
+repeated under the same (session, sequence) until its outcome is definite (R7); after
+UNKNOWN_SESSION the old sequence can never be applied any more (R38), so the same compare-and-set
+goes out again under a fresh session. Commands leave one at a time, in the order they were asked.
+
+Owned by the broker's event loop; every callback is called on it and must not block.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+
+from paceline.errors import (
+    CommandRefusedError,
+    DeadlineError,
+    PacelineError,
+    PeerError,
+    UnauthenticatedError,
+    from_problem,
+)
+from paceline.ports import Random
+from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.wire import session as wire
+from paceline.wire.cluster import ClusterView
+from paceline.wire.proof import NONCE_BYTES
+from paceline_broker.identity import Identity
+
+log = logging.getLogger("paceline.controller_link")
+
+RETRY_MS_MIN, RETRY_MS_MAX = 50, 500
+HANDSHAKE_TIMEOUT_MS = 2000
+OUTBOX_MESSAGES_MAX = 256
+SESSION_ID_BYTES = 16
+
+
+class _Link:
+    """One connection to one controller; reconnects for ever until cancelled."""
+
+    def __init__(self, owner: "ControllerLinks", address: str) -> None:
+        self._owner = owner
+        self.address = address
+        self.is_up = False
+        self.is_leader = False
+        self._outbox: asyncio.Queue[str] = asyncio.Queue(OUTBOX_MESSAGES_MAX)
+        self._answers: dict[int, asyncio.Future[wire.Answer]] = {}
+        self._ids = itertools.count(1)
+
+    def tell(self, text: str) -> None:
+        """Queue a heartbeat; dropped when the link is down or clogged (the next one replaces it)."""
+        if self.is_up and not self._outbox.full():
+            self._outbox.put_nowait(text)
+
+    async def ask(self, *, session: str, sequence: int, command: wire.BrokerCommand) -> wire.Answer:
+        """Send one request and wait for its answer. PeerError when the link breaks first."""
+        if not self.is_up or self._outbox.full():
+            raise PeerError(f"no session with controller {self.address}")
+        request_id = next(self._ids)
+        answer: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+        self._answers[request_id] = answer
+        request = wire.Request(id=request_id, session=session, sequence=sequence, command=command)
+        self._outbox.put_nowait(wire.encode(request))
+        try:
+            return await answer
+        finally:
+            self._answers.pop(request_id, None)
+
+    async def run(self) -> None:
+        delay_ms: float = RETRY_MS_MIN
+        while True:
+            try:
+                await self._serve_one_connection()
+                delay_ms = RETRY_MS_MIN
+            except (aiohttp.ClientError, OSError, TimeoutError, PacelineError) as error:
+                log.info("controller_link_lost", extra={"to": self.address, "reason": str(error)})
+            await pause(self._owner.random.uniform(delay_ms / 2, delay_ms))
+            delay_ms = min(delay_ms * 2, RETRY_MS_MAX)
+
+    async def _serve_one_connection(self) -> None:
+        url = f"http://{self.address}{wire.PATH}"
+        async with self._owner.http.ws_connect(
+            url, heartbeat=1.0, max_msg_size=wire.MESSAGE_BYTES_MAX
+        ) as socket:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_MS / 1000):
+                await self._shake_hands(socket)
+            writing = spawn(self._write(socket), name=f"controller_link_write:{self.address}")
+            try:
+                self.is_up = True
+                self._owner.link_changed()
+                self._owner.beat()
+                async for message in socket:
+                    if message.type is not aiohttp.WSMsgType.TEXT:
+                        raise PeerError(f"controller {self.address} sent {message.type.name}")
+                    self._on_message(wire.parse_from_controller(message.data))
+            finally:
+                self._went_down()
+                await cancel_and_wait(writing)
+
+    async def _shake_hands(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        owner = self._owner
+        challenge = wire.parse_from_controller(await socket.receive_str())
+        if not isinstance(challenge, wire.Challenge):
+            raise PeerError(f"controller {self.address} began with {type(challenge).__name__}")
+        identity = owner.identity()
+        hello = wire.make_hello(
+            challenge,
+            owner.secret,
+            cluster_id=identity.cluster_id,
+            group=identity.group,
+            store_id=identity.store_id,
+            replica_id=identity.replica_id,
+            nonce=owner.random.token(NONCE_BYTES),
+        )
+        await socket.send_str(wire.encode(hello))
+        welcome = wire.parse_from_controller(await socket.receive_str())
+        if isinstance(welcome, wire.Refused):
+            owner.refused(welcome)
+            raise PeerError(f"{self.address} refused the session: {welcome.detail}")
+        if not isinstance(welcome, wire.Welcome):
+            raise PeerError(f"controller {self.address} answered {type(welcome).__name__}")
+        try:
+            wire.check_welcome(welcome, challenge, hello, owner.secret)
+        except UnauthenticatedError as error:
+            owner.refused(wire.Refused(code=error.code, detail=error.message))
+            raise
+        self.is_leader = welcome.is_leader
+
+    async def _write(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        while True:
+            try:
+                await socket.send_str(await self._outbox.get())
+            except (aiohttp.ClientError, OSError) as error:
+                log.info("controller_link_write", extra={"to": self.address, "reason": str(error)})
+                await socket.close()
+                return
+
+    def _on_message(self, message: wire.FromController) -> None:
+        match message:
+            case wire.View():
+                self._owner.on_view(message.view)
+            case wire.Answer():
+                waiting = self._answers.get(message.id)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(message)
+            case wire.Leadership():
+                self.is_leader = message.is_leader
+                self._owner.link_changed()
+                self._owner.beat()
+            case wire.ReportWanted():
+                self._owner.beat()
+            case _:
+                raise PeerError(f"controller {self.address} sent {type(message).__name__}")
+
+    def _went_down(self) -> None:
+        self.is_up = self.is_leader = False
+        while not self._outbox.empty():
+            self._outbox.get_nowait()
+        for waiting in self._answers.values():
+            if not waiting.done():
+                waiting.set_exception(PeerError(f"session with {self.address} broke"))
+        self._owner.link_changed()
+
+
+class ControllerLinks:
+    """All sessions of one broker process."""
+
+    def __init__(
+        self,
+        *,
+        controllers: tuple[str, ...],
+        secret: bytes,
+        identity: Callable[[], Identity],
+        heartbeat: Callable[[], wire.Heartbeat | None],
+        on_view: Callable[[ClusterView], None],
+        on_refused: Callable[[wire.Refused], None],
+        random: Random,
+        heartbeat_interval_ms: int,
+        request_timeout_ms: int,
+        source_host: str = "",
+    ) -> None:
+        self.secret = secret
+        self.identity = identity
+        self.random = random
+        self.on_view = on_view
+        self.refused = on_refused
+        self.http: aiohttp.ClientSession
+        self._heartbeat = heartbeat
+        self._interval_ms = heartbeat_interval_ms
+        self._timeout_ms = request_timeout_ms
+        self._source_host = source_host
+        self._links = [_Link(self, address) for address in controllers]
+        self._changed = asyncio.Event()
+        self._asking = asyncio.Lock()
+        self._session = ""
+        self._next_sequence = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to connect; returns at once."""
+        local = (self._source_host, 0) if self._source_host else None
+        self.http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(local_addr=local),
+            timeout=aiohttp.ClientTimeout(sock_connect=HANDSHAKE_TIMEOUT_MS / 1000),
+        )
+        self._tasks = [
+            spawn(link.run(), name=f"controller_link:{link.address}") for link in self._links
+        ]
+        self._tasks.append(spawn(self._beat_for_ever(), name="heartbeats"))
+
+    async def stop(self) -> None:
+        await cancel_and_wait(*self._tasks)
+        await self.http.close()
+
+    def beat(self) -> None:
+        """Send a heartbeat to all controllers now (change of role or health, or asked to)."""
+        message = self._heartbeat()
+        if message is None:
+            return
+        text = wire.encode(message)
+        for link in self._links:
+            link.tell(text)
+
+    def link_changed(self) -> None:
+        """A link came up, went down or learned who leads: waiting requests look again."""
+        self._changed.set()
+
+    async def request(
+        self, command: wire.BrokerCommand, *, deadline_ms: int | None = None
+    ) -> dict[str, Any]:
+        """The machine's definite result of `command` ({"ok": bool, ...}).
+
+        Repeats until it is definite; with `deadline_ms` raises DeadlineError after that long
+        (outcome unknown). Cancelling leaves the outcome unknown as well.
+        """
+        try:
+            async with asyncio.timeout(None if deadline_ms is None else deadline_ms / 1000):
+                async with self._asking:
+                    return await self._until_definite(command)
+        except TimeoutError as error:
+            raise DeadlineError(f"no controller answered {command.kind} in time") from error
+
+    async def _until_definite(self, command: wire.BrokerCommand) -> dict[str, Any]:
+        while True:
+            if not self._session:
+                await self._open_session()
+            sequence = self._next_sequence
+            result = await self._repeat(sequence, command)
+            if result.get("reason") == "UNKNOWN_SESSION":
+                log.warning("session_expired", extra={"command": command.kind})
+                self._session = ""
+                continue
+            self._next_sequence = sequence + 1
+            return result
+
+    async def _open_session(self) -> None:
+        self._session = self.random.token(SESSION_ID_BYTES).hex()
+        result = await self._repeat(0, wire.OpenSession())
+        if not result["ok"]:
+            self._session = ""
+            raise CommandRefusedError(f"the controllers refused a session: {result}", **result)
+        self._next_sequence = 1
+
+    async def _repeat(self, sequence: int, command: wire.BrokerCommand) -> dict[str, Any]:
+        """Ask the leader, whoever it is, until one answers with a result."""
+        while True:
+            self._changed.clear()
+            leader = next((link for link in self._links if link.is_up and link.is_leader), None)
+            if leader is None:
+                await self._wait_for_change(self._timeout_ms)
+                continue
+            try:
+                async with asyncio.timeout(self._timeout_ms / 1000):
+                    answer = await leader.ask(
+                        session=self._session, sequence=sequence, command=command
+                    )
+            except (PeerError, TimeoutError) as error:
+                log.info("command_repeated", extra={"kind": command.kind, "reason": str(error)})
+                await self._wait_for_change(RETRY_MS_MIN)
+                continue
+            if answer.result is not None:
+                return dict(answer.result)
+            assert answer.problem is not None
+            problem = from_problem(dict(answer.problem))
+            log.info("command_repeated", extra={"kind": command.kind, "reason": problem.code})
+            await self._wait_for_change(RETRY_MS_MIN)
+
+    async def _wait_for_change(self, at_most_ms: int) -> None:
+        try:
+            async with asyncio.timeout(at_most_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            return  # look again: the leader may have changed without a word
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            self.beat()
+            await pause(self._interval_ms)
