@@ -52,7 +52,7 @@ class _Link:
         self._ids = itertools.count(1)
 
     def tell(self, text: str) -> None:
-        """Queue a heartbeat; dropped when the link is down or clogged (the next one replaces it)."""
+        """Queue a heartbeat; dropped while the link is down or clogged: the next replaces it."""
         if self.is_up and not self._outbox.full():
             self._outbox.put_nowait(text)
 
@@ -248,24 +248,27 @@ class ControllerLinks:
         while True:
             if not self._session:
                 await self._open_session()
+            session, self._session = self._session, ""
+            # Until the outcome is known the session is out of use: if this wait is cancelled, the
+            # next command must not be sent under the same sequence and get this one's answer.
             sequence = self._next_sequence
-            result = await self._repeat(sequence, command)
+            result = await self._repeat(session, sequence, command)
             if result.get("reason") == "UNKNOWN_SESSION":
                 log.warning("session_expired", extra={"command": command.kind})
-                self._session = ""
                 continue
-            self._next_sequence = sequence + 1
+            self._session, self._next_sequence = session, sequence + 1
             return result
 
     async def _open_session(self) -> None:
-        self._session = self.random.token(SESSION_ID_BYTES).hex()
-        result = await self._repeat(0, wire.OpenSession())
+        session = self.random.token(SESSION_ID_BYTES).hex()
+        result = await self._repeat(session, 0, wire.OpenSession())
         if not result["ok"]:
-            self._session = ""
             raise CommandRefusedError(f"the controllers refused a session: {result}", **result)
-        self._next_sequence = 1
+        self._session, self._next_sequence = session, 1
 
-    async def _repeat(self, sequence: int, command: wire.BrokerCommand) -> dict[str, Any]:
+    async def _repeat(
+        self, session: str, sequence: int, command: wire.BrokerCommand
+    ) -> dict[str, Any]:
         """Ask the leader, whoever it is, until one answers with a result."""
         while True:
             self._changed.clear()
@@ -275,9 +278,7 @@ class ControllerLinks:
                 continue
             try:
                 async with asyncio.timeout(self._timeout_ms / 1000):
-                    answer = await leader.ask(
-                        session=self._session, sequence=sequence, command=command
-                    )
+                    answer = await leader.ask(session=session, sequence=sequence, command=command)
             except (PeerError, TimeoutError) as error:
                 log.info("command_repeated", extra={"kind": command.kind, "reason": str(error)})
                 await self._wait_for_change(RETRY_MS_MIN)
