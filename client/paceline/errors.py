@@ -21,14 +21,18 @@ class Retry(Enum):
 
 
 class PacelineError(Exception):
-    """Root of all operating errors. Subclasses set the class attributes."""
+    """Root of all operating errors. Subclasses set the class attributes.
+
+    An error is indefinite unless its class says otherwise: forgetting to say so costs a retry,
+    the other way round it would cost a message (R32).
+    """
 
     code: ClassVar[str] = "INTERNAL"
     retry: ClassVar[Retry] = Retry.NEVER
     status: ClassVar[HTTPStatus] = HTTPStatus.INTERNAL_SERVER_ERROR
-    is_definite: ClassVar[bool] = True
+    is_definite: ClassVar[bool] = False
 
-    def __init__(self, message: str, **details: object) -> None:
+    def __init__(self, message: str, /, **details: object) -> None:
         """`message` is for people; `details` (JSON values: field, master, offsets) for programs."""
         super().__init__(message)
         self.message = message
@@ -42,6 +46,7 @@ class BadRequestError(PacelineError):
     """A field is missing, unknown, of a wrong type or out of range; details: `field`."""
 
     code, status = "BAD_REQUEST", HTTPStatus.BAD_REQUEST
+    is_definite = True
 
 
 class BadJsonError(BadRequestError):
@@ -80,6 +85,7 @@ class NotFoundError(PacelineError):
     """No such route or thing."""
 
     code, status = "NOT_FOUND", HTTPStatus.NOT_FOUND
+    is_definite = True
 
 
 class TopicNotFoundError(NotFoundError):
@@ -98,6 +104,7 @@ class ConflictError(PacelineError):
     """The request contradicts the present state."""
 
     code, status = "CONFLICT", HTTPStatus.CONFLICT
+    is_definite = True
 
 
 class TopicExistsError(ConflictError):
@@ -108,16 +115,19 @@ class UnauthenticatedError(PacelineError):
     """No proof of identity, or a wrong one (another cluster secret)."""
 
     code, status = "UNAUTHENTICATED", HTTPStatus.UNAUTHORIZED
+    is_definite = True
 
 
 class ForbiddenError(PacelineError):
     code, status = "FORBIDDEN", HTTPStatus.FORBIDDEN
+    is_definite = True
 
 
 class PayloadLimitError(PacelineError):
     """Client side: the producer's memory bound is reached."""
 
     code, retry, status = "BUFFER_FULL", Retry.SAME_NODE, HTTPStatus.TOO_MANY_REQUESTS
+    is_definite = True
 
 
 # -- producers and consumers ----------------------------------------------------------------------
@@ -166,16 +176,19 @@ class NotMasterError(PacelineError):
     """This broker is not master of its group; details: `master` (address) or null."""
 
     code, retry, status = "NOT_MASTER", Retry.NEW_MASTER, HTTPStatus.MISDIRECTED_REQUEST
+    is_definite = True
 
 
 class NotYetAvailableError(PacelineError):
     """A new master whose epoch start is not confirmed, or a restarted replica (R3)."""
 
     code, retry, status = "NOT_YET_AVAILABLE", Retry.SAME_NODE, HTTPStatus.SERVICE_UNAVAILABLE
+    is_definite = True
 
 
 class FencedEpochError(PacelineError):
     code, retry, status = "FENCED_EPOCH", Retry.NEW_MASTER, HTTPStatus.CONFLICT
+    is_definite = True
 
 
 class InSyncReplicasNotEnoughError(PacelineError):
@@ -183,19 +196,20 @@ class InSyncReplicasNotEnoughError(PacelineError):
 
     code, retry = "IN_SYNC_REPLICAS_NOT_ENOUGH", Retry.SAME_NODE
     status = HTTPStatus.SERVICE_UNAVAILABLE
+    is_definite = True
 
 
 class OverloadedError(PacelineError):
     """A bounded queue is full; nothing was appended. Details: `retry_after_ms`."""
 
     code, retry, status = "OVERLOADED", Retry.SAME_NODE, HTTPStatus.TOO_MANY_REQUESTS
+    is_definite = True
 
 
 class OutcomeUnknownError(PacelineError):
-    """The write may or may not be stored: only a retry of the same batch on the same queue is safe."""
+    """The write may be stored or not: only a retry of the same batch on its queue is safe."""
 
     code, retry, status = "OUTCOME_UNKNOWN", Retry.NEW_MASTER, HTTPStatus.GATEWAY_TIMEOUT
-    is_definite = False
 
 
 class FlushReplicaTimeoutError(OutcomeUnknownError):
@@ -217,12 +231,14 @@ class NotLeaderError(PacelineError):
     """This controller does not lead; details: `leader` (address) or null."""
 
     code, retry, status = "NOT_LEADER", Retry.NEW_MASTER, HTTPStatus.MISDIRECTED_REQUEST
+    is_definite = True
 
 
 class CommandRefusedError(PacelineError):
-    """The state machine refused a command; details: `reason` (its own code, e.g. STALE_SET_EPOCH)."""
+    """The state machine refused a command; details: `reason`, e.g. STALE_SET_EPOCH."""
 
     code, status = "COMMAND_REFUSED", HTTPStatus.CONFLICT
+    is_definite = True
 
 
 # -- nodes ----------------------------------------------------------------------------------------
@@ -238,14 +254,12 @@ class DeadlineError(PacelineError):
     """An operation did not finish in its time; for a write: outcome unknown."""
 
     code, retry, status = "DEADLINE", Retry.SAME_NODE, HTTPStatus.GATEWAY_TIMEOUT
-    is_definite = False
 
 
 class StorageError(PacelineError):
     """Our disk failed, is full, is locked by another process, or holds foreign data."""
 
     code, retry, status = "STORAGE", Retry.NEW_MASTER, HTTPStatus.SERVICE_UNAVAILABLE
-    is_definite = False
 
 
 class CorruptLogError(StorageError):
@@ -258,10 +272,12 @@ class ConfigError(PacelineError):
     """A setting is unknown, malformed or contradicts another: the process does not start."""
 
     code = "CONFIG"
+    is_definite = True
 
 
 class ShuttingDownError(PacelineError):
     code, retry, status = "SHUTTING_DOWN", Retry.NEW_MASTER, HTTPStatus.SERVICE_UNAVAILABLE
+    is_definite = True
 
 
 def _all_subclasses(root: type[PacelineError]) -> list[type[PacelineError]]:
@@ -278,6 +294,7 @@ BY_CODE: dict[str, type[PacelineError]] = {cls.code: cls for cls in _all_subclas
 def to_problem(error: PacelineError) -> dict[str, object]:
     """The RFC 9457 problem document of an error (also the body of an error frame on a stream)."""
     return {
+        **error.details,  # first: no detail may hide a standard member
         "type": f"https://paceline.dev/errors/{error.code}",
         "title": error.code.replace("_", " ").capitalize(),
         "status": int(error.status),
@@ -285,7 +302,6 @@ def to_problem(error: PacelineError) -> dict[str, object]:
         "detail": error.message,
         "retry": error.retry.value,
         "definite": error.is_definite,
-        **error.details,
     }
 
 
@@ -293,7 +309,7 @@ _PROBLEM_MEMBERS = frozenset({"type", "title", "status", "code", "detail", "retr
 
 
 def from_problem(problem: dict[str, object]) -> PacelineError:
-    """The error a problem document describes; an unknown code becomes an indefinite PeerError-like one."""
+    """The error a problem document describes; an unknown code means an unknown outcome."""
     code = problem.get("code")
     message = str(problem.get("detail", "no detail given"))
     details = {key: value for key, value in problem.items() if key not in _PROBLEM_MEMBERS}

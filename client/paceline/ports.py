@@ -50,8 +50,8 @@ class Disk(Protocol):
     """Every call the product makes to a file system. Paths are strings, "/" separates.
 
     All calls raise `StorageError` (never OSError). After a failed `writev` or `sync` the caller
-    must stop acknowledging for good (R22). Calls are synchronous and fast (page cache) but `sync`
-    and `warm`, which leave the event loop.
+    must stop acknowledging for good (R22). Calls are synchronous and fast (page cache), but those
+    that return an awaitable leave the event loop; `sync_now` and `sync_folder` block.
     """
 
     def make_folder(self, path: str) -> None:
@@ -59,7 +59,7 @@ class Disk(Protocol):
         ...
 
     def lock_folder(self, path: str) -> File:
-        """Take the folder for this process (flock on `path/LOCK`); StorageError if another has it."""
+        """Take the folder for this process (flock on `path/LOCK`); StorageError if it is taken."""
         ...
 
     def list(self, path: str) -> list[str]:
@@ -69,7 +69,7 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; with `create` make it if absent (not yet durable: sync_dir)."""
+        """Open for reading and writing; `create` makes it if absent (durable after sync_folder)."""
         ...
 
     def size(self, file: File) -> int: ...
@@ -77,7 +77,8 @@ class Disk(Protocol):
     def writev(self, file: File, buffers: Sequence[Buffer], at: int) -> int:
         """Write all buffers one after another from byte `at`; returns bytes written (all of them).
 
-        Any count of buffers (split at IOV_MAX inside). A short write that cannot be completed raises.
+        Any count of buffers (split at IOV_MAX inside).
+        A short write that cannot be completed raises.
         """
         ...
 
@@ -86,7 +87,10 @@ class Disk(Protocol):
         ...
 
     def map(self, file: File, size: int) -> memoryview:
-        """A read-only view of the first `size` bytes, coherent with later writev. Never truncate below."""
+        """A read-only view of the first `size` bytes, coherent with later writev.
+
+        Never truncate the file below it.
+        """
         ...
 
     def is_resident(self, view: memoryview) -> bool:
@@ -98,7 +102,7 @@ class Disk(Protocol):
         ...
 
     def preallocate(self, file: File, size: int) -> None:
-        """Reserve space and extend the file to `size` with zeros; full disk raises here, not later."""
+        """Reserve space, extending the file to `size` with zeros; a full disk raises here."""
         ...
 
     def truncate(self, file: File, size: int) -> None: ...
@@ -115,13 +119,21 @@ class Disk(Protocol):
         """fsync of a directory: makes creates, renames and unlinks in it durable."""
         ...
 
+    def sync_folder_later(self, path: str) -> Awaitable[None]:
+        """`sync_folder` off the event loop, by the thread of `sync`."""
+        ...
+
+    def create_ahead(self, path: str, size: int) -> Awaitable[File]:
+        """Create a file of `size` zeros and fsync it, off the event loop (its name: sync_folder)."""
+        ...
+
     def rename(self, source: str, target: str) -> None: ...
 
     def unlink(self, path: str) -> None: ...
 
 
 def write_durably(disk: Disk, path: str, content: bytes) -> None:
-    """Replace the file at `path` by `content` so that a crash leaves the old or the new, never a mix.
+    """Replace the file at `path`: a crash leaves the old content or the new, never a mix.
 
     Temporary file, fsync, rename, fsync of the folder. Blocking; for small files.
     """

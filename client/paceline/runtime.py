@@ -76,7 +76,7 @@ _running: set[asyncio.Task[Any]] = set()  # the loop itself keeps only weak refe
 
 
 def spawn(work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-    """Start a named task whose owner cancels it. An exception it leaves reaches the loop's handler."""
+    """Start a named task that its owner cancels. What it raises reaches the loop's handler."""
     task = asyncio.get_running_loop().create_task(work, name=name)
     _running.add(task)
     task.add_done_callback(_finished)

@@ -1,4 +1,4 @@
-"""Ids and offsets that must not be mixed: each is an int or str at run time, and a type of its own to mypy.
+"""Ids and offsets that must not be mixed: int or str at run time, each its own type to mypy.
 
 A physical offset counts bytes of a group's commit log, a queue offset counts records of one queue.
 Mixing them is the classic bug of log systems, so it is a type error here.
@@ -28,7 +28,7 @@ ControllerId = NewType("ControllerId", str)
 """Name of one controller of the quorum, e.g. "c1"; fixed by configuration."""
 
 TopicId = NewType("TopicId", int)
-"""Id of a topic, given by the controller, never reused. Fits u32; 0 = no topic (internal records)."""
+"""Id of a topic, given by the controller, never reused. Fits u32; 0 = no topic (internal)."""
 
 QueueId = NewType("QueueId", int)
 """Index of a queue inside (topic, broker group), from 0. Fits u16."""

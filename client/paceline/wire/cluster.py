@@ -23,7 +23,7 @@ from paceline.types import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """Settings of a broker group, held by the controller (DESIGN 5); they change with an epoch (R8)."""
+    """Settings of a group, held by the controller (DESIGN 5); they change with an epoch (R8)."""
 
     total_replicas: int = 3
     min_in_sync_replicas: int = 2

@@ -31,7 +31,7 @@ class Operation(IntEnum):
     PRODUCE = 1
     """Body: one record batch with topic id and queue id set. Answer body: `PRODUCE_ANSWER`."""
     FETCH = 2
-    """Body: `FETCH_HEADER` + n x `FETCH_QUEUE`. Answer: `FETCH_ANSWER` + n x `FETCH_PART` + batches."""
+    """Body: `FETCH_HEADER`, n `FETCH_QUEUE`. Answer: `FETCH_ANSWER`, n `FETCH_PART`, batches."""
     CALL = 3
     """Body: JSON {"call": name, ...}; answer: JSON. Offsets, locks, members, routes."""
 
@@ -40,9 +40,7 @@ PRODUCE_ANSWER = struct.Struct("<IIQQqBxxxxxxx")
 """master epoch, record count, base queue offset, confirm (physical), store unix ms, flags."""
 PRODUCE_FLAG_DUPLICATE = 1  # the batch was stored before; the offset is the original's
 PRODUCE_FLAG_UNCONFIRMED = 2  # R37: the answer left before confirm
-PRODUCE_FLAG_OFFSET_UNKNOWN = (
-    4  # a duplicate older than the window: base queue offset means nothing
-)
+PRODUCE_FLAG_OFFSET_UNKNOWN = 4  # a duplicate older than the window: no base queue offset
 
 
 class ProduceAnswer(NamedTuple):
@@ -70,7 +68,7 @@ class FetchQueue(NamedTuple):
 FETCH_ANSWER = struct.Struct("<IIQ")
 """master epoch, count of parts, confirm (physical)."""
 FETCH_PART = struct.Struct("<IHHQQII")
-"""topic id, queue id, code (`FetchCode`), queue start, queue end (confirmed), size of the batches, 0.
+"""topic id, queue id, code (`FetchCode`), queue start, confirmed queue end, size of batches, 0.
 
 The batches of the part follow in order of parts, after all parts. The first batch may begin below
 the asked offset (whole batches only): the client skips those records.
