@@ -1,11 +1,10 @@
-"""Settings of one broker process. Settings of its broker group live in the controller (DESIGN 5)."""
+"""Settings of one broker process; those of its broker group live in the controller (DESIGN 5)."""
 
 from dataclasses import dataclass
 
 from paceline.address import Address
 from paceline.config import require, setting
 
-LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 MIB = 1024 * 1024
 
 
@@ -86,9 +85,9 @@ class BrokerConfig:
             f"replica_lag_ms_max ({self.replica_lag_ms_max})",
         )
         for name in ("listen", "replication_listen"):
-            host = getattr(self, name).host
+            address: Address = getattr(self, name)
             require(
-                self.insecure or host in LOOPBACK_HOSTS or host.startswith("127."),
-                f"{name} {host} is not a loopback address and this version has no TLS: "
+                self.insecure or address.is_loopback,
+                f"{name} {address} is not a loopback address and this version has no TLS: "
                 "bind 127.0.0.1, or set insecure = true knowing that the port is open to everybody",
             )

@@ -28,10 +28,10 @@ import orjson
 
 from paceline.errors import ConfigError, StorageError
 from paceline.runtime import SystemClock, SystemRandom
+from paceline.secret import make_secret
 
 HOST = "127.0.0.1"
 CONTROLLER_PORT_DEFAULT = 7700
-SECRET_BYTES = 32
 SEGMENT_SIZE_BYTES = 64 * 1024 * 1024  # DESIGN 4: 64 MiB under `paceline up`
 _PR_SET_PDEATHSIG = 1
 _PROGRAMS = {"controller": "paceline-controller", "broker": "paceline-broker"}
@@ -104,7 +104,8 @@ class LocalCluster:
         self.plan.data_dir.mkdir(parents=True, exist_ok=True)
         (self.plan.data_dir / "logs").mkdir(exist_ok=True)
         self._lock_folder()
-        secret_path = self._make_secret()
+        secret_path = self.plan.data_dir / "cluster-secret"
+        make_secret(str(secret_path), SystemRandom())
         self.nodes = _lay_out(self.plan, secret_path)
 
     def start(self) -> None:
@@ -189,14 +190,6 @@ class LocalCluster:
                 "stop that one or choose another --data-dir"
             ) from error
         self._lock_fd = fd
-
-    def _make_secret(self) -> Path:
-        path = self.plan.data_dir / "cluster-secret"
-        if not path.exists():
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(fd, "w") as file:
-                file.write(SystemRandom().token(SECRET_BYTES).hex() + "\n")
-        return path
 
     def _write_summary(self) -> None:
         summary = [
