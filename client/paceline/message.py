@@ -1,0 +1,67 @@
+"""What an application sends and receives; light, as a consumer makes 200,000 of them a second."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import NamedTuple
+
+from paceline.records.decode import BatchView
+
+
+@dataclass(slots=True)
+class Message:
+    """One message to send. The producer reads it when `send` is called and keeps no reference."""
+
+    topic: str
+    body: bytes
+    """At most 4 MiB; any bytes."""
+    key: str | None = None
+    """Messages of one key go to one queue, in order; None or "" = no key."""
+    tag: str | None = None
+    """A label consumers filter by; None or "" = no tag."""
+    properties: Mapping[str, str] | None = None
+    """At most 32,767 bytes as JSON."""
+    delivery_unix_ms: int | None = None
+    """Deliver not before this wall-clock time; None = at once."""
+
+
+class ReceivedMessage(NamedTuple):
+    """One message of a queue. (topic, group, queue_id, queue_offset) names it for ever (INV-7)."""
+
+    topic: str
+    group: str
+    """The broker group that holds the queue."""
+    queue_id: int
+    queue_offset: int
+    body: bytes
+    key: str | None
+    tag: str
+    properties: dict[str, str]
+    born_unix_ms: int
+    """When the producer made it, by its clock."""
+    store_unix_ms: int
+    """When the master stored it; never falls within a queue."""
+
+
+_new_tuple = tuple.__new__
+
+
+def received_messages(
+    view: BatchView, *, topic: str, group: str, skip: int = 0
+) -> Iterator[ReceivedMessage]:
+    """The messages of one batch from record `skip` on. Raises CorruptLogError before the first."""
+    header = view.header
+    rows = zip(
+        repeat(topic),
+        repeat(group),
+        repeat(header.queue_id),
+        range(header.base_queue_offset + skip, header.end_queue_offset),
+        view.bodies()[skip:],
+        view.keys()[skip:],
+        view.tags()[skip:],
+        view.properties()[skip:],
+        view.born()[skip:],
+        repeat(header.store_unix_ms),
+        strict=False,
+    )
+    return map(_new_tuple, repeat(ReceivedMessage), rows)

@@ -1,0 +1,336 @@
+"""Pure: reading record batches: views with lazy columns, records, and the broker's intake check.
+
+A `BatchView` copies nothing until a column is asked for, and then passes over that column only.
+Every function here turns any bytes into an answer or CorruptLogError: a column is checked when it
+is read, whether or not a CRC was looked at before. `check_batch` does all of it at once, at the
+door, so that what is in the log can be read by everybody for ever.
+"""
+
+import struct
+from collections.abc import Iterator
+from itertools import chain, pairwise, repeat
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import orjson
+from crc32c import crc32c
+
+from paceline.errors import CorruptLogError, TooLargeError
+from paceline.ports import Buffer
+from paceline.records.compression import decompress
+from paceline.records.header import (
+    COLUMN_BODY,
+    COLUMN_BORN,
+    COLUMN_KEY,
+    COLUMN_PROPERTY,
+    COLUMN_TAG,
+    HEADER_BYTES,
+    MESSAGE_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
+    SEQUENCE_MAX,
+    BatchHeader,
+    Section,
+    parse_header,
+)
+
+
+class Record(NamedTuple):
+    """One record as a consumer sees it. `key` None and `tag` "" mean none."""
+
+    queue_offset: int
+    body: bytes
+    key: str | None
+    tag: str
+    properties: dict[str, str]
+    born_unix_ms: int
+
+
+_new_tuple = tuple.__new__
+_CONTINUATION = bytes(range(0x80, 0xC0))
+
+
+class BatchView:
+    """One batch inside a buffer, read in place.
+
+    The constructor checks the header and that the batch is whole; `verify` the payload's CRC.
+    Column methods return a list of `header.record_count` values and raise CorruptLogError if the
+    column is not well formed. Views keep the buffer alive and are valid as long as it is unchanged.
+    """
+
+    __slots__ = ("_directory", "_payload", "header", "raw")
+
+    def __init__(self, buffer: Buffer, at: int = 0) -> None:
+        """The batch at byte `at`; what follows it is not looked at. Raises CorruptLogError."""
+        header = parse_header(buffer, at)
+        view = memoryview(buffer)
+        if view.format != "B":
+            view = view.cast("B")
+        if header.size_bytes > len(view) - at:
+            raise CorruptLogError(
+                f"batch of {header.size_bytes} bytes at byte {at} ends after {len(view)}", offset=at
+            )
+        self.header: BatchHeader = header
+        self.raw: memoryview = view[at : at + header.size_bytes]
+        """The whole batch, header and payload."""
+        self._payload: memoryview | None = None
+        self._directory: dict[int, tuple[int, int]] | None = None
+
+    def verify(self) -> None:
+        """Check the payload CRC; CorruptLogError if a byte changed since the producer made it."""
+        crc = crc32c(self.raw[HEADER_BYTES:])
+        if crc != self.header.payload_crc32c:
+            raise CorruptLogError(
+                f"payload CRC is {crc:#010x}, the header says {self.header.payload_crc32c:#010x}",
+                offset=self.header.physical_offset,
+            )
+
+    def bodies(self) -> list[bytes]:
+        """The bodies, copied out."""
+        if not self.header.columns & COLUMN_BODY:
+            return [b""] * self.header.record_count
+        return self._values(Section.BODY_OFFSETS, Section.BODY_BLOB)
+
+    def body_views(self) -> list[memoryview]:
+        """The bodies as views of the buffer: cheaper than `bodies` when they are large."""
+        if not self.header.columns & COLUMN_BODY:
+            return [self.raw[:0]] * self.header.record_count
+        blob = self._section(Section.BODY_BLOB)
+        offsets = self._offsets(Section.BODY_OFFSETS, self.header.record_count, len(blob))
+        return [blob[start:end] for start, end in pairwise(offsets)]
+
+    def keys(self) -> list[str | None]:
+        """The keys; None where a record has none."""
+        if not self.header.columns & COLUMN_KEY:
+            return [None] * self.header.record_count
+        blob = self._section(Section.KEY_BLOB)
+        offsets = self._offsets(Section.KEY_OFFSETS, self.header.record_count, len(blob))
+        return [key or None for key in _texts(blob, offsets, "key")]
+
+    def tags(self) -> list[str]:
+        """The tags; "" where a record has none."""
+        if not self.header.columns & COLUMN_TAG:
+            return [""] * self.header.record_count
+        names = ["", *self.tag_names()]
+        ids = self._section(Section.TAG_IDS).cast("H").tolist()
+        if max(ids) >= len(names):
+            raise CorruptLogError(f"tag id {max(ids)} with {len(names) - 1} tags")
+        return [names[number] for number in ids]
+
+    def tag_names(self) -> list[str]:
+        """The batch's distinct tags; tag id n means entry n - 1."""
+        if not self.header.columns & COLUMN_TAG:
+            return []
+        blob = self._section(Section.TAG_BLOB)
+        _, length = self._sections()[Section.TAG_OFFSETS]
+        return _texts(blob, self._offsets(Section.TAG_OFFSETS, length // 4 - 1, len(blob)), "tag")
+
+    def properties(self) -> list[dict[str, str]]:
+        """The properties; {} where a record has none."""
+        if not self.header.columns & COLUMN_PROPERTY:
+            return [{} for _ in range(self.header.record_count)]
+        documents = self._values(Section.PROPERTY_OFFSETS, Section.PROPERTY_BLOB)
+        try:
+            found = [orjson.loads(document) if document else {} for document in documents]
+        except orjson.JSONDecodeError as error:
+            raise CorruptLogError(f"properties are no JSON: {error}") from error
+        if set(map(type, found)) != {dict}:
+            raise CorruptLogError("properties are no JSON object")
+        if not set(map(type, chain.from_iterable(map(dict.values, found)))) <= {str}:
+            raise CorruptLogError("a property is no text")
+        return found
+
+    def born(self) -> list[int]:
+        """The born times in unix ms."""
+        if not self.header.columns & COLUMN_BORN:
+            return [self.header.born_first_unix_ms] * self.header.record_count
+        return self._section(Section.BORN).cast("q").tolist()
+
+    def records(self, skip: int = 0) -> Iterator[Record]:
+        """The records from number `skip` on (0-based in the batch); columns are decoded at once."""
+        first = self.header.base_queue_offset + skip
+        rows = zip(
+            range(first, self.header.end_queue_offset),
+            self.bodies()[skip:],
+            self.keys()[skip:],
+            self.tags()[skip:],
+            self.properties()[skip:],
+            self.born()[skip:],
+            strict=True,
+        )
+        return map(_new_tuple, repeat(Record), rows)
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object that is the body of an internal record. Raises CorruptLogError."""
+        bodies = self.bodies()
+        try:
+            document = orjson.loads(bodies[0])
+        except orjson.JSONDecodeError as error:
+            raise CorruptLogError(f"internal record is no JSON: {error}") from error
+        if len(bodies) != 1 or not isinstance(document, dict):
+            raise CorruptLogError("internal record is not one JSON object")
+        return document
+
+    def check_columns(self) -> None:
+        """Check directory and columns. Raises CorruptLogError, or TooLargeError over a limit."""
+        header = self.header
+        self._sections()
+        columns = header.columns
+        if columns & COLUMN_BODY:
+            _, blob_bytes = self._sections()[Section.BODY_BLOB]
+            offsets = self._offsets(Section.BODY_OFFSETS, header.record_count, blob_bytes)
+            _check_longest(offsets, MESSAGE_BYTES_MAX)
+        if columns & COLUMN_KEY:
+            key_blob = self._section(Section.KEY_BLOB)
+            _check_texts(
+                key_blob, self._offsets(Section.KEY_OFFSETS, header.record_count, len(key_blob))
+            )
+        if columns & COLUMN_TAG:
+            self.tags()
+        if columns & COLUMN_PROPERTY:
+            self.properties()
+            _, blob_bytes = self._sections()[Section.PROPERTY_BLOB]
+            offsets = self._offsets(Section.PROPERTY_OFFSETS, header.record_count, blob_bytes)
+            _check_longest(offsets, PROPERTIES_BYTES_MAX)
+        born = self.born() if columns & COLUMN_BORN else [header.born_first_unix_ms]
+        if born[0] != header.born_first_unix_ms or born[-1] != header.born_last_unix_ms:
+            raise CorruptLogError("born times differ from the header's first and last")
+
+    def _raw_payload(self) -> memoryview:
+        payload = self._payload
+        if payload is None:
+            header = self.header
+            payload = self.raw[HEADER_BYTES:]
+            if header.codec:
+                payload = memoryview(decompress(payload, header.codec, header.payload_raw_bytes))
+            self._payload = payload
+        return payload
+
+    def _sections(self) -> dict[int, tuple[int, int]]:
+        """(start, length) of each present section in the uncompressed payload, checked."""
+        if self._directory is None:
+            self._directory = _parse_directory(self.header, self._raw_payload())
+        return self._directory
+
+    def _section(self, section: Section) -> memoryview:
+        start, length = self._sections()[section]
+        return self._raw_payload()[start : start + length]
+
+    def _offsets(self, section: Section, count: int, blob_bytes: int) -> list[int]:
+        """The count + 1 offsets of a column: from 0 to the end of its blob, never falling."""
+        offsets: list[int] = self._section(section).cast("i").tolist()
+        # sorted() of a sorted list is one pass in C; INV: slices by these stay inside the blob.
+        if offsets[0] or offsets[-1] != blob_bytes or sorted(offsets) != offsets:
+            raise CorruptLogError(f"{section.name} of {count} records do not rise to {blob_bytes}")
+        return offsets
+
+    def _values(self, offsets_section: Section, blob_section: Section) -> list[bytes]:
+        blob = self._section(blob_section)
+        offsets = self._offsets(offsets_section, self.header.record_count, len(blob))
+        return [bytes(blob[start:end]) for start, end in pairwise(offsets)]
+
+
+def _parse_directory(header: BatchHeader, payload: memoryview) -> dict[int, tuple[int, int]]:
+    """The directory, which must be the only one its lengths allow: sections in order, no gaps."""
+    count = header.record_count
+    present = [section for section in Section if header.columns >> section & 1]
+    at = 8 * len(present)
+    if at > len(payload):
+        raise CorruptLogError(
+            f"payload of {len(payload)} bytes cannot hold {len(present)} sections"
+        )
+    numbers = struct.unpack_from(f"<{2 * len(present)}I", payload)
+    found: dict[int, tuple[int, int]] = {}
+    for section, start, length in zip(present, numbers[::2], numbers[1::2], strict=True):
+        if start != at or not _is_length(section, length, count):
+            raise CorruptLogError(
+                f"{section.name} of {count} records cannot be {length} bytes at {start}"
+            )
+        found[section] = (start, length)
+        at += length + (-length & 7)
+    if at != len(payload):
+        raise CorruptLogError(f"sections end at {at}, the payload at {len(payload)}")
+    return found
+
+
+def _is_length(section: Section, length: int, count: int) -> bool:
+    match section:
+        case Section.BORN:
+            return length == 8 * count
+        case Section.BODY_OFFSETS | Section.KEY_OFFSETS | Section.PROPERTY_OFFSETS:
+            return length == 4 * (count + 1)
+        case Section.TAG_IDS:
+            return length == 2 * count
+        case Section.TAG_OFFSETS:  # the dictionary holds at least one tag, at most one per record
+            return length % 4 == 0 and 8 <= length <= 4 * (count + 1)
+        case _:
+            return True
+
+
+def _texts(blob: memoryview, offsets: list[int], what: str) -> list[str]:
+    """The UTF-8 slices of a blob."""
+    raw = blob.tobytes()
+    try:
+        if raw.isascii():
+            text = raw.decode()
+            return [text[start:end] for start, end in pairwise(offsets)]
+        return [raw[start:end].decode() for start, end in pairwise(offsets)]
+    except UnicodeDecodeError as error:
+        raise CorruptLogError(f"a {what} is no UTF-8: {error}") from error
+
+
+def _check_texts(blob: memoryview, offsets: list[int]) -> None:
+    """Every slice is UTF-8 if the whole blob is and no slice begins inside a character."""
+    raw = blob.tobytes()
+    if raw.isascii():
+        return
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptLogError(f"keys are no UTF-8: {error}") from error
+    # One byte past the end, so that the start of an empty last slice can be looked at as well.
+    firsts = bytes(itemgetter(*offsets)(raw + b"\0"))
+    if len(firsts.translate(None, _CONTINUATION)) != len(firsts):
+        raise CorruptLogError("a key begins inside a UTF-8 character")
+
+
+def _check_longest(offsets: list[int], limit: int) -> None:
+    if offsets[-1] > limit:
+        longest = max(end - start for start, end in pairwise(offsets))
+        if longest > limit:
+            raise TooLargeError(f"a record with {longest} bytes in one column", limit=limit)
+
+
+def check_batch(buffer: Buffer) -> BatchHeader:
+    """Everything a broker checks of a batch from a client, before it stores it; the whole buffer.
+
+    Both CRCs, directory, offset columns, text columns, bounded decompression; what passes can be
+    decoded by every reader. Not here: whether the kind is a client kind, topic, queue, sequence.
+    Raises CorruptLogError, or TooLargeError for a body or properties over their limit.
+    """
+    view = BatchView(buffer)
+    header = view.header
+    if header.size_bytes != len(buffer):
+        raise CorruptLogError(f"{len(buffer)} bytes for a batch of {header.size_bytes}")
+    view.verify()
+    if (header.producer_id != 0) != (header.base_sequence >= 0):
+        raise CorruptLogError(
+            f"producer id {header.producer_id} with base sequence {header.base_sequence}"
+        )
+    if header.base_sequence + header.record_count - 1 > SEQUENCE_MAX:
+        raise CorruptLogError(f"sequences from {header.base_sequence} do not fit 31 bits")
+    view.check_columns()
+    return header
+
+
+def iter_batches(buffer: Buffer, at: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(start byte, header) of each batch from `at` to the end of the buffer; payloads are not read.
+
+    Raises CorruptLogError at a bad header, or if the buffer ends inside a batch.
+    """
+    end = len(buffer)
+    while at < end:
+        header = parse_header(buffer, at)
+        if at + header.size_bytes > end:
+            raise CorruptLogError(f"batch at byte {at} ends after {end}", offset=at)
+        yield at, header
+        at += header.size_bytes
