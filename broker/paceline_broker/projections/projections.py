@@ -1,5 +1,239 @@
-"""Pure: the one fold of a broker's log (R28, R29)."""
+"""Pure: the one fold of a broker's log (R28, R29): records in, queryable state out.
+
+`Projections` stands at one `position`: it has folded every batch below, in log order. A master
+folds each batch as it appends it, so its state is that of `end`; other replicas fold up to confirm.
+The decisions about requests (sequences, locks, commits) are methods of the same state, so what a
+master answers is what every replica computes from the records.
+
+A fold reads nothing but records: no clock, settings or controller state. It is total over the log
+of this feature level; a kind or level it does not know raises CorruptLogError and stops the
+replica.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from paceline.errors import CorruptLogError
+from paceline.records.decode import BatchView
+from paceline.records.header import BatchHeader, Kind
+from paceline.types import PhysicalOffset
+from paceline_broker.projections import snapshots
+from paceline_broker.projections.consume_queues import ConsumeQueue, ConsumeQueues, queue_key
+from paceline_broker.projections.locks import LockOutcome, LockRequest, Locks, Token
+from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Offsets
+from paceline_broker.projections.producers import Producers
+
+FEATURE_LEVEL = 1
+"""Written into every epoch-start record; a replica that knows only a lower level stops (R29)."""
+
+
+class Touched(NamedTuple):
+    """A watched queue got a batch that ends at `position` of the log."""
+
+    position: int
+    queue: ConsumeQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    """The document of a topic record: logged before the first batch of a topic (R35)."""
+
+    topic: str
+    topic_id: int
+    queues: int
+    is_deleted: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "is_deleted": self.is_deleted,
+            "queues": self.queues,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+        }
+
+
+def epoch_start_document(*, epoch: int, is_unclean: bool) -> dict[str, Any]:
+    """The document of the record that begins an epoch; the role appends it (DESIGN 4, R21)."""
+    return {"epoch": epoch, "feature_level": FEATURE_LEVEL, "is_unclean": is_unclean}
+
+
+def retention_document(
+    *, log_start: int | None = None, producers_before_unix_ms: int | None = None
+) -> dict[str, Any]:
+    """The document of a retention record: what the master decided to forget (R26, R29, R31)."""
+    return {"log_start": log_start, "producers_before_unix_ms": producers_before_unix_ms}
 
 
 class Projections:
-    """State of all projections at one position of the log."""
+    """The state of all projections at `position`. Owned by the role; one task folds."""
+
+    def __init__(self) -> None:
+        self.position = PhysicalOffset(0)
+        """Everything below is folded, nothing at or above."""
+        self.log_time_ms = 0
+        """Highest store time folded; log time is max(this, wall clock) (R29)."""
+        self.consume_queues = ConsumeQueues()
+        self.offsets = Offsets()
+        self.locks = Locks()
+        self.producers = Producers()
+        self.topics: dict[int, TopicRecord] = {}
+        self.touched: deque[Touched] = deque()
+        """Watched queues that got a batch, in log order; the pull service drains it. Not state."""
+
+    # -- the fold ----------------------------------------------------------------------------------
+
+    def apply(
+        self, header: BatchHeader, batch: BatchView | None
+    ) -> list[LockOutcome] | list[CommitOutcome] | None:
+        """Fold the batch that begins at `position`; returns what a request record decided.
+
+        `batch` may be None for kind NORMAL, whose payload the fold does not read. Raises
+        CorruptLogError if the batch is not the next one or its record is not understood.
+        """
+        if header.physical_offset != self.position:
+            raise CorruptLogError(
+                f"batch of offset {header.physical_offset} comes at {self.position}",
+                offset=int(self.position),
+            )
+        if header.kind == Kind.NORMAL:
+            key = queue_key(header.topic_id, header.queue_id)
+            queue = self.consume_queues.get_or_make(key)
+            self.fold_messages(header, queue, header.base_queue_offset, header.store_unix_ms)
+            return None
+        assert batch is not None, header
+        outcomes = self._apply_internal(header, batch)
+        self.position = PhysicalOffset(self.position + header.size_bytes)
+        self.log_time_ms = max(self.log_time_ms, header.store_unix_ms)
+        return outcomes
+
+    def fold_messages(
+        self,
+        header: BatchHeader,
+        queue: ConsumeQueue,
+        base_queue_offset: int,
+        store_unix_ms: int,
+    ) -> None:
+        """Fold a batch of messages that lies at `position`.
+
+        The master's fast path: `header` is the client's, whose broker fields are not stamped, so
+        they come as arguments.
+        """
+        position = self.position
+        size = header.size_bytes
+        queue.add(base_queue_offset, header.record_count, position, size)
+        if header.producer_id:
+            self.producers.add(queue.key, header, base_queue_offset, store_unix_ms)
+        self.position = PhysicalOffset(position + size)
+        if store_unix_ms > self.log_time_ms:
+            self.log_time_ms = store_unix_ms
+        if queue.is_watched:
+            queue.is_watched = False
+            self.touched.append(Touched(self.position, queue))
+
+    def _apply_internal(
+        self, header: BatchHeader, batch: BatchView
+    ) -> list[LockOutcome] | list[CommitOutcome] | None:
+        try:
+            document = batch.document()
+            match header.kind:
+                case Kind.OFFSET_COMMIT:
+                    commit = CommitRequest.from_json(document)
+                    return self.offsets.apply(commit, self, now_unix_ms=header.store_unix_ms)
+                case Kind.LOCK:
+                    token = Token(*_token_of(header))
+                    request = LockRequest.from_json(document)
+                    return self.locks.apply(
+                        request, new_token=token, now_unix_ms=header.store_unix_ms
+                    )
+                case Kind.EPOCH_START:
+                    self._begin_epoch(header, document)
+                case Kind.TOPIC:
+                    self._fold_topic(TopicRecord(**document))
+                case Kind.RETENTION:
+                    self._fold_retention(document)
+                case _:
+                    raise CorruptLogError(f"kind {header.kind} is not known to this version")
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise CorruptLogError(
+                f"record of kind {header.kind} at {header.physical_offset} is malformed: {error!r}",
+                offset=header.physical_offset,
+            ) from error
+        return None
+
+    def _begin_epoch(self, header: BatchHeader, document: dict[str, Any]) -> None:
+        level = document["feature_level"]
+        if level > FEATURE_LEVEL:
+            raise CorruptLogError(f"feature level {level} is above {FEATURE_LEVEL}: upgrade first")
+        if document["is_unclean"]:  # R21
+            self.offsets.clamp(self)
+            self.locks.void_all()
+            self.producers.fence_all()
+            return
+        self.locks.renew_all(log_time_before_ms=self.log_time_ms, now_unix_ms=header.store_unix_ms)
+
+    def _fold_topic(self, record: TopicRecord) -> None:
+        if not record.is_deleted:
+            self.topics[record.topic_id] = record
+            return
+        self.topics.pop(record.topic_id, None)
+        for projection in (self.consume_queues, self.offsets, self.locks, self.producers):
+            projection.drop_topic(record.topic_id)
+
+    def _fold_retention(self, document: dict[str, Any]) -> None:
+        if document["log_start"] is not None:
+            self.consume_queues.drop_below(document["log_start"])
+        if document["producers_before_unix_ms"] is not None:
+            self.producers.forget_before(document["producers_before_unix_ms"])
+
+    # -- facts for decisions (offsets.QueueFacts) --------------------------------------------------
+
+    def queue_end(self, key: int) -> int:
+        queue = self.consume_queues.get(key)
+        return 0 if queue is None else queue.end
+
+    def lock_token(self, group: str, key: int) -> Token | None:
+        return self.locks.token_of(group, key)
+
+    def is_locked(self, group: str, key: int, now_unix_ms: int) -> bool:
+        return self.locks.get(group, key, now_unix_ms=now_unix_ms) is not None
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """Canonical bytes of the state at `position`: equal states give equal bytes (INV-9).
+
+        On a master the caller keeps them back until confirm and flushed have passed `position`.
+        """
+        return snapshots.encode(
+            snapshots.Snapshot(
+                position=self.position,
+                log_time_ms=self.log_time_ms,
+                consume_queues=self.consume_queues.snapshot(),
+                producers=self.producers.snapshot(),
+                document={
+                    "locks": self.locks.to_json(),
+                    "offsets": self.offsets.to_json(),
+                    "topics": [self.topics[key].to_json() for key in sorted(self.topics)],
+                },
+            )
+        )
+
+    @classmethod
+    def restore(cls, snapshot: bytes) -> "Projections":
+        """The state that `snapshot` was taken of; CorruptLogError if it is not intact."""
+        found = snapshots.decode(snapshot)
+        projections = cls()
+        projections.position = found.position
+        projections.log_time_ms = found.log_time_ms
+        projections.consume_queues = ConsumeQueues.restore(memoryview(found.consume_queues))
+        projections.producers = Producers.restore(memoryview(found.producers))
+        projections.locks = Locks.from_json(found.document["locks"])
+        projections.offsets = Offsets.from_json(found.document["offsets"])
+        topics = [TopicRecord(**topic) for topic in found.document["topics"]]
+        projections.topics = {topic.topic_id: topic for topic in topics}
+        return projections
+
+
+def _token_of(header: BatchHeader) -> tuple[Any, Any]:
+    return header.master_epoch, header.physical_offset

@@ -1,0 +1,165 @@
+"""Pure: committed offsets of consumer groups (R33).
+
+A commit is max(): it never lowers. It is refused beyond the queue's end, under a lock token that is
+not the present one, and when it names a reset generation that has passed. Only a reset lowers, and
+each reset starts a new generation, so that a commit under way cannot undo it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from paceline.types import QueueOffset
+from paceline_broker.projections.locks import Token, token_json
+
+
+class CommitEntry(NamedTuple):
+    """One queue of a commit. `generation` None = whatever it is now."""
+
+    key: int
+    offset: int
+    token: Token | None = None
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequest:
+    """The document of an offset commit record."""
+
+    group: str
+    is_reset: bool
+    entries: tuple[CommitEntry, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        entries = [
+            [entry.key, entry.offset, token_json(entry.token), entry.generation]
+            for entry in self.entries
+        ]
+        return {"entries": entries, "group": self.group, "is_reset": self.is_reset}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> "CommitRequest":
+        entries = tuple(
+            CommitEntry(key, offset, Token.from_json(token), generation)
+            for key, offset, token, generation in document["entries"]
+        )
+        return cls(group=document["group"], is_reset=document["is_reset"], entries=entries)
+
+
+class Committed(NamedTuple):
+    """State of one queue in one group: the next offset to consume, and the reset generation."""
+
+    offset: QueueOffset
+    generation: int
+
+
+class CommitOutcome(NamedTuple):
+    """What was decided about one queue; `committed` is the state afterwards (None: never one)."""
+
+    key: int
+    code: str | None
+    """None = done; else OFFSET_MOVED_BACK, OFFSET_OUT_OF_RANGE or LOCK_FENCED."""
+    committed: Committed | None
+
+
+class QueueFacts(Protocol):
+    """What a decision needs to know of other projections."""
+
+    def queue_end(self, key: int) -> int: ...
+
+    def lock_token(self, group: str, key: int) -> Token | None: ...
+
+    def is_locked(self, group: str, key: int, now_unix_ms: int) -> bool: ...
+
+
+class Offsets:
+    """Committed offsets, by group and queue key."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[int, Committed]] = {}
+
+    def get(self, group: str, key: int) -> Committed | None:
+        return self._groups.get(group, {}).get(key)
+
+    def of_group(self, group: str) -> dict[int, Committed]:
+        """A copy of everything a group has committed."""
+        return dict(self._groups.get(group, {}))
+
+    def groups(self) -> list[str]:
+        return sorted(self._groups)
+
+    def decide(
+        self, request: CommitRequest, facts: QueueFacts, *, now_unix_ms: int
+    ) -> list[CommitOutcome]:
+        """What the request gives; changes nothing."""
+        committed = self._groups.get(request.group, {})
+        return [
+            _decide(request, entry, committed.get(entry.key), facts, now_unix_ms)
+            for entry in request.entries
+        ]
+
+    def apply(
+        self, request: CommitRequest, facts: QueueFacts, *, now_unix_ms: int
+    ) -> list[CommitOutcome]:
+        """Fold a commit record: decide, and change what was granted."""
+        outcomes = self.decide(request, facts, now_unix_ms=now_unix_ms)
+        for outcome in outcomes:
+            if outcome.code is None and outcome.committed is not None:
+                group = self._groups.setdefault(request.group, {})
+                group[outcome.key] = outcome.committed
+        return outcomes
+
+    def clamp(self, facts: QueueFacts) -> None:
+        """An unclean epoch (R21): no group stands beyond the end of a queue."""
+        for group in self._groups.values():
+            for key, committed in group.items():
+                end = facts.queue_end(key)
+                if committed.offset > end:
+                    group[key] = Committed(QueueOffset(end), committed.generation + 1)
+
+    def drop_topic(self, topic_id: int) -> None:
+        for group in self._groups.values():
+            for key in [key for key in group if key >> 16 == topic_id]:
+                del group[key]
+
+    def to_json(self) -> list[list[Any]]:
+        return [
+            [group, key, *self._groups[group][key]]
+            for group in sorted(self._groups)
+            for key in sorted(self._groups[group])
+        ]
+
+    @classmethod
+    def from_json(cls, rows: list[list[Any]]) -> "Offsets":
+        offsets = cls()
+        for group, key, offset, generation in rows:
+            offsets._groups.setdefault(group, {})[key] = Committed(offset, generation)
+        return offsets
+
+
+def _decide(
+    request: CommitRequest,
+    entry: CommitEntry,
+    now: Committed | None,
+    facts: QueueFacts,
+    now_unix_ms: int,
+) -> CommitOutcome:
+    if entry.offset > facts.queue_end(entry.key):
+        return CommitOutcome(entry.key, "OFFSET_OUT_OF_RANGE", now)
+    if request.is_reset:
+        generation = 0 if now is None else now.generation
+        return CommitOutcome(entry.key, None, Committed(QueueOffset(entry.offset), generation + 1))
+    if _is_fenced(request.group, entry, facts, now_unix_ms):
+        return CommitOutcome(entry.key, "LOCK_FENCED", now)
+    if now is None:
+        return CommitOutcome(entry.key, None, Committed(QueueOffset(entry.offset), 0))
+    is_stale = entry.generation is not None and entry.generation != now.generation
+    if is_stale or entry.offset < now.offset:
+        return CommitOutcome(entry.key, "OFFSET_MOVED_BACK", now)
+    return CommitOutcome(entry.key, None, now._replace(offset=QueueOffset(entry.offset)))
+
+
+def _is_fenced(group: str, entry: CommitEntry, facts: QueueFacts, now_unix_ms: int) -> bool:
+    """A token must be the present one; without one, nobody may hold the lock (INV-11)."""
+    if entry.token is None:
+        return facts.is_locked(group, entry.key, now_unix_ms)
+    return entry.token != facts.lock_token(group, entry.key)
