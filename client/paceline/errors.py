@@ -50,6 +50,8 @@ class BadRequestError(PacelineError):
 
 
 class BadJsonError(BadRequestError):
+    """The body is not JSON, or has NaN, a duplicate key or no UTF-8."""
+
     code = "BAD_JSON"
 
 
@@ -78,6 +80,8 @@ class TooLargeError(BadRequestError):
 
 
 class UnsupportedMediaTypeError(BadRequestError):
+    """The content type is neither JSON nor a record batch."""
+
     code, status = "UNSUPPORTED_MEDIA_TYPE", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 
@@ -89,25 +93,33 @@ class NotFoundError(PacelineError):
 
 
 class TopicNotFoundError(NotFoundError):
+    """No such topic; details: `topic`."""
+
     code = "TOPIC_NOT_FOUND"
 
 
 class QueueNotFoundError(NotFoundError):
+    """The topic has no such queue in this broker group; details: `queue`."""
+
     code = "QUEUE_NOT_FOUND"
 
 
 class GroupNotFoundError(NotFoundError):
+    """No such broker group or consumer group; details: `group`."""
+
     code = "GROUP_NOT_FOUND"
 
 
 class ConflictError(PacelineError):
-    """The request contradicts the present state."""
+    """The request contradicts the present state; nothing was changed."""
 
     code, status = "CONFLICT", HTTPStatus.CONFLICT
     is_definite = True
 
 
 class TopicExistsError(ConflictError):
+    """The topic exists with other settings; details: `topic`."""
+
     code = "TOPIC_EXISTS"
 
 
@@ -119,6 +131,8 @@ class UnauthenticatedError(PacelineError):
 
 
 class ForbiddenError(PacelineError):
+    """The identity is known and may not do this."""
+
     code, status = "FORBIDDEN", HTTPStatus.FORBIDDEN
     is_definite = True
 
@@ -187,6 +201,8 @@ class NotYetAvailableError(PacelineError):
 
 
 class FencedEpochError(PacelineError):
+    """The request names an older epoch than the one in force (INV-4)."""
+
     code, retry, status = "FENCED_EPOCH", Retry.NEW_MASTER, HTTPStatus.CONFLICT
     is_definite = True
 
@@ -276,6 +292,8 @@ class ConfigError(PacelineError):
 
 
 class ShuttingDownError(PacelineError):
+    """The process is stopping and takes no new work."""
+
     code, retry, status = "SHUTTING_DOWN", Retry.NEW_MASTER, HTTPStatus.SERVICE_UNAVAILABLE
     is_definite = True
 
