@@ -1,0 +1,103 @@
+"""Pure: strict reading of JSON objects that came from outside.
+
+Each call takes one member and checks its type and range; `done` refuses members nobody asked for.
+All errors are `BadRequestError` with `field`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from paceline.errors import BadJsonError, BadRequestError
+
+I64_MAX = 2**63 - 1
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
+
+
+def parse_object(text: bytes | str, *, size_bytes_max: int) -> dict[str, Any]:
+    """A JSON object; BadJsonError on anything else (NaN and bad UTF-8 included)."""
+    if len(text) > size_bytes_max:
+        raise BadJsonError(f"message of {len(text)} bytes is over {size_bytes_max}")
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise BadJsonError(f"not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise BadJsonError(f"expected a JSON object, got {type(document).__name__}")
+    return document
+
+
+class Fields:
+    """Reads one JSON object member by member."""
+
+    def __init__(self, document: object, *, name: str) -> None:
+        """`name` says in errors what kind of object this is."""
+        if not isinstance(document, dict):
+            raise BadRequestError(f"{name} must be an object", field=name)
+        self._document: Mapping[str, Any] = document
+        self._name = name
+        self._seen: set[str] = set()
+
+    def has(self, key: str) -> bool:
+        """Whether the member is there and not null."""
+        self._seen.add(key)
+        return self._document.get(key) is not None
+
+    def any(self, key: str) -> Any:
+        """The member, of any type; it must be there."""
+        self._seen.add(key)
+        if key not in self._document:
+            raise BadRequestError(f"{self._name}: {key} is missing", field=key)
+        return self._document[key]
+
+    def text(self, key: str, *, length_max: int = 255, pattern: str | None = None) -> str:
+        value = self.any(key)
+        if not isinstance(value, str) or not 1 <= len(value) <= length_max:
+            raise self.wrong(key, f"a string of 1 to {length_max} characters", value)
+        if pattern is not None and re.fullmatch(pattern, value) is None:
+            raise self.wrong(key, f"a string matching {pattern}", value)
+        return value
+
+    def integer(self, key: str, *, low: int = 0, high: int = I64_MAX) -> int:
+        """An int in [low, high]; true and 1.0 are not ints."""
+        value = self.any(key)
+        if type(value) is not int or not low <= value <= high:
+            raise self.wrong(key, f"an integer from {low} to {high}", value)
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.any(key)
+        if not isinstance(value, bool):
+            raise self.wrong(key, "true or false", value)
+        return value
+
+    def address(self, key: str) -> str:
+        """A "host:port" with a port from 1 to 65535."""
+        value = self.text(key, length_max=300)
+        match = _ADDRESS.fullmatch(value)
+        if match is None or not 1 <= int(match.group(1)) <= 65535:
+            raise self.wrong(key, 'an address "host:port"', value)
+        return value
+
+    def hexadecimal(self, key: str, *, size_bytes: int) -> bytes:
+        value = self.any(key)
+        if (
+            not isinstance(value, str)
+            or re.fullmatch(f"[0-9a-f]{{{2 * size_bytes}}}", value) is None
+        ):
+            raise self.wrong(key, f"{2 * size_bytes} hexadecimal digits", value)
+        return bytes.fromhex(value)
+
+    def done(self) -> None:
+        """Refuse members that nobody read."""
+        unknown = sorted(str(key) for key in self._document if key not in self._seen)
+        if unknown:
+            raise BadRequestError(f"{self._name}: unknown field {unknown[0]}", field=unknown[0])
+
+    def wrong(self, key: str, expected: str, value: object) -> BadRequestError:
+        shown = repr(value)
+        if len(shown) > 80:
+            shown = shown[:77] + "..."
+        return BadRequestError(f"{self._name}: {key} must be {expected}, got {shown}", field=key)

@@ -1,0 +1,431 @@
+"""Pure: the messages of a broker's session with a controller (WebSocket, JSON text).
+
+A broker holds a session to every controller: the leader takes its requests and judges it alive,
+the others keep its heartbeats, so that a new leader knows it at once. Order on one connection:
+
+    controller -> Challenge           broker -> Hello (proof)      controller -> Welcome | Refused
+    broker -> Request, Heartbeat      controller -> Answer, View, Leadership, ReportWanted
+
+A `Request` carries (session, sequence), chosen by the broker: the session is 128 random bits, one
+per process start, opened by its first request (`OpenSession`, sequence 0); sequences rise by one.
+After an unknown outcome the broker repeats the same (session, sequence, command), at this or
+another controller; the state machine applies it once and answers the same (R7). UNKNOWN_SESSION
+says the session expired: that sequence never will be applied from now on, so the group's present
+state tells its outcome (R38). `RegisterReplica` is sent once per incarnation (R9).
+docs/protocol/controller.md has examples.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+import orjson
+
+from paceline.errors import BadRequestError, UnauthenticatedError
+from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, ReplicaId
+from paceline.wire.cluster import ClusterView
+from paceline.wire.fields import Fields, parse_object
+from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, is_proof, prove
+from paceline.wire.session_commands import (
+    NAME_PATTERN,
+    TOKEN_PATTERN,
+    U32_MAX,
+    optional_replica,
+    replica,
+)
+from paceline.wire.session_commands import (  # the requests, under the names their users import
+    AlterSyncStateSet as AlterSyncStateSet,
+)
+from paceline.wire.session_commands import (
+    BrokerCommand as BrokerCommand,
+)
+from paceline.wire.session_commands import (
+    OpenEpoch as OpenEpoch,
+)
+from paceline.wire.session_commands import (
+    OpenSession as OpenSession,
+)
+from paceline.wire.session_commands import (
+    RaiseConfirmFloor as RaiseConfirmFloor,
+)
+from paceline.wire.session_commands import (
+    RegisterReplica as RegisterReplica,
+)
+from paceline.wire.session_commands import (
+    StepDown as StepDown,
+)
+from paceline.wire.session_commands import (
+    read_command as read_command,
+)
+
+PATH = "/v1/session"
+HEARTBEAT_INTERVAL_MS = 300
+"""Five to a heartbeat timeout of 1500 ms: one late loop turn does not make a broker silent."""
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+"""A view of 10,000 topics is about 1 MiB."""
+
+
+class Role(Enum):
+    """What a broker does now (DESIGN 7)."""
+
+    STARTING = "STARTING"
+    REPLICA = "REPLICA"
+    MASTER = "MASTER"
+    ACTING_MASTER = "ACTING_MASTER"
+    FENCED = "FENCED"
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Challenge:
+    """First word of the controller."""
+
+    controller_id: ControllerId
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """Who the broker is, and the proof that it holds the cluster secret."""
+
+    cluster_id: str | None
+    """None: the store belongs to no cluster yet."""
+    group: GroupName
+    store_id: str
+    replica_id: ReplicaId | None
+    nonce: bytes
+    proof: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """The session stands. The broker checks `proof` (`check_welcome`) before it believes it."""
+
+    cluster_id: str | None
+    """None: the cluster is not founded yet (no controller has led so far)."""
+    controller_id: ControllerId
+    is_leader: bool
+    leader_address: str | None
+    session_timeout_ms: int
+    """Silence after which the leader holds the broker for dead (heartbeat_timeout_ms)."""
+    proof: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Another cluster, another secret, a bad message: the connection closes after it."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """Pushed when this controller begins or ceases to lead, or learns of another leader."""
+
+    is_leader: bool
+    leader_address: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportWanted:
+    """The broker sends a heartbeat at once: the leader is about to choose a master."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Pushed on every change of version, by every controller, of what it has applied."""
+
+    view: ClusterView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A command; the answer has the same `id` (unique per connection)."""
+
+    id: int
+    session: str
+    sequence: int
+    command: BrokerCommand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Exactly one of `result` (the machine's word, definite) and `problem` (see from_problem)."""
+
+    id: int
+    result: Mapping[str, Any] | None = None
+    problem: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A broker's state, each HEARTBEAT_INTERVAL_MS and at once on a change of role or health."""
+
+    replica_id: ReplicaId
+    incarnation: Incarnation
+    role: Role
+    epoch: MasterEpoch
+    """The highest master epoch it has adopted."""
+    end: int
+    flushed: int
+    confirm: int
+    is_healthy: bool = True
+    """False: its disk failed or stalls; a master is replaced (R22)."""
+    waiting: int = 0
+    """Sends that wait for confirm (R6)."""
+
+
+FromController: TypeAlias = (
+    Challenge | Welcome | Refused | Leadership | ReportWanted | View | Answer
+)
+FromBroker: TypeAlias = Hello | Request | Heartbeat
+
+
+def encode(message: FromController | FromBroker) -> str:
+    """The JSON text of a message."""
+    return orjson.dumps(_document(message)).decode()
+
+
+def encode_view(view: Mapping[str, Any]) -> str:
+    """The text of a `View` whose JSON form is at hand (made once for all sessions)."""
+    return orjson.dumps({"type": "view", "view": view}).decode()
+
+
+def parse_from_broker(text: bytes | str) -> FromBroker:
+    """Raises BadRequestError (BadJsonError) on anything but a valid message of a broker."""
+    fields = Fields(parse_object(text, size_bytes_max=MESSAGE_BYTES_MAX), name="message")
+    message: FromBroker
+    match fields.text("type"):
+        case "hello":
+            message = _read_hello(fields)
+        case "request":
+            message = Request(
+                id=fields.integer("id"),
+                session=fields.text("session", pattern=TOKEN_PATTERN),
+                sequence=fields.integer("sequence"),
+                command=read_command(fields.any("command")),
+            )
+        case "heartbeat":
+            message = _read_heartbeat(fields)
+        case other:
+            raise BadRequestError(f"unknown message type {other!r}", field="type")
+    fields.done()
+    return message
+
+
+def parse_from_controller(text: bytes | str) -> FromController:
+    """Raises BadRequestError (BadJsonError) on anything but a valid message of a controller."""
+    fields = Fields(parse_object(text, size_bytes_max=MESSAGE_BYTES_MAX), name="message")
+    message: FromController
+    match fields.text("type"):
+        case "challenge":
+            message = Challenge(
+                controller_id=ControllerId(fields.text("controller_id", pattern=TOKEN_PATTERN)),
+                nonce=fields.hexadecimal("nonce", size_bytes=NONCE_BYTES),
+            )
+        case "welcome":
+            message = _read_welcome(fields)
+        case "refused":
+            message = Refused(
+                code=fields.text("code"), detail=fields.text("detail", length_max=4096)
+            )
+        case "leadership":
+            message = Leadership(
+                is_leader=fields.flag("is_leader"), leader_address=_optional_address(fields)
+            )
+        case "report_wanted":
+            message = ReportWanted()
+        case "view":
+            message = View(view=ClusterView.from_json(fields.any("view")))
+        case "answer":
+            message = _read_answer(fields)
+        case other:
+            raise BadRequestError(f"unknown message type {other!r}", field="type")
+    fields.done()
+    return message
+
+
+# -- proofs ---------------------------------------------------------------------------------------
+
+
+def make_hello(
+    challenge: Challenge,
+    secret: bytes,
+    *,
+    cluster_id: str | None,
+    group: GroupName,
+    store_id: str,
+    replica_id: ReplicaId | None,
+    nonce: bytes,
+) -> Hello:
+    """The broker's answer to a challenge; `nonce` is NONCE_BYTES fresh random bytes."""
+    proof = prove(
+        secret,
+        purpose="session",
+        prover=_store_name(group, store_id),
+        own_nonce=nonce,
+        peer_nonce=challenge.nonce,
+    )
+    return Hello(
+        cluster_id=cluster_id,
+        group=group,
+        store_id=store_id,
+        replica_id=replica_id,
+        nonce=nonce,
+        proof=proof,
+    )
+
+
+def check_hello(hello: Hello, challenge: Challenge, secret: bytes) -> None:
+    """Raises UnauthenticatedError if the broker does not hold our secret."""
+    if not is_proof(
+        hello.proof,
+        secret,
+        purpose="session",
+        prover=_store_name(hello.group, hello.store_id),
+        own_nonce=hello.nonce,
+        peer_nonce=challenge.nonce,
+    ):
+        raise UnauthenticatedError(
+            f"broker {hello.group}/{hello.store_id} does not hold this cluster's secret"
+        )
+
+
+def welcome_proof(challenge: Challenge, hello: Hello, secret: bytes) -> bytes:
+    """The controller's own proof."""
+    return prove(
+        secret,
+        purpose="session",
+        prover=f"controller:{challenge.controller_id}",
+        own_nonce=challenge.nonce,
+        peer_nonce=hello.nonce,
+    )
+
+
+def check_welcome(welcome: Welcome, challenge: Challenge, hello: Hello, secret: bytes) -> None:
+    """Raises UnauthenticatedError if the controller does not hold our secret."""
+    is_same = welcome.controller_id == challenge.controller_id
+    if not is_same or not is_proof(
+        welcome.proof,
+        secret,
+        purpose="session",
+        prover=f"controller:{challenge.controller_id}",
+        own_nonce=challenge.nonce,
+        peer_nonce=hello.nonce,
+    ):
+        raise UnauthenticatedError(
+            f"controller {welcome.controller_id} does not hold this cluster's secret"
+        )
+
+
+# -- readers and writers of single messages -------------------------------------------------------
+
+
+def _document(message: FromController | FromBroker) -> dict[str, Any]:
+    match message:
+        case Challenge():
+            return {
+                "type": "challenge",
+                "controller_id": message.controller_id,
+                "nonce": message.nonce.hex(),
+            }
+        case Hello():
+            document = asdict(message)
+            return {
+                "type": "hello",
+                **document,
+                "nonce": message.nonce.hex(),
+                "proof": message.proof.hex(),
+            }
+        case Welcome():
+            return {"type": "welcome", **asdict(message), "proof": message.proof.hex()}
+        case Refused():
+            return {"type": "refused", **asdict(message)}
+        case Leadership():
+            return {"type": "leadership", **asdict(message)}
+        case ReportWanted():
+            return {"type": "report_wanted"}
+        case View():
+            return {"type": "view", "view": message.view.to_json()}
+        case Request():
+            return {
+                "type": "request",
+                "id": message.id,
+                "session": message.session,
+                "sequence": message.sequence,
+                "command": message.command.to_json(),
+            }
+        case Answer():
+            outcome = "result" if message.problem is None else "error"
+            value = message.result if message.problem is None else message.problem
+            return {"type": "answer", "id": message.id, outcome: value}
+        case Heartbeat():
+            return {"type": "heartbeat", **asdict(message), "role": message.role.value}
+
+
+def _read_hello(fields: Fields) -> Hello:
+    return Hello(
+        cluster_id=_optional_token(fields, "cluster_id"),
+        group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+        store_id=fields.text("store_id", pattern=TOKEN_PATTERN),
+        replica_id=optional_replica(fields, "replica_id"),
+        nonce=fields.hexadecimal("nonce", size_bytes=NONCE_BYTES),
+        proof=fields.hexadecimal("proof", size_bytes=PROOF_BYTES),
+    )
+
+
+def _read_welcome(fields: Fields) -> Welcome:
+    return Welcome(
+        cluster_id=_optional_token(fields, "cluster_id"),
+        controller_id=ControllerId(fields.text("controller_id", pattern=TOKEN_PATTERN)),
+        is_leader=fields.flag("is_leader"),
+        leader_address=_optional_address(fields),
+        session_timeout_ms=fields.integer("session_timeout_ms", low=1),
+        proof=fields.hexadecimal("proof", size_bytes=PROOF_BYTES),
+    )
+
+
+def _read_answer(fields: Fields) -> Answer:
+    request_id = fields.integer("id")
+    if fields.has("error"):
+        problem = fields.any("error")
+        if not isinstance(problem, dict):
+            raise fields.wrong("error", "an object", problem)
+        return Answer(id=request_id, problem=problem)
+    result = fields.any("result")
+    if not isinstance(result, dict) or not isinstance(result.get("ok"), bool):
+        raise fields.wrong("result", "an object with ok", result)
+    return Answer(id=request_id, result=result)
+
+
+def _read_heartbeat(fields: Fields) -> Heartbeat:
+    role = fields.text("role")
+    if role not in Role.__members__:
+        raise fields.wrong("role", "a role", role)
+    return Heartbeat(
+        replica_id=replica(fields, "replica_id"),
+        incarnation=Incarnation(fields.integer("incarnation", low=1)),
+        role=Role(role),
+        epoch=MasterEpoch(fields.integer("epoch", high=U32_MAX)),
+        end=fields.integer("end"),
+        flushed=fields.integer("flushed"),
+        confirm=fields.integer("confirm"),
+        is_healthy=fields.flag("is_healthy"),
+        waiting=fields.integer("waiting"),
+    )
+
+
+def _optional_token(fields: Fields, key: str) -> str | None:
+    return fields.text(key, pattern=TOKEN_PATTERN) if fields.has(key) else None
+
+
+def _optional_address(fields: Fields) -> str | None:
+    return fields.address("leader_address") if fields.has("leader_address") else None
+
+
+def _store_name(group: str, store_id: str) -> str:
+    return f"store:{group}/{store_id}"

@@ -1,0 +1,247 @@
+"""Pure: what a broker asks of the controllers' state machine, over its session.
+
+The requests of `paceline.wire.session`, checked and typed. Every one but `StepDown` is a command of
+the machine as it stands.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from paceline.errors import BadRequestError
+from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId, SetEpoch
+from paceline.wire.fields import Fields
+
+MEMBERS_MAX = 64
+"""Replicas of one group; far above any use, bounds a message."""
+NAME_PATTERN = r"[A-Za-z0-9_.-]{1,127}"
+"""Names of broker groups."""
+TOKEN_PATTERN = r"[A-Za-z0-9_.:-]{1,64}"
+"""Session ids, store ids, cluster ids."""
+U32_MAX = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSession:
+    """Sequence 0 of a session. Result: {"ok": true}."""
+
+    kind: ClassVar[str] = "open_session"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "OpenSession":
+        return cls()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterReplica:
+    """One start of a replica (R9). Result: {"ok": true, "replica_id", "cluster_id", ...}.
+
+    INCARNATION_STALE (details `incarnation`: the recorded one) removed it from the set (R9): raise
+    the counter above that, fsync, register again.
+    """
+
+    kind: ClassVar[str] = "register_replica"
+    group: GroupName
+    store_id: str
+    replica_id: ReplicaId | None
+    """None: never had one."""
+    incarnation: Incarnation
+    client_address: str
+    replication_address: str
+    end: int
+    """Physical offset after recovery."""
+    confirm: int
+    is_learner: bool = False
+    is_empty: bool
+    """The store holds no record: only such stores bootstrap a group (R18)."""
+    is_unclean: bool = False
+    """Memory durability, another boot id, no clean-shutdown mark (R13)."""
+    is_suspect: bool = False
+    """Recovery cut non-zero bytes (R23)."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "RegisterReplica":
+        return cls(
+            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+            store_id=fields.text("store_id", pattern=TOKEN_PATTERN),
+            replica_id=optional_replica(fields, "replica_id"),
+            incarnation=Incarnation(fields.integer("incarnation", low=1)),
+            client_address=fields.address("client_address"),
+            replication_address=fields.address("replication_address"),
+            end=fields.integer("end"),
+            confirm=fields.integer("confirm"),
+            is_learner=fields.flag("is_learner"),
+            is_empty=fields.flag("is_empty"),
+            is_unclean=fields.flag("is_unclean"),
+            is_suspect=fields.flag("is_suspect"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSyncStateSet:
+    """Compare and set of a group's sync state set, by its master (R6 R7 R8 R9 R16).
+
+    Result: {"ok": true, "set_epoch", "sync_state_set", "master_epoch"}.
+    """
+
+    kind: ClassVar[str] = "alter_sync_state_set"
+    group: GroupName
+    master: ReplicaId
+    master_incarnation: Incarnation
+    master_epoch: MasterEpoch
+    set_epoch: SetEpoch
+    """The set epoch this was decided on; the new set gets the next one."""
+    members: Mapping[ReplicaId, Incarnation]
+    """The new set, each member with the incarnation it was judged in."""
+    confirm: int
+    """The master's confirm; raises the group's floor (R16)."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "group": self.group,
+            "master": self.master,
+            "master_incarnation": self.master_incarnation,
+            "master_epoch": self.master_epoch,
+            "set_epoch": self.set_epoch,
+            "members": [[replica, self.members[replica]] for replica in sorted(self.members)],
+            "confirm": self.confirm,
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> "AlterSyncStateSet":
+        return cls(
+            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+            master=replica(fields, "master"),
+            master_incarnation=Incarnation(fields.integer("master_incarnation", low=1)),
+            master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
+            set_epoch=SetEpoch(fields.integer("set_epoch")),
+            members=read_members(fields, "members"),
+            confirm=fields.integer("confirm"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfMaster:
+    """What a master says of its own epoch."""
+
+    group: GroupName
+    master: ReplicaId
+    master_incarnation: Incarnation
+    master_epoch: MasterEpoch
+    confirm: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenEpoch(_OfMaster):
+    """The epoch-start record is confirmed (R6). `confirm` is at or past its end. Result: ok."""
+
+    kind: ClassVar[str] = "open_epoch"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "OpenEpoch":
+        return cls(**_of_master(fields))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseConfirmFloor(_OfMaster):
+    """No candidate that ends below `confirm` may lead (R16); each second if it moved. Result: ok."""
+
+    kind: ClassVar[str] = "raise_confirm_floor"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "RaiseConfirmFloor":
+        return cls(**_of_master(fields))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDown(_OfMaster):
+    """A master that has stopped intake asks for its replacement (R17 R20).
+
+    The leader elects another member and leaves this one out of the new set where min allows.
+    Result: that of the election; a refusal is definite, the master may resume intake.
+    """
+
+    kind: ClassVar[str] = "step_down"
+    preferred: ReplicaId | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "StepDown":
+        return cls(**_of_master(fields), preferred=optional_replica(fields, "preferred"))
+
+
+BrokerCommand: TypeAlias = (
+    OpenSession | RegisterReplica | AlterSyncStateSet | OpenEpoch | RaiseConfirmFloor | StepDown
+)
+_COMMANDS: dict[str, type[BrokerCommand]] = {
+    command.kind: command
+    for command in (
+        OpenSession,
+        RegisterReplica,
+        AlterSyncStateSet,
+        OpenEpoch,
+        RaiseConfirmFloor,
+        StepDown,
+    )
+}
+
+
+def read_command(document: object) -> BrokerCommand:
+    """Check a command object (as in `Request.command`). Raises BadRequestError."""
+    fields = Fields(document, name="command")
+    kind = fields.text("kind", length_max=64)
+    command_class = _COMMANDS.get(kind)
+    if command_class is None:
+        raise BadRequestError(f"unknown command kind {kind!r}", field="kind")
+    command = command_class.read(fields)
+    fields.done()
+    return command
+
+
+def read_members(fields: Fields, key: str) -> dict[ReplicaId, Incarnation]:
+    """A list of [replica id, incarnation] with no id twice."""
+    pairs = fields.any(key)
+    if not isinstance(pairs, list) or len(pairs) > MEMBERS_MAX:
+        raise fields.wrong(key, f"a list of at most {MEMBERS_MAX} pairs", pairs)
+    members: dict[ReplicaId, Incarnation] = {}
+    for pair in pairs:
+        is_pair = isinstance(pair, list) and len(pair) == 2
+        if not is_pair or any(type(part) is not int or not 1 <= part <= U32_MAX for part in pair):
+            raise fields.wrong(key, "a list of [replica id, incarnation]", pairs)
+        if pair[0] in members:
+            raise fields.wrong(key, "a list with no replica twice", pairs)
+        members[ReplicaId(pair[0])] = Incarnation(pair[1])
+    return members
+
+
+def _of_master(fields: Fields) -> dict[str, Any]:
+    return {
+        "group": fields.text("group", pattern=NAME_PATTERN),
+        "master": replica(fields, "master"),
+        "master_incarnation": fields.integer("master_incarnation", low=1),
+        "master_epoch": fields.integer("master_epoch", low=1, high=U32_MAX),
+        "confirm": fields.integer("confirm"),
+    }
+
+
+def replica(fields: Fields, key: str) -> ReplicaId:
+    return ReplicaId(fields.integer(key, low=1, high=U32_MAX))
+
+
+def optional_replica(fields: Fields, key: str) -> ReplicaId | None:
+    return replica(fields, key) if fields.has(key) else None
