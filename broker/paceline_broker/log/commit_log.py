@@ -1,0 +1,558 @@
+"""The commit log of one broker: positions, appends, group commit, reads, truncation.
+
+One log holds all topics, interleaved; it is the only thing that is replicated. It is synchronous
+and owned by the task that owns the role: nothing here waits, except the rare durable steps
+(`open`, `truncate_to`, `save_checkpoint`, `close`), which block. Positions, in bytes of the log:
+
+    start <= confirm <= written <= end        flushed <= written               (INV-2)
+
+`append` moves `end` and buffers; `write_pending`, once per loop turn, writes what was buffered with
+one gathered write per segment; `begin_flush` and `finish_flush` bracket an fdatasync that somebody
+else runs (flusher.py, or a test). After a failed write or sync the log is *poisoned*: it never
+accepts or acknowledges anything again (R22). Readers see [start, confirm) only (INV-8); mapped
+views never reach above confirm, so truncation never pulls bytes from under a reader (R25).
+"""
+
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from paceline.errors import CorruptLogError, StorageError
+from paceline.ports import Buffer, Disk, File
+from paceline.records.header import HEADER, HEADER_BYTES, BatchHeader, Kind
+from paceline.types import MasterEpoch, PhysicalOffset
+from paceline_broker.log.checkpoint import Checkpoint
+from paceline_broker.log.epochs import EpochTable
+from paceline_broker.log.recovery import Damage, RecoveryReport, recover, save_checkpoint
+from paceline_broker.log.segment import Segment, Segments
+from paceline_broker.log.walk import check_batch_at, iter_headers, whole_batches
+
+_EPOCH_START = int(Kind.EPOCH_START)  # plain ints and a bound method: once per batch
+_unpack_header = HEADER.unpack_from
+_READ_BYTES = 1 << 20  # step of internal walks
+
+
+class Written(NamedTuple):
+    """Bytes of one gathered write: `buffers` stand one after another from `position` on."""
+
+    position: PhysicalOffset
+    buffers: list[Buffer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushTicket:
+    """What must be synced before everything below `position` is durable.
+
+    Files first, in order, then the folder if it is named: a new segment's name counts too (R25).
+    """
+
+    position: PhysicalOffset
+    files: tuple[File, ...]
+    folder: str | None
+    generation: int
+
+    def run_now(self, disk: Disk) -> None:
+        """Sync on the caller's thread: for tests and for the steps that block anyway."""
+        for file in self.files:
+            disk.sync_now(file)
+        if self.folder is not None:
+            disk.sync_folder(self.folder)
+
+
+class CommitLog:
+    """See the module. Owned by the role's task; not safe from other threads."""
+
+    def __init__(self, disk: Disk, folder: str, *, segment_size_bytes: int) -> None:
+        """Not for callers: use `CommitLog.open`."""
+        self._disk = disk
+        self._folder = folder
+        self._segments = Segments(disk, folder, segment_size_bytes=segment_size_bytes)
+        recovery = recover(disk, folder, self._segments)
+        report = recovery.report
+        self.report = report
+        self._checkpoint = recovery.checkpoint
+        self._epochs = recovery.epochs
+        self._epoch = int(recovery.epochs.last_epoch)
+        self._last_store_unix_ms = recovery.last_store_unix_ms
+        self._end = self._written = self._flushed = int(report.end)
+        self._confirm = min(report.confirm_mark, report.end)
+        self._start = report.start
+        self._pending: list[Buffer] = []  # of the active segment, from _pending_start on
+        self._pending_start = self._end
+        self._sealed: list[tuple[Segment, Written]] = []  # pending of segments rolled this turn
+        self._unsynced: list[Segment] = []
+        self._ticket: FlushTicket | None = None
+        self._generation = 0  # of the log's content: truncation makes outstanding tickets void
+        self._limit = 0
+        self._damage: Damage | None = report.damage
+        self._failure: StorageError | None = None
+        self._confirm_lower = self._confirm
+        if self._damage is None:
+            self._limit = self._active_limit()
+        else:
+            self._failure = _damage_error(self._damage)
+
+    @classmethod
+    def open(
+        cls, disk: Disk, folder: str, *, segment_size_bytes: int
+    ) -> "tuple[CommitLog, RecoveryReport]":
+        """Open or create the log in `folder`, verifying and repairing its end (recovery.py).
+
+        Blocking. With `report.damage` the log is read-only: every append, flush and truncation
+        above the damage raises CorruptLogError, and the role must refuse to lead (R23, R24).
+        """
+        assert segment_size_bytes % 8 == 0, segment_size_bytes
+        disk.make_folder(folder)
+        log = cls(disk, folder, segment_size_bytes=segment_size_bytes)
+        return log, log.report
+
+    # -- positions --------------------------------------------------------------------------------
+
+    @property
+    def start(self) -> PhysicalOffset:
+        return PhysicalOffset(self._start)
+
+    @property
+    def end(self) -> PhysicalOffset:
+        """Everything below is appended here; the next batch begins here."""
+        return PhysicalOffset(self._end)
+
+    @property
+    def written(self) -> PhysicalOffset:
+        """Everything below is in the files, so "appended" for memory durability (R13)."""
+        return PhysicalOffset(self._written)
+
+    @property
+    def flushed(self) -> PhysicalOffset:
+        """Everything below is on this disk, files and names."""
+        return PhysicalOffset(self._flushed)
+
+    @property
+    def confirm(self) -> PhysicalOffset:
+        """Everything below may be shown to anybody; after a restart a lower bound (R3)."""
+        return PhysicalOffset(self._confirm)
+
+    @property
+    def epochs(self) -> EpochTable:
+        """Up to `end`."""
+        return self._epochs
+
+    @property
+    def last_epoch(self) -> MasterEpoch:
+        return MasterEpoch(self._epoch)
+
+    @property
+    def last_store_unix_ms(self) -> int:
+        """Store time of the newest batch: the next one's is at least that."""
+        return self._last_store_unix_ms
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why the log accepts nothing any more; None = it is healthy."""
+        return self._failure
+
+    @property
+    def segments_count(self) -> int:
+        return self._segments.count
+
+    # -- appending --------------------------------------------------------------------------------
+
+    def append(self, batch_header: bytes, payload: Buffer) -> PhysicalOffset:
+        """Append one stamped batch as the master of its epoch; return the new `end`.
+
+        Buffered until `write_pending`, so `payload` must not change before that. A new epoch
+        begins with an epoch-start record, and only with one. Wrong stamps are bugs of the caller
+        (AssertionError); raises StorageError if the log is poisoned or a new segment cannot be
+        made (disk full), and is poisoned then.
+        """
+        if self._failure is not None:
+            raise self._failure
+        fields = _unpack_header(batch_header)
+        size, position, store_ms, epoch, kind = (
+            fields[1],
+            fields[4],
+            fields[6],
+            fields[10],
+            fields[17],
+        )
+        end = self._end
+        assert position == end, (position, end)  # INV-3: no gap, no overlap
+        assert len(batch_header) == HEADER_BYTES, len(batch_header)
+        assert HEADER_BYTES + len(payload) == size, (len(payload), size)
+        assert store_ms >= self._last_store_unix_ms, (store_ms, self._last_store_unix_ms)
+        if epoch != self._epoch or kind == _EPOCH_START:
+            self._begin_epoch(epoch, kind, end)
+        if end + size > self._limit:
+            self._roll(size)
+        self._pending.append(batch_header)
+        self._pending.append(payload)
+        self._last_store_unix_ms = store_ms
+        self._end = end + size
+        return PhysicalOffset(self._end)
+
+    def append_raw(self, position: PhysicalOffset, data: Buffer) -> PhysicalOffset:
+        """Append whole batches as a master sent them; return the new `end`.
+
+        `position` must equal `end`. CRCs, offsets and epochs of all batches are checked before
+        anything is appended: on CorruptLogError nothing was. `data` must not change before
+        `write_pending`.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if position != self._end:
+            raise CorruptLogError(f"bytes for {position} at end {self._end}", offset=self._end)
+        view = memoryview(data)
+        stop, at, epoch = len(view), 0, self._epoch
+        headers: list[BatchHeader] = []
+        while at < stop:
+            header = check_batch_at(view, at, stop, position=position + at, epoch=epoch)
+            epoch = header.master_epoch
+            headers.append(header)
+            at += header.size_bytes
+        self._take(headers, view)
+        return PhysicalOffset(self._end)
+
+    def _take(self, headers: list[BatchHeader], view: memoryview) -> None:
+        """Buffer verified batches, as few slices as segments allow."""
+        begin = at = 0
+        for header in headers:
+            if header.master_epoch != self._epoch:
+                self._begin_epoch(header.master_epoch, header.kind, self._end)
+            if self._end + header.size_bytes > self._limit:
+                if at > begin:
+                    self._pending.append(view[begin:at])
+                begin = at
+                self._roll(header.size_bytes)
+            at += header.size_bytes
+            self._end += header.size_bytes
+            self._last_store_unix_ms = max(self._last_store_unix_ms, header.store_unix_ms)
+        if at > begin:
+            self._pending.append(view[begin:at])
+
+    def write_pending(self) -> list[Written]:
+        """Write what was appended since the last call: one gathered write per segment.
+
+        Returns what was written, for pushing to replicas. On StorageError the log is poisoned.
+        """
+        if self._failure is not None:
+            raise self._failure
+        runs = self._sealed
+        if self._pending:
+            written = Written(PhysicalOffset(self._pending_start), self._pending)
+            runs.append((self._segments.active, written))
+        if not runs:
+            return []
+        self._sealed, self._pending, self._pending_start = [], [], self._end
+        try:
+            for segment, (position, buffers) in runs:
+                self._disk.writev(segment.file, buffers, position - segment.first)
+                if segment not in self._unsynced:
+                    self._unsynced.append(segment)
+        except StorageError as error:
+            raise self._poison(error) from error
+        self._written = self._end
+        assert self._flushed <= self._written <= self._end  # INV-2
+        return [written for _, written in runs]
+
+    def _begin_epoch(self, epoch: int, kind: int, start: int) -> None:
+        assert kind == _EPOCH_START, f"epoch {epoch} at {start} without an epoch-start record"
+        assert epoch > self._epoch, (epoch, self._epoch)  # INV-4
+        self._epochs = self._epochs.with_entry(MasterEpoch(epoch), PhysicalOffset(start))
+        self._epoch = epoch
+
+    def _roll(self, size: int) -> None:
+        """Seal the active segment and begin the next one at `end`."""
+        if self._pending:
+            written = Written(PhysicalOffset(self._pending_start), self._pending)
+            self._sealed.append((self._segments.active, written))
+            self._pending = []
+        try:
+            if self._segments.active.first < self._end:
+                self._segments.roll(PhysicalOffset(self._end), size_min=size)
+            else:  # it is empty and too small for this one batch
+                self._segments.fill_up_active(size_min=size)
+        except StorageError as error:
+            raise self._poison(error) from error
+        self._pending_start = self._end
+        self._limit = self._active_limit()
+
+    def _active_limit(self) -> int:
+        active = self._segments.active
+        return active.first + active.capacity
+
+    # -- flushing ---------------------------------------------------------------------------------
+
+    def begin_flush(self) -> FlushTicket | None:
+        """What to sync now; None if nothing is new or a flush is outstanding (never two)."""
+        if self._failure is not None:
+            raise self._failure
+        if self._ticket is not None or self._flushed == self._written:
+            return None
+        files = tuple(segment.file for segment in self._unsynced)
+        folder = self._folder if self._segments.has_new_names else None
+        self._unsynced = []
+        self._segments.has_new_names = False
+        self._ticket = FlushTicket(
+            position=self.written, files=files, folder=folder, generation=self._generation
+        )
+        return self._ticket
+
+    def finish_flush(self, ticket: FlushTicket) -> PhysicalOffset:
+        """The ticket's syncs all succeeded; return the new `flushed`.
+
+        A ticket from before a truncation is ignored: that made its own syncs.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if ticket.generation == self._generation:
+            assert self._ticket is ticket, ticket
+            self._ticket = None
+            assert self._flushed <= ticket.position <= self._written  # INV-2
+            self._flushed = ticket.position
+        return self.flushed
+
+    def fail_flush(self, error: StorageError) -> None:
+        """A sync failed: the page cache cannot be trusted any more (R22)."""
+        self._poison(error)
+
+    def flush_now(self) -> PhysicalOffset:
+        """Write and sync everything on the caller's thread; return `flushed`."""
+        self.write_pending()
+        ticket = self.begin_flush()
+        if ticket is None:
+            return self.flushed
+        try:
+            ticket.run_now(self._disk)
+        except StorageError as error:
+            raise self._poison(error) from error
+        return self.finish_flush(ticket)
+
+    def _poison(self, error: StorageError) -> StorageError:
+        if self._failure is None:
+            self._failure = StorageError(f"the log failed and accepts nothing: {error.message}")
+        return self._failure
+
+    @property
+    def spare_wanted(self) -> "tuple[str, int] | None":
+        """(path, size) of the file to make ahead for the next segment; None = it is there."""
+        if self._failure is not None or not self._segments.wants_spare:
+            return None
+        return self._segments.spare_path, self._segments.segment_size_bytes
+
+    def give_spare(self, file: File) -> None:
+        """Hand over the file that `spare_wanted` asked for, zeros and fsynced."""
+        self._segments.give_spare(file)
+
+    # -- confirm and checkpoint -------------------------------------------------------------------
+
+    def set_confirm(self, position: PhysicalOffset) -> None:
+        """Raise confirm; a lower position changes nothing (INV-2: it never decreases)."""
+        assert position <= self._written, (position, self._written)  # INV-2
+        self._confirm = max(self._confirm, position)
+
+    def make_checkpoint(self) -> Checkpoint:
+        """The present durable lower bounds, for whoever writes them lazily."""
+        before = self._checkpoint
+        flushed = self.flushed
+        return Checkpoint(
+            flushed=flushed,
+            confirm=min(self.confirm, flushed),
+            verify_from=before.flushed if flushed > before.flushed else before.verify_from,
+            epochs=self._epochs.cut_to(flushed),
+            segments=tuple(first for first in self._segments.firsts if first < flushed),
+            last_store_unix_ms=self._last_store_unix_ms,
+            is_suspect=before.is_suspect,
+        )
+
+    def checkpoint_saved(self, checkpoint: Checkpoint) -> None:
+        """The checkpoint made last is durable."""
+        self._checkpoint = checkpoint
+
+    @property
+    def checkpointed(self) -> Checkpoint:
+        """The newest durable checkpoint."""
+        return self._checkpoint
+
+    @property
+    def generation(self) -> int:
+        """Changes with every truncation: a checkpoint made before one must not be written after."""
+        return self._generation
+
+    def save_checkpoint(self) -> None:
+        """Write the checkpoint now; blocking."""
+        if self._failure is not None:
+            raise self._failure
+        self._save(self.make_checkpoint())
+
+    def clear_suspicion(self) -> None:
+        """The role has settled what recovery found (R23): it left the set and has re-joined."""
+        self._save(replace(self._checkpoint, is_suspect=False))
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        try:
+            save_checkpoint(self._disk, self._folder, checkpoint)
+        except StorageError as error:
+            raise self._poison(error) from error
+        self._checkpoint = checkpoint
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def read(self, start: PhysicalOffset, max_bytes: int) -> memoryview:
+        """A mapped view of [start, start + max_bytes), cut at confirm and at the segment's end.
+
+        No copy, nothing is walked or touched: the caller names batch boundaries (from a consume
+        queue) or cuts with `walk.whole_batches`. Empty when nothing is confirmed at `start`.
+        """
+        assert start >= self._start, (start, self._start)
+        return self._segments.view(start, min(PhysicalOffset(start + max_bytes), self.confirm))
+
+    def read_raw(
+        self, start: PhysicalOffset, max_bytes: int, end: PhysicalOffset | None = None
+    ) -> memoryview:
+        """Whole batches from `start`, at most `max_bytes` but at least one; for replication.
+
+        Below `end` (default and at most `written`), inside one segment. Mapped when they lie below
+        confirm, copied above (R25). Empty at `end`. A batch larger than `max_bytes` comes alone.
+        """
+        stop = self._written if end is None else min(end, self._written)
+        assert self._start <= start, (start, self._start)
+        if start >= stop:
+            return memoryview(b"")
+        wanted = min(max_bytes, stop - start)
+        buffer = self._raw(start, wanted, stop)
+        size = whole_batches(buffer, max_bytes)
+        if size == 0:  # the first batch is larger than what was asked for
+            need = _unpack_header(self._raw(start, HEADER_BYTES, stop))[1]
+            buffer = self._raw(start, need, stop)
+            size = whole_batches(buffer, need)
+        if size == 0:
+            raise CorruptLogError(f"no whole batch at {start}", offset=start)
+        return buffer[:size]
+
+    def _raw(self, start: PhysicalOffset, size: int, stop: int) -> memoryview:
+        end = PhysicalOffset(min(start + size, stop))
+        if end <= self._confirm:
+            return self._segments.view(start, end)
+        return memoryview(self._segments.pread(start, end))
+
+    def batches(
+        self, start: PhysicalOffset, end: PhysicalOffset | None = None
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """(header, bytes of the batch) of every batch in [start, end), for folding (INV-9).
+
+        `start` is a batch boundary; `end` defaults to `written`. Raises CorruptLogError where a
+        header is bad. The bytes stay valid after the next step.
+        """
+        position = start
+        stop = self.written if end is None else end
+        while position < stop:
+            chunk = self.read_raw(position, _READ_BYTES, stop)
+            if len(chunk) == 0:
+                return
+            for at, header in iter_headers(chunk):
+                if header.physical_offset != position + at:
+                    raise CorruptLogError(
+                        f"a batch made for {header.physical_offset} stands at {position + at}",
+                        offset=position + at,
+                    )
+                yield header, chunk[at : at + header.size_bytes]
+            position = PhysicalOffset(position + len(chunk))
+
+    recovered_batches = batches
+
+    def is_cold(self, view: memoryview) -> bool:
+        """Whether touching a view from `read` would wait for the disk (and stop the loop)."""
+        return len(view) > 0 and not self._disk.is_resident(view)
+
+    def warm(self, view: memoryview) -> Awaitable[None]:
+        """Bring a view from `read` into memory off the event loop."""
+        return self._disk.warm(view)
+
+    # -- truncating and closing -------------------------------------------------------------------
+
+    def truncate_to(self, offset: PhysicalOffset, *, allow_below_confirm: bool = False) -> int:
+        """Drop every batch at or after `offset`; return the bytes dropped. Durable on return.
+
+        `offset` is a batch boundary in [start, end] (CorruptLogError else). Below confirm only with
+        `allow_below_confirm`: towards an unclean epoch, or to give up damaged or divergent data
+        (R16, R24); confirm falls with it then. Blocking; called by the replica's task before it
+        joins an epoch. Pending appends must have been written. After a crash at any point the log
+        is as before or as after. Source: SAFETY.md R25.
+        """
+        if self._failure is not None and self._damage is None:
+            raise self._failure
+        assert self._written == self._end, "write_pending before truncating"
+        if offset < self._confirm and not allow_below_confirm:
+            raise CorruptLogError(
+                f"truncation to {offset} below confirm {self._confirm} (R16)", offset=offset
+            )
+        self._check_boundary(offset)
+        dropped = self._end - offset
+        if dropped == 0 and self._damage is None:
+            return 0
+        self._generation += 1
+        try:
+            self._cut(offset)
+        except StorageError as error:
+            raise self._poison(error) from error
+        return dropped
+
+    def _cut(self, offset: PhysicalOffset) -> None:
+        before = self._checkpoint
+        flushed = min(before.flushed, offset)
+        lowered = replace(
+            before,
+            flushed=flushed,
+            confirm=min(before.confirm, offset),
+            verify_from=min(before.verify_from, offset),
+            epochs=before.epochs.cut_to(flushed),
+            segments=tuple(first for first in before.segments if first < flushed),
+        )
+        # The mark first: it must never lie above the log's end (R23), and the intent makes
+        # recovery finish what a crash interrupts.
+        self._save(replace(lowered, truncate_to=offset))
+        self._segments.cut_to(offset)
+        self._segments.fill_up_active()
+        self._segments.sync_from(flushed)
+        self._epochs = self._epochs.cut_to(offset)
+        self._epoch = int(self._epochs.last_epoch)
+        self._end = self._written = self._flushed = self._pending_start = int(offset)
+        self._confirm = min(self._confirm, offset)
+        self._start = min(self._start, offset)
+        self._unsynced, self._ticket = [], None
+        self._limit = self._active_limit()
+        self._damage = self._failure = None
+        self._checkpoint = lowered
+        self._save(self.make_checkpoint())
+
+    def _check_boundary(self, offset: PhysicalOffset) -> None:
+        """CorruptLogError unless a batch begins, or the log ends, at `offset`."""
+        if offset == 0:
+            return  # giving up everything needs no batch to be intact
+        if not self._start <= offset <= self._end:
+            raise CorruptLogError(
+                f"{offset} is outside the log [{self._start}, {self._end}]", offset=offset
+            )
+        known = [self._start, self._confirm, self._flushed, self._end]
+        known += [entry.start for entry in self._epochs.entries]
+        known += self._segments.firsts
+        position = max(boundary for boundary in known if boundary <= offset)
+        while position < offset:
+            step = self.read_raw(PhysicalOffset(position), _READ_BYTES, offset)
+            position += len(step)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the files; `clean` flushes everything and saves the checkpoint first."""
+        if clean and self._failure is None:
+            self.flush_now()
+            self.save_checkpoint()
+        self._segments.close()
+        if self._failure is None:
+            self._failure = StorageError("the log is closed")
+
+
+def _damage_error(damage: Damage) -> CorruptLogError:
+    return CorruptLogError(
+        f"the log is damaged at {damage.position}, below {damage.mark}: {damage.reason}",
+        offset=damage.position,
+    )

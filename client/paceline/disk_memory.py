@@ -1,0 +1,454 @@
+"""The in-memory twin of the Disk port: it forgets what a real disk forgets when the power fails.
+
+Every file has a volatile image (what the process sees) and a durable one (what survives). `sync`
+copies the dirty 4 KiB pages of a file, `sync_folder` the names of a folder. `crash` throws the rest
+away: each dirty page survives by chance, is lost, or is torn at 512-byte sectors; creates, renames
+and unlinks survive as a prefix of the order in which they were made. `fuse` stops the machine after
+a number of operations, `fail_next` makes one call fail, `flip_bit` damages what is stored.
+
+Everything runs on the caller's thread; `sync` and `warm` suspend only if a delay was asked for.
+"""
+
+import mmap
+from collections.abc import Callable, Sequence
+
+from paceline.errors import StorageError
+from paceline.ports import Buffer, Random
+from paceline.runtime import pause
+
+PAGE_BYTES = 4096
+SECTOR_BYTES = 512
+_TORN_SHARE = (
+    0.2  # of the pages not wholly written: the share found best in simulation.md section 4
+)
+_LAZY_BYTES = 1 << 20  # from here on anonymous memory is cheaper than a zeroed bytearray
+
+_Content = bytearray | mmap.mmap
+
+
+class PowerLost(BaseException):  # noqa: N818 - an event, not an error: nobody may catch it as one
+    """The fuse has blown: the machine does nothing more until `crash` has been called."""
+
+
+class MemoryFile:
+    """An open file; stale after a crash."""
+
+    __slots__ = ("_disk", "generation", "inode", "is_open", "path")
+
+    def __init__(self, disk: "MemoryDisk", path: str, inode: "_Inode", generation: int) -> None:
+        self._disk = disk
+        self.path = path
+        self.inode = inode
+        self.generation = generation
+        self.is_open = True
+
+    def close(self) -> None:
+        self.is_open = False
+        self._disk.release_lock(self)
+
+
+class _Inode:
+    """Bytes of one file, volatile and durable."""
+
+    __slots__ = ("content", "dirty", "durable", "durable_size", "mapped", "size")
+
+    def __init__(self) -> None:
+        self.content: _Content = bytearray()
+        self.size = 0
+        self.mapped = 0  # largest size ever mapped: a real process would die of SIGBUS below it
+        self.dirty: set[int] = set()
+        self.durable: dict[int, bytes] = {}
+        self.durable_size = 0
+
+    def reserve(self, size: int) -> None:
+        """Grow the buffer behind the file; the file's size stays."""
+        if size <= len(self.content):
+            return
+        grown = _zeros(size)  # views mapped before do not see later writes: map again after growing
+        grown[: self.size] = self.content[: self.size]
+        self.content = grown
+
+    def page(self, index: int) -> bytes:
+        start = index * PAGE_BYTES
+        return bytes(self.content[start : min(start + PAGE_BYTES, self.size)])
+
+    def touch(self, start: int, end: int) -> None:
+        if end > start:
+            self.dirty.update(range(start // PAGE_BYTES, (end - 1) // PAGE_BYTES + 1))
+
+    def snapshot(self) -> tuple[int, dict[int, bytes]]:
+        """What an fdatasync started now makes durable."""
+        return self.size, {index: self.page(index) for index in self.dirty}
+
+    def settle(self, snapshot: tuple[int, dict[int, bytes]]) -> None:
+        """Make a snapshot durable; pages changed since then stay dirty."""
+        self.durable_size, pages = snapshot
+        for index, page in pages.items():
+            self._settle_page(index, page)
+            if page == self.page(index):
+                self.dirty.discard(index)
+
+    def _settle_page(self, index: int, page: bytes) -> None:
+        if page.strip(b"\0"):
+            self.durable[index] = page
+        else:
+            self.durable.pop(index, None)  # absent = zeros
+
+    def survivor(self, random: Random, survival: float) -> "_Inode":
+        """A new inode as it is found after power loss."""
+        after = _Inode()
+        after.durable = dict(self.durable)
+        keeps_size = self.size == self.durable_size or _happens(random, survival)
+        after.durable_size = self.size if keeps_size else self.durable_size
+        for index in sorted(self.dirty):
+            if _happens(random, survival):
+                after._settle_page(index, self.page(index))
+            elif 0 < survival < 1 and _happens(random, _TORN_SHARE):
+                after._settle_page(index, self._torn_page(index, random))
+        after.load_durable()
+        return after
+
+    def _torn_page(self, index: int, random: Random) -> bytes:
+        old = self.durable.get(index, b"").ljust(PAGE_BYTES, b"\0")
+        new = self.page(index).ljust(PAGE_BYTES, b"\0")
+        sectors = [
+            (new if _happens(random, 0.5) else old)[at : at + SECTOR_BYTES]
+            for at in range(0, PAGE_BYTES, SECTOR_BYTES)
+        ]
+        return b"".join(sectors)
+
+    def load_durable(self) -> None:
+        """Forget the volatile image."""
+        self.size = self.durable_size
+        self.content = _zeros(self.size)
+        self.mapped = 0
+        self.dirty.clear()
+        for index, page in list(self.durable.items()):
+            start = index * PAGE_BYTES
+            if start >= self.size:
+                del self.durable[index]
+                continue
+            kept = page[: self.size - start]
+            self.content[start : start + len(kept)] = kept
+
+    def copy(self) -> "_Inode":
+        """A process died, the page cache did not."""
+        after = _Inode()
+        after.size = self.size
+        after.content = _zeros(len(self.content))
+        after.content[: self.size] = self.content[: self.size]
+        after.dirty = set(self.dirty)
+        after.durable = dict(self.durable)
+        after.durable_size = self.durable_size
+        return after
+
+
+class _Folder:
+    """Names of one folder, volatile and durable, and the changes between them in order."""
+
+    __slots__ = ("durable", "names", "pending")
+
+    def __init__(self) -> None:
+        self.names: dict[str, _Inode] = {}
+        self.durable: dict[str, _Inode] = {}
+        self.pending: list[tuple[str, str | None, _Inode | None]] = []  # (name, old name, inode)
+
+    def change(self, name: str, inode: _Inode | None, old_name: str | None = None) -> None:
+        self.pending.append((name, old_name, inode))
+        _apply(self.names, name, old_name, inode)
+
+    def settle(self, count: int | None = None) -> None:
+        for name, old_name, inode in self.pending[:count]:
+            _apply(self.durable, name, old_name, inode)
+        self.pending.clear()
+
+
+def _apply(names: dict[str, _Inode], name: str, old_name: str | None, inode: _Inode | None) -> None:
+    if old_name is not None:
+        names.pop(old_name, None)
+    if inode is None:
+        names.pop(name, None)
+    else:
+        names[name] = inode
+
+
+class MemoryDisk:
+    """A Disk in memory, with the faults of a real one on demand."""
+
+    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.fuse: int | None = None  # operations left until PowerLost; None = never
+        self.observer: Callable[[str, str], None] | None = None  # called before each change
+        self.sync_delay_ms = 0.0
+        self.warm_delay_ms = 0.0
+        self.operations_count = 0
+        self.syncs_count = 0
+        self._folders: dict[str, _Folder] = {}
+        self._locks: dict[str, MemoryFile] = {}
+        self._failures: dict[str, int] = {}
+        self._cold: set[int] = set()
+        self._generation = 0
+        self._is_off = False
+
+    # -- the port ---------------------------------------------------------------------------------
+
+    def make_folder(self, path: str) -> None:
+        self._check_power()
+        self._folders.setdefault(path, _Folder())
+
+    def lock_folder(self, path: str) -> MemoryFile:
+        if path in self._locks:
+            raise StorageError(f"{path} is in use by another process", path=path)
+        file = self.open(f"{path}/LOCK", create=True)
+        self._locks[path] = file
+        return file
+
+    def release_lock(self, file: MemoryFile) -> None:
+        """Called by a file that is closed."""
+        folder = file.path.rpartition("/")[0]
+        if self._locks.get(folder) is file:
+            del self._locks[folder]
+
+    def list(self, path: str) -> list[str]:
+        self._check_power()
+        return sorted(self._folder(path).names)
+
+    def exists(self, path: str) -> bool:
+        self._check_power()
+        folder, _, name = path.rpartition("/")
+        return folder in self._folders and name in self._folders[folder].names
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        self._check_power()
+        folder_path, _, name = path.rpartition("/")
+        folder = self._folder(folder_path)
+        inode = folder.names.get(name)
+        if inode is None:
+            if not create:
+                raise StorageError(f"no such file: {path}", path=path)
+            self._operate("create", path)
+            inode = _Inode()
+            folder.change(name, inode)
+        return MemoryFile(self, path, inode, self._generation)
+
+    def size(self, file: MemoryFile) -> int:
+        return self._inode(file).size
+
+    def writev(self, file: MemoryFile, buffers: Sequence[Buffer], at: int) -> int:
+        inode = self._inode(file)
+        content = b"".join(buffers)
+        end = at + len(content)
+        self._operate("writev", file.path, grows=max(0, end - inode.size))
+        inode.reserve(end)
+        inode.content[at:end] = content
+        inode.touch(min(at, inode.size), end)
+        inode.size = max(inode.size, end)
+        return len(content)
+
+    def pread(self, file: MemoryFile, size: int, at: int) -> bytes:
+        inode = self._inode(file)
+        return bytes(inode.content[at : min(at + size, inode.size)])
+
+    def map(self, file: MemoryFile, size: int) -> memoryview:
+        inode = self._inode(file)
+        assert size <= inode.size, (size, inode.size)
+        inode.mapped = max(inode.mapped, size)
+        return memoryview(inode.content)[:size].toreadonly()
+
+    def is_resident(self, view: memoryview) -> bool:
+        return id(view.obj) not in self._cold
+
+    async def warm(self, view: memoryview) -> None:
+        await pause(self.warm_delay_ms)
+        self._cold.discard(id(view.obj))
+
+    def preallocate(self, file: MemoryFile, size: int) -> None:
+        inode = self._inode(file)
+        self._operate("preallocate", file.path, grows=max(0, size - inode.size))
+        inode.reserve(size)
+        inode.size = max(inode.size, size)
+
+    def truncate(self, file: MemoryFile, size: int) -> None:
+        inode = self._inode(file)
+        self._operate("truncate", file.path, grows=max(0, size - inode.size))
+        assert size >= inode.mapped, f"{file.path} truncated to {size} under a mapped view"
+        inode.reserve(size)
+        old_size = inode.size
+        if size < old_size:
+            inode.content[size:old_size] = bytes(old_size - size)
+            inode.touch(size, old_size)
+        inode.size = size
+
+    async def sync(self, file: MemoryFile) -> None:
+        inode = self._begin_sync("sync", file)
+        snapshot = inode.snapshot()
+        if self.sync_delay_ms:
+            await pause(self.sync_delay_ms)
+        self._inode(file).settle(snapshot)
+
+    def sync_now(self, file: MemoryFile) -> None:
+        inode = self._begin_sync("sync_now", file)
+        inode.settle(inode.snapshot())
+
+    def sync_folder(self, path: str) -> None:
+        self._operate("sync_folder", path)
+        self._folder(path).settle()
+
+    async def sync_folder_later(self, path: str) -> None:
+        if self.sync_delay_ms:
+            await pause(self.sync_delay_ms)
+        self.sync_folder(path)
+
+    async def create_ahead(self, path: str, size: int) -> MemoryFile:
+        file = self.open(path, create=True)
+        self.preallocate(file, size)
+        await self.sync(file)
+        return file
+
+    def rename(self, source: str, target: str) -> None:
+        folder_path, _, old_name = source.rpartition("/")
+        target_folder, _, name = target.rpartition("/")
+        assert folder_path == target_folder, "a rename between folders is not atomic everywhere"
+        folder = self._folder(folder_path)
+        if old_name not in folder.names:
+            raise StorageError(f"no such file: {source}", path=source)
+        self._operate("rename", source)
+        folder.change(name, folder.names[old_name], old_name)
+
+    def unlink(self, path: str) -> None:
+        folder_path, _, name = path.rpartition("/")
+        folder = self._folder(folder_path)
+        if name not in folder.names:
+            raise StorageError(f"no such file: {path}", path=path)
+        self._operate("unlink", path)
+        folder.change(name, None)
+
+    # -- faults -----------------------------------------------------------------------------------
+
+    def crash(self, random: Random, *, keep_page_cache: bool, survival: float = 0.5) -> None:
+        """The machine restarts: open files are stale, locks free, the fuse is reset.
+
+        `keep_page_cache`: only the process died (kill -9), nothing written is lost. Else each
+        unsynced page or name survives with probability `survival` (0 = none does, 1 = all do).
+        """
+        image = self.crash_image(random, keep_page_cache=keep_page_cache, survival=survival)
+        self._folders = image._folders
+        self._locks.clear()
+        self._cold.clear()
+        self._failures.clear()
+        self._generation += 1
+        self.fuse = None
+        self._is_off = False
+
+    def crash_image(
+        self, random: Random, *, keep_page_cache: bool, survival: float = 0.5
+    ) -> "MemoryDisk":
+        """The disk another machine would find if the power failed now; this one goes on."""
+        image = MemoryDisk(capacity_bytes=self.capacity_bytes)
+        copies: dict[int, _Inode] = {}
+
+        def after(inode: _Inode) -> _Inode:
+            if id(inode) not in copies:
+                found = inode.copy() if keep_page_cache else inode.survivor(random, survival)
+                copies[id(inode)] = found
+            return copies[id(inode)]
+
+        for path, folder in sorted(self._folders.items()):
+            new = image._folders[path] = _Folder()
+            if keep_page_cache:
+                new.names = {name: after(inode) for name, inode in folder.names.items()}
+                new.durable = {name: after(inode) for name, inode in folder.durable.items()}
+                new.pending = [
+                    (name, old, None if inode is None else after(inode))
+                    for name, old, inode in folder.pending
+                ]
+                continue
+            kept = _Folder()
+            kept.durable, kept.pending = dict(folder.durable), list(folder.pending)
+            kept.settle(_prefix_length(len(folder.pending), random, survival))
+            new.durable = {name: after(inode) for name, inode in kept.durable.items()}
+            new.names = dict(new.durable)
+        return image
+
+    def fail_next(self, operation: str, *, count: int = 1) -> None:
+        """Let the next `count` calls of `operation` raise StorageError.
+
+        Names: create writev preallocate truncate sync sync_now sync_folder rename unlink. A failed
+        sync drops the dirty pages, as Linux does: a later sync that succeeds proves nothing (R22).
+        """
+        self._failures[operation] = count
+
+    def flip_bit(self, path: str, byte: int, bit: int = 0) -> None:
+        """Damage one stored bit, in the page cache and on the disk."""
+        folder, _, name = path.rpartition("/")
+        inode = self._folder(folder).names[name]
+        inode.content[byte] ^= 1 << bit
+        index = byte // PAGE_BYTES
+        if index not in inode.dirty:
+            inode.durable[index] = inode.page(index)
+
+    def evict(self) -> None:
+        """Make every mapped view cold until it is warmed."""
+        for folder in self._folders.values():
+            self._cold.update(id(inode.content) for inode in folder.names.values())
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _folder(self, path: str) -> _Folder:
+        try:
+            return self._folders[path]
+        except KeyError:
+            raise StorageError(f"no such folder: {path}", path=path) from None
+
+    def _inode(self, file: MemoryFile) -> _Inode:
+        self._check_power()
+        if not file.is_open or file.generation != self._generation:
+            raise StorageError(f"{file.path} is closed", path=file.path)
+        return file.inode
+
+    def _begin_sync(self, operation: str, file: MemoryFile) -> _Inode:
+        inode = self._inode(file)
+        self.syncs_count += 1
+        try:
+            self._operate(operation, file.path)
+        except StorageError:
+            inode.dirty.clear()
+            raise
+        return inode
+
+    def _check_power(self) -> None:
+        if self._is_off:
+            raise PowerLost
+
+    def _operate(self, operation: str, path: str, *, grows: int = 0) -> None:
+        """Count one change, blow the fuse, raise what was asked for."""
+        self._check_power()
+        if self.observer is not None:
+            self.observer(operation, path)
+        if self.fuse is not None:
+            if self.fuse == 0:
+                self._is_off = True
+                raise PowerLost
+            self.fuse -= 1
+        self.operations_count += 1
+        if self._failures.get(operation, 0) > 0:
+            self._failures[operation] -= 1
+            raise StorageError(f"{operation} of {path} failed: input/output error", path=path)
+        if self.capacity_bytes is not None and grows > 0:
+            used = sum(i.size for f in self._folders.values() for i in f.names.values())
+            if used + grows > self.capacity_bytes:
+                raise StorageError(f"{operation} of {path} failed: no space left", path=path)
+
+
+def _zeros(size: int) -> _Content:
+    return bytearray(size) if size < _LAZY_BYTES else mmap.mmap(-1, size)
+
+
+def _happens(random: Random, probability: float) -> bool:
+    return random.uniform(0.0, 1.0) < probability
+
+
+def _prefix_length(count: int, random: Random, survival: float) -> int:
+    if survival in (0, 1):
+        return count if survival else 0
+    return min(count, int(random.uniform(0.0, count + 1)))
