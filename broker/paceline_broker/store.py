@@ -1,0 +1,173 @@
+"""Everything one broker has on its disk, opened together: identity, log, projections, checkpoints.
+
+Owned by the role; used on the event loop only. Folding is here because it needs the log and the
+projections: a replica folds up to confirm, a master folds its whole tail before its first append
+and then folds as it appends (R28).
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.errors import CorruptLogError
+from paceline.ports import Disk, File
+from paceline.records.decode import BatchView
+from paceline.records.header import Kind
+from paceline.types import PhysicalOffset
+from paceline_broker.checkpoints import CheckpointFolder
+from paceline_broker.identity import StoreIdentity
+from paceline_broker.log.commit_log import CommitLog
+from paceline_broker.log.recovery import RecoveryReport
+from paceline_broker.projections.projections import Projections
+
+log = logging.getLogger("paceline.store")
+
+
+@dataclass(slots=True)
+class PendingCheckpoint:
+    """A snapshot taken at `position`, kept back until that is confirmed and flushed (R28)."""
+
+    position: PhysicalOffset
+    generation: int
+    snapshot: bytes
+
+
+class Store:
+    """The open data folder of one broker. Made by `open_store`."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        lock: File,
+        identity: StoreIdentity,
+        commit_log: CommitLog,
+        report: RecoveryReport,
+        checkpoints: CheckpointFolder,
+    ) -> None:
+        self.disk = disk
+        self.identity = identity
+        self.log = commit_log
+        self.report = report
+        self.projections = Projections()
+        self.checkpointed = PhysicalOffset(0)
+        """Position of the newest durable projection checkpoint; 0 = fold from the log's start."""
+        self._lock = lock
+        self._checkpoints = checkpoints
+        self._pending: PendingCheckpoint | None = None
+
+    def fold_to(self, limit: PhysicalOffset) -> None:
+        """Fold every batch in [projections.position, limit). Raises CorruptLogError."""
+        projections = self.projections
+        if projections.position >= limit:
+            return
+        for header, batch in self.log.batches(projections.position, limit):
+            needs_payload = header.kind != Kind.NORMAL
+            projections.apply(header, BatchView(batch) if needs_payload else None)
+        if projections.position != limit:
+            raise CorruptLogError(f"the fold stopped at {projections.position}, not {limit}")
+
+    def reload_projections(self) -> None:
+        """Drop the state and fold it again: from the newest checkpoint up to confirm (R28).
+
+        After a demotion the state may hold what was never confirmed, so it is not rolled back but
+        made anew. Raises CorruptLogError if the log does not reach back to any checkpoint (R14).
+        """
+        self._pending = None
+        limit = self.log.confirm
+        found = self._checkpoints.newest(limit=limit)
+        if found is not None:
+            self.projections = Projections.restore(found.snapshot)
+            self.checkpointed = found.position
+        elif self.log.start > 0:
+            raise CorruptLogError(
+                f"the log begins at {self.log.start} and there is no intact projection checkpoint: "
+                "empty the data folder, the broker fetches everything from its master"
+            )
+        else:
+            self.projections = Projections()
+            self.checkpointed = PhysicalOffset(0)
+        self.fold_to(limit)
+        log.info(
+            "projections_loaded",
+            extra={"checkpoint": int(self.checkpointed), "position": int(limit)},
+        )
+
+    def begin_checkpoint(self) -> None:
+        """Take a snapshot of the present state, to be written once its position is confirmed."""
+        position = self.projections.position
+        is_new = position > self.checkpointed
+        if self._pending is None and is_new and self.log.failure is None:
+            self._pending = PendingCheckpoint(
+                position=position,
+                generation=self.log.generation,
+                snapshot=self.projections.snapshot(),
+            )
+
+    async def finish_checkpoint(self) -> bool:
+        """Write the pending snapshot if its position is confirmed and flushed; True if written."""
+        pending = self._pending
+        if pending is None:
+            return False
+        if pending.generation != self.log.generation:  # a truncation made it worthless
+            self._pending = None
+            return False
+        if pending.position > min(self.log.confirm, self.log.flushed):
+            return False
+        self._pending = None
+        await self._checkpoints.write(pending.position, pending.snapshot)
+        self.checkpointed = max(self.checkpointed, pending.position)
+        return True
+
+    def forget_pending_checkpoint(self) -> None:
+        """The mastership that took it has ended."""
+        self._pending = None
+
+    def close(self, *, clean: bool) -> None:
+        """Close the log; a clean close flushes and marks the shutdown (R13)."""
+        is_clean = clean and self.log.failure is None
+        self.log.close(clean=is_clean)
+        if is_clean:
+            self.identity.mark_clean_shutdown()
+        self._lock.close()
+
+    def positions(self) -> dict[str, Any]:
+        """For `/v1/status`."""
+        return {
+            "start": self.log.start,
+            "end": self.log.end,
+            "flushed": self.log.flushed,
+            "confirm": self.log.confirm,
+            "checkpoint": self.checkpointed,
+        }
+
+
+def lock_data_folder(disk: Disk, data_dir: str) -> File:
+    """Take the folder for this process; StorageError says that another has it."""
+    disk.make_folder(data_dir)
+    return disk.lock_folder(data_dir)
+
+
+def open_store(
+    disk: Disk, data_dir: str, *, lock: File, identity: StoreIdentity, segment_size_bytes: int
+) -> Store:
+    """Recover log and projections; blocking. Raises StorageError, CorruptLogError.
+
+    A damaged log still opens (the report says where): the broker then stays out of the set.
+    """
+    commit_log, report = CommitLog.open(
+        disk, f"{data_dir}/log", segment_size_bytes=segment_size_bytes
+    )
+    checkpoints = CheckpointFolder(disk, f"{data_dir}/projections")
+    checkpoints.drop_beyond(commit_log.end)  # R13
+    store = Store(
+        disk=disk,
+        lock=lock,
+        identity=identity,
+        commit_log=commit_log,
+        report=report,
+        checkpoints=checkpoints,
+    )
+    if report.damage is None:
+        store.reload_projections()
+    return store

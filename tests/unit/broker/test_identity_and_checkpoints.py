@@ -1,0 +1,120 @@
+"""The small durable files of a broker: what a start counts, refuses and remembers."""
+
+import pytest
+
+from paceline.disk_memory import MemoryDisk
+from paceline.errors import ConfigError, StorageError
+from paceline.runtime import SeededRandom
+from paceline.types import GroupName, MasterEpoch, PhysicalOffset, ReplicaId
+from paceline_broker.checkpoints import CheckpointFolder
+from paceline_broker.identity import StoreIdentity
+
+GROUP = GroupName("g1")
+
+
+def a_start(disk: MemoryDisk, *, group: str = "g1", boot_id: str = "boot-1") -> StoreIdentity:
+    disk.make_folder("/data")
+    identity = StoreIdentity(disk, "/data")
+    identity.begin_incarnation(
+        group=GroupName(group), boot_id=boot_id, random=SeededRandom("identity")
+    )
+    return identity
+
+
+def test_every_start_counts_one_incarnation_of_the_same_store() -> None:
+    disk = MemoryDisk()
+
+    first, second = a_start(disk).identity, a_start(disk).identity
+
+    assert (first.incarnation, second.incarnation) == (1, 2)
+    assert first.store_id == second.store_id
+
+
+def test_the_incarnation_survives_a_power_loss_right_after_the_start() -> None:
+    disk = MemoryDisk()
+    a_start(disk)
+
+    disk.crash(SeededRandom("power"), keep_page_cache=False)
+
+    assert a_start(disk).identity.incarnation == 2
+
+
+def test_a_folder_of_another_group_is_refused() -> None:
+    disk = MemoryDisk()
+    a_start(disk)
+
+    with pytest.raises(ConfigError, match="'g1'.*'g2'"):
+        a_start(disk, group="g2")
+
+
+def test_a_cluster_is_joined_once_and_for_all() -> None:
+    identity = a_start(MemoryDisk())
+    identity.join_cluster(cluster_id="one", replica_id=ReplicaId(1))
+
+    with pytest.raises(ConfigError, match="another cluster's data"):
+        identity.join_cluster(cluster_id="two", replica_id=ReplicaId(1))
+    with pytest.raises(ConfigError, match="another identity"):
+        identity.join_cluster(cluster_id="one", replica_id=ReplicaId(2))
+
+
+def test_an_adopted_epoch_is_durable_and_never_falls() -> None:
+    disk = MemoryDisk()
+    identity = a_start(disk)
+    identity.adopt_epoch(MasterEpoch(7))
+
+    disk.crash(SeededRandom("power"), keep_page_cache=False)
+    again = a_start(disk)
+
+    assert again.epoch == 7
+    with pytest.raises(AssertionError):
+        again.adopt_epoch(MasterEpoch(6))
+
+
+def test_a_kernel_restart_without_a_clean_shutdown_is_unclean() -> None:
+    disk = MemoryDisk()
+    a_start(disk)
+    assert a_start(disk, boot_id="boot-2").was_unclean
+
+    a_start(disk, boot_id="boot-2").mark_clean_shutdown()
+    assert not a_start(disk, boot_id="boot-3").was_unclean
+
+
+def test_a_damaged_identity_is_never_guessed() -> None:
+    disk = MemoryDisk()
+    a_start(disk)
+    file = disk.open("/data/identity.json")
+    disk.writev(file, [b"\x00\x00"], 0)
+
+    with pytest.raises(StorageError, match="damaged"):
+        a_start(disk)
+
+
+async def test_the_newest_intact_checkpoint_below_the_limit_is_taken() -> None:
+    disk = MemoryDisk()
+    folder = CheckpointFolder(disk, "/data/projections")
+    await folder.write(PhysicalOffset(100), b"one")
+    await folder.write(PhysicalOffset(200), b"two")
+
+    assert _snapshot(folder, 1000) == b"two"
+    assert _snapshot(folder, 199) == b"one"
+    assert folder.newest(limit=PhysicalOffset(99)) is None
+
+    file = disk.open("/data/projections/00000000000000000200.ckpt")
+    disk.writev(file, [b"X"], 17)
+    assert _snapshot(folder, 1000) == b"one"
+
+
+async def test_checkpoints_beyond_the_recovered_end_are_dropped() -> None:
+    folder = CheckpointFolder(MemoryDisk(), "/data/projections")
+    await folder.write(PhysicalOffset(100), b"one")
+    await folder.write(PhysicalOffset(200), b"two")
+
+    folder.drop_beyond(PhysicalOffset(150))
+
+    assert _snapshot(folder, 1000) == b"one"
+
+
+def _snapshot(folder: CheckpointFolder, limit: int) -> bytes:
+    found = folder.newest(limit=PhysicalOffset(limit))
+    assert found is not None
+    return found.snapshot
