@@ -1,0 +1,82 @@
+# Every target makes its own environment first: a machine needs only make and Python 3.11 or newer.
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+MADE := $(VENV)/.made
+# Another interpreter: make up PYTHON=/opt/python3.12/bin/python3
+PYTHON ?=
+# More for the command: make up ARGS="--brokers 5"
+ARGS ?=
+# Processes for tests; one for each core by default.
+JOBS ?= auto
+
+SOURCES := client broker controller chaos tests
+PYTEST := $(BIN)/python -m pytest -q
+PARALLEL := -n $(JOBS) --dist worksteal
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help up demo test check bench format docs clean
+
+help: ## Say what there is to make.
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+# exec: the command takes the place of the shell, so Ctrl-C and SIGTERM reach it and nothing else,
+# and make waits until it has stopped all nodes.
+up: $(MADE) ## Start a local cluster of 3 controllers and 3 brokers; Ctrl-C stops it.
+	@exec $(BIN)/paceline up $(ARGS)
+
+demo: $(MADE) ## Send 336,776 flight records, kill the master half-way, lose nothing.
+	@exec $(BIN)/paceline demo $(ARGS)
+
+bench: $(MADE) ## Measure this machine and write docs/BENCHMARKS.md.
+	@exec $(BIN)/paceline bench --all --write docs/BENCHMARKS.md $(ARGS)
+
+test: check ## Everything: check, then simulated and real clusters.
+	@echo "Simulated clusters"
+	@$(PYTEST) $(PARALLEL) tests/sim
+	@echo "Real processes"
+	@$(PYTEST) tests/process
+	@echo "All tests passed."
+
+check: $(MADE) ## Format, lint, types, house rules and unit tests: under a minute.
+	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "Not formatted: run make format"; exit 1; }
+	@$(BIN)/ruff check --quiet $(SOURCES)
+	@$(BIN)/mypy --no-error-summary
+	@$(PYTEST) $(PARALLEL) tests/tidy tests/unit
+
+format: $(MADE) ## Format the code and sort imports.
+	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true
+	@$(BIN)/ruff format $(SOURCES)
+
+docs: $(MADE) ## Write the documents that are generated from code.
+	@$(BIN)/python -m tests.tidy.generated
+
+clean: ## Remove the environment and all caches (not paceline-data).
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made again whenever pyproject.toml or constraints.txt change. The stamp is written last: an
+# interrupted installation is repeated.
+$(MADE): pyproject.toml constraints.txt
+	@python=; \
+	for candidate in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
+	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "paceline needs Python 3.11 or newer; $(or $(PYTHON),python3) is: $$( \
+	    $(or $(PYTHON),python3) --version 2>&1 | tail -n 1)" \
+	    "- install one, or name it: make PYTHON=/path/to/python3"; exit 1; fi; \
+	if ! $(BIN)/python -c 'import pip' >/dev/null 2>&1; then \
+	  if ! $$python -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+	    echo "$$python has no venv module." \
+	      "On Debian or Ubuntu: apt-get install python3-venv"; exit 1; fi; \
+	  echo "Making $(VENV) with $$($$python --version) ..."; \
+	  $$python -m venv --clear $(VENV) || exit 1; \
+	fi; \
+	echo "Installing what paceline needs into $(VENV) (only the first time, about half a minute) ..."; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' \
+	  || { echo "The installation failed; is the package index reachable?"; exit 1; }; \
+	touch $(MADE)
