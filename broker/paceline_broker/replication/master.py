@@ -1,0 +1,502 @@
+"""Pure: the master's side of replication in one epoch: confirm, rounds, the sync state set.
+
+It owns: which replica counts and up to where (R10), confirm (R8, R11), the one set change in flight
+(R7, INV-6), who has fallen behind in the master's own running time (R12), read rounds (R4), and
+whether a send may be appended at all (R8). It is told everything by events and answers with what to
+do; it knows no sockets, files, clocks or controllers. One instance serves one (epoch, incarnation)
+and is thrown away with it (R1); after `fence` it stays silent for ever. Owner: the shell of the
+master's term.
+"""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from paceline.types import Incarnation, PhysicalOffset, ReplicaId, SetEpoch
+from paceline.wire.cluster import GroupView, ReplicaView
+from paceline_broker.replication.handshake import (
+    ConnectionId,
+    Introduction,
+    Refused,
+    Welcome,
+    parting_point,
+)
+from paceline_broker.replication.master_events import (
+    NOTHING,
+    AlterSyncStateSet,
+    Appended,
+    Failed,
+    Flushed,
+    GroupCommitted,
+    MasterEvent,
+    MasterReady,
+    MasterSettings,
+    MemberRefused,
+    ProposalRefused,
+    ProposalUnknown,
+    Ran,
+    ReplicaAcked,
+    ReplicaIntroduced,
+    ReplicaLeft,
+    RoundRequested,
+)
+from paceline_broker.replication.pace import Paces
+
+
+class _Peer:
+    """One accepted connection; its fields only ever grow."""
+
+    __slots__ = (
+        "appended", "flushed", "incarnation", "is_joined", "is_learner", "is_ready", "position",
+        "replica", "round", "truncate_to",
+    )  # fmt: skip
+
+    def __init__(self, *, view: ReplicaView, truncate_to: PhysicalOffset) -> None:
+        self.replica = view.replica_id
+        self.incarnation = view.incarnation
+        self.is_learner = view.is_learner
+        self.truncate_to = truncate_to
+        self.is_joined = False
+        self.is_ready = False
+        self.appended = PhysicalOffset(0)
+        self.flushed = PhysicalOffset(0)
+        self.position = PhysicalOffset(0)
+        """What counts for confirm: flushed or appended, by the group's durability."""
+        self.round = 0
+
+
+class MasterReplication:
+    """Mastership of one (group, epoch, incarnation). `step` is the only door that changes it."""
+
+    def __init__(
+        self,
+        *,
+        replica_id: ReplicaId,
+        incarnation: Incarnation,
+        view: GroupView,
+        epoch_start_end: PhysicalOffset,
+        end: PhysicalOffset,
+        flushed: PhysicalOffset,
+        known_confirm: PhysicalOffset,
+        settings: MasterSettings,
+    ) -> None:
+        """`view` elects this replica; `epoch_start_end` is the end of the epoch's start record.
+
+        `known_confirm` is the durable lower bound of confirm; all positions are as they stand now.
+        """
+        assert view.master == replica_id, (view.master, replica_id)  # INV-4
+        assert view.master_incarnation == incarnation, (view.master_incarnation, incarnation)
+        assert known_confirm <= end, (known_confirm, end)  # INV-2
+        assert epoch_start_end <= end, (epoch_start_end, end)
+        self.replica_id = replica_id
+        self.incarnation = incarnation
+        self.epoch = view.master_epoch
+        self.confirm = known_confirm
+        self.is_open = False
+        self._start_end = epoch_start_end
+        self._end = end
+        self._flushed = flushed
+        self._counts_flushed = view.settings.durability == "fsync"
+        self._min = view.settings.min_in_sync_replicas
+        self._is_unclean = view.is_unclean
+        self._fenced: str | None = None
+        # The sync state set
+        self._set = view.sync_state_set
+        self._set_epoch = view.set_epoch
+        self._replicas: dict[ReplicaId, ReplicaView] = dict(view.replicas)
+        self._proposal: AlterSyncStateSet | None = None
+        self._is_unsent = False
+        self._sequence = 0
+        self._others: tuple[ReplicaId, ...] = ()
+        # Replicas
+        self._peers: dict[ConnectionId, _Peer] = {}
+        self._live: dict[ReplicaId, _Peer] = {}
+        self._paces = Paces(settings)
+        # Rounds
+        self._round_sent = 0
+        self._round_wanted = 0
+        self._round_confirmed = 0
+        self._is_accepting = False
+        self._set_changed()
+
+    # -- queries
+
+    @property
+    def sync_state_set(self) -> frozenset[ReplicaId]:
+        """As committed last."""
+        return self._set
+
+    @property
+    def set_epoch(self) -> SetEpoch:
+        return self._set_epoch
+
+    @property
+    def fenced(self) -> str | None:
+        """Why this mastership has ended, or None."""
+        return self._fenced
+
+    @property
+    def round_wanted(self) -> int:
+        """The round a read waits for that was just requested."""
+        return self._round_wanted
+
+    def can_accept(self) -> bool:
+        """Whether enough members acknowledge now for a send to be appended (R8)."""
+        return self._is_accepting
+
+    def lag_ms(self, replica: ReplicaId) -> int | None:
+        """Running time since the replica had everything; None if it is not known here."""
+        return self._paces.lag_ms(replica)
+
+    def next_round(self) -> int:
+        """The round number for a frame that leaves now; calls begin the round requested."""
+        self._round_sent = self._round_wanted
+        return self._round_sent
+
+    # -- the door
+
+    def step(self, event: MasterEvent) -> MasterReady:
+        """Take one event; what is to be done is in the answer, nothing else happens."""
+        if self._fenced is not None:
+            return NOTHING
+        match event:
+            case ReplicaAcked():  # first: the only one on the path of every batch, besides Appended
+                return self._on_acked(event)
+            case Appended(end):
+                assert end >= self._end, (end, self._end)
+                self._end = end
+                return NOTHING if self._counts_flushed else self._advanced()
+            case Flushed(flushed):
+                assert self._flushed <= flushed <= self._end, (self._flushed, flushed, self._end)
+                self._flushed = flushed
+                return self._advanced() if self._counts_flushed else NOTHING
+            case RoundRequested():
+                return self._on_round_requested()
+            case ReplicaIntroduced():
+                return self._on_introduced(event)
+            case ReplicaLeft(connection):
+                return self._on_left(connection)
+            case MemberRefused(replica, incarnation):
+                return self._on_refused(replica, incarnation)
+            case GroupCommitted(view):
+                return self._on_committed(view)
+            case ProposalRefused(sequence, set_epoch):
+                return self._on_proposal_refused(sequence, set_epoch)
+            case ProposalUnknown(sequence):
+                if self._proposal is not None and self._proposal.sequence == sequence:
+                    self._is_unsent = True  # again with the next tick, byte for byte (R7)
+                return NOTHING
+            case Ran(elapsed_ms):
+                return self._on_ran(elapsed_ms)
+            case Failed(reason):
+                return self._fence(reason)
+            case _:
+                assert_never(event)
+
+    # -- replicas
+
+    def _on_introduced(self, event: ReplicaIntroduced) -> MasterReady:
+        connection, introduction, start, epochs = event
+        replica = introduction.replica_id
+        epoch_seen = max(introduction.epoch, introduction.epochs.last_epoch)
+        if epoch_seen > self.epoch:  # R5
+            return self._fence(f"replica {replica} knows of epoch {epoch_seen}")
+        if introduction.confirm > self._end and not self._is_unclean:
+            # What was confirmed is missing here: a stale copy of this log was restored (R16).
+            return self._fence(
+                f"LOSSY: replica {replica} has confirmed {introduction.confirm}, "
+                f"the log here ends at {self._end}"
+            )
+        refused = self._refusal_of(introduction)
+        truncate_to = parting_point(
+            here=epochs,
+            here_start=start,
+            here_end=self._end,
+            there=introduction.epochs,
+            there_start=introduction.start,
+            there_end=introduction.end,
+        )
+        if refused is None and (truncate_to is None or truncate_to < start):
+            refused = Refused(code="NO_COMMON_EPOCH", detail=f"the log here begins at {start}")
+        if refused is not None:
+            return MasterReady(refuse=(connection, refused))
+        assert truncate_to is not None
+        close = self._drop_connections_of(replica)
+        self._peers[connection] = _Peer(view=self._replicas[replica], truncate_to=truncate_to)
+        welcome = Welcome(
+            epoch=self.epoch,
+            truncate_to=truncate_to,
+            is_unclean=self._is_unclean,
+            end=self._end,
+            epochs=epochs,
+        )
+        return MasterReady(welcome=(connection, welcome), close=close)
+
+    def _refusal_of(self, introduction: Introduction) -> Refused | None:
+        """Only the registered start of a replica in this epoch may join (R2, R9, R10).
+
+        The news of a registration may still be on the way to us: the replica tries again.
+        """
+        replica = introduction.replica_id
+        view = self._replicas.get(replica)
+        if introduction.epoch < self.epoch:
+            return Refused(code="OLDER_EPOCH", detail=f"the master is in epoch {self.epoch}")
+        if view is None or replica == self.replica_id:
+            return Refused(code="UNKNOWN_REPLICA", detail=f"replica {replica} is not registered")
+        if (view.store_id, view.incarnation) != (introduction.store_id, introduction.incarnation):
+            detail = f"incarnation {view.incarnation} of store {view.store_id} is registered"
+            return Refused(code="OTHER_INCARNATION", detail=detail)
+        return None
+
+    def _drop_connections_of(self, replica: ReplicaId) -> tuple[ConnectionId, ...]:
+        """A replica never counts twice: whatever it had before ends now (R10)."""
+        old = tuple(key for key, peer in self._peers.items() if peer.replica == replica)
+        for connection in old:
+            del self._peers[connection]
+        if self._live.pop(replica, None) is not None:
+            self._judge_accepting()
+        return old
+
+    def _on_acked(self, event: ReplicaAcked) -> MasterReady:
+        connection, epoch, appended, flushed, round_number, is_ready = event
+        peer = self._peers.get(connection)
+        if peer is None:
+            return NOTHING  # replaced or closed while it was on the way
+        if (
+            epoch != self.epoch  # R2
+            or appended > self._end
+            or appended < peer.appended
+            or flushed > appended
+            or flushed < peer.flushed
+            or round_number > self._round_sent
+            or round_number < peer.round
+        ):
+            return self._close(connection)
+        peer.appended = appended
+        peer.flushed = flushed
+        peer.position = flushed if self._counts_flushed else appended  # R11
+        peer.is_ready = is_ready
+        if not peer.is_joined:
+            return self._on_joined(connection, peer)
+        has_new_round = round_number != peer.round
+        peer.round = round_number
+        self._paces.acked(peer.replica, position=peer.position, end=self._end)
+        if not self._is_accepting:
+            self._judge_accepting()
+        if peer.replica not in self._others:
+            return self._try_grow(peer)
+        ready = self._advanced()
+        return self._with_round(ready) if has_new_round else ready
+
+    def _on_joined(self, connection: ConnectionId, peer: _Peer) -> MasterReady:
+        if peer.appended != peer.truncate_to:
+            return self._close(connection)
+        peer.is_joined = True
+        self._live[peer.replica] = peer
+        self._paces.joined(peer.replica, end=self._end)
+        self._judge_accepting()
+        return self._advanced()._replace(joined=connection)
+
+    def _on_left(self, connection: ConnectionId) -> MasterReady:
+        peer = self._peers.pop(connection, None)
+        if peer is None:
+            return NOTHING
+        if self._live.get(peer.replica) is peer:
+            del self._live[peer.replica]
+            self._judge_accepting()
+        if peer.replica in self._set:
+            return MasterReady(probe=((peer.replica, peer.incarnation),))
+        return NOTHING
+
+    def _close(self, connection: ConnectionId) -> MasterReady:
+        return self._on_left(connection)._replace(close=(connection,))
+
+    def _on_refused(self, replica: ReplicaId, incarnation: Incarnation) -> MasterReady:
+        view = self._replicas.get(replica)
+        if view is None or view.incarnation != incarnation or replica in self._live:
+            return NOTHING  # an older start of it, or it is back
+        self._paces.of(replica).is_refused = True
+        return self._try_shrink()
+
+    # -- confirm
+
+    def _advanced(self) -> MasterReady:
+        """Move confirm to what every member of the set, or of both sets, has (INV-1, INV-6)."""
+        if len(self._set) < self._min:  # R8
+            return NOTHING
+        position = self._flushed if self._counts_flushed else self._end
+        live = self._live
+        for replica in self._others:
+            peer = live.get(replica)
+            if peer is None:  # R10: without its one live connection confirm stands still
+                return NOTHING
+            if peer.position < position:
+                position = peer.position
+        if position <= self.confirm:
+            return NOTHING
+        assert position <= self._end, (position, self._end)  # INV-2
+        self.confirm = position
+        if not self.is_open and position >= self._start_end:
+            self.is_open = True
+            return MasterReady(confirm=position, opened=True)
+        return MasterReady(confirm=position)
+
+    # -- rounds
+
+    def _on_round_requested(self) -> MasterReady:
+        self._round_wanted = self._round_sent + 1
+        if not self._others:
+            # Nobody else can be elected without us in the set: the round is over as it begins.
+            self._round_sent = self._round_wanted
+        return self._with_round(NOTHING)
+
+    def _with_round(self, ready: MasterReady) -> MasterReady:
+        live = self._live
+        confirmed = self._round_sent
+        for replica in self._others:
+            peer = live.get(replica)
+            if peer is None:
+                return ready
+            if peer.round < confirmed:
+                confirmed = peer.round
+        if confirmed <= self._round_confirmed:
+            return ready
+        self._round_confirmed = confirmed
+        return ready._replace(confirmed_round=confirmed)
+
+    # -- the sync state set
+
+    def _on_committed(self, view: GroupView) -> MasterReady:
+        if view.master_epoch > self.epoch:
+            return self._fence(f"epoch {view.master_epoch} was elected")
+        if view.master_epoch < self.epoch:
+            return NOTHING
+        if (view.master, view.master_incarnation) != (self.replica_id, self.incarnation):
+            return self._fence("mastership was vacated")  # R19
+        close = self._take_registrations(view.replicas)
+        if view.set_epoch > self._set_epoch:
+            self._set = view.sync_state_set
+            self._set_epoch = view.set_epoch
+            if self._proposal is not None:
+                # Whatever was proposed on a lower set epoch is decided or refused for ever (R7).
+                assert self._proposal.set_epoch < view.set_epoch
+                self._proposal = None
+            if self.replica_id not in self._set:
+                return self._fence("this master is not in its sync state set")
+        self._set_changed()
+        ready = self._with_round(self._advanced())
+        return ready._replace(close=close) if close else ready
+
+    def _take_registrations(
+        self, replicas: Mapping[ReplicaId, ReplicaView]
+    ) -> tuple[ConnectionId, ...]:
+        """Learn who is registered; connections of starts that are no longer so end (R9)."""
+        self._replicas.update(replicas)
+        close = [
+            connection
+            for connection, peer in self._peers.items()
+            if (known := self._replicas.get(peer.replica)) is None
+            or known.incarnation != peer.incarnation
+        ]
+        for connection in close:
+            peer = self._peers.pop(connection)
+            if self._live.get(peer.replica) is peer:
+                del self._live[peer.replica]
+        return tuple(close)
+
+    def _on_proposal_refused(self, sequence: int, set_epoch: SetEpoch) -> MasterReady:
+        proposal = self._proposal
+        if proposal is None or proposal.sequence != sequence:
+            return NOTHING
+        if set_epoch > proposal.set_epoch:
+            # The set moved: by somebody else, or by an earlier attempt of this very proposal. The
+            # news of it resolves which; until then both sets must acknowledge (R7).
+            return NOTHING
+        self._proposal = None
+        self._set_changed()
+        return self._with_round(self._advanced())
+
+    def _try_grow(self, peer: _Peer) -> MasterReady:
+        """Propose the replica as a member if it has earned it (R10)."""
+        if (
+            self._proposal is not None
+            or peer.is_learner
+            or not peer.is_ready
+            or peer.position < self.confirm
+            or peer.position < self._start_end
+            or not self._paces.may_rejoin(peer.replica)
+        ):
+            return NOTHING
+        return self._propose(self._set | {peer.replica})
+
+    def _try_shrink(self) -> MasterReady:
+        if self._proposal is not None:
+            return NOTHING
+        lagging = {replica for replica in self._set if not self._is_keeping_up(replica)}
+        smaller = self._set - lagging
+        # Fewer than min would let nothing be confirmed, and one disk hold what was: they stay (R8).
+        if not lagging or len(smaller) < self._min:
+            return NOTHING
+        for replica in lagging:
+            self._paces.removed(replica)
+        return self._propose(smaller)
+
+    def _is_keeping_up(self, replica: ReplicaId) -> bool:
+        return replica == self.replica_id or self._paces.is_keeping_up(replica)
+
+    def _propose(self, sync_state_set: frozenset[ReplicaId]) -> MasterReady:
+        assert self.replica_id in sync_state_set
+        assert self._proposal is None  # at most one change is in flight
+        self._sequence += 1
+        self._proposal = AlterSyncStateSet(
+            sequence=self._sequence,
+            master=self.replica_id,
+            master_epoch=self.epoch,
+            set_epoch=self._set_epoch,
+            sync_state_set=sync_state_set,
+            incarnations={
+                replica: self._replicas[replica].incarnation for replica in sorted(sync_state_set)
+            },
+            confirm=self.confirm,
+        )
+        self._is_unsent = False
+        self._set_changed()
+        return MasterReady(propose=self._proposal)
+
+    def _set_changed(self) -> None:
+        """Work out who must acknowledge: the committed set, and the proposed one (R7, INV-6)."""
+        required = self._set
+        if self._proposal is not None:
+            required = required | self._proposal.sync_state_set
+        self._others = tuple(sorted(required - {self.replica_id}))
+        for replica in self._others:
+            self._paces.of(replica)  # its clock starts
+        self._judge_accepting()
+
+    def _on_ran(self, elapsed_ms: int) -> MasterReady:
+        self._paces.ran(elapsed_ms)
+        self._judge_accepting()
+        if self._proposal is not None:
+            if not self._is_unsent:
+                return NOTHING
+            self._is_unsent = False
+            return MasterReady(propose=self._proposal)
+        ready = self._try_shrink()
+        for replica in sorted(self._live.keys() - self._set):
+            if ready is NOTHING:
+                ready = self._try_grow(self._live[replica])
+        return ready
+
+    def _judge_accepting(self) -> None:
+        acknowledging = sum(
+            replica == self.replica_id or (replica in self._live and self._is_keeping_up(replica))
+            for replica in self._set
+        )
+        self._is_accepting = acknowledging >= self._min  # R8; so the set is not smaller either
+
+    def _fence(self, reason: str) -> MasterReady:
+        self._fenced = reason
+        self._is_accepting = False
+        connections = tuple(self._peers)
+        self._peers.clear()
+        self._live.clear()
+        return MasterReady(fence=reason, close=connections)

@@ -1,0 +1,92 @@
+"""Pure: how far behind each replica is, in the master's own running time (R12).
+
+A replica is caught up as of the moment whose end of the log it has reached. Silence and slowness
+are therefore one number: the running time since that moment. Time passes only by `ran`; a gap of
+the master's own loop restarts every clock, because then it was the master that was away.
+"""
+
+from paceline.types import PhysicalOffset, ReplicaId
+from paceline_broker.replication.master_events import MasterSettings
+
+
+class Pace:
+    """One replica, over all its connections in one epoch."""
+
+    __slots__ = ("caught_up_ms", "is_refused", "lag_removals", "mark", "mark_ms", "rejoin_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.caught_up_ms = now_ms
+        """Running time at which it last had all that was appended then."""
+        self.mark = PhysicalOffset(0)
+        """The end of the log at `mark_ms`: reaching it proves to be caught up as of then."""
+        self.mark_ms = now_ms
+        self.is_refused = False
+        """Its port refuses, so nobody needs to wait for it."""
+        self.lag_removals = 0
+        self.rejoin_ms = 0
+        """Not proposed as a member before this running time."""
+
+
+class Paces:
+    """All replicas a master has dealt with in its epoch. Owned by `MasterReplication`."""
+
+    def __init__(self, settings: MasterSettings) -> None:
+        self._settings = settings
+        self._now_ms = 0
+        self._paces: dict[ReplicaId, Pace] = {}
+
+    def of(self, replica: ReplicaId) -> Pace:
+        """The replica's pace; a new one counts as caught up now."""
+        pace = self._paces.get(replica)
+        if pace is None:
+            pace = self._paces[replica] = Pace(self._now_ms)
+        return pace
+
+    def ran(self, elapsed_ms: int) -> None:
+        """Let running time pass."""
+        assert elapsed_ms >= 0, elapsed_ms
+        self._now_ms += elapsed_ms
+        if elapsed_ms > self._settings.stall_ms_max:
+            for pace in self._paces.values():
+                pace.caught_up_ms = self._now_ms
+                pace.mark_ms = self._now_ms
+
+    def joined(self, replica: ReplicaId, *, end: PhysicalOffset) -> None:
+        """A connection stands. What it lagged before is not forgiven, but can be worked off."""
+        pace = self.of(replica)
+        pace.is_refused = False
+        pace.mark, pace.mark_ms = end, self._now_ms
+
+    def acked(self, replica: ReplicaId, *, position: PhysicalOffset, end: PhysicalOffset) -> None:
+        """The replica has `position` while the master's log ends at `end`."""
+        pace = self._paces[replica]
+        if position >= end:
+            pace.caught_up_ms = self._now_ms
+        elif position >= pace.mark:
+            pace.caught_up_ms = pace.mark_ms
+        else:
+            return
+        pace.mark, pace.mark_ms = end, self._now_ms
+
+    def is_keeping_up(self, replica: ReplicaId) -> bool:
+        """Neither refused nor silent or behind for longer than `replica_lag_ms_max`."""
+        pace = self.of(replica)
+        limit_ms = self._now_ms - self._settings.replica_lag_ms_max
+        return not pace.is_refused and pace.caught_up_ms >= limit_ms
+
+    def lag_ms(self, replica: ReplicaId) -> int | None:
+        """Running time since it was caught up; None for a replica never seen."""
+        pace = self._paces.get(replica)
+        return None if pace is None else self._now_ms - pace.caught_up_ms
+
+    def may_rejoin(self, replica: ReplicaId) -> bool:
+        return self.of(replica).rejoin_ms <= self._now_ms
+
+    def removed(self, replica: ReplicaId) -> None:
+        """It is proposed to leave; one that was slow (not restarted) waits longer each time."""
+        pace = self.of(replica)
+        if pace.is_refused:
+            return
+        pace.lag_removals += 1
+        wait_ms = self._settings.replica_lag_ms_max << min(pace.lag_removals - 1, 10)
+        pace.rejoin_ms = self._now_ms + min(wait_ms, self._settings.rejoin_backoff_ms_max)

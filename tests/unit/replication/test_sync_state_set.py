@@ -1,0 +1,266 @@
+"""Shrink and grow: the sync state set as the master proposes it."""
+
+from tests.unit.replication.builders import (
+    START_END,
+    a_master,
+    a_view,
+    acked,
+    an_introduction,
+    an_open_master,
+    introduced,
+    join,
+    write,
+)
+
+from paceline.types import Incarnation, ReplicaId, SetEpoch
+from paceline_broker.replication.handshake import ConnectionId
+from paceline_broker.replication.master import MasterReplication
+from paceline_broker.replication.master_events import (
+    NOTHING,
+    AlterSyncStateSet,
+    GroupCommitted,
+    MemberRefused,
+    ProposalRefused,
+    ProposalUnknown,
+    Ran,
+    ReplicaLeft,
+)
+
+OF_TWO = frozenset({1, 2})
+
+
+def run(master: MasterReplication, milliseconds: int) -> AlterSyncStateSet | None:
+    """Let running time pass in ticks; members 2 and 3 stay silent. The proposal it leads to."""
+    for _ in range(milliseconds // 100):
+        ready = master.step(Ran(100))
+        if ready.propose is not None:
+            return ready.propose
+    return None
+
+
+def ticks_to_proposal(master: MasterReplication) -> int | None:
+    """Ticks of 100 ms in which only member 2 acknowledges, until the master proposes a set."""
+    for tick in range(1, 200):
+        master.step(acked(2, 96))
+        if master.step(Ran(100)).propose is not None:
+            return tick
+    return None
+
+
+def a_master_of_two() -> MasterReplication:
+    """Set {1, 2}; replica 3 is connected and has nothing yet."""
+    master = a_master(a_view(sync_state_set=OF_TWO))
+    join(master, 2, connection=2)
+    join(master, 3, connection=3)
+    write(master, 96)
+    master.step(acked(2, 96))
+    assert master.confirm == START_END
+    return master
+
+
+def test_member_that_ends_is_probed_and_leaves_at_once_if_its_port_refuses() -> None:
+    """R12."""
+    master = an_open_master()
+
+    ready = master.step(ReplicaLeft(ConnectionId(3)))
+    assert ready.probe == ((3, 1),)
+    ready = master.step(MemberRefused(ReplicaId(3), Incarnation(1)))
+
+    assert ready.propose is not None
+    assert ready.propose.sync_state_set == {1, 2}
+    assert ready.propose.incarnations == {1: 1, 2: 1}
+    assert ready.propose.set_epoch == 5
+
+
+def test_refusal_of_an_older_start_or_of_a_replica_that_is_back_is_ignored() -> None:
+    master = an_open_master()
+
+    assert master.step(MemberRefused(ReplicaId(3), Incarnation(1))) == NOTHING
+    master.step(ReplicaLeft(ConnectionId(3)))
+    assert master.step(MemberRefused(ReplicaId(3), Incarnation(0))) == NOTHING
+
+
+def test_silent_member_leaves_after_the_lag_in_running_time() -> None:
+    """R12."""
+    master = an_open_master()
+    assert ticks_to_proposal(master) == 21  # the first tick beyond 2000 ms
+
+
+def test_gap_of_the_masters_own_loop_restarts_the_clocks() -> None:
+    """R12: it was the master that was away."""
+    master = an_open_master()
+    assert run(master, 1900) is None
+
+    assert master.step(Ran(5000)) == NOTHING
+    assert run(master, 1900) is None
+
+
+def test_member_that_acknowledges_but_stays_behind_leaves() -> None:
+    master = an_open_master()
+
+    proposal = None
+    for step in range(1, 60):
+        write(master, 96 + step * 100)
+        master.step(acked(2, 96 + step * 100))
+        master.step(acked(3, 96 + step))
+        proposal = proposal or master.step(Ran(100)).propose
+
+    assert proposal is not None
+    assert proposal.sync_state_set == {1, 2}
+
+
+def test_member_that_follows_a_steady_load_closely_stays() -> None:
+    master = an_open_master()
+
+    for step in range(1, 60):
+        write(master, 96 + step * 100)
+        for connection in (2, 3):  # half a second behind, always
+            master.step(acked(connection, max(96, 96 + (step - 5) * 100)))
+        assert master.step(Ran(100)).propose is None
+
+
+def test_set_never_shrinks_below_min() -> None:
+    """R8: dead members stay members until another replica has joined."""
+    master = an_open_master()
+    master.step(ReplicaLeft(ConnectionId(2)))
+    assert master.step(MemberRefused(ReplicaId(2), Incarnation(1))).propose is not None
+
+    master = an_open_master(a_view(minimum=3))
+    master.step(ReplicaLeft(ConnectionId(3)))
+    assert master.step(MemberRefused(ReplicaId(3), Incarnation(1))) == NOTHING
+    assert run(master, 5000) is None
+
+
+def test_smaller_set_counts_only_when_committed() -> None:
+    """INV-6."""
+    master = an_open_master()
+    write(master, 1000)
+    master.step(acked(2, 1000))
+    master.step(ReplicaLeft(ConnectionId(3)))
+    master.step(MemberRefused(ReplicaId(3), Incarnation(1)))
+    assert master.confirm == START_END
+
+    ready = master.step(GroupCommitted(a_view(sync_state_set=OF_TWO, set_epoch=6)))
+
+    assert ready.confirm == 1000
+
+
+def test_replica_that_reached_confirm_is_proposed_as_a_member() -> None:
+    """R10."""
+    master = a_master_of_two()
+    write(master, 1000)
+
+    assert master.step(acked(3, 50)) == NOTHING
+    ready = master.step(acked(3, 96))
+
+    assert ready.propose is not None
+    assert ready.propose.sync_state_set == {1, 2, 3}
+
+
+def test_grow_needs_flushed_bytes_and_projections() -> None:
+    """R10, R11."""
+    master = a_master_of_two()
+
+    assert master.step(acked(3, 50, appended=96)) == NOTHING
+    assert master.step(acked(3, 96, is_ready=False)) == NOTHING
+    assert master.step(acked(3, 96)).propose is not None
+
+
+def test_grow_needs_the_start_of_the_epoch() -> None:
+    """R10."""
+    master = a_master(a_view(sync_state_set=OF_TWO))
+    join(master, 3, connection=3)
+
+    assert master.confirm == 0
+    assert master.step(acked(3, 95, appended=96)) == NOTHING
+    assert master.step(acked(3, 96)).propose is not None
+
+
+def test_learner_never_becomes_a_member() -> None:
+    """R18."""
+    master = a_master(a_view(sync_state_set=OF_TWO, learners=frozenset({3})))
+    join(master, 3, connection=3)
+
+    assert master.step(acked(3, 96)) == NOTHING
+
+
+def test_proposed_member_must_acknowledge_at_once() -> None:
+    """R7, R10: from the step of the proposal both sets count."""
+    master = a_master_of_two()
+    master.step(acked(3, 96))
+    write(master, 1000)
+
+    assert master.step(acked(2, 1000)) == NOTHING
+    assert master.step(acked(3, 1000)).confirm == 1000
+
+
+def test_unknown_outcome_keeps_both_sets_and_is_proposed_again_unchanged() -> None:
+    """R7."""
+    master = a_master_of_two()
+    proposal = master.step(acked(3, 96)).propose
+    assert proposal is not None
+    write(master, 1000)
+
+    master.step(ProposalUnknown(proposal.sequence))
+    # A read that shows the old set epoch resolves nothing.
+    master.step(GroupCommitted(a_view(sync_state_set=OF_TWO, set_epoch=5)))
+
+    assert master.step(acked(2, 1000)) == NOTHING
+    assert master.step(Ran(100)).propose is proposal
+    assert master.step(Ran(100)).propose is None  # one attempt at a time
+
+
+def test_definite_refusal_ends_the_proposal() -> None:
+    master = a_master_of_two()
+    proposal = master.step(acked(3, 96)).propose
+    assert proposal is not None
+    write(master, 1000)
+    master.step(acked(2, 1000))
+
+    ready = master.step(ProposalRefused(proposal.sequence, SetEpoch(5)))
+
+    assert ready.confirm == 1000
+
+
+def test_refusal_that_shows_a_moved_set_waits_for_the_news() -> None:
+    """R7: an earlier attempt of the same proposal may have moved it."""
+    master = a_master_of_two()
+    proposal = master.step(acked(3, 96)).propose
+    assert proposal is not None
+    write(master, 1000)
+    master.step(acked(2, 1000))
+
+    assert master.step(ProposalRefused(proposal.sequence, SetEpoch(6))) == NOTHING
+    master.step(GroupCommitted(a_view(set_epoch=6)))
+
+    assert master.confirm == START_END  # replica 3 is a member and has not acknowledged
+    assert master.step(acked(3, 1000)).confirm == 1000
+
+
+def test_replica_that_lagged_waits_longer_each_time_before_it_joins_again() -> None:
+    """R12."""
+    master = an_open_master()
+    waits = []
+    for round_number in range(3):
+        set_epoch = 6 + 2 * round_number
+        assert ticks_to_proposal(master) is not None
+        master.step(GroupCommitted(a_view(sync_state_set=OF_TWO, set_epoch=set_epoch)))
+        master.step(acked(3, 96))
+        waits.append(ticks_to_proposal(master))
+        master.step(GroupCommitted(a_view(set_epoch=set_epoch + 1)))
+
+    assert waits == [20, 40, 80]
+
+
+def test_replica_that_was_restarted_may_join_again_at_once() -> None:
+    master = an_open_master()
+    master.step(ReplicaLeft(ConnectionId(3)))
+    master.step(MemberRefused(ReplicaId(3), Incarnation(1)))
+    master.step(GroupCommitted(a_view(sync_state_set=OF_TWO, set_epoch=6)))
+    master.step(GroupCommitted(a_view(sync_state_set=OF_TWO, set_epoch=6, incarnations={3: 2})))
+    master.step(introduced(8, an_introduction(3, incarnation=2, end=96)))
+
+    ready = master.step(acked(8, 96))
+    assert ready.joined == 8
+
+    assert master.step(Ran(100)).propose is not None
