@@ -13,7 +13,7 @@ import mmap
 from collections.abc import Callable, Sequence
 
 from paceline.errors import StorageError
-from paceline.ports import Buffer, Random
+from paceline.ports import Buffer, File, Random
 from paceline.runtime import pause
 
 PAGE_BYTES = 4096
@@ -231,10 +231,10 @@ class MemoryDisk:
             folder.change(name, inode)
         return MemoryFile(self, path, inode, self._generation)
 
-    def size(self, file: MemoryFile) -> int:
+    def size(self, file: File) -> int:
         return self._inode(file).size
 
-    def writev(self, file: MemoryFile, buffers: Sequence[Buffer], at: int) -> int:
+    def writev(self, file: File, buffers: Sequence[Buffer], at: int) -> int:
         inode = self._inode(file)
         content = b"".join(buffers)
         end = at + len(content)
@@ -245,11 +245,11 @@ class MemoryDisk:
         inode.size = max(inode.size, end)
         return len(content)
 
-    def pread(self, file: MemoryFile, size: int, at: int) -> bytes:
+    def pread(self, file: File, size: int, at: int) -> bytes:
         inode = self._inode(file)
         return bytes(inode.content[at : min(at + size, inode.size)])
 
-    def map(self, file: MemoryFile, size: int) -> memoryview:
+    def map(self, file: File, size: int) -> memoryview:
         inode = self._inode(file)
         assert size <= inode.size, (size, inode.size)
         inode.mapped = max(inode.mapped, size)
@@ -262,13 +262,13 @@ class MemoryDisk:
         await pause(self.warm_delay_ms)
         self._cold.discard(id(view.obj))
 
-    def preallocate(self, file: MemoryFile, size: int) -> None:
+    def preallocate(self, file: File, size: int) -> None:
         inode = self._inode(file)
         self._operate("preallocate", file.path, grows=max(0, size - inode.size))
         inode.reserve(size)
         inode.size = max(inode.size, size)
 
-    def truncate(self, file: MemoryFile, size: int) -> None:
+    def truncate(self, file: File, size: int) -> None:
         inode = self._inode(file)
         self._operate("truncate", file.path, grows=max(0, size - inode.size))
         assert size >= inode.mapped, f"{file.path} truncated to {size} under a mapped view"
@@ -279,14 +279,14 @@ class MemoryDisk:
             inode.touch(size, old_size)
         inode.size = size
 
-    async def sync(self, file: MemoryFile) -> None:
+    async def sync(self, file: File) -> None:
         inode = self._begin_sync("sync", file)
         snapshot = inode.snapshot()
         if self.sync_delay_ms:
             await pause(self.sync_delay_ms)
         self._inode(file).settle(snapshot)
 
-    def sync_now(self, file: MemoryFile) -> None:
+    def sync_now(self, file: File) -> None:
         inode = self._begin_sync("sync_now", file)
         inode.settle(inode.snapshot())
 
@@ -400,13 +400,14 @@ class MemoryDisk:
         except KeyError:
             raise StorageError(f"no such folder: {path}", path=path) from None
 
-    def _inode(self, file: MemoryFile) -> _Inode:
+    def _inode(self, file: File) -> _Inode:
         self._check_power()
+        assert isinstance(file, MemoryFile), file
         if not file.is_open or file.generation != self._generation:
             raise StorageError(f"{file.path} is closed", path=file.path)
         return file.inode
 
-    def _begin_sync(self, operation: str, file: MemoryFile) -> _Inode:
+    def _begin_sync(self, operation: str, file: File) -> _Inode:
         inode = self._inode(file)
         self.syncs_count += 1
         try:

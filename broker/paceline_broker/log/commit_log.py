@@ -14,8 +14,7 @@ views never reach above confirm, so truncation never pulls bytes from under a re
 """
 
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from paceline.errors import CorruptLogError, StorageError
 from paceline.ports import Buffer, Disk, File
@@ -25,38 +24,12 @@ from paceline_broker.log.checkpoint import Checkpoint
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.log.recovery import Damage, RecoveryReport, recover, save_checkpoint
 from paceline_broker.log.segment import Segment, Segments
+from paceline_broker.log.tickets import FlushTicket, Written
 from paceline_broker.log.walk import check_batch_at, iter_headers, whole_batches
 
 _EPOCH_START = int(Kind.EPOCH_START)  # plain ints and a bound method: once per batch
 _unpack_header = HEADER.unpack_from
 _READ_BYTES = 1 << 20  # step of internal walks
-
-
-class Written(NamedTuple):
-    """Bytes of one gathered write: `buffers` stand one after another from `position` on."""
-
-    position: PhysicalOffset
-    buffers: list[Buffer]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlushTicket:
-    """What must be synced before everything below `position` is durable.
-
-    Files first, in order, then the folder if it is named: a new segment's name counts too (R25).
-    """
-
-    position: PhysicalOffset
-    files: tuple[File, ...]
-    folder: str | None
-    generation: int
-
-    def run_now(self, disk: Disk) -> None:
-        """Sync on the caller's thread: for tests and for the steps that block anyway."""
-        for file in self.files:
-            disk.sync_now(file)
-        if self.folder is not None:
-            disk.sync_folder(self.folder)
 
 
 class CommitLog:
@@ -316,16 +289,18 @@ class CommitLog:
         self._poison(error)
 
     def flush_now(self) -> PhysicalOffset:
-        """Write and sync everything on the caller's thread; return `flushed`."""
+        """Write and sync everything on the caller's thread; return `flushed`.
+
+        Also finishes a flush whose runner was cancelled.
+        """
         self.write_pending()
-        ticket = self.begin_flush()
-        if ticket is None:
-            return self.flushed
-        try:
-            ticket.run_now(self._disk)
-        except StorageError as error:
-            raise self._poison(error) from error
-        return self.finish_flush(ticket)
+        while (ticket := self._ticket or self.begin_flush()) is not None:
+            try:
+                ticket.run_now(self._disk)
+            except StorageError as error:
+                raise self._poison(error) from error
+            self.finish_flush(ticket)
+        return self.flushed
 
     def _poison(self, error: StorageError) -> StorageError:
         if self._failure is None:

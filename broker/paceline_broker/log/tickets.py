@@ -1,0 +1,34 @@
+"""What the log hands to those who carry its bytes on: to the disk, and to replicas."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from paceline.ports import Buffer, Disk, File
+from paceline.types import PhysicalOffset
+
+
+class Written(NamedTuple):
+    """Bytes of one gathered write: `buffers` stand one after another from `position` on."""
+
+    position: PhysicalOffset
+    buffers: list[Buffer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushTicket:
+    """What must be synced before everything below `position` is durable.
+
+    Files first, in order, then the folder if it is named: a new segment's name counts too (R25).
+    """
+
+    position: PhysicalOffset
+    files: tuple[File, ...]
+    folder: str | None
+    generation: int
+
+    def run_now(self, disk: Disk) -> None:
+        """Sync on the caller's thread: for tests and for the steps that block anyway."""
+        for file in self.files:
+            disk.sync_now(file)
+        if self.folder is not None:
+            disk.sync_folder(self.folder)
