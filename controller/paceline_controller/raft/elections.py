@@ -1,0 +1,230 @@
+"""Who may campaign and who may be voted for: pre-vote, stickiness, the amnesia gate.
+
+The library has no pre-vote: a node that was cut off comes back with a high term and deposes a
+healthy leader. Here a node asks first (`pre_vote`), and raises its term only when a majority would
+vote for it. That makes two more things safe: voters ignore candidates while they hear a leader
+(stickiness), and a closed link to the leader lets a follower ask at once. A node that is asked with
+an old term answers `newer_term`, so that nobody stays behind in a term of its own.
+
+None of this weakens Raft: pre-votes change no durable state, and a refused or lost vote is always
+allowed. Part of `SafeNode`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pysyncobj.node import Node
+
+from paceline_controller.raft.frames import Message
+from paceline_controller.raft.settings import RaftSettings
+
+_FOLLOWER, _CANDIDATE = 0, 1  # the library's _RAFT_STATE
+
+
+class VoteGate(Protocol):
+    """Whether this node may vote at all (`identity.py`)."""
+
+    @property
+    def may_vote(self) -> bool: ...
+
+    def caught_up(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _PreVoteRound:
+    term: int
+    number: int
+    expires: float
+    granted: set[str] = field(default_factory=set)
+
+
+class ElectionRules:
+    """The election part of the overrides. Times are the library's: seconds of its clock."""
+
+    _SyncObj__raftState: int
+    _SyncObj__raftCurrentTerm: int
+    _SyncObj__raftLeader: Node | None
+    _SyncObj__votedForNodeId: str | None
+    _SyncObj__raftElectionDeadline: float
+    _SyncObj__transferInProgress: bool
+    _SyncObj__otherNodes: set[Node]
+    _SyncObj__connectedNodes: set[Node]
+    _SyncObj__lastResponseTime: dict[Node, float]
+    _SyncObj__setCurrentTerm: Callable[[int, str | None], None]
+    _SyncObj__setState: Callable[[int], None]
+    _SyncObj__getCurrentLogIndex: Callable[[], int]
+    _SyncObj__getCurrentLogTerm: Callable[[], int]
+    _isLeader: Callable[[], bool]
+
+    _settings: RaftSettings
+
+    def prepare_elections(
+        self,
+        *,
+        gate: VoteGate,
+        now: Callable[[], float],
+        uniform: Callable[[float, float], float],
+        send: Callable[[str, Message], None],
+    ) -> None:
+        """Set before the library's constructor runs."""
+        self.gate = gate
+        self._now = now
+        self._uniform = uniform
+        self._send = send
+        self._round: _PreVoteRound | None = None
+        self._rounds = 0
+        self._leader_heard_at: float | None = None
+        self._transfer_term = 0
+        self._voters: tuple[int, set[str]] = (0, set())
+
+    # -- called by the library ---------------------------------------------------------------------
+
+    def _SyncObj__connectedToAnyone(self) -> bool:  # noqa: N802
+        """The library asks this when its election deadline has passed: may it campaign now?"""
+        if not self.gate.may_vote:
+            return False
+        if not self._SyncObj__otherNodes or self._SyncObj__transferInProgress:
+            return True
+        return self._has_won_pre_vote()
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def handle_election_message(self, node: Node, message: Message) -> bool:
+        """Take the kinds that the library does not know; False for all others."""
+        match message["type"]:
+            case "pre_vote":
+                self._answer_pre_vote(node, message)
+            case "pre_vote_granted":
+                self._count_pre_vote(node, message)
+            case "newer_term":
+                self._adopt_term(message["term"])
+            case "timeout_now":
+                self._accept_transfer(node, message)
+            case _:
+                return False
+        return True
+
+    def ignores_vote_request(self, node: Node, message: Message) -> bool:
+        """Whether a request for a vote is dropped: we may not vote, or hear a healthy leader."""
+        if not self.gate.may_vote:
+            return True
+        if message["term"] < self._SyncObj__raftCurrentTerm:
+            self.tell_newer_term(node)
+            return True
+        return self._hears_leader() and not message["transfer"]
+
+    def is_repeated_vote(self, node: Node, message: Message) -> bool:
+        """The library counts votes, not voters."""
+        term, voters = self._voters
+        if term != message["term"]:
+            term, voters = self._voters = (message["term"], set())
+        if node.id in voters:
+            return True
+        voters.add(node.id)
+        return False
+
+    def is_transfer(self, term: int) -> bool:
+        """Whether our campaign for that term was asked for by the old leader."""
+        return term == self._transfer_term
+
+    def leader_heard(self) -> None:
+        self._leader_heard_at = self._now()
+        self._round = None
+
+    def leader_lost(self, node: Node) -> None:
+        """The link to a peer closed; if it led, do not wait out the whole election timeout."""
+        if node != self._SyncObj__raftLeader or self._isLeader():
+            return
+        settings = self._settings
+        wait_ms = self._uniform(settings.suspicion_min_ms, settings.suspicion_max_ms)
+        suspicion = self._now() + wait_ms / 1000
+        self._SyncObj__raftElectionDeadline = min(self._SyncObj__raftElectionDeadline, suspicion)
+
+    def tell_newer_term(self, node: Node) -> None:
+        self._send(node.id, {"type": "newer_term", "term": self._SyncObj__raftCurrentTerm})
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _hears_leader(self) -> bool:
+        """Whether a leader is healthy as far as this node can tell."""
+        fresh_since = self._now() - self._settings.election_min_ms / 1000
+        if self._isLeader():
+            answers = sum(
+                self._SyncObj__lastResponseTime[node] > fresh_since
+                for node in self._SyncObj__otherNodes
+            )
+            return self._is_majority(answers + 1)
+        return (
+            self._leader_heard_at is not None
+            and self._leader_heard_at > fresh_since
+            and self._SyncObj__raftLeader in self._SyncObj__connectedNodes
+        )
+
+    def _is_majority(self, count: int) -> bool:
+        return count > (len(self._SyncObj__otherNodes) + 1) / 2
+
+    def _has_won_pre_vote(self) -> bool:
+        term = self._SyncObj__raftCurrentTerm + 1
+        current = self._round
+        if current is not None and current.term == term and self._now() < current.expires:
+            return self._is_majority(len(current.granted) + 1)
+        self._rounds += 1
+        wait = self._uniform(self._settings.suspicion_min_ms, self._settings.suspicion_max_ms)
+        self._round = _PreVoteRound(
+            term=term,
+            number=self._rounds,
+            expires=self._now() + (self._settings.append_ms + wait) / 1000,
+        )
+        for node in self._SyncObj__otherNodes:
+            self._send(
+                node.id,
+                {
+                    "type": "pre_vote",
+                    "term": term,
+                    "last_log_index": self._SyncObj__getCurrentLogIndex(),
+                    "last_log_term": self._SyncObj__getCurrentLogTerm(),
+                    "round": self._rounds,
+                },
+            )
+        return False
+
+    def _answer_pre_vote(self, node: Node, message: Message) -> None:
+        if message["term"] <= self._SyncObj__raftCurrentTerm:
+            self.tell_newer_term(node)
+            return
+        own: tuple[Any, ...] = (
+            self._SyncObj__getCurrentLogTerm(),
+            self._SyncObj__getCurrentLogIndex(),
+        )
+        is_current = (message["last_log_term"], message["last_log_index"]) >= own
+        if self.gate.may_vote and is_current and not self._hears_leader():
+            answer = {
+                "type": "pre_vote_granted",
+                "term": message["term"],
+                "round": message["round"],
+            }
+            self._send(node.id, answer)
+
+    def _count_pre_vote(self, node: Node, message: Message) -> None:
+        current = self._round
+        if current is not None and current.number == message["round"]:
+            current.granted.add(node.id)
+
+    def _adopt_term(self, term: int) -> None:
+        if term > self._SyncObj__raftCurrentTerm:
+            self._SyncObj__setCurrentTerm(term, None)
+            self._SyncObj__setState(_FOLLOWER)
+            self._SyncObj__raftLeader = None
+
+    def _accept_transfer(self, node: Node, message: Message) -> None:
+        """The leader hands over: campaign at once, without a pre-vote."""
+        is_from_leader = node == self._SyncObj__raftLeader
+        if (
+            self.gate.may_vote
+            and is_from_leader
+            and (message["term"] == self._SyncObj__raftCurrentTerm)
+        ):
+            self._transfer_term = self._SyncObj__raftCurrentTerm + 1
+            self._SyncObj__raftElectionDeadline = 0
+            self._SyncObj__transferInProgress = True

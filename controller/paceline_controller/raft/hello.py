@@ -1,0 +1,130 @@
+"""Pure: how two controllers prove themselves to each other before any Raft frame.
+
+dialer -> hello; listener -> hello, proof; dialer -> proof; listener -> accepted. Each hello names
+protocol, cluster, both ids, a digest of the configured members, the sender's store (its data
+folder), whether that store has ever taken part in voting, and which store the sender remembers of
+the other. A proof covers the prover's whole hello and both nonces.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+
+import orjson
+
+from paceline.errors import PeerError, UnauthenticatedError
+from paceline.types import ControllerId
+from paceline.wire.proof import NONCE_BYTES, is_proof, prove
+
+PROTOCOL = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """Who speaks, to whom, and what it remembers."""
+
+    protocol: int
+    cluster: str
+    sender: str
+    receiver: str
+    members: str
+    nonce: str
+    store: str
+    is_founded: bool
+    remembered_store: str
+
+    def encode(self) -> bytes:
+        return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)
+
+    @property
+    def nonce_bytes(self) -> bytes:
+        return bytes.fromhex(self.nonce)
+
+
+def parse_document(content: bytes) -> dict[str, object]:
+    """A JSON object, or PeerError; a refusal of the other side is raised as its sentence."""
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise PeerError("handshake is no JSON") from error
+    if not isinstance(document, dict):
+        raise PeerError("handshake is no JSON object")
+    if "refused" in document:
+        raise PeerError(f"peer refused: {str(document['refused'])[:500]}")
+    return document
+
+
+def parse_hello(content: bytes) -> Hello:
+    """Raises PeerError unless every field is there, of its type, and nothing else."""
+    document = parse_document(content)
+    expected = {field.name: field.type for field in fields(Hello)}
+    if set(document) != set(expected):
+        raise PeerError(f"hello with fields {sorted(document)}")
+    for name, field_type in expected.items():
+        if type(document[name]) is not field_type:
+            raise PeerError(f"hello: {name} is not {field_type}")
+    hello = Hello(**document)  # type: ignore[arg-type]  # types checked one by one above
+    try:
+        is_nonce = len(hello.nonce_bytes) == NONCE_BYTES
+    except ValueError as error:
+        raise PeerError("hello: nonce is not hexadecimal") from error
+    if not is_nonce:
+        raise PeerError("hello: nonce of a wrong length")
+    return hello
+
+
+def members_digest(members: Iterable[ControllerId]) -> str:
+    """The same for every node that was configured with the same set of controllers."""
+    return hashlib.sha256("\n".join(sorted(members)).encode()).hexdigest()[:32]
+
+
+def check_hello(theirs: Hello, *, ours: Hello, expected_sender: str | None = None) -> None:
+    """Raises PeerError with a sentence for the operator if the two do not belong together."""
+    if theirs.protocol != PROTOCOL:
+        raise PeerError(f"raft protocol {theirs.protocol}, not {PROTOCOL}")
+    if theirs.cluster != ours.cluster:
+        raise PeerError(f"cluster is {ours.cluster!r} here and {theirs.cluster!r} there")
+    if theirs.receiver != ours.sender:
+        raise PeerError(f"this is controller {ours.sender!r}, not {theirs.receiver!r}")
+    if expected_sender is not None and theirs.sender != expected_sender:
+        raise PeerError(f"dialled {expected_sender!r}, reached {theirs.sender!r}")
+    if theirs.members != ours.members:
+        raise PeerError("the two sides are configured with different controllers")
+
+
+def make_proof(secret: bytes, *, role: str, own: Hello, peer: Hello) -> bytes:
+    """JSON frame with the proof of `own`; role is "dialer" or "listener"."""
+    proof = prove(
+        secret,
+        purpose="raft",
+        prover=_prover(role, own),
+        own_nonce=own.nonce_bytes,
+        peer_nonce=peer.nonce_bytes,
+    )
+    return orjson.dumps({"proof": proof.hex()})
+
+
+def check_proof(
+    content: bytes, secret: bytes, *, role: str, prover: Hello, verifier: Hello
+) -> None:
+    """Raises UnauthenticatedError unless `prover`, in that role, holds the cluster secret."""
+    document = parse_document(content)
+    proof = document.get("proof")
+    try:
+        proof_bytes = bytes.fromhex(proof) if isinstance(proof, str) else b""
+    except ValueError:
+        proof_bytes = b""
+    is_authentic = is_proof(
+        proof_bytes,
+        secret,
+        purpose="raft",
+        prover=_prover(role, prover),
+        own_nonce=prover.nonce_bytes,
+        peer_nonce=verifier.nonce_bytes,
+    )
+    if not is_authentic:
+        raise UnauthenticatedError(f"controller {prover.sender!r} has another cluster secret")
+
+
+def _prover(role: str, hello: Hello) -> str:
+    return f"{role}:{hashlib.sha256(hello.encode()).hexdigest()}"

@@ -1,0 +1,268 @@
+"""What the library gets wrong and how each point is put right, by private name.
+
+`make_node_class` mixes `SafeNode` into the library's SyncObj. The names with `_SyncObj__` are the
+library's own private ones; they hold for version 0.3.17 only (`library.py` checks). Each fault is
+described in docs/protocol/raft.md, each repair has a test that fails without it.
+
+A message arrives as the library's dictionary, already checked by `frames.py`. All of this runs on
+one event loop, without a suspension inside.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pysyncobj.node import Node
+
+from paceline_controller.raft.elections import ElectionRules
+from paceline_controller.raft.frames import COMMAND_ENTRY, NO_OP_ENTRY, Message
+from paceline_controller.raft.journal import Entry, Journal
+from paceline_controller.raft.library import RaftInvariantError
+from paceline_controller.raft.settings import RaftSettings
+from paceline_controller.raft.snapshot import Snapshot, SnapshotStore
+
+
+class SafeNode(ElectionRules):
+    """Overrides of the library's node; mixed in before it."""
+
+    # What the library holds, as far as it is read or written here.
+    _SyncObj__raftLog: Journal
+    _SyncObj__raftCommitIndex: int
+    _SyncObj__raftLastApplied: int
+    _SyncObj__raftNextIndex: dict[Any, int]
+    _SyncObj__newAppendEntriesTime: float
+    _SyncObj__sendAppendEntries: Callable[[], None]
+
+    def prepare(
+        self,
+        *,
+        settings: RaftSettings,
+        snapshots: SnapshotStore,
+        apply: Callable[[bytes, int], None],
+        take_snapshot: Callable[[], bytes],
+        install_snapshot: Callable[[Snapshot], None],
+    ) -> None:
+        """Set before the library's constructor runs."""
+        self._settings = settings
+        self._snapshots = snapshots
+        self._apply = apply
+        self._take_snapshot = take_snapshot
+        self._install_snapshot = install_snapshot
+        self._keeps_tail = False
+        self._installed_index = 0
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def _SyncObj__onMessageReceived(self, node: Node, message: Message) -> None:  # noqa: N802
+        if self.handle_election_message(node, message):
+            return
+        match message["type"]:
+            case "request_vote" if self.ignores_vote_request(node, message):
+                return
+            case "response_vote" if self.is_repeated_vote(node, message):
+                return
+            case "next_node_idx":
+                self._take_answer(node, message)
+                return
+            case "append_entries":
+                self._take_append(node, message)
+                return
+        self._library_receives(node, message)
+
+    def _library_receives(self, node: Node, message: Message) -> None:
+        super()._SyncObj__onMessageReceived(node, message)  # type: ignore[misc]
+
+    def _take_answer(self, node: Node, message: Message) -> None:
+        """An answer counts only in the term it was given in (the library's has no term)."""
+        if message["term"] != self._SyncObj__raftCurrentTerm:
+            return
+        if message["next_node_idx"] > self._SyncObj__raftLog.last_index + 1 and message["success"]:
+            raise RaftInvariantError(f"{node.id} acknowledges entries that do not exist: {message}")
+        next_index = self._SyncObj__raftNextIndex.get(node)
+        self._library_receives(node, message)
+        if message["reset"] and self._SyncObj__raftNextIndex.get(node) != next_index:
+            self._SyncObj__newAppendEntriesTime = 0.0  # do not wait a heartbeat with going back
+
+    def _take_append(self, node: Node, message: Message) -> None:
+        if message["term"] < self._SyncObj__raftCurrentTerm:
+            self.tell_newer_term(node)
+            return
+        if message["term"] == self._SyncObj__raftCurrentTerm and self._isLeader():
+            raise RaftInvariantError(f"two leaders in term {message['term']}: also {node.id}")
+        if "prevLogIdx" in message:
+            message = self._without_known_entries(message)
+        else:
+            message = self._without_commit(message)
+        self._library_receives(node, message)
+        self._keeps_tail = False
+        self.leader_heard()
+        self._note_catching_up()
+
+    def _without_known_entries(self, message: Message) -> Message:
+        """Raft's rule: only a conflicting entry truncates. The library truncates all that follows.
+
+        Entries that the log already holds are taken out of the message; if nothing is left, the
+        tail behind them stays (a late or repeated append must not erase acknowledged entries).
+        """
+        log = self._SyncObj__raftLog
+        previous, entries = message["prevLogIdx"], message["entries"]
+        end = previous + len(entries)
+        held = log.entry(previous)
+        if held is None or held[2] != message["prevLogTerm"]:
+            return message
+        known = 0
+        while known < len(entries) and self._holds(entries[known]):
+            known += 1
+        self._keeps_tail = known == len(entries)
+        if known:
+            previous, previous_term = entries[known - 1][1:]
+            message = message | {
+                "prevLogIdx": previous,
+                "prevLogTerm": previous_term,
+                "entries": entries[known:],
+            }
+        # What lies behind `end` is not covered by this message, so it may not commit it.
+        return message | {"commit_index": min(message["commit_index"], end)}
+
+    def _holds(self, entry: Entry) -> bool:
+        held = self._SyncObj__raftLog.entry(entry[1])
+        return held is not None and held[2] == entry[2]
+
+    def _without_commit(self, message: Message) -> Message:
+        """F1: a snapshot part was matched with no entry of ours, so it commits nothing."""
+        return message | {"commit_index": min(message["commit_index"], self.commit_index)}
+
+    # -- the log -----------------------------------------------------------------------------------
+
+    @property
+    def commit_index(self) -> int:
+        return self._SyncObj__raftCommitIndex
+
+    def _SyncObj__deleteEntriesFrom(self, fromIDx: int) -> None:  # noqa: N802, N803
+        if self._keeps_tail:
+            return
+        if fromIDx <= self._SyncObj__raftCommitIndex:
+            raise RaftInvariantError(
+                f"entry {fromIDx} contradicts the leader but is committed"
+                f" up to {self._SyncObj__raftCommitIndex}"
+            )
+        log = self._SyncObj__raftLog
+        log.deleteEntriesFrom(fromIDx - log.first_index)
+
+    def _SyncObj__sendNextNodeIdx(  # noqa: N802
+        self,
+        node: Node,
+        reset: bool = False,  # noqa: FBT001, FBT002 - the library's signature
+        nextNodeIdx: int | None = None,  # noqa: N803
+        success: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:
+        if nextNodeIdx is None and success:
+            # After a snapshot: the library would acknowledge our whole log, matched or not.
+            nextNodeIdx = self._installed_index + 1  # noqa: N806
+        elif nextNodeIdx is not None and reset:
+            nextNodeIdx = self._start_of_conflict(nextNodeIdx)  # noqa: N806
+        super()._SyncObj__sendNextNodeIdx(  # type: ignore[misc]
+            node, reset=reset, nextNodeIdx=nextNodeIdx, success=success
+        )
+
+    def _start_of_conflict(self, index: int) -> int:
+        """First index of the term that conflicts at `index`; the library goes back one by one."""
+        log = self._SyncObj__raftLog
+        conflicting = log.entry(index)
+        lowest = max(self._SyncObj__raftCommitIndex + 1, log.first_index + 1)
+        while index > lowest and conflicting is not None:
+            before = log.entry(index - 1)
+            if before is None or before[2] != conflicting[2]:
+                break
+            index -= 1
+        return index
+
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:  # noqa: N802
+        """The one replicated method: bytes in, nothing pickled, no table of methods."""
+        index = self._SyncObj__raftLastApplied + 1
+        if command == NO_OP_ENTRY:
+            return
+        if command[:1] != COMMAND_ENTRY:
+            raise RaftInvariantError(f"entry {index} is of unknown type {command[:1].hex()!r}")
+        self._apply(command[1:], index)
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
+        log = self._SyncObj__raftLog
+        if len(log) > self._settings.compact_after_entries + self._settings.retain_entries:
+            self.compact()
+
+    def compact(self) -> None:
+        """Snapshot, durable, then cut the journal, durable: a kill in between leaves both (F2)."""
+        log = self._SyncObj__raftLog
+        last = log.entry(self._SyncObj__raftLastApplied)
+        previous = log.entry(self._SyncObj__raftLastApplied - 1)
+        if last is None or previous is None:
+            return
+        self._snapshots.save(Snapshot(last=last, previous=previous, machine=self._take_snapshot()))
+        start = max(log.first_index, previous[1] - self._settings.retain_entries)
+        if start > log.first_index:
+            log.cut_before(start)
+
+    def load_snapshot(self) -> None:
+        """At start: put machine, journal and the library's positions in line with the snapshot.
+
+        The journal may be longer than the snapshot (killed between snapshot and cut): it is kept.
+        It may lack the snapshot's last entry (killed while installing one): then nothing in it
+        behind that index can be committed, and it starts again from the snapshot.
+        """
+        log = self._SyncObj__raftLog
+        snapshot = self._snapshots.load()
+        if snapshot is None:
+            if log.first_index > 1:
+                raise RaftInvariantError(f"journal from {log.first_index} without a snapshot")
+            return
+        if log.first_index > snapshot.previous[1]:
+            raise RaftInvariantError(
+                f"journal from {log.first_index}, but the snapshot ends at {snapshot.index}"
+            )
+        self._adopt(snapshot)
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: FBT001, N802, N803
+        """Install the snapshot that a leader sent."""
+        assert clearJournal, "there is no dump file of the library"
+        snapshot, self._snapshots.received = self._snapshots.received, None
+        assert snapshot is not None
+        self._installed_index = snapshot.index
+        if snapshot.index <= self._SyncObj__raftLastApplied:
+            return  # late: this node already has all of it, and acknowledges just that
+        self._snapshots.save(snapshot)
+        self._adopt(snapshot)
+
+    def _adopt(self, snapshot: Snapshot) -> None:
+        log = self._SyncObj__raftLog
+        commit_index = max(self._SyncObj__raftCommitIndex, snapshot.index)
+        if not self._holds(snapshot.last):
+            if self._SyncObj__raftCommitIndex > snapshot.index:
+                raise RaftInvariantError(f"snapshot at {snapshot.index} contradicts the journal")
+            log.start_from([snapshot.previous, snapshot.last], commit_index=commit_index)
+        self._install_snapshot(snapshot)
+        self._SyncObj__raftLastApplied = snapshot.index
+        self._SyncObj__raftCommitIndex = commit_index
+        log.setRaftCommitIndex(commit_index)
+
+    def _note_catching_up(self) -> None:
+        """A new member votes once it has applied up to an entry of its leader's own term."""
+        if self.gate.may_vote or self._SyncObj__raftLastApplied < self.commit_index:
+            return
+        committed = self._SyncObj__raftLog.entry(self.commit_index)
+        if committed is not None and committed[2] == self._SyncObj__raftCurrentTerm:
+            self.gate.caught_up()
+
+
+def make_node_class(library: Any) -> type[Any]:
+    """SafeNode on top of one private copy of the library."""
+
+    class Node(SafeNode, library.SyncObj):  # type: ignore[misc]
+        """The library's node with our overrides."""
+
+        def __init__(self, configure: Callable[[Any], None], *args: Any, **options: Any) -> None:
+            configure(self)  # the library's constructor already calls overridden methods
+            super().__init__(*args, **options)
+
+    return Node

@@ -1,0 +1,69 @@
+"""Pure: the times and limits of the Raft layer, with the reason of each."""
+
+from dataclasses import dataclass
+
+COMMAND_BYTES_MAX = 1024 * 1024
+"""One command; controller commands are a few hundred bytes."""
+
+APPEND_BYTES = 2 * 1024 * 1024
+"""Entries of one append message. Above COMMAND_BYTES_MAX, so that the library never splits an
+entry: its code for split entries can end a transmission twice."""
+
+FRAME_BYTES_MAX = APPEND_BYTES + COMMAND_BYTES_MAX + 64 * 1024
+"""The batch may overshoot by one entry; the rest is for heads of entries."""
+
+SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
+SNAPSHOT_CHUNK_BYTES = 256 * 1024
+
+HANDSHAKE_BYTES_MAX = 4096
+"""Nothing larger is read from a peer that has not proved itself."""
+
+PROPOSALS_MAX = 10_000
+"""Waiting proposals of one node; beyond it 429."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftSettings:
+    """Times in milliseconds. The library demands election_min > 3 * append."""
+
+    append_ms: int = 100
+    """Heartbeat of the leader."""
+
+    election_min_ms: int = 400
+    election_max_ms: int = 800
+    """A silent leader is missed after a random time in between. A slow fsync delays heartbeats, so
+    these stay far above a disk's worst fsync; a closed link counts at once (`suspicion_...`)."""
+
+    suspicion_min_ms: int = 30
+    suspicion_max_ms: int = 150
+    """After the link to the leader closed: random wait before asking for a pre-vote. Pre-vote makes
+    a false alarm harmless, the spread keeps two followers from asking together."""
+
+    candidacy_min_ms: int = 100
+    """First retry after a lost or split vote; doubles with each attempt up to the election timeout,
+    so that slow disks do not make candidates overtake their own votes."""
+
+    leader_fallback_ms: int = 800
+    """A leader that no majority answered for so long steps down (the library's default is 30 s)."""
+
+    candidate_tick_ms: int = 20
+    idle_tick_ms: int = 100
+    """Longest sleep of the ticker of a follower or leader; messages and proposals tick at once."""
+
+    compact_after_entries: int = 50_000
+    """Snapshot and cut when the journal holds so many entries. Rare on purpose: fewer passes
+    through the library's weakest path."""
+
+    retain_entries: int = 1_000
+    """Entries kept behind a snapshot, so that a briefly absent follower needs no snapshot."""
+
+    silence_ms: int = 1_500
+    """A link without a frame for so long is dropped; idle links carry pings."""
+
+    ping_ms: int = 400
+    dial_timeout_ms: int = 1_000
+    handshake_timeout_ms: int = 2_000
+    redial_min_ms: int = 50
+    redial_max_ms: int = 200
+    slow_sync_ms: int = 200
+    """An fsync above this is logged: it delays heartbeats."""

@@ -1,0 +1,369 @@
+"""Links between controllers: asyncio streams, mutual proof, one connection per pair.
+
+The controller with the lower id dials. A connection carries nothing before both sides have proved
+that they hold the cluster secret (`hello.py`); then every frame has a keyed hash over its number,
+so foreign, repeated or altered frames close the connection without an effect (bad inputs 49-55).
+The newest authenticated connection of a peer replaces the older one, whose late frames are dropped,
+so a link is FIFO. A link that is silent for `silence_ms` is dropped; idle ones carry pings.
+
+Owner: the event loop of one `RaftQuorum`. Callbacks are synchronous.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+import orjson
+
+from paceline.errors import PacelineError, PeerError, StorageError, UnauthenticatedError
+from paceline.ports import Random
+from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.types import ControllerId
+from paceline.wire.proof import NONCE_BYTES
+from paceline_controller.raft.frames import (
+    FRAME_HEAD,
+    PING,
+    FrameSeal,
+    Message,
+    encode_message,
+    parse_frame_head,
+    parse_message,
+)
+from paceline_controller.raft.hello import (
+    PROTOCOL,
+    Hello,
+    check_hello,
+    check_proof,
+    make_proof,
+    members_digest,
+    parse_document,
+    parse_hello,
+)
+from paceline_controller.raft.identity import Identity
+from paceline_controller.raft.settings import HANDSHAKE_BYTES_MAX, RaftSettings
+
+log = logging.getLogger("paceline.raft")
+
+_UNPROVEN_MAX = 32
+"""Connections that have not proved themselves yet; more are closed at once."""
+
+_WRITE_BUFFER_MAX = 512 * 1024 * 1024
+"""A peer that does not read is dropped beyond this; above SNAPSHOT_BYTES_MAX."""
+
+_LENGTH_BYTES = 4
+
+
+class LinkEvents(Protocol):
+    """What the owner of the links is told."""
+
+    def link_up(self, peer: ControllerId) -> None: ...
+
+    def link_down(self, peer: ControllerId) -> None: ...
+
+    def message_received(self, peer: ControllerId, message: Message) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        """Our own disk or a broken invariant: the node must stop."""
+        ...
+
+
+class _Link:
+    """One authenticated connection."""
+
+    def __init__(
+        self,
+        peer: ControllerId,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        outgoing: FrameSeal,
+        incoming: FrameSeal,
+    ) -> None:
+        self.peer = peer
+        self.reader = reader
+        self.writer = writer
+        self.outgoing = outgoing
+        self.incoming = incoming
+
+    def write(self, payload: bytes) -> None:
+        if self.writer.transport.get_write_buffer_size() > _WRITE_BUFFER_MAX:
+            log.warning("raft_link_stuffed", extra={"peer": self.peer})
+            self.writer.transport.abort()
+        elif not self.writer.transport.is_closing():
+            self.writer.write(self.outgoing.seal(payload))
+
+
+class Links:
+    """All connections of one controller to its peers."""
+
+    def __init__(
+        self,
+        events: LinkEvents,
+        *,
+        controller_id: ControllerId,
+        cluster: str,
+        listen: tuple[str, int],
+        peers: Mapping[ControllerId, tuple[str, int]],
+        secret: bytes,
+        identity: Identity,
+        random: Random,
+        settings: RaftSettings,
+        source_host: str | None,
+    ) -> None:
+        self._events = events
+        self._controller_id = controller_id
+        self._cluster = cluster
+        self._listen = listen
+        self._peers = dict(peers)
+        self._secret = secret
+        self._identity = identity
+        self._random = random
+        self._settings = settings
+        self._source_host = source_host
+        self._links: dict[ControllerId, _Link] = {}
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unproven = 0
+        self._last_refusal: dict[str, str] = {}
+
+    @property
+    def port(self) -> int:
+        """The port listened on (of interest when it was configured as 0)."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        """Listen and begin to dial. Raises OSError if the address is taken."""
+        host, port = self._listen
+        self._server = await asyncio.start_server(self._accept, host, port)
+        for peer in self._peers:
+            if self._controller_id < peer:
+                self._keep(spawn(self._dial_forever(peer), name=f"raft-dial-{peer}"))
+        self._keep(spawn(self._ping_forever(), name="raft-ping"))
+
+    async def stop(self) -> None:
+        """Close everything; no callback comes after it."""
+        if self._server is not None:
+            self._server.close()
+        await cancel_and_wait(*self._tasks)
+        for link in self._links.values():
+            link.writer.transport.abort()
+        self._links.clear()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def abort(self) -> None:
+        """Cut every connection now (a node that must not say another word)."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        for link in self._links.values():
+            link.writer.transport.abort()
+
+    def send(self, peer: ControllerId, message: Message) -> None:
+        """Hand a message to the peer's link; lost if there is none."""
+        link = self._links.get(peer)
+        if link is not None:
+            link.write(encode_message(message))
+
+    # -- connections -------------------------------------------------------------------------------
+
+    async def _dial_forever(self, peer: ControllerId) -> None:
+        settings = self._settings
+        while True:
+            try:
+                await self._dial(peer)
+            except (OSError, EOFError, TimeoutError, PacelineError) as error:
+                self._note_failure(peer, error)
+            await pause(self._random.uniform(settings.redial_min_ms, settings.redial_max_ms))
+
+    async def _dial(self, peer: ControllerId) -> None:
+        host, port = self._peers[peer]
+        local = None if self._source_host is None else (self._source_host, 0)
+        async with asyncio.timeout(self._settings.dial_timeout_ms / 1000):
+            reader, writer = await asyncio.open_connection(host, port, local_addr=local)
+        try:
+            async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
+                link = await self._greet(peer, reader, writer)
+            await self._run(link)
+        finally:
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._keep(task)
+        try:
+            link = await self._prove_incoming(reader, writer)
+            if link is not None:
+                await self._run(link)
+        except (OSError, EOFError, TimeoutError, PacelineError) as error:
+            self._note_failure("incoming", error)
+        finally:
+            writer.transport.abort()
+
+    async def _prove_incoming(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> _Link | None:
+        if self._unproven >= _UNPROVEN_MAX:
+            return None
+        self._unproven += 1
+        try:
+            async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
+                return await self._answer_greeting(reader, writer)
+        except PacelineError as error:
+            # Tell a misconfigured peer why; says nothing that the peer did not know.
+            _write_document(writer, orjson.dumps({"refused": error.message}))
+            await asyncio.wait_for(writer.drain(), self._settings.ping_ms / 1000)
+            raise
+        finally:
+            self._unproven -= 1
+
+    async def _greet(
+        self, peer: ControllerId, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> _Link:
+        ours = self._hello(peer)
+        _write_document(writer, ours.encode())
+        theirs = parse_hello(await _read_document(reader))
+        check_hello(theirs, ours=ours, expected_sender=peer)
+        proof = await _read_document(reader)
+        check_proof(proof, self._secret, role="listener", prover=theirs, verifier=ours)
+        _write_document(writer, make_proof(self._secret, role="dialer", own=ours, peer=theirs))
+        self._meet(peer, theirs)
+        parse_document(await _read_document(reader))  # raises if the listener refused us
+        return self._link(peer, reader, writer, dialer=ours, listener=theirs)
+
+    async def _answer_greeting(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> _Link:
+        theirs = parse_hello(await _read_document(reader))
+        peer = ControllerId(theirs.sender)
+        ours = self._hello(peer)
+        check_hello(theirs, ours=ours)
+        if peer not in self._peers or peer >= self._controller_id:
+            raise PeerError(f"controller {peer!r} does not dial {self._controller_id!r}")
+        _write_document(writer, ours.encode())
+        _write_document(writer, make_proof(self._secret, role="listener", own=ours, peer=theirs))
+        proof = await _read_document(reader)
+        check_proof(proof, self._secret, role="dialer", prover=theirs, verifier=ours)
+        self._meet(peer, theirs)
+        _write_document(writer, orjson.dumps({"accepted": True}))
+        return self._link(peer, reader, writer, dialer=theirs, listener=ours)
+
+    def _hello(self, peer: ControllerId) -> Hello:
+        return Hello(
+            protocol=PROTOCOL,
+            cluster=self._cluster,
+            sender=self._controller_id,
+            receiver=peer,
+            members=members_digest([self._controller_id, *self._peers]),
+            nonce=self._random.token(NONCE_BYTES).hex(),
+            store=self._identity.store,
+            is_founded=self._identity.may_vote,
+            remembered_store=self._identity.remembered_store(peer),
+        )
+
+    def _meet(self, peer: ControllerId, theirs: Hello) -> None:
+        self._identity.meet(
+            peer,
+            store=theirs.store,
+            is_founded=theirs.is_founded,
+            remembered_store=theirs.remembered_store,
+        )
+
+    def _link(
+        self,
+        peer: ControllerId,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        dialer: Hello,
+        listener: Hello,
+    ) -> _Link:
+        def seal(sender: str) -> FrameSeal:
+            return FrameSeal(
+                self._secret,
+                dialer_nonce=dialer.nonce_bytes,
+                listener_nonce=listener.nonce_bytes,
+                sender=sender,
+            )
+
+        return _Link(
+            peer,
+            reader,
+            writer,
+            outgoing=seal(self._controller_id),
+            incoming=seal(peer),
+        )
+
+    # -- traffic -----------------------------------------------------------------------------------
+
+    async def _run(self, link: _Link) -> None:
+        """Carry frames until the link breaks or a newer one replaces it."""
+        older = self._links.get(link.peer)
+        self._links[link.peer] = link
+        if older is not None:
+            older.writer.transport.abort()
+        log.info("raft_link_up", extra={"peer": link.peer})
+        self._last_refusal.pop(link.peer, None)
+        try:
+            self._events.link_up(link.peer)
+            await self._read_frames(link)
+        finally:
+            if self._links.get(link.peer) is link:
+                del self._links[link.peer]
+                log.info("raft_link_down", extra={"peer": link.peer})
+                self._events.link_down(link.peer)
+
+    async def _read_frames(self, link: _Link) -> None:
+        silence_s = self._settings.silence_ms / 1000
+        while True:
+            async with asyncio.timeout(silence_s):
+                head = await link.reader.readexactly(FRAME_HEAD.size)
+                length, mac = parse_frame_head(head)
+                payload = await link.reader.readexactly(length)
+            if self._links.get(link.peer) is not link:
+                return  # replaced: late frames of the old connection do not count
+            link.incoming.check(mac, payload)
+            message = parse_message(payload)
+            if message is not None:
+                self._events.message_received(link.peer, message)
+
+    async def _ping_forever(self) -> None:
+        while True:
+            await pause(self._settings.ping_ms)
+            for link in list(self._links.values()):
+                link.write(PING)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _note_failure(self, peer: str, error: Exception) -> None:
+        """Log a changed reason once; a peer that is down is dialled many times."""
+        if isinstance(error, StorageError):
+            self._events.failed(error)
+            return
+        reason = str(error) or type(error).__name__
+        if self._last_refusal.get(peer) == reason:
+            return
+        self._last_refusal[peer] = reason
+        is_odd = isinstance(error, PacelineError | UnauthenticatedError)
+        level = logging.WARNING if is_odd else logging.DEBUG
+        log.log(level, "raft_link_failed", extra={"peer": peer, "reason": reason})
+
+
+def _write_document(writer: asyncio.StreamWriter, document: bytes) -> None:
+    assert len(document) <= HANDSHAKE_BYTES_MAX
+    writer.write(len(document).to_bytes(_LENGTH_BYTES, "little") + document)
+
+
+async def _read_document(reader: asyncio.StreamReader) -> bytes:
+    length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "little")
+    if not 0 < length <= HANDSHAKE_BYTES_MAX:
+        raise PeerError(f"handshake of {length} bytes")
+    return await reader.readexactly(length)

@@ -1,0 +1,445 @@
+"""Three or more `RaftCore`s in one thread: virtual time, FIFO links, lossy disks, from one seed.
+
+No event loop and no tasks: a heap of (time, number, action). A link delivers in order, with random
+delays; a cut link holds its messages back and is dropped after `silence_ms`; a killed node vanishes
+between or inside calls (the disk's fuse) and comes back from its disk. The world checks after every
+step that no term has two leaders and that applied prefixes are equal; `check_end` that everything
+acknowledged was applied everywhere.
+"""
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from paceline.disk_memory import MemoryDisk, PowerLost
+from paceline.errors import CorruptLogError, PeerError, StorageError
+from paceline.runtime import SeededRandom
+from paceline.types import ControllerId
+from paceline_controller.raft.core import RaftCore
+from paceline_controller.raft.frames import Message, encode_message, parse_message
+from paceline_controller.raft.identity import Identity
+from paceline_controller.raft.journal import Journal
+from paceline_controller.raft.settings import RaftSettings
+
+FOLDER = "/raft"
+
+
+class WorldClock:
+    """The clock of one machine: running time of the world."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1000.0
+
+    def monotonic_ms(self) -> int:
+        return int(self.now_ms)
+
+    def unix_ms(self) -> int:
+        return int(self.now_ms) + 1_700_000_000_000
+
+
+class SimNode:
+    """One controller: its disk for ever, its core for one life."""
+
+    def __init__(self, world: "World", name: ControllerId) -> None:
+        self.world = world
+        self.name = name
+        self.disk = MemoryDisk()
+        self.disk.make_folder(FOLDER)
+        self.core: RaftCore | None = None
+        self.identity: Identity | None = None
+        self.life = 0
+        self.applied: list[str] = []
+        self.proposed: dict[str, int] = {}  # waiting in this life -> term
+        self.is_sync_scheduled = False
+        self.error: BaseException | None = None
+
+    # -- the core's shell --------------------------------------------------------------------------
+
+    def send(self, peer: ControllerId, message: Message) -> None:
+        self.world.transmit(self.name, peer, encode_message(message))
+
+    def wants_sync(self) -> None:
+        if self.is_sync_scheduled:
+            return
+        self.is_sync_scheduled = True
+        self.world.at(0.0, self, self._begin_sync)
+
+    def apply(self, payload: bytes, index: int) -> None:
+        name = orjson.loads(payload)
+        self.applied.append(name)
+        self.world.check_applied(self)
+        if name in self.proposed:
+            del self.proposed[name]
+            self.world.acknowledged.append(name)
+
+    def take_snapshot(self) -> bytes:
+        return orjson.dumps(self.applied)
+
+    def restore(self, machine: bytes, index: int) -> None:
+        self.applied = orjson.loads(machine)
+        self.world.restores += 1
+        self.world.check_applied(self)
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        world = self.world
+        self.life += 1
+        self.applied, self.proposed, self.is_sync_scheduled = [], {}, False
+        peers = [name for name in world.nodes if name != self.name]
+        self.identity = Identity.open(
+            self.disk,
+            f"{FOLDER}/identity",
+            controller_id=self.name,
+            cluster="sim",
+            peers=peers,
+            random=world.random,
+        )
+        if not self.disk.exists(f"{FOLDER}/journal"):
+            assert not self.identity.has_journal
+            Journal.create(self.disk, f"{FOLDER}/journal", controller_id=self.name)
+        self.identity.journal_created()
+        self.core = RaftCore(
+            self,
+            controller_id=self.name,
+            peers=peers,
+            folder=FOLDER,
+            disk=self.disk,
+            clock=world.clock,
+            random=world.random,
+            gate=self.identity,
+            settings=world.settings,
+        )
+        self.core.apply_committed()
+        self.tick()
+
+    def tick(self) -> None:
+        """A tick now, and the next one in time."""
+        assert self.core is not None
+        self.core.tick()
+        self.world.check_leader(self)
+        core = self.core
+        if not core.is_leading or any(term != core.term for term in self.proposed.values()):
+            self.proposed.clear()
+        self.world.schedule_tick(self, self.core.next_tick_s() * 1000)
+
+    def receive(self, peer: ControllerId, payload: bytes) -> None:
+        assert self.core is not None
+        message = parse_message(payload)
+        assert message is not None
+        self.core.receive(peer, message)
+        self.tick()
+
+    def propose(self, name: str) -> bool:
+        if self.core is None or not self.core.is_leading:
+            return False
+        self.proposed[name] = self.core.term
+        self.core.append(orjson.dumps(name))
+        self.tick()
+        return True
+
+    def _begin_sync(self) -> None:
+        assert self.core is not None
+        self.is_sync_scheduled = False
+        ticket = self.core.journal.begin_sync()
+        if ticket is None:
+            return
+        self.is_sync_scheduled = True
+        self.world.at(
+            self.world.random.uniform(0.3, self.world.sync_ms_max),
+            self,
+            lambda: self._end_sync(ticket),
+        )
+
+    def _end_sync(self, ticket: Any) -> None:
+        assert self.core is not None
+        self.disk.sync_now(ticket.file)
+        self.is_sync_scheduled = False
+        self.core.synced(ticket)
+        self.tick()
+
+
+class _Link:
+    """Both directions between two nodes."""
+
+    def __init__(self) -> None:
+        self.is_up = False
+        self.is_cut = False
+        self.number = 0  # connection epoch
+        self.cut_since = 0.0
+        self.held: list[tuple[ControllerId, ControllerId, bytes]] = []
+        self.last_arrival: dict[ControllerId, float] = {}
+
+
+class World:
+    """The machines, the wires between them, and what must hold."""
+
+    def __init__(self, seed: str, *, nodes: int = 3, settings: RaftSettings | None = None) -> None:
+        self.seed = seed
+        self.random = SeededRandom(seed)
+        self.clock = WorldClock()
+        self.settings = settings or RaftSettings()
+        self.sync_ms_max = 4.0
+        self.delay_ms = (0.2, 3.0)
+        self.restores = 0
+        self.acknowledged: list[str] = []
+        self.history: list[str] = []  # the longest applied sequence seen on any node
+        self.leaders: dict[int, tuple[ControllerId, int]] = {}
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._counter = 0
+        self._ticks: dict[ControllerId, int] = {}
+        self.nodes: dict[ControllerId, SimNode] = {}
+        for number in range(1, nodes + 1):
+            name = ControllerId(f"c{number}")
+            self.nodes[name] = SimNode(self, name)
+        names = list(self.nodes)
+        self.links = {
+            frozenset((a, b)): _Link() for at, a in enumerate(names) for b in names[at + 1 :]
+        }
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def at(self, wait_ms: float, node: SimNode | None, action: Callable[[], None]) -> None:
+        """Do something later, unless the node has died in between."""
+        life = node.life if node is not None else 0
+
+        def run() -> None:
+            if node is None:
+                action()
+            elif node.core is not None and node.life == life:
+                self.alive(node, action)
+
+        self._counter += 1
+        heapq.heappush(self._heap, (self.clock.now_ms + wait_ms, self._counter, run))
+
+    def alive(self, node: SimNode, action: Callable[[], None]) -> None:
+        """Run a step of a node; a blown fuse is its death, an exception its stop."""
+        try:
+            action()
+        except PowerLost:
+            self.kill(node.name, keep_page_cache=self.random.uniform(0, 1) < 0.5)
+        except (StorageError, AssertionError) as error:
+            node.error = error
+            raise
+
+    def schedule_tick(self, node: SimNode, wait_ms: float) -> None:
+        number = self._ticks[node.name] = self._ticks.get(node.name, 0) + 1
+
+        def tick() -> None:
+            if self._ticks[node.name] == number:
+                node.tick()
+
+        self.at(wait_ms, node, tick)
+
+    def run(self, milliseconds: float) -> None:
+        """Let virtual time pass."""
+        end = self.clock.now_ms + milliseconds
+        while self._heap and self._heap[0][0] <= end:
+            when, _, action = heapq.heappop(self._heap)
+            self.clock.now_ms = max(self.clock.now_ms, when)
+            action()
+        self.clock.now_ms = end
+
+    def run_until(self, condition: Callable[[], bool], *, limit_ms: float = 10_000) -> float:
+        """Virtual milliseconds until the condition holds; fails after `limit_ms`."""
+        start = self.clock.now_ms
+        while not condition():
+            waited = self.clock.now_ms - start
+            assert waited < limit_ms, f"seed {self.seed}: not within {limit_ms} ms"
+            self.run(5)
+        return self.clock.now_ms - start
+
+    # -- machines ----------------------------------------------------------------------------------
+
+    def start_all(self) -> None:
+        for name in self.nodes:
+            self.start(name)
+
+    def start(self, name: ControllerId) -> None:
+        """Start a node from its disk and dial its peers."""
+        node = self.nodes[name]
+        if node.core is not None:
+            return
+        self.alive(node, node.start)
+        for pair in self.links:
+            if name in pair:
+                self._dial_later(pair)
+
+    def kill(self, name: ControllerId, *, keep_page_cache: bool = True) -> None:
+        """kill -9 (page cache survives) or power loss of one machine."""
+        node = self.nodes[name]
+        node.core = None
+        node.life += 1
+        node.disk.crash(self.random, keep_page_cache=keep_page_cache)
+        for pair, link in self.links.items():
+            if name in pair and link.is_up:
+                link.is_up, link.held = False, []
+                (peer,) = pair - {name}
+                self._tell_down(peer, name, link.number)
+
+    def leader(self) -> SimNode | None:
+        """The established leader of the highest term."""
+        leading = [n for n in self.nodes.values() if n.core and n.core.leadership.is_leader]
+        return max(leading, key=lambda n: n.core.term if n.core else 0, default=None)
+
+    # -- wires -------------------------------------------------------------------------------------
+
+    def transmit(self, source: ControllerId, target: ControllerId, payload: bytes) -> None:
+        link = self.links[frozenset((source, target))]
+        if link.is_cut:
+            link.held.append((source, target, payload))
+        elif link.is_up:
+            self._deliver_later(link, source, target, payload)
+
+    def cut(self, a: ControllerId, b: ControllerId) -> None:
+        """Silence: nothing arrives, nobody is told before `silence_ms`."""
+        link = self.links[frozenset((a, b))]
+        if link.is_cut:
+            return
+        link.is_cut, link.cut_since = True, self.clock.now_ms
+        number = link.number
+
+        def silence() -> None:
+            if link.is_cut and link.number == number and link.is_up:
+                self._drop(frozenset((a, b)))
+
+        self.at(self.settings.silence_ms, None, silence)
+
+    def isolate(self, name: ControllerId) -> None:
+        for pair in self.links:
+            if name in pair:
+                self.cut(*sorted(pair))
+
+    def heal(self) -> None:
+        """All wires carry again; held messages of links that stand arrive late."""
+        for pair, link in self.links.items():
+            if not link.is_cut:
+                continue
+            link.is_cut = False
+            held, link.held = link.held, []
+            if link.is_up:
+                for source, target, payload in held:
+                    self._deliver_later(link, source, target, payload)
+            else:
+                self._dial_later(pair)
+
+    def flap(self, pair: frozenset[ControllerId]) -> None:
+        """The connection breaks and is dialled again; what was in flight is lost."""
+        if self.links[pair].is_up:
+            self._drop(pair)
+
+    def _drop(self, pair: frozenset[ControllerId]) -> None:
+        link = self.links[pair]
+        link.is_up, link.held = False, []
+        a, b = sorted(pair)
+        self._tell_down(a, b, link.number)
+        self._tell_down(b, a, link.number)
+        self._dial_later(pair)
+
+    def _tell_down(self, name: ControllerId, peer: ControllerId, number: int) -> None:
+        node = self.nodes[name]
+
+        def down() -> None:
+            if node.core is not None and self.links[frozenset((name, peer))].number == number:
+                node.core.disconnected(peer)
+                node.tick()
+
+        self.at(self.random.uniform(0.1, 2.0), node, down)
+
+    def _dial_later(self, pair: frozenset[ControllerId]) -> None:
+        wait = self.random.uniform(self.settings.redial_min_ms, self.settings.redial_max_ms)
+        self.at(wait, None, lambda: self._dial(pair))
+
+    def _dial(self, pair: frozenset[ControllerId]) -> None:
+        link = self.links[pair]
+        nodes = [self.nodes[name] for name in sorted(pair)]
+        if link.is_up or link.is_cut or any(node.core is None for node in nodes):
+            return
+        stores = [(n.identity.store, n.identity.may_vote) for n in nodes if n.identity]
+        known = [
+            node.identity.remembered_store(peer.name)
+            for node, peer in zip(nodes, reversed(nodes), strict=True)
+            if node.identity
+        ]
+        link.number += 1
+        link.last_arrival = {}
+        for at, (node, peer) in enumerate(zip(nodes, reversed(nodes), strict=True)):
+            assert node.identity is not None
+            store, is_founded = stores[1 - at]
+            try:
+                node.identity.meet(
+                    peer.name,
+                    store=store,
+                    is_founded=is_founded,
+                    remembered_store=known[1 - at],
+                )
+            except PeerError:
+                return
+            except PowerLost:
+                self.kill(node.name)
+                return
+        link.is_up = True
+        for node, peer in zip(nodes, reversed(nodes), strict=True):
+            if node.core is not None:
+                node.core.connected(peer.name)
+                self.alive(node, node.tick)
+
+    def _deliver_later(
+        self, link: _Link, source: ControllerId, target: ControllerId, payload: bytes
+    ) -> None:
+        number, node = link.number, self.nodes[target]
+        arrival = max(
+            self.clock.now_ms + self.random.uniform(*self.delay_ms),
+            link.last_arrival.get(target, 0.0),
+        )
+        link.last_arrival[target] = arrival
+
+        def deliver() -> None:
+            if link.number != number or node.core is None:
+                return
+            if link.is_cut:
+                link.held.append((source, target, payload))
+            elif link.is_up:
+                node.receive(source, payload)
+
+        self.at(arrival - self.clock.now_ms, node, deliver)
+
+    # -- what must hold ----------------------------------------------------------------------------
+
+    def check_leader(self, node: SimNode) -> None:
+        assert node.core is not None
+        if node.core.is_leading:
+            seen = self.leaders.setdefault(node.core.term, (node.name, node.life))
+            assert seen == (node.name, node.life), f"seed {self.seed}: two leaders in {seen}"
+
+    def check_applied(self, node: SimNode) -> None:
+        count = len(node.applied)
+        common = min(count, len(self.history))
+        if common and node.applied[common - 1] != self.history[common - 1]:
+            raise AssertionError(f"seed {self.seed}: {node.name} diverges at {common}")
+        if count > len(self.history):
+            self.history.extend(node.applied[len(self.history) :])
+
+    def check_end(self) -> None:
+        """Heal, start everybody, let it settle: all equal, nothing acknowledged missing."""
+        for node in self.nodes.values():
+            node.disk.fuse = None
+        self.heal()
+        self.start_all()
+        self.run_until(lambda: self.leader() is not None, limit_ms=20_000)
+        leader = self.leader()
+        assert leader is not None
+        leader.propose("end")
+        self.run_until(
+            lambda: all(node.applied[-1:] == ["end"] for node in self.nodes.values()),
+            limit_ms=20_000,
+        )
+        everywhere = [node.applied for node in self.nodes.values()]
+        assert all(applied == everywhere[0] for applied in everywhere), f"seed {self.seed}"
+        lost = set(self.acknowledged) - set(everywhere[0])
+        assert not lost, f"seed {self.seed}: acknowledged but lost {sorted(lost)[:5]}"
+
+
+__all__ = ["CorruptLogError", "SimNode", "World"]
