@@ -144,7 +144,9 @@ class StoreIdentity:
         try:
             document = orjson.loads(content)
         except orjson.JSONDecodeError as error:
-            raise StorageError(f"{path} is damaged ({error}); restore it or empty the folder") from error
+            raise StorageError(
+                f"{path} is damaged ({error}); restore it or empty the folder"
+            ) from error
         if not isinstance(document, dict):
             raise StorageError(f"{path} holds {type(document).__name__}, an object was written")
         return document

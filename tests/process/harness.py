@@ -119,7 +119,7 @@ async def master_of(cluster: RunningCluster, group: str) -> dict[str, Any] | Non
             if node["role"] != "broker":
                 continue
             status = await broker_status(session, node["address"])
-            if status is None or status["group"] != group or status["role"] != "MASTER":
+            if status is None or status["group"] != group or status["role"] != "master":
                 continue
             if status["is_open"] and (best is None or status["epoch"] > best[0]):
                 best = (status["epoch"], node)
