@@ -23,6 +23,7 @@ from paceline.records.header import (
     COLUMN_BORN,
     COLUMN_KEY,
     COLUMN_PROPERTY,
+    COLUMN_SETS,
     COLUMN_TAG,
     HEADER_BYTES,
     MESSAGE_BYTES_MAX,
@@ -45,6 +46,9 @@ class Record(NamedTuple):
     born_unix_ms: int
 
 
+_Directory = dict[int, tuple[int, int]]
+"""(start, length) in the uncompressed payload of each section that is present."""
+
 _new_tuple = tuple.__new__
 _CONTINUATION = bytes(range(0x80, 0xC0))
 
@@ -63,8 +67,6 @@ class BatchView:
         """The batch at byte `at`; what follows it is not looked at. Raises CorruptLogError."""
         header = parse_header(buffer, at)
         view = memoryview(buffer)
-        if view.format != "B":
-            view = view.cast("B")
         if header.size_bytes > len(view) - at:
             raise CorruptLogError(
                 f"batch of {header.size_bytes} bytes at byte {at} ends after {len(view)}", offset=at
@@ -73,7 +75,7 @@ class BatchView:
         self.raw: memoryview = view[at : at + header.size_bytes]
         """The whole batch, header and payload."""
         self._payload: memoryview | None = None
-        self._directory: dict[int, tuple[int, int]] | None = None
+        self._directory: _Directory | None = None
 
     def verify(self) -> None:
         """Check the payload CRC; CorruptLogError if a byte changed since the producer made it."""
@@ -205,7 +207,7 @@ class BatchView:
             self._payload = payload
         return payload
 
-    def _sections(self) -> dict[int, tuple[int, int]]:
+    def _sections(self) -> _Directory:
         """(start, length) of each present section in the uncompressed payload, checked."""
         if self._directory is None:
             self._directory = _parse_directory(self.header, self._raw_payload())
@@ -229,41 +231,61 @@ class BatchView:
         return [bytes(blob[start:end]) for start, end in pairwise(offsets)]
 
 
-def _parse_directory(header: BatchHeader, payload: memoryview) -> dict[int, tuple[int, int]]:
+class _Layout(NamedTuple):
+    """The directory of one column set, worked out once."""
+
+    sections: tuple[Section, ...]
+    directory: struct.Struct
+    lengths: tuple[tuple[Section, int, int], ...]
+    """(section, a, b) where the length must be a x record count + b; blobs may have any length."""
+
+
+def _layouts() -> dict[int, _Layout]:
+    fixed = {
+        Section.BORN: (8, 0),
+        Section.BODY_OFFSETS: (4, 4),
+        Section.KEY_OFFSETS: (4, 4),
+        Section.PROPERTY_OFFSETS: (4, 4),
+        Section.TAG_IDS: (2, 0),
+    }
+    found = {}
+    for columns in COLUMN_SETS:
+        sections = tuple(section for section in Section if columns >> section & 1)
+        lengths = tuple((section, *fixed[section]) for section in sections if section in fixed)
+        found[columns] = _Layout(sections, struct.Struct(f"<{2 * len(sections)}I"), lengths)
+    return found
+
+
+_LAYOUTS = _layouts()
+
+
+def _parse_directory(header: BatchHeader, payload: memoryview) -> _Directory:
     """The directory, which must be the only one its lengths allow: sections in order, no gaps."""
-    count = header.record_count
-    present = [section for section in Section if header.columns >> section & 1]
-    at = 8 * len(present)
+    sections, directory, lengths = _LAYOUTS[header.columns]
+    at = directory.size
     if at > len(payload):
-        raise CorruptLogError(
-            f"payload of {len(payload)} bytes cannot hold {len(present)} sections"
-        )
-    numbers = struct.unpack_from(f"<{2 * len(present)}I", payload)
-    found: dict[int, tuple[int, int]] = {}
-    for section, start, length in zip(present, numbers[::2], numbers[1::2], strict=True):
-        if start != at or not _is_length(section, length, count):
-            raise CorruptLogError(
-                f"{section.name} of {count} records cannot be {length} bytes at {start}"
-            )
+        raise CorruptLogError(f"{len(payload)} bytes of payload for {len(sections)} sections")
+    numbers = iter(directory.unpack_from(payload))
+    found: _Directory = {}
+    for section, start, length in zip(sections, numbers, numbers, strict=True):
+        if start != at:
+            raise CorruptLogError(f"{section.name} starts at {start}, not {at}")
         found[section] = (start, length)
         at += length + (-length & 7)
     if at != len(payload):
         raise CorruptLogError(f"sections end at {at}, the payload at {len(payload)}")
+    for section, per_record, more in lengths:
+        if found[section][1] != per_record * header.record_count + more:
+            raise CorruptLogError(
+                f"{section.name} of {header.record_count} records is {found[section][1]} bytes"
+            )
+    if header.columns & COLUMN_TAG:
+        tag_bytes = found[Section.TAG_OFFSETS][1]
+        if tag_bytes & 3 or not 8 <= tag_bytes <= 4 * (header.record_count + 1):
+            raise CorruptLogError(
+                f"tag offsets of {header.record_count} records: {tag_bytes} bytes"
+            )
     return found
-
-
-def _is_length(section: Section, length: int, count: int) -> bool:
-    match section:
-        case Section.BORN:
-            return length == 8 * count
-        case Section.BODY_OFFSETS | Section.KEY_OFFSETS | Section.PROPERTY_OFFSETS:
-            return length == 4 * (count + 1)
-        case Section.TAG_IDS:
-            return length == 2 * count
-        case Section.TAG_OFFSETS:  # the dictionary holds at least one tag, at most one per record
-            return length % 4 == 0 and 8 <= length <= 4 * (count + 1)
-        case _:
-            return True
 
 
 def _texts(blob: memoryview, offsets: list[int], what: str) -> list[str]:

@@ -82,10 +82,10 @@ def encode_batch(
         is_one_body = count == 1 and keys is tags is properties is None
         if is_one_body and codec == 0 and len(bodies[0]) <= _ONE_BODY_BYTES_MAX:
             payload = _one_body_payload(bodies[0])
-            born_first = born_unix_ms if isinstance(born_unix_ms, int) else born_unix_ms[0]
+            (born,) = (born_unix_ms,) if isinstance(born_unix_ms, int) else born_unix_ms
             raw_bytes = len(payload)
             header = _header(
-                HEADER_BYTES + raw_bytes, crc32c(payload), 0, 0, 0, born_first, born_first,
+                HEADER_BYTES + raw_bytes, crc32c(payload), 0, 0, 0, born, born,
                 producer_id, 0, topic_id, raw_bytes, base_sequence, producer_epoch, queue_id, 1,
                 kind, codec, COLUMN_BODY, flags, 0,
             )  # fmt: skip
@@ -101,7 +101,7 @@ def encode_batch(
             producer_id, 0, topic_id, raw_bytes, base_sequence, producer_epoch, queue_id, count,
             kind, codec, columns, flags, 0,
         )  # fmt: skip
-    except (struct.error, TypeError, UnicodeError) as error:
+    except (struct.error, TypeError, ValueError, AttributeError) as error:
         raise BadRequestError(f"messages cannot be encoded: {error}") from error
     out.seek(0)
     out.write(header)
@@ -126,8 +126,9 @@ def _one_body_payload(body: Buffer) -> bytes:
     """What `_payload` makes of one body and no other column, in one go."""
     length = len(body)
     head = _ONE_BODY.pack(_ONE_OFFSETS_AT, 8, _ONE_BODY_AT, length, 0, length)
-    payload = b"".join((head, body, _PADDING[-length & 7]))
-    if len(payload) & 7:
+    padding = _PADDING[-length & 7]
+    payload = b"".join((head, body, padding))
+    if len(payload) != _ONE_BODY_AT + length + len(padding):
         raise TypeError("body is no flat buffer of bytes")
     return payload
 
@@ -211,11 +212,12 @@ def _blob_parts(
 
 
 def _key_bytes(keys: Sequence[str | bytes | None]) -> list[bytes]:
-    encoded = [key.encode() if isinstance(key, str) else key or b"" for key in keys]
-    for key, given in zip(encoded, keys, strict=True):
-        if key is given:
-            key.decode()  # keys are text, whichever way they come
-    return encoded
+    return [key.encode() if isinstance(key, str) else _checked_key(key or b"") for key in keys]
+
+
+def _checked_key(key: bytes) -> bytes:
+    key.decode()  # keys are text, whichever way they come
+    return key
 
 
 def _properties_json(properties: Mapping[str, str]) -> bytes:
@@ -244,8 +246,6 @@ def _tag_parts(tags: Sequence[str | None]) -> list[_Part]:
 
 def _payload(parts: list[_Part], codec: Codec) -> tuple[io.BytesIO, int, Codec]:
     """Room for the header and the payload behind it, its uncompressed length, the codec used."""
-    out = io.BytesIO()
-    out.write(_NO_HEADER)
     at = 8 * len(parts)
     directory: list[int] = []
     for part in parts:
@@ -253,11 +253,13 @@ def _payload(parts: list[_Part], codec: Codec) -> tuple[io.BytesIO, int, Codec]:
         at += part.length + (-part.length & 7)
     if at > BATCH_BYTES_MAX - HEADER_BYTES:
         raise TooLargeError(f"batch of {at} bytes", limit=BATCH_BYTES_MAX)
-    out.write(struct.pack(f"<{len(directory)}I", *directory))
+    buffers: list[Buffer] = [_NO_HEADER, struct.pack(f"<{len(directory)}I", *directory)]
     for part in parts:
-        out.writelines(part.buffers)
-        out.write(_PADDING[-part.length & 7])
-    if out.tell() != HEADER_BYTES + at:
+        buffers += part.buffers
+        buffers.append(_PADDING[-part.length & 7])
+    # BytesIO takes over the joined bytes, as nothing else refers to them, and may write to them.
+    out = io.BytesIO(b"".join(buffers))
+    if out.seek(0, io.SEEK_END) != HEADER_BYTES + at:
         raise TypeError("a body is no flat buffer of bytes")
     if codec == Codec.NONE or not at:
         return out, at, Codec.NONE
