@@ -408,7 +408,7 @@ def _read_heartbeat(fields: Fields) -> Heartbeat:
         raise fields.wrong("role", "a role", role)
     return Heartbeat(
         replica_id=replica(fields, "replica_id"),
-        incarnation=Incarnation(fields.integer("incarnation", low=1)),
+        incarnation=Incarnation(fields.integer("incarnation", low=1, high=U32_MAX)),
         role=Role(role),
         epoch=MasterEpoch(fields.integer("epoch", high=U32_MAX)),
         end=fields.integer("end"),

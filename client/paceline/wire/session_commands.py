@@ -71,7 +71,7 @@ class RegisterReplica:
             group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
             store_id=fields.text("store_id", pattern=TOKEN_PATTERN),
             replica_id=optional_replica(fields, "replica_id"),
-            incarnation=Incarnation(fields.integer("incarnation", low=1)),
+            incarnation=Incarnation(fields.integer("incarnation", low=1, high=U32_MAX)),
             client_address=fields.address("client_address"),
             replication_address=fields.address("replication_address"),
             end=fields.integer("end"),
@@ -119,7 +119,9 @@ class AlterSyncStateSet:
         return cls(
             group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
             master=replica(fields, "master"),
-            master_incarnation=Incarnation(fields.integer("master_incarnation", low=1)),
+            master_incarnation=Incarnation(
+                fields.integer("master_incarnation", low=1, high=U32_MAX)
+            ),
             master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
             set_epoch=SetEpoch(fields.integer("set_epoch")),
             members=read_members(fields, "members"),
@@ -233,7 +235,7 @@ def _of_master(fields: Fields) -> dict[str, Any]:
     return {
         "group": fields.text("group", pattern=NAME_PATTERN),
         "master": replica(fields, "master"),
-        "master_incarnation": fields.integer("master_incarnation", low=1),
+        "master_incarnation": fields.integer("master_incarnation", low=1, high=U32_MAX),
         "master_epoch": fields.integer("master_epoch", low=1, high=U32_MAX),
         "confirm": fields.integer("confirm"),
     }

@@ -1,0 +1,354 @@
+"""Pure: the commands that controllers themselves propose, and the envelope of every command.
+
+A command is one flat JSON object: the envelope's members and those of its kind. Brokers' kinds are
+in `paceline.wire.session_commands`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from paceline.errors import BadRequestError
+from paceline.types import (
+    ControllerId,
+    GroupName,
+    Incarnation,
+    MasterEpoch,
+    ReplicaId,
+    SetEpoch,
+    TopicName,
+)
+from paceline.wire.cluster import GroupSettings
+from paceline.wire.fields import Fields
+from paceline.wire.session_commands import (
+    MEMBERS_MAX,
+    NAME_PATTERN,
+    TOKEN_PATTERN,
+    U32_MAX,
+    AlterSyncStateSet,
+    OpenEpoch,
+    OpenSession,
+    RaiseConfirmFloor,
+    RegisterReplica,
+    read_members,
+    replica,
+)
+from paceline_controller.state.model import read_settings
+
+TOPIC_PATTERN = r"[A-Za-z0-9_.%|-]{1,127}"
+"""RocketMQ's characters and length, and the dot."""
+QUEUES_MAX = 4096
+"""Queues of a topic in one group; a queue id is u16, and each costs an index on every replica."""
+UNIX_MS_MAX = 2**53
+DEADLINE_MS_MAX = 60_000
+"""A tenth of a session's life: a late repetition cannot revive an expired session (R38)."""
+ALIVE_SESSIONS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What every command carries."""
+
+    kind: str
+    session: str
+    sequence: int
+    at: int
+    """The proposer's unix time; becomes replicated time, within bounds."""
+    deadline: int
+    """Replicated time after which the command is refused."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "session": self.session,
+            "sequence": self.sequence,
+            "at": self.at,
+            "deadline": self.deadline,
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Envelope":
+        at = fields.integer("at", high=UNIX_MS_MAX)
+        return cls(
+            kind=fields.text("kind", length_max=64),
+            session=fields.text("session", pattern=TOKEN_PATTERN),
+            sequence=fields.integer("sequence"),
+            at=at,
+            deadline=fields.integer("deadline", low=at, high=at + DEADLINE_MS_MAX),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """First command of a new leader: its term, and the cluster's identity if it has none yet."""
+
+    kind: ClassVar[str] = "lead"
+    controller_id: ControllerId
+    term: int
+    cluster_id: str
+    """Taken only by the first one ever."""
+    cluster_name: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "controller_id": self.controller_id,
+            "term": self.term,
+            "cluster_id": self.cluster_id,
+            "cluster_name": self.cluster_name,
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Lead":
+        return cls(
+            controller_id=ControllerId(fields.text("controller_id", pattern=TOKEN_PATTERN)),
+            term=fields.integer("term"),
+            cluster_id=fields.text("cluster_id", pattern=TOKEN_PATTERN),
+            cluster_name=fields.text("cluster_name", pattern=NAME_PATTERN),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectMaster:
+    """A decision of the leader (R15): everything it was based on, for compare and set."""
+
+    kind: ClassVar[str] = "elect_master"
+    group: GroupName
+    term: int
+    """Raft term in which liveness was judged."""
+    master_epoch: MasterEpoch
+    set_epoch: SetEpoch
+    members: Mapping[ReplicaId, Incarnation]
+    """The present set with incarnations; in the first election the set to begin with; in an unclean
+    one only the winner."""
+    winner: ReplicaId
+    position: int
+    """End of the winner's log, as its present incarnation reported (R16)."""
+    floor: int
+    """The confirm floor the position was compared with."""
+    without: tuple[ReplicaId, ...]
+    """Members found dead or unhealthy, then the leaving master: those to leave out first stand
+    first; as many are left out as min allows (R8, R17)."""
+    is_first: bool = False
+    is_unclean: bool = False
+    have_all_reported: bool = False
+    """Every member of the set reported: a suspect may be elected (R23)."""
+    reason: str
+    """For the history: "dead", "silent", "unhealthy", ..."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "group": self.group,
+            "term": self.term,
+            "master_epoch": self.master_epoch,
+            "set_epoch": self.set_epoch,
+            "members": [[member, self.members[member]] for member in sorted(self.members)],
+            "winner": self.winner,
+            "position": self.position,
+            "floor": self.floor,
+            "without": list(self.without),
+            "is_first": self.is_first,
+            "is_unclean": self.is_unclean,
+            "have_all_reported": self.have_all_reported,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> "ElectMaster":
+        without = fields.any("without")
+        if not isinstance(without, list) or len(without) > MEMBERS_MAX:
+            raise fields.wrong("without", "a list of replica ids", without)
+        if any(type(member) is not int for member in without):
+            raise fields.wrong("without", "a list of replica ids", without)
+        return cls(
+            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+            term=fields.integer("term"),
+            master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
+            set_epoch=SetEpoch(fields.integer("set_epoch")),
+            members=read_members(fields, "members"),
+            winner=replica(fields, "winner"),
+            position=fields.integer("position"),
+            floor=fields.integer("floor"),
+            without=tuple(ReplicaId(member) for member in without),
+            is_first=fields.flag("is_first"),
+            is_unclean=fields.flag("is_unclean"),
+            have_all_reported=fields.flag("have_all_reported"),
+            reason=fields.text("reason", length_max=64),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic:
+    kind: ClassVar[str] = "create_topic"
+    topic: TopicName
+    queues: Mapping[GroupName, int]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "topic": self.topic, "queues": dict(self.queues)}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "CreateTopic":
+        topic = TopicName(fields.text("topic", pattern=TOPIC_PATTERN))
+        document = fields.any("queues")
+        per_group = Fields(document, name="queues")
+        queues = {
+            GroupName(group): per_group.integer(group, low=1, high=QUEUES_MAX)
+            for group in sorted(document)
+        }
+        if not queues:
+            raise fields.wrong("queues", "at least one broker group", document)
+        return cls(topic=topic, queues=queues)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopic:
+    kind: ClassVar[str] = "delete_topic"
+    topic: TopicName
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "topic": self.topic}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "DeleteTopic":
+        return cls(topic=TopicName(fields.text("topic", pattern=TOPIC_PATTERN)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetGroupSettings:
+    """Recorded now, in effect with the group's next epoch (R8)."""
+
+    kind: ClassVar[str] = "set_group_settings"
+    group: GroupName
+    settings: GroupSettings
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "group": self.group, "settings": self.settings.to_json()}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "SetGroupSettings":
+        return cls(
+            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+            settings=read_settings(fields.any("settings")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveReplica:
+    """Forget a replica that is no member and not master: its store is gone for good."""
+
+    kind: ClassVar[str] = "remove_replica"
+    group: GroupName
+    replica_id: ReplicaId
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "group": self.group, "replica_id": self.replica_id}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "RemoveReplica":
+        return cls(
+            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+            replica_id=replica(fields, "replica_id"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Moves replicated time and keeps the sessions of connected brokers from expiring."""
+
+    kind: ClassVar[str] = "tick"
+    alive: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "alive": list(self.alive)}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Tick":
+        alive = fields.any("alive")
+        if not isinstance(alive, list) or len(alive) > ALIVE_SESSIONS_MAX:
+            raise fields.wrong("alive", "a list of sessions", alive)
+        if any(not isinstance(session, str) for session in alive):
+            raise fields.wrong("alive", "a list of sessions", alive)
+        return cls(alive=tuple(alive))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A broker's `RegisterReplica`, with the proposer's settings in case the group is new."""
+
+    kind: ClassVar[str] = "register_replica"
+    request: RegisterReplica
+    defaults: GroupSettings
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.request.to_json(), "defaults": self.defaults.to_json()}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Registration":
+        defaults = read_settings(fields.any("defaults"))
+        return cls(request=RegisterReplica.read(fields), defaults=defaults)
+
+
+Command: TypeAlias = (
+    OpenSession
+    | Lead
+    | Registration
+    | ElectMaster
+    | AlterSyncStateSet
+    | OpenEpoch
+    | RaiseConfirmFloor
+    | CreateTopic
+    | DeleteTopic
+    | SetGroupSettings
+    | RemoveReplica
+    | Tick
+)
+_KINDS: dict[str, type[Command]] = {
+    command.kind: command
+    for command in (
+        OpenSession,
+        Lead,
+        Registration,
+        ElectMaster,
+        AlterSyncStateSet,
+        OpenEpoch,
+        RaiseConfirmFloor,
+        CreateTopic,
+        DeleteTopic,
+        SetGroupSettings,
+        RemoveReplica,
+        Tick,
+    )
+}
+
+
+def read_command(document: object) -> tuple[Envelope, Command]:
+    """Check one command. Raises BadRequestError."""
+    fields = Fields(document, name="command")
+    envelope = Envelope.read(fields)
+    command_class = _KINDS.get(envelope.kind)
+    if command_class is None:
+        raise BadRequestError(f"unknown command kind {envelope.kind!r}", field="kind")
+    command = command_class.read(fields)
+    fields.done()
+    return envelope, command
+
+
+__all__ = [
+    "AlterSyncStateSet",
+    "Command",
+    "CreateTopic",
+    "DeleteTopic",
+    "ElectMaster",
+    "Envelope",
+    "Lead",
+    "OpenEpoch",
+    "OpenSession",
+    "RaiseConfirmFloor",
+    "RegisterReplica",
+    "Registration",
+    "RemoveReplica",
+    "SetGroupSettings",
+    "Tick",
+    "read_command",
+]

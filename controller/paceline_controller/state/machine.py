@@ -1,0 +1,226 @@
+"""Pure: the controllers' replicated state machine.
+
+Total and deterministic (INV-10): the same commands give the same digest on every node, and an
+invalid, late or repeated command is a result. Time is the proposers' (`at`), made monotone, each
+step bounded (R38). Every command belongs to a session and is applied once per sequence.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, assert_never
+
+from paceline.errors import BadRequestError
+from paceline.types import GroupName, TopicName
+from paceline.wire.cluster import ClusterView
+from paceline_controller.state import mastership, replicas, topics
+from paceline_controller.state.commands import (
+    AlterSyncStateSet,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    ElectMaster,
+    Envelope,
+    Lead,
+    OpenEpoch,
+    OpenSession,
+    RaiseConfirmFloor,
+    Registration,
+    RemoveReplica,
+    SetGroupSettings,
+    Tick,
+    read_command,
+)
+from paceline_controller.state.model import Group, Session, State, Topic
+from paceline_controller.state.outcome import Outcome, RefusedError
+
+SESSION_MS = 600_000
+"""A session unused for this long (replicated time) expires. Far above any outage that a broker
+waits out, because after it the broker must read the outcome from the state (R38)."""
+TIME_STEP_MS_MAX = 60_000
+"""One command moves replicated time by at most this: a wrong clock cannot expire all sessions."""
+SESSIONS_MAX = 10_000
+_SWEEP_INTERVAL_MS = 1_000
+
+Result = dict[str, Any]
+Event = dict[str, Any]
+
+
+class Machine:
+    """Applies commands in log order. Implements the `StateMachine` of `quorum.py`."""
+
+    def __init__(self) -> None:
+        self._state = State()
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        return self._state.version
+
+    @property
+    def cluster_id(self) -> str:
+        """Empty until the first leader has founded the cluster."""
+        return self._state.cluster_id
+
+    @property
+    def cluster_name(self) -> str:
+        return self._state.cluster_name
+
+    @property
+    def term(self) -> int:
+        return self._state.term
+
+    @property
+    def time_ms(self) -> int:
+        return self._state.time_ms
+
+    @property
+    def groups(self) -> Mapping[GroupName, Group]:
+        """For reading only."""
+        return self._state.groups
+
+    @property
+    def topics(self) -> Mapping[TopicName, Topic]:
+        """For reading only."""
+        return self._state.topics
+
+    @property
+    def sessions_count(self) -> int:
+        return len(self._state.sessions)
+
+    def view(self, controllers: tuple[str, ...] = ()) -> ClusterView:
+        """What is published; the controllers' addresses are configuration, not state."""
+        return self._state.view(controllers)
+
+    def snapshot(self) -> bytes:
+        return self._state.to_bytes()
+
+    def restore(self, snapshot: bytes) -> None:
+        self._state = State.from_bytes(snapshot)
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.snapshot()).hexdigest()
+
+    # -- applying -----------------------------------------------------------------------------
+
+    def apply(self, command: dict[str, Any], *, index: int) -> tuple[Result, list[Event]]:
+        """The result for the caller and the events for the shell; never raises."""
+        try:
+            envelope, parsed = read_command(command)
+        except BadRequestError as error:
+            return _refusal("BAD_COMMAND", error.message), []
+        self._advance_time(envelope.at)
+        try:
+            session, stored = self._admit(envelope, parsed)
+        except RefusedError as refusal:
+            return _refusal(refusal.reason, refusal.detail), []
+        if stored is not None:
+            return deepcopy(stored), []
+        outcome = Outcome(at=self._state.time_ms)
+        try:
+            if self._state.time_ms > envelope.deadline:
+                raise RefusedError(
+                    "DEADLINE_PASSED",
+                    f"applied at {self._state.time_ms}, after its deadline {envelope.deadline}",
+                )
+            self._dispatch(parsed, outcome)
+        except RefusedError as refusal:
+            outcome.refuse_untouched(refusal)
+        if outcome.is_published:
+            self._state.version += 1
+        outcome.result["version"] = self._state.version
+        # A copy: what the caller does to its result must not reach the state.
+        session.keep(envelope.sequence, deepcopy(outcome.result))
+        return outcome.result, outcome.events
+
+    def _dispatch(self, command: Command, outcome: Outcome) -> None:
+        state = self._state
+        match command:
+            case OpenSession():
+                return
+            case Lead():
+                self._lead(command, outcome)
+            case Registration():
+                replicas.register(state, command, outcome)
+            case RemoveReplica():
+                replicas.remove(state, command, outcome)
+            case ElectMaster():
+                mastership.elect(state, command, outcome)
+            case AlterSyncStateSet():
+                mastership.alter_set(state, command, outcome)
+            case OpenEpoch():
+                mastership.open_epoch(state, command, outcome)
+            case RaiseConfirmFloor():
+                mastership.raise_floor(state, command, outcome)
+            case SetGroupSettings():
+                mastership.set_settings(state, command, outcome)
+            case CreateTopic():
+                topics.create(state, command, outcome)
+            case DeleteTopic():
+                topics.delete(state, command, outcome)
+            case Tick():
+                self._keep_alive(command)
+            case _:
+                assert_never(command)
+
+    def _advance_time(self, at: int) -> None:
+        state = self._state
+        if state.time_ms == 0:
+            state.time_ms = state.swept_at = at  # the first command of all sets the clock
+        state.time_ms = max(state.time_ms, min(at, state.time_ms + TIME_STEP_MS_MAX))
+        if state.time_ms - state.swept_at < _SWEEP_INTERVAL_MS:
+            return
+        state.swept_at = state.time_ms
+        limit = state.time_ms - SESSION_MS
+        expired = [name for name, session in state.sessions.items() if session.used_at < limit]
+        for name in expired:
+            del state.sessions[name]
+
+    def _admit(self, envelope: Envelope, command: Command) -> tuple[Session, Result | None]:
+        """The session, and the stored result if this sequence was applied before."""
+        sessions = self._state.sessions
+        session = sessions.get(envelope.session)
+        if session is None:
+            session = self._open(envelope, command)
+        session.used_at = self._state.time_ms
+        stored = session.results.get(envelope.sequence)
+        if stored is None and envelope.sequence <= session.sequence_floor:
+            raise RefusedError(
+                "STALE_SEQUENCE",
+                f"sequence {envelope.sequence} is not above {session.sequence_floor}",
+            )
+        return session, stored
+
+    def _open(self, envelope: Envelope, command: Command) -> Session:
+        if not isinstance(command, OpenSession):
+            # R38: never a fresh session for it: what it once did is in the state already.
+            raise RefusedError("UNKNOWN_SESSION", f"session {envelope.session} is not open")
+        if self._state.time_ms > envelope.deadline:
+            # A late repetition must not revive a session that has expired.
+            raise RefusedError("DEADLINE_PASSED", "too late to open this session")
+        if len(self._state.sessions) >= SESSIONS_MAX:
+            raise RefusedError("TOO_MANY_SESSIONS", f"there are {SESSIONS_MAX} sessions")
+        session = self._state.sessions[envelope.session] = Session(used_at=self._state.time_ms)
+        return session
+
+    def _lead(self, command: Lead, outcome: Outcome) -> None:
+        state = self._state
+        if command.term < state.term:
+            raise RefusedError("STALE_TERM", f"term {command.term} is behind {state.term}")
+        if not state.cluster_id:
+            state.cluster_id, state.cluster_name = command.cluster_id, command.cluster_name
+            outcome.note("cluster_founded", cluster_id=state.cluster_id)
+            outcome.publish()
+        state.term = command.term
+        outcome.result["cluster_id"] = state.cluster_id
+
+    def _keep_alive(self, command: Tick) -> None:
+        for name in command.alive:
+            session = self._state.sessions.get(name)
+            if session is not None:
+                session.used_at = self._state.time_ms
+
+
+def _refusal(reason: str, detail: str) -> Result:
+    return {"ok": False, "reason": reason, "detail": detail}

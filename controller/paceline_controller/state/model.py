@@ -1,0 +1,290 @@
+"""Pure: what the controllers replicate, and its canonical JSON form.
+
+Plain mutable records, owned by one `Machine`; everybody else only reads them. Every field is in the
+snapshot: two machines with equal digests behave the same for ever (INV-10).
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import orjson
+
+from paceline.errors import BadRequestError, CorruptLogError
+from paceline.types import (
+    GroupName,
+    Incarnation,
+    MasterEpoch,
+    ReplicaId,
+    SetEpoch,
+    TopicId,
+    TopicName,
+)
+from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
+from paceline.wire.fields import Fields
+from paceline.wire.session_commands import MEMBERS_MAX
+
+SNAPSHOT_VERSION = 1
+HISTORY_ENTRIES_MAX = 64
+"""Elections and set changes kept per group: enough for a bad day, bounds the snapshot."""
+RESULTS_MAX = 16
+"""Results kept per session. Brokers have one command under way, a leader's proposer a few."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Replica:
+    """A registered replica."""
+
+    replica_id: ReplicaId
+    store_id: str
+    incarnation: Incarnation
+    client_address: str
+    replication_address: str
+    is_learner: bool
+    is_empty: bool
+    """Its store held no record when this incarnation registered (R18)."""
+    is_suspect: bool
+    """Recovery cut non-zero bytes: electable only once every member has reported (R23)."""
+    is_lost: bool
+    """The last member of the set, and its log is known to lack records: never elected, until the
+    operator accepts the loss (R9, R13)."""
+    end: int
+    """End of its log when it registered."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """A broker group."""
+
+    group: GroupName
+    settings: GroupSettings
+    next_settings: GroupSettings | None = None
+    """Take effect with the next epoch (R8)."""
+    replicas: dict[ReplicaId, Replica] = field(default_factory=dict)
+    next_replica_id: int = 1
+    master: ReplicaId | None = None
+    master_incarnation: Incarnation | None = None
+    master_epoch: MasterEpoch = MasterEpoch(0)
+    sync_state_set: set[ReplicaId] = field(default_factory=set)
+    set_epoch: SetEpoch = SetEpoch(0)
+    is_open: bool = False
+    """The present epoch's start record is confirmed (R6)."""
+    is_unclean: bool = False
+    unclean_elections_count: int = 0
+    """Above 0 the group's history is lossy."""
+    confirm_floor: int = 0
+    view_floor: int = 0
+    """The floor in the view of the present version: moving the floor alone publishes nothing."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """Elections, vacancies and set changes, oldest first."""
+
+    def members(self) -> dict[ReplicaId, Incarnation]:
+        """Every member of the set with its recorded incarnation, by id."""
+        return {member: self.replicas[member].incarnation for member in sorted(self.sync_state_set)}
+
+    def view(self) -> GroupView:
+        replicas = {
+            replica.replica_id: ReplicaView(
+                replica_id=replica.replica_id,
+                store_id=replica.store_id,
+                incarnation=replica.incarnation,
+                client_address=replica.client_address,
+                replication_address=replica.replication_address,
+                is_learner=replica.is_learner,
+            )
+            for replica in self.replicas.values()
+        }
+        return GroupView(
+            group=self.group,
+            master=self.master,
+            master_incarnation=self.master_incarnation,
+            master_epoch=self.master_epoch,
+            sync_state_set=frozenset(self.sync_state_set),
+            set_epoch=self.set_epoch,
+            settings=self.settings,
+            replicas=replicas,
+            is_unclean=self.is_unclean,
+            confirm_floor=self.view_floor,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        following = self.next_settings
+        return {
+            "group": self.group,
+            "settings": self.settings.to_json(),
+            "next_settings": None if following is None else following.to_json(),
+            "replicas": [asdict(self.replicas[key]) for key in sorted(self.replicas)],
+            "next_replica_id": self.next_replica_id,
+            "master": self.master,
+            "master_incarnation": self.master_incarnation,
+            "master_epoch": self.master_epoch,
+            "sync_state_set": sorted(self.sync_state_set),
+            "set_epoch": self.set_epoch,
+            "is_open": self.is_open,
+            "is_unclean": self.is_unclean,
+            "unclean_elections_count": self.unclean_elections_count,
+            "confirm_floor": self.confirm_floor,
+            "view_floor": self.view_floor,
+            "history": self.history,
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> "Group":
+        following = document["next_settings"]
+        replicas = [Replica(**replica) for replica in document["replicas"]]
+        return cls(
+            **{
+                **document,
+                "settings": GroupSettings.from_json(document["settings"]),
+                "next_settings": None if following is None else GroupSettings.from_json(following),
+                "replicas": {replica.replica_id: replica for replica in replicas},
+                "sync_state_set": set(document["sync_state_set"]),
+            }
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Topic:
+    """A topic; its id is never used again (R35)."""
+
+    topic: TopicName
+    topic_id: TopicId
+    queues: dict[GroupName, int]
+
+    def view(self) -> TopicView:
+        return TopicView(topic=self.topic, topic_id=self.topic_id, queues=self.queues)
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """Exactly once: the results of a caller's last commands."""
+
+    used_at: int
+    """Replicated time of its last command."""
+    sequence_floor: int = -1
+    """Sequences up to here are refused: their results are forgotten."""
+    results: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def keep(self, sequence: int, result: dict[str, Any]) -> None:
+        self.results[sequence] = result
+        while len(self.results) > RESULTS_MAX:
+            oldest = min(self.results)
+            del self.results[oldest]
+            self.sequence_floor = max(self.sequence_floor, oldest)
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """Everything."""
+
+    version: int = 0
+    """Of the published view; every change that the view shows adds one."""
+    time_ms: int = 0
+    """Replicated time: the largest `at` so far, each step bounded (R38)."""
+    swept_at: int = 0
+    """When sessions were last looked through for expiry."""
+    cluster_id: str = ""
+    cluster_name: str = ""
+    term: int = 0
+    """The newest Raft term whose leader has announced itself (R15)."""
+    groups: dict[GroupName, Group] = field(default_factory=dict)
+    topics: dict[TopicName, Topic] = field(default_factory=dict)
+    next_topic_id: int = 1
+    sessions: dict[str, Session] = field(default_factory=dict)
+
+    def view(self, controllers: tuple[str, ...]) -> ClusterView:
+        return ClusterView(
+            cluster_id=self.cluster_id,
+            version=self.version,
+            groups={name: self.groups[name].view() for name in sorted(self.groups)},
+            topics={name: self.topics[name].view() for name in sorted(self.topics)},
+            controllers=controllers,
+        )
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON: sorted keys, no floats, lists for what is not keyed by text."""
+        document = {
+            "snapshot_version": SNAPSHOT_VERSION,
+            "version": self.version,
+            "time_ms": self.time_ms,
+            "swept_at": self.swept_at,
+            "cluster_id": self.cluster_id,
+            "cluster_name": self.cluster_name,
+            "term": self.term,
+            "groups": [self.groups[name].to_json() for name in sorted(self.groups)],
+            "topics": [asdict(self.topics[name]) for name in sorted(self.topics)],
+            "next_topic_id": self.next_topic_id,
+            "sessions": [
+                _session_json(name, self.sessions[name]) for name in sorted(self.sessions)
+            ],
+        }
+        return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+    @classmethod
+    def from_bytes(cls, snapshot: bytes) -> "State":
+        """Raises CorruptLogError on bytes that are no snapshot of this version."""
+        try:
+            document = orjson.loads(snapshot)
+            if document.pop("snapshot_version") != SNAPSHOT_VERSION:
+                raise CorruptLogError("a controller snapshot of another format version")
+            groups = [Group.from_json(group) for group in document["groups"]]
+            topics = [Topic(**topic) for topic in document["topics"]]
+            sessions = dict(_session_of(session) for session in document["sessions"])
+            return cls(
+                **{
+                    **document,
+                    "groups": {group.group: group for group in groups},
+                    "topics": {topic.topic: topic for topic in topics},
+                    "sessions": sessions,
+                }
+            )
+        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptLogError(f"not a controller snapshot: {error!r}") from error
+
+
+def read_settings(document: object) -> GroupSettings:
+    """Checked group settings from outside. Raises BadRequestError."""
+    fields = Fields(document, name="settings")
+    settings = GroupSettings(
+        total_replicas=fields.integer("total_replicas", low=1, high=MEMBERS_MAX),
+        min_in_sync_replicas=fields.integer("min_in_sync_replicas", low=1, high=MEMBERS_MAX),
+        durability=fields.text("durability", pattern="fsync|memory"),
+        all_ack_in_sync_state_set=fields.flag("all_ack_in_sync_state_set"),
+        in_sync_replicas=fields.integer("in_sync_replicas", low=1, high=MEMBERS_MAX),
+        enable_auto_in_sync_replicas=fields.flag("enable_auto_in_sync_replicas"),
+    )
+    fields.done()
+    if settings.min_in_sync_replicas > settings.total_replicas:
+        raise BadRequestError(
+            f"min_in_sync_replicas ({settings.min_in_sync_replicas}) must not be above "
+            f"total_replicas ({settings.total_replicas})",
+            field="min_in_sync_replicas",
+        )
+    if settings.in_sync_replicas > settings.total_replicas:
+        raise BadRequestError(
+            f"in_sync_replicas ({settings.in_sync_replicas}) must not be above "
+            f"total_replicas ({settings.total_replicas})",
+            field="in_sync_replicas",
+        )
+    return settings
+
+
+def _name_of(entry: tuple[str, Session]) -> str:
+    return entry[0]
+
+
+def _session_json(name: str, session: Session) -> dict[str, Any]:
+    return {
+        "session": name,
+        "used_at": session.used_at,
+        "sequence_floor": session.sequence_floor,
+        "results": [[sequence, session.results[sequence]] for sequence in sorted(session.results)],
+    }
+
+
+def _session_of(document: dict[str, Any]) -> tuple[str, Session]:
+    session = Session(
+        used_at=document["used_at"],
+        sequence_floor=document["sequence_floor"],
+        results={sequence: result for sequence, result in document["results"]},
+    )
+    return document["session"], session

@@ -1,0 +1,63 @@
+"""Pure: what applying a command says."""
+
+from typing import Any
+
+from paceline_controller.state.model import HISTORY_ENTRIES_MAX, Group
+
+
+class RefusedError(Exception):
+    """A command that does not fit the state: becomes {"ok": false, ...}, leaves the machine's door
+    never. Raised before anything was changed."""
+
+    def __init__(self, reason: str, detail: str, **members: Any) -> None:
+        super().__init__(detail)
+        self.reason, self.detail, self.members = reason, detail, members
+
+
+class Outcome:
+    """Result and events of one command, collected while it is applied."""
+
+    def __init__(self, *, at: int) -> None:
+        """`at` is the replicated time."""
+        self.at = at
+        self.result: dict[str, Any] = {"ok": True}
+        self.events: list[dict[str, Any]] = []
+        self.is_published = False
+        """Whether the view changes, and with it the version."""
+
+    def publish(self, group: Group | None = None) -> None:
+        """The view changes; a group's floor goes out along with it."""
+        self.is_published = True
+        if group is not None:
+            group.view_floor = group.confirm_floor
+
+    def note(self, kind: str, **members: Any) -> None:
+        """An event for the shell: it logs it."""
+        self.events.append({"kind": kind, **members})
+
+    def record(self, group: Group, kind: str, **members: Any) -> None:
+        """An event that also goes to the group's history; the view changes."""
+        self.note(kind, group=group.group, **members)
+        group.history.append({"kind": kind, "at": self.at, **members})
+        del group.history[:-HISTORY_ENTRIES_MAX]
+        self.publish(group)
+
+    def refuse(self, reason: str, detail: str, **members: Any) -> None:
+        """A refusal that did change something (a removal, R9, R16)."""
+        self.result = {"ok": False, "reason": reason, "detail": detail, **members}
+
+    def refuse_untouched(self, refusal: RefusedError) -> None:
+        """A refusal that was decided before anything was changed."""
+        assert not self.events, refusal.reason
+        assert not self.is_published, refusal.reason
+        self.refuse(refusal.reason, refusal.detail, **refusal.members)
+
+
+def numbers(group: Group) -> dict[str, Any]:
+    """What every answer about a group carries: its epochs and its set."""
+    return {
+        "group": group.group,
+        "master_epoch": group.master_epoch,
+        "set_epoch": group.set_epoch,
+        "sync_state_set": sorted(group.sync_state_set),
+    }

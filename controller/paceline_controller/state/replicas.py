@@ -1,0 +1,209 @@
+"""Pure: registration of replicas, and members that fall out of the set (R9 R13 R16 R18 R19 R23)."""
+
+from paceline.types import GroupName, Incarnation, ReplicaId, SetEpoch
+from paceline.wire.cluster import GroupSettings
+from paceline.wire.session_commands import MEMBERS_MAX, RegisterReplica
+from paceline_controller.state.commands import Registration, RemoveReplica
+from paceline_controller.state.model import Group, Replica, State
+from paceline_controller.state.outcome import Outcome, RefusedError, numbers
+
+GROUPS_MAX = 1024
+
+
+def group_of(state: State, name: GroupName) -> Group:
+    """Raises RefusedError(GROUP_UNKNOWN)."""
+    group = state.groups.get(name)
+    if group is None:
+        raise RefusedError("GROUP_UNKNOWN", f"no broker group {name} is registered")
+    return group
+
+
+def register(state: State, command: Registration, outcome: Outcome) -> None:
+    """One start of a replica."""
+    request = command.request
+    group = _group_to_join(state, request, command.defaults)
+    replica = _recorded(group, request)
+    if replica is None:
+        replica = _add(group, request)
+    elif request.incarnation <= replica.incarnation:  # R9, whichever store it is
+        if group.master == replica.replica_id:
+            vacate(group, outcome, reason="stale_incarnation")
+        remove_member(group, replica.replica_id, outcome, reason="stale_incarnation")
+        outcome.refuse(
+            "INCARNATION_STALE",
+            f"incarnation {request.incarnation} of replica {replica.replica_id} is not above the "
+            f"recorded {replica.incarnation}; raise the counter and register again",
+            incarnation=replica.incarnation,
+            **numbers(group),
+        )
+        return
+    else:
+        _renew(group, replica, request, outcome)
+    state.groups[group.group] = group
+    outcome.note(
+        "replica_registered",
+        group=group.group,
+        replica=replica.replica_id,
+        incarnation=replica.incarnation,
+    )
+    outcome.publish(group)
+    outcome.result.update(
+        replica_id=replica.replica_id, cluster_id=state.cluster_id, **numbers(group)
+    )
+
+
+def remove(state: State, command: RemoveReplica, outcome: Outcome) -> None:
+    """Forget a replica; its id is not used again."""
+    group = group_of(state, command.group)
+    if command.replica_id not in group.replicas:
+        raise RefusedError("REPLICA_UNKNOWN", f"{group.group} has no replica {command.replica_id}")
+    if command.replica_id in group.sync_state_set:
+        raise RefusedError(
+            "IS_MEMBER", f"replica {command.replica_id} is in the sync state set", **numbers(group)
+        )
+    assert group.master != command.replica_id  # INV-5: a master is a member
+    del group.replicas[command.replica_id]
+    outcome.note("replica_forgotten", group=group.group, replica=command.replica_id)
+    outcome.publish(group)
+
+
+def remove_member(group: Group, member: ReplicaId, outcome: Outcome, *, reason: str) -> None:
+    """Its log is not what the set relies on: out of the set, but never to empty (R9).
+
+    The last one stays and is marked lost: nobody is electable until the operator accepts the loss.
+    """
+    if member not in group.sync_state_set:
+        return
+    if len(group.sync_state_set) == 1:
+        group.replicas[member].is_lost = True
+        outcome.record(group, "last_member_lost", replica=member, reason=reason)
+        return
+    group.sync_state_set.remove(member)
+    group.set_epoch = SetEpoch(group.set_epoch + 1)
+    outcome.record(
+        group,
+        "member_removed",
+        replica=member,
+        reason=reason,
+        set_epoch=group.set_epoch,
+        sync_state_set=sorted(group.sync_state_set),
+    )
+
+
+def vacate(group: Group, outcome: Outcome, *, reason: str) -> None:
+    """Nobody is master any more; the epoch stays, the next election takes the next one (R1)."""
+    outcome.record(
+        group,
+        "master_vacated",
+        replica=group.master,
+        incarnation=group.master_incarnation,
+        master_epoch=group.master_epoch,
+        reason=reason,
+    )
+    group.master = group.master_incarnation = None
+    group.is_open = False
+
+
+def _group_to_join(state: State, request: RegisterReplica, defaults: GroupSettings) -> Group:
+    group = state.groups.get(request.group)
+    is_founded = group is not None and group.master_epoch > 0
+    if not is_founded and not request.is_empty:
+        # R18: whose records these are nobody knows; the operator does.
+        raise RefusedError(
+            "RECOVERY_NEEDED",
+            f"the store has records, but broker group {request.group} never had a master here",
+        )
+    if group is not None:
+        return group
+    if len(state.groups) >= GROUPS_MAX:
+        raise RefusedError("TOO_MANY_GROUPS", f"there are {GROUPS_MAX} broker groups already")
+    if request.replica_id is not None:
+        raise RefusedError(
+            "REPLICA_UNKNOWN", f"no broker group {request.group}, so no replica of it either"
+        )
+    return Group(group=request.group, settings=defaults)
+
+
+def _recorded(group: Group, request: RegisterReplica) -> Replica | None:
+    """The replica that registers; None = a new one."""
+    if request.replica_id is not None:
+        replica = group.replicas.get(request.replica_id)
+        if replica is None:
+            raise RefusedError(
+                "REPLICA_UNKNOWN",
+                f"{group.group} has no replica {request.replica_id}",
+                **numbers(group),
+            )
+        return replica
+    for replica in group.replicas.values():
+        if replica.store_id == request.store_id:
+            return replica  # its first registration was applied, the answer was lost
+    if not request.is_empty:
+        raise RefusedError(
+            "STORE_UNKNOWN",
+            f"store {request.store_id} has records, but {group.group} does not know it",
+            **numbers(group),
+        )
+    if len(group.replicas) >= MEMBERS_MAX:
+        raise RefusedError("TOO_MANY_REPLICAS", f"{group.group} has {MEMBERS_MAX} replicas")
+    return None
+
+
+def _add(group: Group, request: RegisterReplica) -> Replica:
+    replica = Replica(
+        replica_id=ReplicaId(group.next_replica_id),
+        store_id=request.store_id,
+        incarnation=request.incarnation,
+        client_address=request.client_address,
+        replication_address=request.replication_address,
+        is_learner=request.is_learner,
+        is_empty=request.is_empty,
+        is_suspect=request.is_suspect,
+        is_lost=False,
+        end=request.end,
+    )
+    group.next_replica_id += 1
+    group.replicas[replica.replica_id] = replica
+    return replica
+
+
+def _renew(group: Group, replica: Replica, request: RegisterReplica, outcome: Outcome) -> None:
+    """A known replica starts again: what it lost on the way decides whether it stays a member."""
+    reason = _why_not_member(group, replica, request)
+    replica.store_id = request.store_id
+    assert request.incarnation > replica.incarnation  # INV-4: numbers only rise
+    replica.incarnation = request.incarnation
+    replica.client_address = request.client_address
+    replica.replication_address = request.replication_address
+    replica.is_learner = request.is_learner
+    replica.is_empty = request.is_empty
+    replica.is_suspect = request.is_suspect
+    replica.end = request.end
+    if group.master == replica.replica_id:
+        vacate(group, outcome, reason="restarted")  # R19
+    if reason is not None:
+        remove_member(group, replica.replica_id, outcome, reason=reason)
+    elif request.is_suspect and group.master is not None:
+        remove_member(group, replica.replica_id, outcome, reason="suspect")  # R23
+
+
+def _why_not_member(group: Group, replica: Replica, request: RegisterReplica) -> str | None:
+    if replica.store_id != request.store_id:
+        return "other_store"  # R9
+    if request.is_unclean:
+        return "unclean"  # R13
+    if request.is_learner:
+        return "learner"  # R18
+    if request.end < group.confirm_floor:
+        return "below_confirm_floor"  # R16
+    return None
+
+
+def incarnation_of(group: Group, replica: ReplicaId) -> Incarnation:
+    """Raises RefusedError(REPLICA_UNKNOWN)."""
+    recorded = group.replicas.get(replica)
+    if recorded is None:
+        raise RefusedError(
+            "REPLICA_UNKNOWN", f"{group.group} has no replica {replica}", **numbers(group)
+        )
+    return recorded.incarnation
