@@ -1,0 +1,96 @@
+"""The bench's rows as a table on the terminal and as docs/BENCHMARKS.md."""
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from paceline import __version__
+
+COLUMNS = (
+    "system",
+    "case",
+    "path",
+    "replicas",
+    "durability",
+    "in flight",
+    "msg/s",
+    "MB/s",
+    "p50 ms",
+    "p99 ms",
+    "CPU us/msg: client",
+    "master",
+    "replicas each",
+    "controllers",
+)
+
+
+def print_table(rows: Sequence[dict[str, Any]]) -> None:
+    """All rows, one line each."""
+    table = Table(box=None, pad_edge=False)
+    for column in COLUMNS:
+        table.add_column(column, justify="right" if column not in COLUMNS[:5] else "left")
+    for row in rows:
+        table.add_row(*_cells(row))
+    Console(width=170).print(table)
+
+
+def write_report(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Markdown with the machine, the command and the table; the rest of the file is kept.
+
+    Only the part between the two marker lines is replaced.
+    """
+    begin, end = "<!-- bench:begin -->", "<!-- bench:end -->"
+    table = [
+        "| " + " | ".join(COLUMNS) + " |",
+        "|" + "---|" * len(COLUMNS),
+        *("| " + " | ".join(_cells(row)) + " |" for row in rows),
+    ]
+    memory_gib = psutil.virtual_memory().total / 2**30
+    machine = (
+        f"paceline {__version__}, Python {platform.python_version()}, {platform.system()} "
+        f"{platform.machine()}, {psutil.cpu_count()} cores, {memory_gib:.0f} GiB."
+    )
+    part = "\n".join([begin, "", machine, "", *table, "", end])
+    before, after = "# Benchmarks\n\n`make bench` writes the table.\n\n", "\n"
+    if path.exists():
+        text = path.read_text("utf-8")
+        if begin in text and end in text:
+            before, rest = text.split(begin, 1)
+            after = rest.split(end, 1)[1]
+        else:
+            before = text.rstrip("\n") + "\n\n"
+    path.write_text(before + part + after, "utf-8")
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    cpu = row.get("cpu_us") or {}
+    replicas = [value for name, value in cpu.items() if name.startswith("replica")]
+    known = {"client", "master"}
+    controllers = [
+        value for name, value in cpu.items() if name not in known and not name.startswith("replica")
+    ]
+    return [
+        str(row.get("peer", "")),
+        str(row.get("case", "produce")),
+        str(row.get("path", "")),
+        str(row.get("replicas", "")),
+        str(row.get("durability", "memory")),
+        f"{row['inflight']:,}",
+        f"{row['msg_per_s']:,}",
+        f"{row['mb_per_s']:,.1f}",
+        _number(row.get("p50_ms")),
+        _number(row.get("p99_ms")),
+        _number(cpu.get("client")),
+        _number(cpu.get("master")),
+        _number(sum(replicas) / len(replicas) if replicas else None),
+        _number(sum(controllers) if controllers else None),
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}"
