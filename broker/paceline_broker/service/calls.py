@@ -1,0 +1,345 @@
+"""Calls by name: offsets, locks, ends, members, routes. The same for streams and HTTP resources.
+
+A call is one JSON object in, one out; docs/protocol/stream.md lists them. Input is checked here,
+strictly: unknown fields are refused, and every error names its field.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from paceline.errors import BY_CODE, BadRequestError, PacelineError
+from paceline.records.header import Kind
+from paceline.wire.fields import Fields
+from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.projections.locks import (
+    LockEntry,
+    LockOutcome,
+    LockRequest,
+    Token,
+    token_json,
+)
+from paceline_broker.projections.offsets import (
+    CommitEntry,
+    CommitOutcome,
+    CommitRequest,
+    Committed,
+)
+from paceline_broker.projections.projections import Projections
+from paceline_broker.service.ledger import Ledger, Outcomes
+from paceline_broker.service.members import Coordinator, Owned
+from paceline_broker.service.names import check_name, check_topic_name
+from paceline_broker.service.ports import LogWriter, Role
+from paceline_broker.service.routes import Routes
+from paceline_broker.service.settings import ServiceSettings
+
+QUEUES_MAX = 10_000
+"""Queues named in one call; a bound on work per loop turn."""
+TOPICS_MAX = 1000
+CLIENT_ID_PATTERN = r"[A-Za-z0-9._:@/-]{1,255}"
+U32_MAX = 2**32 - 1
+U16_MAX = 2**16 - 1
+
+Call = Callable[[Fields], Awaitable[dict[str, Any]]]
+
+
+class Calls:
+    """All calls of one broker."""
+
+    def __init__(
+        self,
+        role: Role,
+        routes: Routes,
+        ledger: Ledger,
+        coordinator: Coordinator,
+        settings: ServiceSettings,
+    ) -> None:
+        self._role = role
+        self._routes = routes
+        self._ledger = ledger
+        self._coordinator = coordinator
+        self._settings = settings
+        self._calls: Mapping[str, Call] = {
+            "commit": self._commit,
+            "offsets": self._offsets,
+            "ends": self._ends,
+            "lag": self._lag,
+            "lock": self._lock,
+            "unlock": self._unlock,
+            "heartbeat": self._heartbeat,
+            "leave": self._leave,
+            "members": self._members,
+            "routes": self._routes_call,
+        }
+
+    async def call(self, document: object) -> dict[str, Any]:
+        """Carry out `{"call": name, ...}`. Raises PacelineError."""
+        fields = Fields(document, name="call")
+        name = fields.text("call")
+        found = self._calls.get(name)
+        if found is None:
+            known = ", ".join(self._calls)
+            raise BadRequestError(f"unknown call; known are {known}", field="call")
+        return await self.run(found, fields)
+
+    async def named(self, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out a call whose name the door knows."""
+        return await self.run(self._calls[name], Fields(dict(document), name=name))
+
+    async def run(self, found: Call, fields: Fields) -> dict[str, Any]:
+        answer = await found(fields)
+        return {**answer, **self.envelope()}
+
+    def envelope(self) -> dict[str, Any]:
+        """What every answer carries (DESIGN 5)."""
+        identity = self._role.identity
+        return {
+            "epoch": self._role.epoch,
+            "broker": {"group": identity.group, "replica_id": identity.replica_id},
+            "confirm": self._role.reader.confirm,
+        }
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    async def _commit(self, fields: Fields) -> dict[str, Any]:
+        group = check_name(fields.text("group"), "group")
+        is_reset = fields.has("reset") and fields.flag("reset")
+        rows = _rows(fields, "offsets")
+        entries = tuple(self._commit_entry(row) for row in rows)
+        fields.done()
+        _check_distinct([entry.key for entry in entries])
+        request = CommitRequest(group=group, is_reset=is_reset, entries=entries)
+
+        def refusal(projections: Projections, writer: LogWriter, now_ms: int) -> Outcomes:
+            outcomes = projections.offsets.decide(request, projections, now_unix_ms=now_ms)
+            return outcomes if all(outcome.code for outcome in outcomes) else None
+
+        outcomes = await self._ledger.request(
+            Kind.OFFSET_COMMIT, request.to_json(), refusal=refusal
+        )
+        decided = [outcome for outcome in outcomes or [] if isinstance(outcome, CommitOutcome)]
+        answer = {"offsets": [_committed_json(row.key, row.committed, row.code) for row in decided]}
+        _raise_if_all_refused([row.code for row in decided], answer)
+        return answer
+
+    def _commit_entry(self, row: Fields) -> CommitEntry:
+        key = self._queue(row)
+        offset = row.integer("offset")
+        generation = row.integer("generation") if row.has("generation") else None
+        entry = CommitEntry(key, offset, _token(row), generation)
+        row.done()
+        return entry
+
+    async def _offsets(self, fields: Fields) -> dict[str, Any]:
+        group = check_name(fields.text("group"), "group")
+        keys = self._queues(fields) if fields.has("queues") else None
+        fields.done()
+
+        def ask(projections: Projections) -> list[dict[str, Any]]:
+            committed = projections.offsets.of_group(group)
+            asked = sorted(committed) if keys is None else keys
+            return [_committed_json(key, committed.get(key)) for key in asked]
+
+        return {"offsets": await self._ledger.query(ask)}
+
+    async def _ends(self, fields: Fields) -> dict[str, Any]:
+        keys = self._queues(fields)
+        fields.done()
+
+        def ask(projections: Projections) -> list[dict[str, Any]]:
+            return [_range_json(projections, key) for key in keys]
+
+        return {"queues": await self._ledger.query(ask)}
+
+    async def _lag(self, fields: Fields) -> dict[str, Any]:
+        group = check_name(fields.text("group"), "group")
+        fields.done()
+
+        def ask(projections: Projections) -> list[dict[str, Any]]:
+            rows = []
+            for key, committed in sorted(projections.offsets.of_group(group).items()):
+                row = _range_json(projections, key)
+                row["topic"] = self._routes.topic_name(key >> 16)
+                row["offset"] = committed.offset
+                row["lag"] = max(0, row["end"] - committed.offset)
+                rows.append(row)
+            return rows
+
+        rows = await self._ledger.query(ask)
+        return {"queues": rows, "lag": sum(row["lag"] for row in rows)}
+
+    # -- locks -------------------------------------------------------------------------------------
+
+    async def _lock(self, fields: Fields) -> dict[str, Any]:
+        return await self._change_locks(fields, is_unlock=False)
+
+    async def _unlock(self, fields: Fields) -> dict[str, Any]:
+        return await self._change_locks(fields, is_unlock=True)
+
+    async def _change_locks(self, fields: Fields, *, is_unlock: bool) -> dict[str, Any]:
+        group = check_name(fields.text("group"), "group")
+        client_id = fields.text("client_id", pattern=CLIENT_ID_PATTERN)
+        lease_ms = self._settings.lock_lease_ms
+        if not is_unlock and fields.has("lease_ms"):
+            lease_ms = fields.integer("lease_ms", low=1000, high=self._settings.lock_lease_ms)
+        entries = tuple(self._lock_entry(row) for row in _rows(fields, "queues"))
+        fields.done()
+        _check_distinct([entry.key for entry in entries])
+        request = LockRequest(
+            group=group,
+            client_id=client_id,
+            is_unlock=is_unlock,
+            lease_ms=lease_ms,
+            entries=entries,
+        )
+
+        def refusal(projections: Projections, writer: LogWriter, now_ms: int) -> Outcomes:
+            token = Token(writer.epoch, writer.end)
+            outcomes = projections.locks.decide(request, new_token=token, now_unix_ms=now_ms)
+            return outcomes if all(outcome.code for outcome in outcomes) else None
+
+        outcomes = await self._ledger.request(Kind.LOCK, request.to_json(), refusal=refusal)
+        decided = [outcome for outcome in outcomes or [] if isinstance(outcome, LockOutcome)]
+        answer = {"queues": [_lock_json(outcome) for outcome in decided]}
+        _raise_if_all_refused([row.code for row in decided], answer)
+        return answer
+
+    def _lock_entry(self, row: Fields) -> LockEntry:
+        entry = LockEntry(self._queue(row), _token(row))
+        row.done()
+        return entry
+
+    # -- members and routes ------------------------------------------------------------------------
+
+    async def _heartbeat(self, fields: Fields) -> dict[str, Any]:
+        group = check_name(fields.text("group"), "group")
+        client_id = fields.text("client_id", pattern=CLIENT_ID_PATTERN)
+        topics = _topics(fields)
+        owned = _owned(fields)
+        generation = fields.integer("generation")
+        wait_ms = fields.integer("wait_ms") if fields.has("wait_ms") else 0
+        fields.done()
+        return await self._coordinator.heartbeat(
+            group, client_id, topics, owned, generation=generation, wait_ms=wait_ms
+        )
+
+    async def _leave(self, fields: Fields) -> dict[str, Any]:
+        group = check_name(fields.text("group"), "group")
+        client_id = fields.text("client_id", pattern=CLIENT_ID_PATTERN)
+        fields.done()
+        return self._coordinator.leave(group, client_id)
+
+    async def _members(self, fields: Fields) -> dict[str, Any]:
+        group = check_name(fields.text("group"), "group")
+        fields.done()
+        return self._coordinator.describe(group)
+
+    async def _routes_call(self, fields: Fields) -> dict[str, Any]:
+        version = fields.integer("version") if fields.has("version") else 0
+        fields.done()
+        await self._routes.wait_newer(version - 1, timeout_ms=self._settings.view_wait_ms)
+        return {} if self._routes.view is None else self._routes.view.to_json()
+
+    # -- queues ------------------------------------------------------------------------------------
+
+    def _queues(self, fields: Fields) -> list[int]:
+        keys = []
+        for row in _rows(fields, "queues"):
+            keys.append(self._queue(row))
+            row.done()
+        return keys
+
+    def _queue(self, row: Fields) -> int:
+        """The key of the queue a row names by `topic` or `topic_id`, and `queue`."""
+        if row.has("topic"):
+            topic_id: int = self._routes.topic_named(check_topic_name(row.text("topic"))).topic_id
+        else:
+            topic_id = row.integer("topic_id", low=1, high=U32_MAX)
+        queue_id = row.integer("queue", high=U16_MAX)
+        self._routes.check_queue(topic_id, queue_id)
+        return queue_key(topic_id, queue_id)
+
+
+def _rows(fields: Fields, name: str) -> list[Fields]:
+    rows = fields.any(name)
+    if not isinstance(rows, list) or not 1 <= len(rows) <= QUEUES_MAX:
+        raise BadRequestError(f"{name} must be a list of 1 to {QUEUES_MAX} objects", field=name)
+    return [Fields(row, name=f"{name}[{index}]") for index, row in enumerate(rows)]
+
+
+def _token(row: Fields) -> Token | None:
+    if not row.has("token"):
+        return None
+    token = row.any("token")
+    if (
+        not isinstance(token, list)
+        or len(token) != 2
+        or any(type(number) is not int or number < 0 for number in token)
+    ):
+        raise BadRequestError("token must be [epoch, position]", field="token")
+    return Token.from_json(token)
+
+
+def _topics(fields: Fields) -> tuple[str, ...]:
+    topics = fields.any("topics")
+    if not isinstance(topics, list) or len(topics) > TOPICS_MAX:
+        raise BadRequestError(f"topics must be a list of at most {TOPICS_MAX}", field="topics")
+    return tuple(check_topic_name(topic) for topic in topics)
+
+
+def _owned(fields: Fields) -> Owned:
+    owned = fields.any("owned")
+    if not isinstance(owned, list) or len(owned) > QUEUES_MAX:
+        raise BadRequestError(f"owned must be a list of at most {QUEUES_MAX}", field="owned")
+    found: list[tuple[int, str, int]] = []
+    for row in owned:
+        match row:
+            case [int(topic_id), str(group), int(queue)] if topic_id >= 0 and queue >= 0:
+                found.append((topic_id, check_name(group, "owned"), queue))
+            case _:
+                raise BadRequestError("owned holds [topic_id, group, queue]", field="owned")
+    return tuple(sorted(found))
+
+
+def _check_distinct(keys: list[int]) -> None:
+    if len(set(keys)) != len(keys):
+        raise BadRequestError("a queue is named twice", field="queue")
+
+
+def _committed_json(
+    key: int, committed: Committed | None, code: str | None = None
+) -> dict[str, Any]:
+    return {
+        "topic_id": key >> 16,
+        "queue": key & 0xFFFF,
+        "offset": None if committed is None else committed.offset,
+        "generation": 0 if committed is None else committed.generation,
+        "code": code,
+    }
+
+
+def _range_json(projections: Projections, key: int) -> dict[str, Any]:
+    queue = projections.consume_queues.get(key)
+    start, end = (0, 0) if queue is None else (queue.start, queue.end)
+    return {"topic_id": key >> 16, "queue": key & 0xFFFF, "start": start, "end": end}
+
+
+def _lock_json(outcome: LockOutcome) -> dict[str, Any]:
+    lock = outcome.lock
+    is_mine = outcome.code is None and lock is not None
+    return {
+        "topic_id": outcome.key >> 16,
+        "queue": outcome.key & 0xFFFF,
+        "code": outcome.code,
+        # Another client's token is nobody's business: with it one could commit in its name.
+        "token": token_json(lock.token) if is_mine and lock is not None else None,
+        "holder": None if lock is None else lock.client_id,
+        "expires_unix_ms": None if lock is None else lock.expires_unix_ms,
+    }
+
+
+def _raise_if_all_refused(codes: list[str | None], answer: dict[str, Any]) -> None:
+    first = codes[0]
+    if first is None or not all(codes):
+        return
+    error_class: type[PacelineError] = BY_CODE[first]
+    raise error_class(f"refused: {', '.join(sorted({str(code) for code in codes}))}", **answer)

@@ -1,0 +1,301 @@
+"""Fetching: confirmed batches of many queues at once, as views of the log, with long polls.
+
+A fetch looks its queues up in the consume queues, has the log's mapped bytes in hand (nothing is
+copied, the transport gets the views), or waits: for a batch to be confirmed, its time to be over,
+the role to change. Waiting costs nothing while nothing happens: a queue somebody waits for is
+marked, the fold reports it once, and the sweep of confirm wakes its waiters.
+
+Out of range is said only where it is certain (R3): below the queue's start, or above its end on an
+open master after a read round; elsewhere a position ahead of this broker waits.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
+
+from paceline.errors import BadRequestError, NotMasterError, OverloadedError, PacelineError
+from paceline.runtime import cancel_and_wait, spawn
+from paceline.types import PhysicalOffset
+from paceline.wire.stream import FetchQueue
+from paceline_broker.probe import Counters
+from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.service.gather import Asked, Fetched, Gathered, gather
+from paceline_broker.service.ports import LogReader, LogWriter, Role
+from paceline_broker.service.routes import Routes
+from paceline_broker.service.settings import ServiceSettings
+
+JOIN_COUNT = 32
+JOIN_BYTES_EACH = 4096
+"""Many small views are joined: a copy of 4 KiB costs less than one more entry of a writev."""
+
+
+class FetchSink(Protocol):
+    """Where fetches are answered. Each request id gets exactly one call unless it is cancelled."""
+
+    def fetched(self, request_id: int, answer: Fetched) -> None: ...
+
+    def failed(self, request_id: int, error: PacelineError) -> None: ...
+
+
+class FutureFetchSink:
+    """A sink of one request whose asker awaits."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
+
+    def fetched(self, request_id: int, answer: Fetched) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def failed(self, request_id: int, error: PacelineError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class _Waiting(Asked):
+    """One fetch that is not answered yet."""
+
+    __slots__ = ("is_done", "keys", "min_bytes", "request_id", "sink", "task", "timer")
+
+    def __init__(
+        self,
+        queues: Sequence[FetchQueue],
+        max_bytes: int,
+        min_bytes: int,
+        sink: FetchSink,
+        request_id: int,
+    ) -> None:
+        super().__init__(queues, max_bytes)
+        self.min_bytes = min_bytes
+        self.sink = sink
+        self.request_id = request_id
+        self.keys: tuple[int, ...] = ()
+        self.timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.is_done = False
+
+
+class Fetcher:
+    """The use-case of fetching. One per broker; `close` before the role goes."""
+
+    def __init__(
+        self, role: Role, routes: Routes, counters: Counters, settings: ServiceSettings
+    ) -> None:
+        self._role = role
+        self._routes = routes
+        self._counters = counters
+        self._settings = settings
+        self._by_key: dict[int, dict[_Waiting, None]] = {}
+        self._by_sink: dict[FetchSink, dict[_Waiting, None]] = {}
+        self._behind: dict[int, None] = {}
+        """Queues with waiters whose last batch was folded before they came, not yet confirmed."""
+        self._waiting_count = 0
+        self._turn = 0
+        self._reader: LogReader | None = None
+        self._stop_listening = _nothing
+        self.role_changed()
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def fetch(
+        self,
+        queues: Sequence[FetchQueue],
+        *,
+        wait_ms: int,
+        max_bytes: int,
+        min_bytes: int,
+        sink: FetchSink,
+        request_id: int,
+    ) -> None:
+        """Answer now or when there is something; never raises, the sink hears of it once."""
+        if not 1 <= len(queues) <= self._settings.fetch_queues_max:
+            limit = self._settings.fetch_queues_max
+            error: PacelineError = BadRequestError(
+                f"a fetch names 1 to {limit} queues, not {len(queues)}", field="queues"
+            )
+            sink.failed(request_id, error)
+            return
+        waiting = _Waiting(queues, max_bytes, max(1, min_bytes), sink, request_id)
+        waiting.is_over = wait_ms == 0
+        if self._try_answer(waiting):
+            return
+        if self._waiting_count >= self._settings.fetches_waiting_max:
+            waiting.is_done = True  # whatever task it may have started finds it so
+            error = OverloadedError(
+                f"{self._waiting_count} fetches wait already", retry_after_ms=1000
+            )
+            sink.failed(request_id, error)
+            return
+        self._waiting_count += 1
+        self._by_sink.setdefault(sink, {})[waiting] = None
+        if waiting.task is None:
+            self._watch(waiting)
+        if wait_ms:
+            bounded_ms = min(wait_ms, self._settings.fetch_wait_ms_max)
+            loop = asyncio.get_running_loop()
+            waiting.timer = loop.call_later(bounded_ms / 1000, self._time_over, waiting)
+
+    def waiting_of(self, sink: FetchSink) -> int:
+        """How many fetches of one connection wait."""
+        return len(self._by_sink.get(sink, ()))
+
+    def cancel(self, sink: FetchSink) -> None:
+        """The connection has gone: forget its fetches."""
+        for waiting in list(self._by_sink.get(sink, ())):
+            self._finish(waiting)
+
+    def role_changed(self) -> None:
+        """Listen to the present log, and let every waiting fetch look again (DESIGN 7)."""
+        if self._role.reader is not self._reader:
+            self._stop_listening()
+            self._reader = self._role.reader
+            self._stop_listening = self._reader.on_confirm(self._confirm_moved)
+        for sink in list(self._by_sink):
+            for waiting in list(self._by_sink.get(sink, ())):
+                self._look_again(waiting)
+
+    async def close(self) -> None:
+        """Forget everything that waits; connections are closed by their owners."""
+        self._stop_listening()
+        tasks = [waiting.task for group in self._by_sink.values() for waiting in group]
+        for sink in list(self._by_sink):
+            self.cancel(sink)
+        await cancel_and_wait(*tasks)
+
+    # -- waking ------------------------------------------------------------------------------------
+
+    def _confirm_moved(self, confirm: PhysicalOffset) -> None:
+        touched = self._role.projections.touched
+        keys: dict[int, None] = {}
+        if self._behind:
+            keys, self._behind = self._behind, {}
+        while touched and touched[0].position <= confirm:
+            keys[touched.popleft().queue.key] = None
+        for key in keys:
+            for waiting in list(self._by_key.get(key, ())):
+                self._look_again(waiting)
+
+    def _time_over(self, waiting: _Waiting) -> None:
+        waiting.timer = None
+        waiting.is_over = True
+        self._look_again(waiting)
+
+    def _look_again(self, waiting: _Waiting) -> None:
+        if waiting.is_done or (waiting.task is not None and not waiting.task.done()):
+            return  # the task looks again when it ends
+        self._unwatch(waiting)
+        if self._try_answer(waiting):
+            self._finish(waiting)
+        elif waiting.task is None:
+            self._watch(waiting)
+
+    def _watch(self, waiting: _Waiting) -> None:
+        projections, confirm = self._role.projections, self._role.reader.confirm
+        keys = []
+        for asked in waiting.queues:
+            key = queue_key(asked.topic_id, asked.queue_id)
+            queue = projections.consume_queues.get_or_make(key)
+            queue.is_watched = True
+            if queue.end > queue.confirmed_end(confirm):
+                self._behind[key] = None
+            self._by_key.setdefault(key, {})[waiting] = None
+            keys.append(key)
+        waiting.keys = tuple(keys)
+
+    def _unwatch(self, waiting: _Waiting) -> None:
+        for key in waiting.keys:
+            waiters = self._by_key.get(key)
+            if waiters is None:
+                continue  # one fetch may name a queue twice
+            waiters.pop(waiting, None)
+            if not waiters:
+                del self._by_key[key]
+        waiting.keys = ()
+
+    def _finish(self, waiting: _Waiting) -> None:
+        waiting.is_done = True
+        self._unwatch(waiting)
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        of_sink = self._by_sink.get(waiting.sink)
+        if of_sink is None or waiting not in of_sink:
+            return
+        self._waiting_count -= 1
+        del of_sink[waiting]
+        if not of_sink:
+            del self._by_sink[waiting.sink]
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def _try_answer(self, waiting: _Waiting) -> bool:
+        """Answer if there is enough, a code to tell, or no time left. True if it was answered.
+
+        False also when a task was started that will answer: a read round, or cold pages.
+        """
+        writer = self._open_writer()
+        gathered = gather(
+            waiting, self._role, self._routes, is_open=writer is not None, turn=self._turn
+        )
+        self._turn += 1
+        if gathered.needs_round and writer is not None:
+            self._start(waiting, self._ask_round(waiting, writer))
+            return False
+        answer = gathered.answer
+        is_enough = answer.size_bytes >= waiting.min_bytes or gathered.has_code
+        if not is_enough and not waiting.is_over:
+            return False
+        reader = self._role.reader
+        cold = [view for view in gathered.deep if reader.is_cold(view)]
+        if cold:
+            self._start(waiting, self._warm(waiting, gathered, cold, reader))
+            return False
+        self._deliver(waiting, gathered)
+        return True
+
+    def _open_writer(self) -> LogWriter | None:
+        try:
+            writer = self._role.writer()
+        except NotMasterError:
+            return None
+        return writer if writer.is_open else None
+
+    def _start(self, waiting: _Waiting, work: Coroutine[Any, Any, None]) -> None:
+        waiting.task = spawn(work, name="fetch")
+
+    async def _ask_round(self, waiting: _Waiting, writer: LogWriter) -> None:
+        try:
+            await writer.read_round()
+            waiting.is_round_done = True
+        except PacelineError:
+            # No master any more, or members are silent: then nothing is certain.
+            waiting.is_round_failed = waiting.is_over = True
+        waiting.task = None
+        self._look_again(waiting)
+
+    async def _warm(
+        self, waiting: _Waiting, gathered: Gathered, cold: list[memoryview], reader: LogReader
+    ) -> None:
+        try:
+            for view in cold:
+                await reader.warm(view)
+        except PacelineError as error:
+            if not waiting.is_done:
+                waiting.sink.failed(waiting.request_id, error)
+                self._finish(waiting)
+            return
+        if not waiting.is_done:
+            self._deliver(waiting, gathered)
+            self._finish(waiting)
+
+    def _deliver(self, waiting: _Waiting, gathered: Gathered) -> None:
+        answer = gathered.answer
+        for topic_id, messages, size_bytes in gathered.counts:
+            self._counters.delivered(topic_id, messages, size_bytes)
+        buffers = answer.buffers
+        if len(buffers) > JOIN_COUNT and answer.size_bytes < JOIN_BYTES_EACH * len(buffers):
+            answer.buffers = [b"".join(buffers)]
+        waiting.sink.fetched(waiting.request_id, answer)
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,251 @@
+"""Group coordination: who consumes in a group, as soft state of one master (DESIGN 6, blueprint).
+
+The master of one broker group coordinates a consumer group: entry crc32c(name) mod n of the broker
+groups in order of name. Members send heartbeats with what they want and what they own; everybody
+computes the same allocation from the same list, and starts a new queue only once no other live
+member still names it as owned. Nothing here is logged: a new master learns it again from the
+heartbeats, and answers nobody before it has listened for one interval.
+
+`MemberTable` is pure (time comes in); `Coordinator` waits, expires and answers.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from crc32c import crc32c
+
+from paceline.errors import NotMasterError, OverloadedError
+from paceline.ports import Clock
+from paceline.types import GroupName, MasterEpoch
+from paceline_broker.service.ports import Role, RoleState
+from paceline_broker.service.routes import Routes
+from paceline_broker.service.settings import ServiceSettings
+
+Owned = tuple[tuple[int, str, int], ...]
+"""Queues a member still works on: (topic id, broker group, queue id)."""
+
+GENERATION_BITS = 32
+"""A generation is (epoch << 32) + count, so it rises over coordinators too."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One live member of a group."""
+
+    topics: tuple[str, ...]
+    owned: Owned
+    heard_ms: int
+
+
+@dataclass(slots=True)
+class MemberTable:
+    """The members of all groups. Pure: `now_ms` is the monotonic clock."""
+
+    expiry_ms: int
+    generation_first: int
+    groups: dict[str, dict[str, Member]] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+    members_count: int = 0
+
+    def hear(
+        self, group: str, client_id: str, topics: tuple[str, ...], owned: Owned, *, now_ms: int
+    ) -> bool:
+        """Take a heartbeat; whether it changed what the others must know."""
+        members = self.groups.setdefault(group, {})
+        member = members.get(client_id)
+        if member is None:
+            members[client_id] = Member(topics, owned, now_ms)
+            self.members_count += 1
+            self._change(group)
+            return True
+        member.heard_ms = now_ms
+        if member.topics == topics and member.owned == owned:
+            return False
+        member.topics, member.owned = topics, owned
+        self._change(group)
+        return True
+
+    def leave(self, group: str, client_id: str) -> bool:
+        """Drop a member; False if it was none."""
+        members = self.groups.get(group, {})
+        if members.pop(client_id, None) is None:
+            return False
+        self.members_count -= 1
+        self._change(group)
+        if not members:
+            del self.groups[group]
+        return True
+
+    def expire(self, now_ms: int) -> list[str]:
+        """Drop members silent for `expiry_ms`; the groups that changed."""
+        silent = [
+            (group, client_id)
+            for group, members in self.groups.items()
+            for client_id, member in members.items()
+            if now_ms - member.heard_ms >= self.expiry_ms
+        ]
+        for group, client_id in silent:
+            self.leave(group, client_id)
+        return sorted({group for group, _ in silent})
+
+    def generation(self, group: str) -> int:
+        return self.generations.get(group, self.generation_first)
+
+    def members(self, group: str) -> list[dict[str, Any]]:
+        """The members in order of client id, as JSON."""
+        return [
+            {
+                "client_id": client_id,
+                "topics": list(member.topics),
+                "owned": [list(queue) for queue in member.owned],
+            }
+            for client_id, member in sorted(self.groups.get(group, {}).items())
+        ]
+
+    def _change(self, group: str) -> None:
+        self.generations[group] = self.generation(group) + 1
+
+
+def coordinating_group(group: str, broker_groups: Sequence[GroupName]) -> GroupName:
+    """The broker group whose master coordinates a consumer group."""
+    ordered = sorted(broker_groups)
+    return ordered[crc32c(group.encode()) % len(ordered)]
+
+
+class Coordinator:
+    """The coordinator part of a master. State lives as long as the mastership (`role_changed`)."""
+
+    def __init__(self, role: Role, routes: Routes, clock: Clock, settings: ServiceSettings) -> None:
+        self._role = role
+        self._routes = routes
+        self._clock = clock
+        self._settings = settings
+        self._epoch: MasterEpoch | None = None
+        self._ready_ms = 0
+        self._table = MemberTable(settings.member_expiry_ms, 0)
+        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def role_changed(self) -> None:
+        """A new mastership begins with an empty table; otherwise there is none."""
+        is_master = self._role.state is RoleState.MASTER
+        epoch = self._role.epoch if is_master else None
+        if epoch == self._epoch:
+            return
+        self._epoch = epoch
+        first = (epoch or 0) << GENERATION_BITS
+        self._table = MemberTable(self._settings.member_expiry_ms, first)
+        self._ready_ms = self._clock.monotonic_ms() + self._settings.member_interval_ms
+        for group in list(self._waiters):
+            self._wake(group)
+
+    def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for group in list(self._waiters):
+            self._wake(group)
+
+    async def heartbeat(
+        self,
+        group: str,
+        client_id: str,
+        topics: tuple[str, ...],
+        owned: Owned,
+        *,
+        generation: int,
+        wait_ms: int,
+    ) -> dict[str, Any]:
+        """Take a member's heartbeat; its answer is the list of members and their generation.
+
+        With the present `generation` it waits up to `wait_ms` for a change. Raises NotMasterError
+        (details: `master`) when this broker does not coordinate the group, OverloadedError.
+        """
+        self._check_mine(group)
+        now_ms = self._clock.monotonic_ms()
+        table = self._table
+        is_new = client_id not in table.groups.get(group, {})
+        if is_new and table.members_count >= self._settings.members_max:
+            raise OverloadedError("too many group members here", retry_after_ms=1000)
+        if table.hear(group, client_id, topics, owned, now_ms=now_ms):
+            self._wake(group)
+        self._schedule_sweep()
+        if self._ready_ms > now_ms:
+            await self._wait(group, self._ready_ms - now_ms, until_ready=True)
+        elif generation == table.generation(group) and wait_ms > 0:
+            await self._wait(group, min(wait_ms, self._settings.member_interval_ms))
+        self._check_mine(group)  # the mastership may have gone meanwhile
+        return self.describe(group)
+
+    def leave(self, group: str, client_id: str) -> dict[str, Any]:
+        """A member goes; its queues are free at once."""
+        self._check_mine(group)
+        if self._table.leave(group, client_id):
+            self._wake(group)
+        return {"generation": self._table.generation(group)}
+
+    def describe(self, group: str) -> dict[str, Any]:
+        """Generation and members; NotMasterError elsewhere."""
+        self._check_mine(group)
+        return {
+            "generation": self._table.generation(group),
+            "interval_ms": self._settings.member_interval_ms,
+            "members": self._table.members(group),
+        }
+
+    def group_names(self) -> list[str]:
+        """Groups with a live member here."""
+        return sorted(self._table.groups)
+
+    def _check_mine(self, group: str) -> None:
+        self._role.writer()  # raises NotMasterError with the master of this broker's group
+        view = self._routes.view
+        if view is None:
+            raise NotMasterError("no cluster view yet", master=None)
+        mine = coordinating_group(group, tuple(view.groups))
+        if mine == self._routes.group:
+            return
+        master = view.groups[mine].master_view()
+        raise NotMasterError(
+            f"group {group!r} is coordinated by the master of {mine}",
+            master=None if master is None else master.client_address,
+            group=mine,
+        )
+
+    async def _wait(self, group: str, wait_ms: int, *, until_ready: bool = False) -> None:
+        """Until the group changes (or, with `until_ready`, the time is over in any case)."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_ms / 1000
+        while True:
+            waiter: asyncio.Future[None] = loop.create_future()
+            waiters = self._waiters.setdefault(group, set())
+            waiters.add(waiter)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await waiter
+            except TimeoutError:
+                return
+            finally:
+                waiters.discard(waiter)
+                if not waiters:
+                    self._waiters.pop(group, None)
+            if not until_ready or self._epoch is None:
+                return
+
+    def _wake(self, group: str) -> None:
+        for waiter in self._waiters.pop(group, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _schedule_sweep(self) -> None:
+        if self._sweep is None and self._table.members_count > 0:
+            interval = self._settings.member_interval_ms / 1000
+            self._sweep = asyncio.get_running_loop().call_later(interval, self._expire)
+
+    def _expire(self) -> None:
+        self._sweep = None
+        for group in self._table.expire(self._clock.monotonic_ms()):
+            self._wake(group)
+        self._schedule_sweep()

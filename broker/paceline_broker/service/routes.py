@@ -1,0 +1,86 @@
+"""What this broker knows of the cluster: the newest view, with the lookups of the hot path.
+
+Owned by the service; the role calls `apply` for each view it takes (versions only rise, R38).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from paceline.errors import QueueNotFoundError, TopicNotFoundError
+from paceline.types import GroupName, TopicId, TopicName
+from paceline.wire.cluster import ClusterView, TopicView
+
+
+class Routes:
+    """The cluster view, indexed for one broker group."""
+
+    def __init__(self, group: GroupName) -> None:
+        self.group = group
+        self.view: ClusterView | None = None
+        self.queue_counts: dict[int, int] = {}
+        """Topic id -> queues of this broker group; the hot path reads it directly."""
+        self.topics_by_id: dict[int, TopicView] = {}
+        self.topic_id_max = 0
+        """Ids are given in rising order: a higher one is newer than this view."""
+        self._listeners: list[Callable[[], None]] = []
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    @property
+    def version(self) -> int:
+        return 0 if self.view is None else self.view.version
+
+    def apply(self, view: ClusterView) -> None:
+        """Take a newer view (an older one is ignored) and wake whoever waits for one."""
+        if self.view is not None and view.version <= self.view.version:
+            return
+        self.view = view
+        self.topics_by_id = {topic.topic_id: topic for topic in view.topics.values()}
+        self.topic_id_max = max(self.topics_by_id, default=0)
+        self.queue_counts = {
+            topic.topic_id: topic.queues.get(self.group, 0) for topic in view.topics.values()
+        }
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        for listener in self._listeners:
+            listener()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after each newer view, for the life of this object."""
+        self._listeners.append(listener)
+
+    async def wait_newer(self, version: int, *, timeout_ms: int) -> None:
+        """Return once the view is newer than `version`, or after `timeout_ms`."""
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        while self.version <= version:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await waiter
+            except TimeoutError:
+                return
+            finally:
+                self._waiters.discard(waiter)
+
+    def topic_named(self, name: str) -> TopicView:
+        """The topic; TopicNotFoundError if the view has none of that name."""
+        topic = None if self.view is None else self.view.topics.get(TopicName(name))
+        if topic is None:
+            raise TopicNotFoundError(f"no topic {name!r}", topic=name, version=self.version)
+        return topic
+
+    def check_queue(self, topic_id: int, queue_id: int) -> None:
+        """Raise TopicNotFoundError or QueueNotFoundError unless this group has the queue."""
+        count = self.queue_counts.get(topic_id)
+        if count is None:
+            raise TopicNotFoundError(f"no topic with id {topic_id}", version=self.version)
+        if queue_id >= count:
+            raise QueueNotFoundError(
+                f"queue {queue_id} of topic {topic_id}: group {self.group} has {count}",
+                queues=count,
+            )
+
+    def topic_name(self, topic_id: int) -> str:
+        topic = self.topics_by_id.get(TopicId(topic_id))
+        return "" if topic is None else topic.topic

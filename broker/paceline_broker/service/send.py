@@ -1,0 +1,270 @@
+"""Sending: a record batch from the door to the log, and its answer when confirm has passed.
+
+The hot path of the broker, so it is one synchronous step per batch without a task or a future:
+check, look up, may we append (R8, R27), is it a duplicate (R31), stamp, append, fold, wait. The
+answer goes to a `Sink` that knows the connection. Every answer that tells of the state at `end`,
+duplicates and sequence refusals included, leaves when confirm has passed that `end` (R28, R30).
+"""
+
+import asyncio
+from typing import NamedTuple, Protocol
+
+from paceline.errors import (
+    BadRequestError,
+    CorruptBatchError,
+    CorruptLogError,
+    OverloadedError,
+    PacelineError,
+    TopicNotFoundError,
+)
+from paceline.ports import Clock
+from paceline.records.decode import check_batch
+from paceline.records.header import HEADER_BYTES, BatchHeader, Kind, stamp
+from paceline.wire.stream import (
+    PRODUCE_FLAG_DUPLICATE,
+    PRODUCE_FLAG_OFFSET_UNKNOWN,
+    ProduceAnswer,
+)
+from paceline_broker.probe import Counters
+from paceline_broker.projections.producers import StoredBatch, Verdict
+from paceline_broker.projections.projections import Projections, TopicRecord
+from paceline_broker.service.ledger import append_internal
+from paceline_broker.service.ports import LogWriter, Role
+from paceline_broker.service.routes import Routes
+from paceline_broker.service.settings import ServiceSettings
+
+
+class Sink(Protocol):
+    """Where the answers of a connection go. Each request id gets exactly one call, on the loop."""
+
+    def produced(self, request_id: int, answer: ProduceAnswer) -> None: ...
+
+    def failed(self, request_id: int, error: PacelineError) -> None: ...
+
+
+class _Stored:
+    """A batch that waits for confirm; the sweep calls it. One object with slots, no closure."""
+
+    __slots__ = ("_answer", "_request_id", "_sink", "_writer")
+
+    def __init__(
+        self, sink: Sink, request_id: int, answer: ProduceAnswer, writer: LogWriter
+    ) -> None:
+        self._sink = sink
+        self._request_id = request_id
+        self._answer = answer
+        self._writer = writer
+
+    def __call__(self, error: PacelineError | None) -> None:
+        if error is not None:
+            self._sink.failed(self._request_id, error)
+            return
+        epoch, count, base, _, store_unix_ms, flags = self._answer
+        self._sink.produced(
+            self._request_id,
+            ProduceAnswer(epoch, count, base, self._writer.confirm, store_unix_ms, flags),
+        )
+
+
+class _Refused:
+    """A refusal decided on state that is not confirmed yet."""
+
+    __slots__ = ("_error", "_request_id", "_sink")
+
+    def __init__(self, sink: Sink, request_id: int, error: PacelineError) -> None:
+        self._sink = sink
+        self._request_id = request_id
+        self._error = error
+
+    def __call__(self, error: PacelineError | None) -> None:
+        self._sink.failed(self._request_id, error or self._error)
+
+
+class _Parked(NamedTuple):
+    """A batch for a topic that a newer view may know."""
+
+    batch: bytes
+    header: BatchHeader
+    sink: Sink
+    request_id: int
+    timer: asyncio.TimerHandle
+
+
+class Sender:
+    """The use-case of sending batches."""
+
+    def __init__(
+        self,
+        role: Role,
+        routes: Routes,
+        clock: Clock,
+        counters: Counters,
+        settings: ServiceSettings,
+    ) -> None:
+        self._role = role
+        self._routes = routes
+        self._clock = clock
+        self._counters = counters
+        self._settings = settings
+        self._parked: dict[int, _Parked] = {}
+        self._parked_last = 0
+        routes.on_change(self._retry_parked)
+
+    def send(self, batch: bytes, sink: Sink, request_id: int) -> None:
+        """Store a batch as it came from a client; never raises, the sink hears of it once."""
+        try:
+            header = check_batch(batch)
+            if header.kind != Kind.NORMAL:
+                raise BadRequestError(f"kind {header.kind} cannot be sent", field="kind")
+        except CorruptLogError as error:
+            sink.failed(request_id, CorruptBatchError(error.message))
+            return
+        except PacelineError as error:
+            sink.failed(request_id, error)
+            return
+        self.send_checked(batch, header, sink, request_id)
+
+    def send_checked(self, batch: bytes, header: BatchHeader, sink: Sink, request_id: int) -> None:
+        """Store a batch that passed `check_batch`, or that this process has encoded."""
+        queue_id = header.queue_id
+        count = self._routes.queue_counts.get(header.topic_id)
+        if count is None or queue_id >= count:
+            self._unknown_queue(batch, header, sink, request_id)
+            return
+        try:
+            writer = self._role.writer()
+            writer.ensure_can_append()
+        except PacelineError as error:
+            sink.failed(request_id, error)
+            return
+        projections = self._role.projections
+        queue = projections.consume_queues.get_or_make(header.topic_id << 16 | queue_id)
+        if header.producer_id and self._is_answered(header, queue.key, writer, sink, request_id):
+            return
+        now = self._clock.unix_ms()
+        if now < projections.log_time_ms:
+            now = projections.log_time_ms
+        logged = projections.topics.get(header.topic_id)
+        if logged is None or logged.queues < count:
+            self._log_topic(writer, projections, header.topic_id, now)
+        base = queue.end
+        position = writer.end
+        stamped = stamp(
+            batch,
+            physical_offset=position,
+            base_queue_offset=base,
+            store_unix_ms=now,
+            master_epoch=writer.epoch,
+        )
+        # No await since ensure_can_append, so the log, the fold and the stamp agree.
+        end = writer.append(stamped, memoryview(batch)[HEADER_BYTES:])
+        assert position == projections.position, (position, projections.position)  # R28
+        projections.fold_messages(header, queue, base, now)
+        assert end == projections.position, (end, projections.position)
+        self._counters.stored(header.topic_id, header.record_count, header.size_bytes)
+        answer = ProduceAnswer(writer.epoch, header.record_count, base, 0, now, 0)
+        stored = _Stored(sink, request_id, answer, writer)
+        writer.wait_confirmed(end, stored, timeout_ms=self._settings.send_timeout_ms)
+
+    def _is_answered(
+        self, header: BatchHeader, key: int, writer: LogWriter, sink: Sink, request_id: int
+    ) -> bool:
+        """Whether an idempotent batch is a duplicate or refused (R31): then its answer waits."""
+        timeout_ms = self._settings.send_timeout_ms
+        try:
+            verdict, original = self._role.projections.producers.decide(key, header)
+        except PacelineError as error:
+            refused = _Refused(sink, request_id, error)
+            writer.wait_confirmed(writer.end, refused, timeout_ms=timeout_ms)
+            return True
+        if verdict is Verdict.NEW:
+            return False
+        duplicate = _duplicate_answer(header, original, writer)
+        stored = _Stored(sink, request_id, duplicate, writer)
+        writer.wait_confirmed(writer.end, stored, timeout_ms=timeout_ms)
+        return True
+
+    def _log_topic(
+        self, writer: LogWriter, projections: Projections, topic_id: int, now: int
+    ) -> None:
+        """A topic record precedes the first batch of a topic (R35), and says when it grew."""
+        topic = self._routes.topics_by_id[topic_id]
+        record = TopicRecord(
+            topic=topic.topic, topic_id=topic_id, queues=self._routes.queue_counts[topic_id]
+        )
+        append_internal(writer, projections, Kind.TOPIC, record.to_json(), store_unix_ms=now)
+
+    # -- topics that are newer than the view -------------------------------------------------------
+
+    def _unknown_queue(
+        self, batch: bytes, header: BatchHeader, sink: Sink, request_id: int
+    ) -> None:
+        try:
+            self._routes.check_queue(header.topic_id, header.queue_id)
+        except TopicNotFoundError as error:
+            if header.topic_id > self._routes.topic_id_max:
+                self._park(batch, header, sink, request_id)
+            else:
+                sink.failed(request_id, error)
+        except PacelineError as error:
+            sink.failed(request_id, error)
+
+    def _park(self, batch: bytes, header: BatchHeader, sink: Sink, request_id: int) -> None:
+        if len(self._parked) >= self._settings.parked_batches_max:
+            error = OverloadedError("too many batches wait for a new topic", retry_after_ms=100)
+            sink.failed(request_id, error)
+            return
+        self._parked_last += 1
+        timer = asyncio.get_running_loop().call_later(
+            self._settings.view_wait_ms / 1000, self._give_up, self._parked_last
+        )
+        self._parked[self._parked_last] = _Parked(batch, header, sink, request_id, timer)
+
+    def _give_up(self, number: int) -> None:
+        parked = self._parked.pop(number)
+        error = TopicNotFoundError(
+            f"no topic with id {parked.header.topic_id}", version=self._routes.version
+        )
+        parked.sink.failed(parked.request_id, error)
+
+    def _retry_parked(self) -> None:
+        """A newer view is here: in the order they came, so that sequences stay in order."""
+        parked, self._parked = self._parked, {}
+        for number, waiting in parked.items():
+            if waiting.header.topic_id > self._routes.topic_id_max:
+                self._parked[number] = waiting
+                continue
+            waiting.timer.cancel()
+            self.send_checked(waiting.batch, waiting.header, waiting.sink, waiting.request_id)
+
+
+def _duplicate_answer(
+    header: BatchHeader, original: StoredBatch | None, writer: LogWriter
+) -> ProduceAnswer:
+    """The answer the first attempt got or missed (R30); its offset may be out of the window."""
+    if original is None:
+        flags = PRODUCE_FLAG_DUPLICATE | PRODUCE_FLAG_OFFSET_UNKNOWN
+        return ProduceAnswer(writer.epoch, header.record_count, 0, 0, 0, flags)
+    return ProduceAnswer(
+        writer.epoch,
+        header.record_count,
+        original.base_queue_offset,
+        0,
+        original.store_unix_ms,
+        PRODUCE_FLAG_DUPLICATE,
+    )
+
+
+class FutureSink:
+    """A sink of one request whose asker awaits: the HTTP doors use it."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[ProduceAnswer] = asyncio.get_running_loop().create_future()
+
+    def produced(self, request_id: int, answer: ProduceAnswer) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def failed(self, request_id: int, error: PacelineError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)

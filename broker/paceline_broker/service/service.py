@@ -1,0 +1,53 @@
+"""All use-cases of one broker, wired to its role: what the doors (HTTP, streams) are given."""
+
+from paceline.ports import Clock
+from paceline.types import GroupName
+from paceline.wire.cluster import ClusterView
+from paceline_broker.probe import Counters
+from paceline_broker.service.calls import Calls
+from paceline_broker.service.fetch import Fetcher
+from paceline_broker.service.ledger import Ledger
+from paceline_broker.service.members import Coordinator
+from paceline_broker.service.messages import Messages
+from paceline_broker.service.ports import Role
+from paceline_broker.service.routes import Routes
+from paceline_broker.service.send import Sender
+from paceline_broker.service.settings import ServiceSettings
+
+
+class Service:
+    """Made once per process, on the event loop; outlives every role."""
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        group: GroupName,
+        clock: Clock,
+        settings: ServiceSettings,
+    ) -> None:
+        self.role = role
+        self.clock = clock
+        self.settings = settings
+        self.counters = Counters()
+        self.routes = Routes(group)
+        self.sender = Sender(role, self.routes, clock, self.counters, settings)
+        self.fetcher = Fetcher(role, self.routes, self.counters, settings)
+        self.ledger = Ledger(role, clock, settings)
+        self.coordinator = Coordinator(role, self.routes, clock, settings)
+        self.calls = Calls(role, self.routes, self.ledger, self.coordinator, settings)
+        self.messages = Messages(role, self.sender, self.fetcher, self.routes, clock)
+
+    def view_changed(self, view: ClusterView) -> None:
+        """The role took a newer cluster view."""
+        self.routes.apply(view)
+
+    def role_changed(self) -> None:
+        """The role, its epoch, its reader or its projections changed: wake whoever waits."""
+        self.fetcher.role_changed()
+        self.coordinator.role_changed()
+
+    async def close(self) -> None:
+        """Forget what waits. Doors are closed before."""
+        self.coordinator.close()
+        await self.fetcher.close()

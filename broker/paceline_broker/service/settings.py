@@ -1,0 +1,29 @@
+"""Limits of the service of one broker; `app.py` fills them from the broker's configuration."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """Bounds and waits. Defaults are for production and tests alike."""
+
+    send_timeout_ms: int = 3000
+    """How long an answer waits for confirm (RocketMQ's slaveTimeout)."""
+    lock_lease_ms: int = 60_000
+    """Default and longest lease of a queue lock (RocketMQ's lockMaxLiveTime)."""
+    fetch_wait_ms_max: int = 30_000
+    """Longest long poll (RocketMQ's brokerSuspendMaxTimeMillis is 15 s, Kafka's users ask 30)."""
+    fetches_waiting_max: int = 10_000
+    """Long polls at one time over all connections; beyond it 429."""
+    fetch_queues_max: int = 1024
+    view_wait_ms: int = 1000
+    """How long a request for a topic newer than the view waits for it (DESIGN 6)."""
+    parked_batches_max: int = 1024
+    """Batches that wait for a view at one time; beyond it they are refused at once."""
+    member_expiry_ms: int = 10_000
+    member_interval_ms: int = 1000
+    """Time between heartbeats of a group member; a new coordinator waits as long (DESIGN 6)."""
+    members_max: int = 10_000
+    """Members over all groups; beyond it 429 (soft state must be bounded)."""
+    producer_expiry_ms: int = 7 * 24 * 3600 * 1000
+    """How long a silent producer's sequences are remembered (DESIGN 5)."""
