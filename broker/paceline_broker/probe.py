@@ -28,8 +28,8 @@ class Counters:
 
     topics: dict[int, TopicCounters] = field(default_factory=dict)
     batches_in: int = 0
-    requests: dict[str, int] = field(default_factory=dict)
-    """By door: stream, http."""
+    stream_requests: int = 0
+    http_requests: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     """Problems answered, by code."""
     streams_open: int = 0
@@ -51,9 +51,6 @@ class Counters:
         topic.messages_out += messages
         topic.bytes_out += size_bytes
 
-    def requested(self, door: str) -> None:
-        self.requests[door] = self.requests.get(door, 0) + 1
-
     def refused(self, code: str) -> None:
         self.errors[code] = self.errors.get(code, 0) + 1
 
@@ -73,7 +70,7 @@ def register(metrics: Metrics, counters: Counters, role: Role, routes: Routes) -
     _topic_metrics(metrics, per_topic)
     metrics.sampled(
         "rocketmq_consumer_lag_messages",
-        "Messages not yet consumed, by group; alert when it grows.",
+        "Messages not yet consumed; alert when it grows.",
         lambda: _lag(role, routes),
     )
     metrics.sampled(
@@ -84,7 +81,7 @@ def register(metrics: Metrics, counters: Counters, role: Role, routes: Routes) -
     metrics.sampled(
         "paceline_service_requests_total",
         "Requests taken, by door.",
-        lambda: {(door,): count for door, count in counters.requests.items()},
+        lambda: {("stream",): counters.stream_requests, ("http",): counters.http_requests},
         labels=("door",),
     )
     metrics.sampled(

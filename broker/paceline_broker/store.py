@@ -67,14 +67,17 @@ class Store:
         if projections.position != limit:
             raise CorruptLogError(f"the fold stopped at {projections.position}, not {limit}")
 
-    def reload_projections(self) -> None:
-        """Drop the state and fold it again: from the newest checkpoint up to confirm (R28).
+    def reload_projections(self, *, limit: PhysicalOffset | None = None) -> None:
+        """Drop the state and fold it again, from the newest checkpoint up to confirm (R28).
+
+        A `limit` below confirm is where the log is about to be cut, towards an unclean epoch.
 
         After a demotion the state may hold what was never confirmed, so it is not rolled back but
         made anew. Raises CorruptLogError if the log does not reach back to any checkpoint (R14).
         """
         self._pending = None
-        limit = self.log.confirm
+        if limit is None or limit > self.log.confirm:
+            limit = self.log.confirm
         found = self._checkpoints.newest(limit=limit)
         if found is not None:
             self.projections = Projections.restore(found.snapshot)

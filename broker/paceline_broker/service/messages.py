@@ -133,7 +133,7 @@ class Messages:
         rows: list[dict[str, Any]] = [{} for _ in request.messages]
         for (queue, indexes), answer in zip(by_queue.items(), answers, strict=True):
             for number, index in enumerate(indexes):
-                rows[index] = _row(queue, number, answer)
+                rows[index] = produce_row(queue, number, answer)
         return rows
 
     def _queue_of(self, message: JsonMessage, queue: int | None, count: int) -> int:
@@ -317,12 +317,13 @@ async def _all(sinks: list[FutureSink]) -> list[ProduceAnswer]:
     return answers
 
 
-def _row(queue: int, number: int, answer: ProduceAnswer) -> dict[str, Any]:
+def produce_row(queue: int, number: int, answer: ProduceAnswer) -> dict[str, Any]:
+    """Where record `number` of an answered batch lies."""
     is_unknown = answer.flags & PRODUCE_FLAG_OFFSET_UNKNOWN
     return {
         "queue": queue,
         "offset": None if is_unknown else answer.base_queue_offset + number,
-        "is_duplicate": bool(answer.flags & PRODUCE_FLAG_DUPLICATE),
+        "duplicate": bool(answer.flags & PRODUCE_FLAG_DUPLICATE),
         "store_unix_ms": answer.store_unix_ms,
     }
 

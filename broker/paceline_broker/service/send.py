@@ -17,7 +17,7 @@ from paceline.errors import (
     PacelineError,
     TopicNotFoundError,
 )
-from paceline.ports import Clock
+from paceline.ports import Buffer, Clock
 from paceline.records.decode import check_batch
 from paceline.records.header import HEADER_BYTES, BatchHeader, Kind, stamp
 from paceline.wire.stream import (
@@ -83,7 +83,7 @@ class _Refused:
 class _Parked(NamedTuple):
     """A batch for a topic that a newer view may know."""
 
-    batch: bytes
+    batch: Buffer
     header: BatchHeader
     sink: Sink
     request_id: int
@@ -110,7 +110,7 @@ class Sender:
         self._parked_last = 0
         routes.on_change(self._retry_parked)
 
-    def send(self, batch: bytes, sink: Sink, request_id: int) -> None:
+    def send(self, batch: Buffer, sink: Sink, request_id: int) -> None:
         """Store a batch as it came from a client; never raises, the sink hears of it once."""
         try:
             header = check_batch(batch)
@@ -124,7 +124,7 @@ class Sender:
             return
         self.send_checked(batch, header, sink, request_id)
 
-    def send_checked(self, batch: bytes, header: BatchHeader, sink: Sink, request_id: int) -> None:
+    def send_checked(self, batch: Buffer, header: BatchHeader, sink: Sink, request_id: int) -> None:
         """Store a batch that passed `check_batch`, or that this process has encoded."""
         queue_id = header.queue_id
         count = self._routes.queue_counts.get(header.topic_id)
@@ -197,7 +197,7 @@ class Sender:
     # -- topics that are newer than the view -------------------------------------------------------
 
     def _unknown_queue(
-        self, batch: bytes, header: BatchHeader, sink: Sink, request_id: int
+        self, batch: Buffer, header: BatchHeader, sink: Sink, request_id: int
     ) -> None:
         try:
             self._routes.check_queue(header.topic_id, header.queue_id)
@@ -209,7 +209,7 @@ class Sender:
         except PacelineError as error:
             sink.failed(request_id, error)
 
-    def _park(self, batch: bytes, header: BatchHeader, sink: Sink, request_id: int) -> None:
+    def _park(self, batch: Buffer, header: BatchHeader, sink: Sink, request_id: int) -> None:
         if len(self._parked) >= self._settings.parked_batches_max:
             error = OverloadedError("too many batches wait for a new topic", retry_after_ms=100)
             sink.failed(request_id, error)

@@ -1,0 +1,262 @@
+"""The program `paceline-broker`: one broker process, from configuration to a clean stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable
+
+import aiohttp
+import click
+from aiohttp import web
+
+from paceline import config as configuration
+from paceline.address import Address
+from paceline.disk_real import RealDisk
+from paceline.errors import ConfigError, PacelineError
+from paceline.node_process import boot_id, run_command, run_node, tune_malloc
+from paceline.ports import Clock, Disk, Random
+from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
+from paceline.secret import read_secret
+from paceline.telemetry import Metrics, Node, start_logging
+from paceline.types import GroupName
+from paceline.wire import session as wire
+from paceline_broker.config import BrokerConfig
+from paceline_broker.controller_link import ControllerLinks
+from paceline_broker.duties import Duties, register
+from paceline_broker.http import BrokerHttp
+from paceline_broker.identity import StoreIdentity
+from paceline_broker.probe_replica import is_replica_gone
+from paceline_broker.replication.server import ReplicationServer
+from paceline_broker.role import BrokerRole, Surroundings
+from paceline_broker.service.service import Service
+from paceline_broker.service.settings import ServiceSettings
+from paceline_broker.store import Store, lock_data_folder, open_store
+
+log = logging.getLogger("paceline.broker")
+
+
+class Broker:
+    """All parts of one broker process, wired. `start`, wait for `ended`, `stop`."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        disk: Disk,
+        clock: Clock,
+        random: Random,
+        secret: bytes,
+        boot: str,
+        node: Node,
+    ) -> None:
+        """Opens the store: blocking. Raises PacelineError with a sentence for the operator."""
+        self._config = config
+        self._clock = clock
+        self._random = random
+        self._boot = boot
+        self._node = node
+        self._group = GroupName(config.group)
+        self._store = _open_store(config, disk, random, boot, node)
+        self._is_registered = False
+        self.ended = asyncio.Event()
+        """Set when the process must stop; `refusal` says why, None = it was asked to."""
+        self.refusal: str | None = None
+        self._links = self._make_links(secret)
+        self._probes = aiohttp.ClientSession(connector=_connector(config, force_close=True))
+        self._server = ReplicationServer(group=self._group, secret=secret, random=random)
+        self.role = BrokerRole(
+            Surroundings(
+                config=config,
+                secret=secret,
+                store=self._store,
+                server=self._server,
+                links=self._links,
+                probe=lambda replica: is_replica_gone(self._probes, replica),
+                clock=clock,
+                random=random,
+                node=node,
+            )
+        )
+        settings = ServiceSettings(
+            send_timeout_ms=config.slave_timeout_ms, lock_lease_ms=config.lock_lease_ms
+        )
+        self._service = Service(role=self.role, group=self._group, clock=clock, settings=settings)
+        self.role.on_role_changed = self._service.role_changed
+        self.role.on_view_changed = self._service.view_changed
+        self.role.on_fatal = self.refuse
+        self._http = BrokerHttp(self._service, metrics=_metrics(config))
+        self._runner = web.AppRunner(self._http.app, access_log=None)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _make_links(self, secret: bytes) -> ControllerLinks:
+        config = self._config
+        return ControllerLinks(
+            controllers=config.controllers,
+            secret=secret,
+            identity=lambda: self._store.identity.identity,
+            heartbeat=lambda: self.role.heartbeat(),
+            on_view=lambda view: self.role.view_arrived(view),
+            on_refused=self._session_refused,
+            random=self._random,
+            heartbeat_interval_ms=config.heartbeat_interval_ms,
+            request_timeout_ms=config.controller_timeout_ms,
+            source_host=config.source_host,
+        )
+
+    def refuse(self, sentence: str) -> None:
+        """The process has to stop; the first reason is the one that is told."""
+        if self.refusal is None:
+            self.refusal = sentence
+        self.ended.set()
+
+    def _session_refused(self, message: wire.Refused) -> None:
+        # A running broker outlives one misconfigured controller; a starting one says why.
+        if not self._is_registered:
+            self.refuse(f"a controller refused this broker: {message.detail} ({message.code})")
+
+    async def start(self) -> None:
+        """Listen, begin to talk to the controllers; returns before the broker is registered."""
+        config = self._config
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, config.listen.host, config.listen.port)
+        port = await _listening(site.start(), config.listen)
+        listening = self._server.start(*config.replication_listen)
+        replication_port = await _listening(listening, config.replication_listen)
+        client_port = port or self._runner.addresses[0][1]
+        self.role.start()
+        await self._links.start()
+        client = config.advertised or Address(config.listen.host, client_port)
+        replication = config.replication_advertised or Address(
+            config.replication_listen.host, replication_port or config.replication_listen.port
+        )
+        log.info("listening", extra={"client": str(client), "replication": str(replication)})
+        self._tasks.append(spawn(self._join(str(client), str(replication)), name="join"))
+
+    async def _join(self, client_address: str, replication_address: str) -> None:
+        """Register, then do the periodic work until cancelled."""
+        try:
+            await register(
+                links=self._links,
+                store=self._store,
+                config=self._config,
+                boot_id=self._boot,
+                random=self._random,
+                client_address=client_address,
+                replication_address=replication_address,
+            )
+        except PacelineError as error:
+            self.refuse(error.message)
+            return
+        self._is_registered = True
+        known = self._store.identity.identity
+        self._node.name = f"broker:{known.group}/{known.replica_id}"
+        self._links.beat()
+        duties = Duties(role=self.role, store=self._store, config=self._config, clock=self._clock)
+        await duties.run()
+
+    async def stop(self) -> None:
+        """Hand mastership over if possible, then end everything and close the store."""
+        await cancel_and_wait(*self._tasks)
+        if self.refusal is None:
+            await self.role.hand_over()
+        await self._http.close()
+        await self._runner.cleanup()
+        await self.role.stop()
+        await self._server.stop()
+        await self._links.stop()
+        await self._probes.close()
+        await self._service.close()
+        self._store.close(clean=self.refusal is None)
+
+
+def _open_store(config: BrokerConfig, disk: Disk, random: Random, boot: str, node: Node) -> Store:
+    lock = lock_data_folder(disk, config.data_dir)
+    identity = StoreIdentity(disk, config.data_dir)
+    identity.begin_incarnation(group=GroupName(config.group), boot_id=boot, random=random)
+    node.epoch = identity.epoch
+    store = open_store(
+        disk,
+        config.data_dir,
+        lock=lock,
+        identity=identity,
+        segment_size_bytes=config.segment_size_bytes,
+    )
+    damage = store.report.damage
+    if damage is not None:  # R24: with a known hole it acknowledges nothing and is not electable
+        raise ConfigError(
+            f"the log in {config.data_dir} is damaged at {damage.position}, below its durable end "
+            f"{damage.mark}: {damage.reason}; move the folder away and start this broker empty, "
+            "its master will send everything again"
+        )
+    return store
+
+
+def _connector(config: BrokerConfig, *, force_close: bool) -> aiohttp.TCPConnector:
+    local = (config.source_host, 0) if config.source_host else None
+    return aiohttp.TCPConnector(local_addr=local, force_close=force_close)
+
+
+def _metrics(config: BrokerConfig) -> Metrics:
+    return Metrics(
+        cluster="paceline", node_type="broker", node_id=f"{config.group}@{config.listen}"
+    )
+
+
+async def _listening(starting: Awaitable[int | None], address: Address) -> int | None:
+    try:
+        return await starting
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {address}: {error.strerror or error}; is another process there?"
+        ) from error
+
+
+async def run_broker(config: BrokerConfig) -> None:
+    """One broker until SIGTERM or SIGINT. Raises PacelineError with a sentence."""
+    node = Node(name=f"broker:{config.group}")
+    start_logging(node, level=config.log_level)
+    log.info("starting", extra={"config": configuration.effective(config)})
+    broker = Broker(
+        config,
+        disk=RealDisk(),
+        clock=SystemClock(),
+        random=SystemRandom(),
+        secret=read_secret(config.secret_file),
+        boot=boot_id(),
+        node=node,
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, broker.ended.set)
+    try:
+        await broker.start()
+        await broker.ended.wait()
+    finally:
+        await broker.stop()
+    if broker.refusal is not None:
+        raise ConfigError(broker.refusal)
+    log.info("stopped")
+
+
+@click.command("paceline-broker")
+@click.option("--config", "toml_path", type=click.Path(), default=None, help="TOML file.")
+@configuration.options(BrokerConfig)
+def command(toml_path: str | None, **flags: object) -> None:
+    """One broker of a paceline cluster. Settings: flags, PACELINE_BROKER_<KEY>, TOML, defaults."""
+    config = configuration.load(
+        BrokerConfig,
+        process="broker",
+        toml_path=toml_path,
+        environment=os.environ,
+        flags=flags,
+    )
+    tune_malloc()
+    run_node(run_broker(config))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code: 0 stopped, 2 refused with one sentence on stderr."""
+    return run_command(command, sys.argv[1:] if arguments is None else arguments)

@@ -1,0 +1,127 @@
+"""What a broker does by the clock, beside its role: registering, floors, checkpoints, disk health.
+
+Owned by `app.py`'s one background task; reads the role, never changes it but for `is_stalled`.
+"""
+
+import logging
+
+from paceline.errors import ConfigError, StorageError
+from paceline.ports import Clock, Random
+from paceline.runtime import pause
+from paceline.wire.session import RegisterReplica
+from paceline_broker.config import BrokerConfig
+from paceline_broker.controller_link import ControllerLinks
+from paceline_broker.role import BrokerRole
+from paceline_broker.store import Store
+
+log = logging.getLogger("paceline.duties")
+
+TICK_MS = 100
+FLOOR_INTERVAL_MS = 1000
+"""R16: the confirm floor is told each second when it moved."""
+DISK_STALL_MS = 1500
+"""As long as the controllers' heartbeat timeout: a disk that is silent so long is no better."""
+REGISTRATION_ATTEMPTS_MAX = 3
+
+
+async def register(
+    *,
+    links: ControllerLinks,
+    store: Store,
+    config: BrokerConfig,
+    boot_id: str,
+    random: Random,
+    client_address: str,
+    replication_address: str,
+) -> None:
+    """Register this start of the store (R9); returns when the controllers have taken it.
+
+    Waits for ever for a quorum. Raises ConfigError with a sentence when they refuse: another
+    cluster, records without a group, an identity that is not known.
+    """
+    identity = store.identity
+    for _ in range(REGISTRATION_ATTEMPTS_MAX):
+        known = identity.identity
+        commit_log = store.log
+        command = RegisterReplica(
+            group=known.group,
+            store_id=known.store_id,
+            replica_id=known.replica_id,
+            incarnation=known.incarnation,
+            client_address=client_address,
+            replication_address=replication_address,
+            end=commit_log.end,
+            confirm=commit_log.confirm,
+            is_empty=commit_log.end == 0,
+            is_unclean=identity.was_unclean,
+            is_suspect=store.report.is_suspect and commit_log.end > 0,
+        )
+        result = await links.request(command)
+        if result["ok"]:
+            identity.join_cluster(cluster_id=result["cluster_id"], replica_id=result["replica_id"])
+            log.info("registered", extra={"replica_id": result["replica_id"]})
+            return
+        if result.get("reason") != "INCARNATION_STALE":
+            break
+        recorded = int(result.get("incarnation", 0))
+        while identity.identity.incarnation <= recorded:
+            identity.begin_incarnation(group=known.group, boot_id=boot_id, random=random)
+    raise ConfigError(
+        f"the controllers refused this broker: {result.get('detail', result)} "
+        f"({result.get('reason')})"
+    )
+
+
+class Duties:
+    """The periodic work of one broker. `run` ends only by cancellation."""
+
+    def __init__(
+        self, *, role: BrokerRole, store: Store, config: BrokerConfig, clock: Clock
+    ) -> None:
+        self._role = role
+        self._store = store
+        self._config = config
+        self._clock = clock
+        now = clock.monotonic_ms()
+        self._floor_ms = now
+        self._floor_told = 0
+        self._checkpoint_ms = now
+        self._flushed = store.log.flushed
+        self._flushed_ms = now
+
+    async def run(self) -> None:
+        while True:
+            await pause(TICK_MS)
+            now = self._clock.monotonic_ms()
+            self._watch_disk(now)
+            self._tell_floor(now)
+            await self._keep_checkpoints(now)
+
+    def _watch_disk(self, now: int) -> None:
+        """A disk that has bytes to flush and finishes nothing for too long is stalled."""
+        commit_log = self._store.log
+        if commit_log.flushed != self._flushed or commit_log.flushed == commit_log.written:
+            self._flushed, self._flushed_ms = commit_log.flushed, now
+        is_stalled = now - self._flushed_ms > DISK_STALL_MS
+        if is_stalled != self._role.is_stalled:
+            log.warning("disk_stalled" if is_stalled else "disk_recovered")
+            self._role.is_stalled = is_stalled
+            self._role.tell_health()
+
+    def _tell_floor(self, now: int) -> None:
+        mastership = self._role.mastership
+        if mastership is None or not mastership.is_open or now - self._floor_ms < FLOOR_INTERVAL_MS:
+            return
+        if mastership.confirm > self._floor_told and not self._role.is_telling_floor:
+            self._floor_ms, self._floor_told = now, mastership.confirm
+            self._role.raise_confirm_floor(mastership)
+
+    async def _keep_checkpoints(self, now: int) -> None:
+        if now - self._checkpoint_ms >= self._config.checkpoint_interval_ms:
+            self._checkpoint_ms = now
+            self._store.begin_checkpoint()
+        try:
+            await self._store.finish_checkpoint()
+        except StorageError as error:
+            # Nothing is lost without it: the next start folds a longer part of the log.
+            log.warning("checkpoint_failed", extra={"fault": error.message})

@@ -1,0 +1,52 @@
+"""Confirmed bytes of the log for the service, on a master and on a replica alike."""
+
+from collections.abc import Awaitable, Callable
+
+from paceline.types import PhysicalOffset
+from paceline_broker.store import Store
+
+ConfirmListener = Callable[[PhysicalOffset], None]
+
+
+class StoreReader:
+    """LogReader over the store; owned by the role, which calls `confirm_moved` after folding."""
+
+    def __init__(self, store: Store) -> None:
+        self._log = store.log
+        self._listeners: dict[int, ConfirmListener] = {}
+        self._next_key = 0
+        self.is_readable = False
+        """Set by the role once a master's frame, or an own open epoch, has told confirm (R3)."""
+
+    @property
+    def start(self) -> PhysicalOffset:
+        return self._log.start
+
+    @property
+    def confirm(self) -> PhysicalOffset:
+        return self._log.confirm
+
+    def read(self, start: PhysicalOffset, max_bytes: int) -> memoryview:
+        return self._log.read(start, max_bytes)
+
+    def is_cold(self, view: memoryview) -> bool:
+        return self._log.is_cold(view)
+
+    def warm(self, view: memoryview) -> Awaitable[None]:
+        return self._log.warm(view)
+
+    def on_confirm(self, callback: ConfirmListener) -> Callable[[], None]:
+        """Call `callback` after each move of confirm; returns what cancels that."""
+        key = self._next_key
+        self._next_key += 1
+        self._listeners[key] = callback
+
+        def cancel() -> None:
+            self._listeners.pop(key, None)
+
+        return cancel
+
+    def confirm_moved(self, confirm: PhysicalOffset) -> None:
+        """Confirm moved and is folded."""
+        for listener in list(self._listeners.values()):
+            listener(confirm)

@@ -1,0 +1,244 @@
+"""One mastership of this broker: the log writer of the service and the hooks of the term.
+
+It gathers what one turn of the event loop appends into one write, one push per replica and one poke
+of the flusher. It is made when an epoch is adopted and thrown away with it (R1): the role keeps no
+reference to a fenced one. Everything here runs on the event loop, nothing blocks.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+
+from paceline.errors import (
+    InSyncReplicasNotEnoughError,
+    NotMasterError,
+    NotYetAvailableError,
+    OverloadedError,
+    PacelineError,
+    StorageError,
+)
+from paceline.ports import Buffer, Clock
+from paceline.records.header import Kind
+from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
+from paceline.wire.cluster import GroupView
+from paceline_broker.log.flusher import Flusher
+from paceline_broker.projections.projections import epoch_start_document
+from paceline_broker.replication.master import MasterReplication
+from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
+from paceline_broker.replication.term import Confirmed, MasterTerm, TermSettings
+from paceline_broker.service.ledger import append_internal
+from paceline_broker.store import Store
+
+log = logging.getLogger("paceline.role")
+
+DRAIN_TIMEOUT_MS = 3000
+OVERLOAD_RETRY_AFTER_MS = 50
+"""A full window of unconfirmed bytes empties within a few fsyncs, or not at all."""
+
+
+class MastershipOwner:
+    """What a mastership asks of the role; the role implements it."""
+
+    def confirm_moved(self, confirm: PhysicalOffset) -> None:
+        raise NotImplementedError
+
+    def mastership_opened(self, mastership: "Mastership") -> None:
+        raise NotImplementedError
+
+    def mastership_fenced(self, mastership: "Mastership", reason: str) -> None:
+        raise NotImplementedError
+
+    def propose(self, mastership: "Mastership", proposal: AlterSyncStateSet) -> None:
+        raise NotImplementedError
+
+    def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
+        raise NotImplementedError
+
+
+class Mastership:
+    """LogWriter and TermHooks of one (epoch, incarnation)."""
+
+    def __init__(
+        self,
+        *,
+        owner: MastershipOwner,
+        store: Store,
+        flusher: Flusher,
+        view: GroupView,
+        cluster_id: str,
+        group: GroupName,
+        replica_id: ReplicaId,
+        incarnation: Incarnation,
+        clock: Clock,
+        settings: MasterSettings,
+        unconfirmed_bytes_max: int,
+    ) -> None:
+        """Appends and writes the epoch-start record; the epoch was fsynced before (R2).
+
+        Raises StorageError if the log takes it not; CorruptLogError if the tail cannot be folded.
+        """
+        self._owner = owner
+        self._store = store
+        self._log = store.log
+        self._flusher = flusher
+        self._unconfirmed_bytes_max = unconfirmed_bytes_max
+        self._loop = asyncio.get_running_loop()
+        self._is_turn_due = False
+        self._is_draining = False
+        self._epoch = view.master_epoch
+        self._term: MasterTerm | None = None
+        store.fold_to(self._log.end)  # R28: before the first append
+        self._append_epoch_start(view, clock)
+        self._log.write_pending()
+        machine = MasterReplication(
+            replica_id=replica_id,
+            incarnation=incarnation,
+            view=view,
+            epoch_start_end=self._log.end,
+            end=self._log.end,
+            flushed=self._log.flushed,
+            known_confirm=self._log.confirm,
+            settings=settings,
+        )
+        self._term = MasterTerm(
+            machine,
+            self._log,
+            cluster_id=cluster_id,
+            group=group,
+            hooks=self,
+            clock=clock,
+            settings=TermSettings(),
+            counts_flushed=view.settings.durability == "fsync",
+        )
+
+    def _append_epoch_start(self, view: GroupView, clock: Clock) -> None:
+        projections = self._store.projections
+        store_unix_ms = max(clock.unix_ms(), projections.log_time_ms, self._log.last_store_unix_ms)
+        document = epoch_start_document(epoch=view.master_epoch, is_unclean=view.is_unclean)
+        append_internal(self, projections, Kind.EPOCH_START, document, store_unix_ms=store_unix_ms)
+
+    @property
+    def term(self) -> MasterTerm:
+        assert self._term is not None
+        return self._term
+
+    # -- LogWriter --------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> MasterEpoch:
+        return self._epoch
+
+    @property
+    def end(self) -> PhysicalOffset:
+        return self._log.end
+
+    @property
+    def confirm(self) -> PhysicalOffset:
+        return self._log.confirm
+
+    @property
+    def is_open(self) -> bool:
+        return self.term.is_open
+
+    def ensure_can_append(self) -> None:
+        """See `LogWriter`; decided before anything is appended (R8, R27)."""
+        term = self.term
+        if term.has_ended:
+            raise NotMasterError(f"the mastership of epoch {self._epoch} has ended", master=None)
+        if self._is_draining:
+            raise NotYetAvailableError("the master is handing over to another replica")
+        if not term.can_accept():
+            raise InSyncReplicasNotEnoughError(
+                "too few in-sync replicas acknowledge now; nothing was stored"
+            )
+        unconfirmed = self._log.end - self._log.confirm
+        if unconfirmed > self._unconfirmed_bytes_max:
+            raise OverloadedError(
+                f"{unconfirmed} bytes wait for the replicas, the limit is "
+                f"{self._unconfirmed_bytes_max}; nothing was stored",
+                retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
+            )
+
+    def append(self, header: bytes, payload: Buffer) -> PhysicalOffset:
+        """Append one stamped batch; written and pushed at the end of this loop turn."""
+        try:
+            end = self._log.append(header, payload)
+        except StorageError as error:
+            # The log is poisoned, nothing of this batch was written; but whoever appended before in
+            # this turn must hear "unknown", so the whole mastership ends (R1, R22).
+            self._fail_soon(error)
+            raise
+        if not self._is_turn_due and self._term is not None:
+            self._is_turn_due = True
+            self._loop.call_soon(self._end_turn)
+        return end
+
+    def wait_confirmed(
+        self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int
+    ) -> None:
+        self.term.wait_confirmed(position, callback, timeout_ms=timeout_ms)
+
+    def read_round(self) -> Awaitable[None]:
+        return self.term.read_round()
+
+    # -- the turn ---------------------------------------------------------------------------------
+
+    def _end_turn(self) -> None:
+        self._is_turn_due = False
+        if self.term.has_ended:
+            return
+        try:
+            written = self._log.write_pending()
+        except StorageError as error:
+            self.term.fail(f"a write to the log failed: {error.message}")
+            return
+        self.term.wrote(written)
+        self._flusher.poke()
+
+    def _fail_soon(self, error: StorageError) -> None:
+        self._loop.call_soon(self.term.fail, f"an append to the log failed: {error.message}")
+
+    def finish_writes(self) -> None:
+        """Write what is still buffered: the log is truncated or handed on only after that."""
+        if self._log.failure is None:
+            self._log.write_pending()
+
+    def drain(self) -> None:
+        """Take nothing more; what was appended goes on to be confirmed (R20)."""
+        self._is_draining = True
+
+    async def all_confirmed(self) -> None:
+        """Return when everything appended so far is confirmed; OutcomeUnknownError if it ends."""
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def confirmed(error: PacelineError | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        self.wait_confirmed(self.end, confirmed, timeout_ms=DRAIN_TIMEOUT_MS)
+        await done
+
+    def resume(self) -> None:
+        """The hand-over was definitely refused (R20)."""
+        self._is_draining = False
+
+    # -- TermHooks --------------------------------------------------------------------------------
+
+    def confirmed(self, confirm: PhysicalOffset) -> None:
+        self._owner.confirm_moved(confirm)
+
+    def opened(self) -> None:
+        self._owner.mastership_opened(self)
+
+    def fenced(self, reason: str) -> None:
+        self._owner.mastership_fenced(self, reason)
+
+    def propose(self, proposal: AlterSyncStateSet) -> None:
+        self._owner.propose(self, proposal)
+
+    def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
+        return self._owner.probe(replica, incarnation)

@@ -1,0 +1,543 @@
+"""What this broker is for its group, and every change of that: one task owns it (DESIGN 7).
+
+    STARTING -> REPLICA | MASTER | FENCED, and back and forth between the last three
+
+The controllers' views are the only cause of a new role; each view is taken in order of version
+(R38). Adopting an epoch is one synchronous step of this task (R2): the old role is ended with all
+its connections, the epoch is fsynced, and only then the new role begins. A mastership that ended
+never comes back in its epoch (R1): the broker is FENCED until a view names a higher epoch, or
+another master in this one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.address import parse_address
+from paceline.errors import CorruptLogError, NotMasterError, OutcomeUnknownError, StorageError
+from paceline.ports import Clock, Random
+from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.telemetry import Node
+from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
+from paceline.wire import session as wire
+from paceline.wire.cluster import ClusterView, GroupView, ReplicaView
+from paceline_broker.config import BrokerConfig
+from paceline_broker.controller_link import ControllerLinks
+from paceline_broker.log.flusher import Flusher
+from paceline_broker.log_reader import StoreReader
+from paceline_broker.mastership import Mastership, MastershipOwner
+from paceline_broker.projections.projections import Projections
+from paceline_broker.replication.client import (
+    ReplicaIdentity,
+    ReplicaSettings,
+    ReplicationClient,
+)
+from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
+from paceline_broker.replication.server import ReplicationServer
+from paceline_broker.service.ports import Identity, RoleState
+from paceline_broker.store import Store
+
+log = logging.getLogger("paceline.role")
+
+HAND_OVER_TIMEOUT_MS = 1000
+"""An election takes some 20 ms; who cannot hand over in a second is replaced after its stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the role is given once by `app.py`."""
+
+    config: BrokerConfig
+    secret: bytes
+    store: Store
+    server: ReplicationServer
+    links: ControllerLinks
+    probe: Callable[[ReplicaView], Awaitable[bool]]
+    """Whether that start of a replica is surely gone (R12); see probe_replica.py."""
+    clock: Clock
+    random: Random
+    node: Node
+
+
+class BrokerRole(MastershipOwner):
+    """The role of one broker process, `Role` to the service. Used on the event loop only."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._store = around.store
+        self.reader = StoreReader(around.store)
+        self.state = RoleState.STARTING
+        self.view: ClusterView | None = None
+        self.on_role_changed: Callable[[], None] = lambda: None
+        self.on_view_changed: Callable[[ClusterView], None] = lambda view: None
+        self.on_fatal: Callable[[str], None] = lambda sentence: None
+        self.is_stalled = False
+        """The disk has not finished a flush for too long: a master is replaced (DESIGN 6)."""
+        self._mastership: Mastership | None = None
+        self._client: ReplicationClient | None = None
+        self._client_master: ReplicaId | None = None
+        self._stopped_reason: str | None = None
+        self._arrived = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._requests: set[asyncio.Task[None]] = set()
+        self._telling_floor: asyncio.Task[None] | None = None
+        store = around.store
+        self.flusher = Flusher(
+            store.disk,
+            store.log,
+            f"{around.config.data_dir}/log",
+            on_flushed=self._flushed,
+            on_failed=self._flush_failed,
+        )
+
+    # -- Role, for the service --------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Identity:
+        known = self._store.identity.identity
+        return Identity(
+            cluster_id=known.cluster_id,
+            group=known.group,
+            replica_id=known.replica_id,
+            incarnation=known.incarnation,
+        )
+
+    @property
+    def epoch(self) -> MasterEpoch:
+        return self._store.identity.epoch
+
+    @property
+    def projections(self) -> Projections:
+        return self._store.projections
+
+    @property
+    def group_view(self) -> GroupView | None:
+        """This group in the newest view."""
+        return None if self.view is None else self.view.groups.get(self.identity.group)
+
+    @property
+    def mastership(self) -> Mastership | None:
+        return self._mastership
+
+    def writer(self) -> Mastership:
+        """The present mastership; NotMasterError names the master's client address elsewhere."""
+        if self._mastership is None:
+            group = self.group_view
+            master = None if group is None else group.master_view()
+            address = None if master is None else master.client_address
+            raise NotMasterError(
+                f"this broker is {self.state.value}, not master of group {self.identity.group}",
+                master=address,
+            )
+        return self._mastership
+
+    def is_healthy(self) -> bool:
+        """Whether the log works and the disk keeps up; a failed fsync is for ever (R22)."""
+        is_fit = self._store.log.failure is None and not self.is_stalled
+        return is_fit and self._stopped_reason is None
+
+    def status(self) -> dict[str, Any]:
+        """JSON values for `/v1/status`."""
+        known, mastership = self.identity, self._mastership
+        return {
+            "cluster_id": known.cluster_id,
+            "group": known.group,
+            "replica_id": known.replica_id,
+            "incarnation": known.incarnation,
+            "role": self.state.value,
+            "epoch": self.epoch,
+            "is_open": mastership is not None and mastership.is_open,
+            "is_healthy": self.is_healthy(),
+            "view_version": 0 if self.view is None else self.view.version,
+            **self._store.positions(),
+            "replication": None if mastership is None else mastership.term.status(),
+            "is_connected": self._client is not None and self._client.is_connected,
+            "stopped": self._stopped_reason,
+        }
+
+    def heartbeat(self) -> wire.Heartbeat | None:
+        """What the controllers hear; None until this store is registered."""
+        known = self.identity
+        if known.replica_id is None:
+            return None
+        mastership = self._mastership
+        commit_log = self._store.log
+        return wire.Heartbeat(
+            replica_id=known.replica_id,
+            incarnation=known.incarnation,
+            role=wire.Role[self.state.name],
+            epoch=self.epoch,
+            end=commit_log.end,
+            flushed=commit_log.flushed,
+            confirm=commit_log.confirm,
+            is_healthy=self.is_healthy(),
+            waiting=0 if mastership is None else mastership.term.waiting_count,
+        )
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.flusher.start()
+        self._task = spawn(self._run(), name="role")
+
+    async def stop(self) -> None:
+        """End whatever this broker is; the log stays open for the caller to close."""
+        await cancel_and_wait(self._task)
+        await self._leave("the broker stops")
+        await cancel_and_wait(*self._requests)
+        await self.flusher.stop()
+
+    async def hand_over(self, *, timeout_ms: int = HAND_OVER_TIMEOUT_MS) -> None:
+        """Before a stop: take nothing more, let all be confirmed, have another member elected.
+
+        Returns when another epoch has begun, the controllers refused, or time is up; the stop that
+        follows fences in any case (R20).
+        """
+        mastership = self._mastership
+        if mastership is None or not mastership.is_open:
+            return
+        if len(mastership.term.sync_state_set) < 2:
+            return
+        mastership.drain()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await mastership.all_confirmed()
+                command = wire.StepDown(**self._of_master(mastership))
+                result = await self._around.links.request(command)
+                while result["ok"] and self._mastership is mastership:
+                    await pause(5)
+        except (TimeoutError, NotMasterError, OutcomeUnknownError) as error:
+            log.info("hand_over_given_up", extra={"reason": str(error)})
+
+    def tell_health(self) -> None:
+        """The disk stalled or recovered: the controllers hear it at once."""
+        self._around.links.beat()
+
+    def view_arrived(self, view: ClusterView) -> None:
+        """A controller pushed a view; older ones and those of another cluster are ignored (R38)."""
+        known = self.identity.cluster_id
+        if known is None or view.cluster_id != known:
+            return
+        if self.view is not None and view.version <= self.view.version:
+            return
+        self.view = view
+        self.on_view_changed(view)
+        self._arrived.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            group = self.group_view
+            if group is not None:
+                try:
+                    await self._take(group)
+                except (StorageError, CorruptLogError) as error:
+                    await self._give_up(error)
+
+    async def _give_up(self, error: StorageError) -> None:
+        """The store cannot take the role: leave it, stay out, let the operator see (R22)."""
+        log.error("role_failed", extra={"fault": error.message})
+        self._stopped_reason = error.message
+        await self._leave(error.message)
+        self._become(RoleState.FENCED)
+
+    # -- taking a view ----------------------------------------------------------------------------
+
+    async def _take(self, group: GroupView) -> None:
+        known = self.identity
+        own = None if known.replica_id is None else group.replicas.get(known.replica_id)
+        if own is None:
+            return
+        if own.incarnation > known.incarnation or own.store_id != self._store_id:
+            # Another process has registered as this replica: two would be one too many (R9).
+            await self._leave("another start of this replica has registered")
+            self.on_fatal(
+                f"replica {own.replica_id} of group {group.group} was registered by another "
+                f"process (incarnation {own.incarnation}, here {known.incarnation}): "
+                "only one may run on a data folder"
+            )
+            return
+        if group.master_epoch < self.epoch:
+            return  # a view from before what this store was already told
+        is_mine = group.master == known.replica_id and group.master_incarnation == known.incarnation
+        if group.master_epoch > self.epoch:
+            await self._leave(f"epoch {group.master_epoch} begins")
+            self._store.identity.adopt_epoch(group.master_epoch)  # R2: durable before anything else
+            self._around.node.epoch = group.master_epoch
+            if is_mine:
+                self._begin_mastership(group)
+                return
+        if self._mastership is not None:
+            if is_mine:
+                self._mastership.term.committed(group)
+            else:
+                await self._leave("mastership was taken back")  # R19
+                self._become(RoleState.FENCED)
+        elif not is_mine and group.master is not None:
+            self._follow(group)
+        elif self.state is RoleState.MASTER:
+            self._become(RoleState.FENCED)
+        self._settle_suspicion(group)
+
+    def _begin_mastership(self, group: GroupView) -> None:
+        known = self.identity
+        assert known.cluster_id is not None
+        assert known.replica_id is not None
+        config = self._around.config
+        mastership = Mastership(
+            owner=self,
+            store=self._store,
+            flusher=self.flusher,
+            view=group,
+            cluster_id=known.cluster_id,
+            group=known.group,
+            replica_id=known.replica_id,
+            incarnation=known.incarnation,
+            clock=self._around.clock,
+            settings=MasterSettings(replica_lag_ms_max=config.replica_lag_ms_max),
+            unconfirmed_bytes_max=config.unconfirmed_bytes_max,
+        )
+        self._mastership = mastership
+        self._around.server.begin_term(mastership.term)
+        self._become(RoleState.MASTER)
+        mastership.term.begin()
+        self.flusher.poke()
+
+    def _follow(self, group: GroupView) -> None:
+        """Replicate from the group's master, in the adopted epoch."""
+        master = group.master_view()
+        assert master is not None
+        if self._client is not None and self._client_master == master.replica_id:
+            return
+        assert self._client is None, "the master changed within an epoch"  # INV-4
+        if self._stopped_reason is not None:
+            return
+        known = self.identity
+        assert known.cluster_id is not None
+        assert known.replica_id is not None
+        host, port = parse_address(master.replication_address)
+        config = self._around.config
+        self._client = ReplicationClient(
+            identity=ReplicaIdentity(
+                cluster_id=known.cluster_id,
+                group=known.group,
+                replica_id=known.replica_id,
+                store_id=self._store_id,
+                incarnation=known.incarnation,
+                epoch=self.epoch,
+            ),
+            host=host,
+            port=port,
+            source_host=config.source_host or None,
+            secret=self._around.secret,
+            commit_log=self._store.log,
+            counts_flushed=group.settings.durability == "fsync",
+            is_ready=True,
+            hooks=_Following(self),
+            clock=self._around.clock,
+            random=self._around.random,
+            settings=ReplicaSettings(),
+        )
+        self._client_master = master.replica_id
+        self._client.start()
+        self._become(RoleState.REPLICA)
+
+    async def _leave(self, reason: str) -> None:
+        """End the present role, with every connection of it (R2)."""
+        mastership, self._mastership = self._mastership, None
+        client, self._client, self._client_master = self._client, None, None
+        if client is not None:
+            await client.stop()
+        if mastership is not None:
+            self._end_mastership(mastership, reason)
+
+    def _end_mastership(self, mastership: Mastership, reason: str) -> None:
+        mastership.finish_writes()
+        self._around.server.end_term(reason)
+        self._store.forget_pending_checkpoint()
+        if self._store.log.failure is None:
+            self._store.reload_projections()  # R28: what was not confirmed is not kept
+        log.info("mastership_ended", extra={"reason": reason})
+
+    def _become(self, state: RoleState) -> None:
+        if state is not self.state:
+            log.info("role_changed", extra={"role": state.value})
+        self.state = state
+        self._around.links.beat()
+        self.on_role_changed()
+
+    def _settle_suspicion(self, group: GroupView) -> None:
+        """Cut bytes at recovery are settled once the controller counts this start again (R23)."""
+        is_member = self.identity.replica_id in group.sync_state_set
+        is_led = self._client is not None and self._client.is_connected
+        if self._store.log.checkpointed.is_suspect and is_member and is_led:
+            self._store.log.clear_suspicion()
+
+    @property
+    def _store_id(self) -> str:
+        return self._store.identity.identity.store_id
+
+    # -- MastershipOwner --------------------------------------------------------------------------
+
+    def confirm_moved(self, confirm: PhysicalOffset) -> None:
+        if self._mastership is not None and self._mastership.is_open:
+            self.reader.is_readable = True
+        self.reader.confirm_moved(confirm)
+
+    def mastership_opened(self, mastership: Mastership) -> None:
+        self.reader.is_readable = True
+        log.info("mastership_opened", extra={"confirm": mastership.confirm})
+        self._request(wire.OpenEpoch(**self._of_master(mastership)), mastership)
+        self._around.links.beat()
+        self.on_role_changed()
+
+    def mastership_fenced(self, mastership: Mastership, reason: str) -> None:
+        """The term ended itself: a failed write, a higher epoch, or LOSSY (R1, R5, R16, R22)."""
+        if self._mastership is not mastership:
+            return
+        self._mastership = None
+        if reason.startswith("LOSSY"):
+            self._stopped_reason = reason
+        try:
+            self._end_mastership(mastership, reason)
+        except StorageError as error:
+            log.error("role_failed", extra={"fault": error.message})
+            self._stopped_reason = error.message
+        self._become(RoleState.FENCED)
+        self._arrived.set()  # the newest view may already name the next role
+
+    def propose(self, mastership: Mastership, proposal: AlterSyncStateSet) -> None:
+        command = wire.AlterSyncStateSet(
+            group=self.identity.group,
+            master=proposal.master,
+            master_incarnation=mastership.term.incarnation,
+            master_epoch=proposal.master_epoch,
+            set_epoch=proposal.set_epoch,
+            members=dict(proposal.incarnations),
+            confirm=proposal.confirm,
+        )
+        log.info(
+            "set_change_proposed",
+            extra={"members": sorted(proposal.sync_state_set), "set_epoch": proposal.set_epoch},
+        )
+        self._request(command, mastership, sequence=proposal.sequence)
+
+    def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
+        group = self.group_view
+        view = None if group is None else group.replicas.get(replica)
+        if view is None or view.incarnation != incarnation:
+            return _always(view is not None)  # another start has registered: this one is gone
+        return self._around.probe(view)
+
+    def raise_confirm_floor(self, mastership: Mastership) -> None:
+        """Tell the controllers how far confirm is (R16), unless the last word is on its way."""
+        command = wire.RaiseConfirmFloor(**self._of_master(mastership))
+        if self._telling_floor is None or self._telling_floor.done():
+            self._telling_floor = self._request(command, mastership)
+
+    @property
+    def is_telling_floor(self) -> bool:
+        return self._telling_floor is not None and not self._telling_floor.done()
+
+    def _of_master(self, mastership: Mastership) -> dict[str, Any]:
+        return {
+            "group": self.identity.group,
+            "master": mastership.term.replica_id,
+            "master_incarnation": mastership.term.incarnation,
+            "master_epoch": mastership.epoch,
+            "confirm": mastership.confirm,
+        }
+
+    def _request(
+        self, command: wire.BrokerCommand, mastership: Mastership, *, sequence: int | None = None
+    ) -> asyncio.Task[None]:
+        work = self._ask(command, mastership, sequence)
+        task = spawn(work, name=f"ask-controller-{command.kind}")
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        return task
+
+    async def _ask(
+        self, command: wire.BrokerCommand, mastership: Mastership, sequence: int | None
+    ) -> None:
+        result = await self._around.links.request(command)
+        if not result["ok"]:
+            log.info(
+                "command_refused", extra={"command": command.kind, "reason": result.get("reason")}
+            )
+        if sequence is None or result["ok"] or mastership.term.has_ended:
+            return
+        mastership.term.proposal_refused(sequence, set_epoch=result.get("set_epoch", 0))
+
+    # -- the flusher ------------------------------------------------------------------------------
+
+    def _flushed(self, position: PhysicalOffset) -> None:
+        if self._mastership is not None:
+            self._mastership.term.flushed(position)
+        elif self._client is not None:
+            self._client.flushed(position)
+
+    def _flush_failed(self, error: StorageError) -> None:
+        if self._mastership is not None:
+            self._mastership.term.fail(f"an fsync failed: {error.message}")
+        elif self._client is not None:
+            self._client.halt()
+            self.replica_failed(error)
+
+    # -- the replica's hooks (through _Following) -------------------------------------------------
+
+    def replica_confirmed(self, confirm: PhysicalOffset) -> None:
+        """Confirm moved on this replica: fold, then wake readers."""
+        try:
+            self._store.fold_to(confirm)
+        except CorruptLogError as error:
+            self.replica_failed(error)
+            return
+        self.reader.is_readable = True
+        self.reader.confirm_moved(confirm)
+
+    def replica_truncating(self, truncate_to: PhysicalOffset) -> None:
+        """Only towards an unclean epoch does a cut reach below what was folded (R16, R21)."""
+        if self.projections.position > truncate_to:
+            self._store.reload_projections(limit=truncate_to)
+            self.on_role_changed()
+
+    def replica_stopped(self, reason: str) -> None:
+        self._stopped_reason = reason
+        self._around.links.beat()
+
+    def replica_failed(self, error: StorageError) -> None:
+        log.error("replica_failed", extra={"fault": error.message})
+        self._stopped_reason = error.message
+        if self._client is not None:
+            self._client.halt()
+        self._around.links.beat()
+
+
+class _Following:
+    """ReplicaHooks, passed on to the role."""
+
+    def __init__(self, role: BrokerRole) -> None:
+        self._role = role
+
+    def wrote(self) -> None:
+        self._role.flusher.poke()
+
+    def confirmed(self, confirm: PhysicalOffset) -> None:
+        self._role.replica_confirmed(confirm)
+
+    def truncating(self, truncate_to: PhysicalOffset) -> None:
+        self._role.replica_truncating(truncate_to)
+
+    def stopped(self, reason: str) -> None:
+        self._role.replica_stopped(reason)
+
+    def failed(self, error: StorageError) -> None:
+        self._role.replica_failed(error)
+
+
+async def _always(answer: bool) -> bool:
+    return answer

@@ -1,0 +1,70 @@
+"""What broker and controller processes have in common: loop, exit codes, the boot id."""
+
+import asyncio
+import ctypes
+import subprocess
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paceline.errors import PacelineError
+
+EXIT_REFUSED = 2
+"""The process did not start, or had to stop, for the reason that its last line names."""
+_MIB = 1024 * 1024
+# M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD of glibc's malloc.h. Without them every block of
+# more than 128 KiB goes back to the kernel and is faulted in anew (DESIGN 3, measured 1.5 to 7 x).
+_MALLOC_OPTIONS = ((-1, 512 * _MIB), (-2, 16 * _MIB), (-3, 128 * _MIB))
+
+
+def run_node(work: Coroutine[Any, Any, None]) -> None:
+    """Run a node's main coroutine, on uvloop where it exists."""
+    if not __debug__:
+        work.close()
+        raise SystemExit("paceline checks its invariants with assert: do not run it with python -O")
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+        return
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
+
+
+def run_command(command: click.Command, arguments: list[str]) -> int:
+    """Run a click command; its exit code. An operating error is one sentence on stderr and 2."""
+    try:
+        command.main(arguments, standalone_mode=False)
+    except PacelineError as error:
+        click.echo(f"{command.name}: {error.message}", err=True)
+        return EXIT_REFUSED
+    except click.ClickException as error:
+        error.show()
+        return EXIT_REFUSED
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    return 0
+
+
+def tune_malloc() -> None:
+    """Keep big buffers mapped (glibc only; elsewhere nothing happens)."""
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for option, value in _MALLOC_OPTIONS:
+            mallopt(option, value)
+
+
+def boot_id() -> str:
+    """An id of this boot of this kernel: another one means that the page cache was lost (R13)."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    if path.exists():
+        return path.read_text().strip()
+    told = subprocess.run(
+        ["sysctl", "-n", "kern.boottime"], capture_output=True, text=True, check=False
+    )
+    return told.stdout.strip() or "unknown"
