@@ -147,6 +147,7 @@ class RaftCore:
         """A link stands, perhaps in place of an older one."""
         self._snapshots.cancelTransmisstion(self._peers[peer])
         self._node._SyncObj__onNodeConnected(self._peers[peer])
+        self._node.peer_found()
 
     def disconnected(self, peer: ControllerId) -> None:
         self._node._SyncObj__onNodeDisconnected(self._peers[peer])
@@ -172,6 +173,7 @@ class RaftCore:
             return
         self._node.doTick(0.0)
         self._pace_candidate()
+        self._let_go()  # a compaction made everything durable by itself
         if not self._peers:
             self._want_sync()
 
@@ -190,11 +192,8 @@ class RaftCore:
     def synced(self, ticket: SyncTicket) -> None:
         """The disk has synced a ticket of `journal.begin_sync`: let go what waited for it."""
         self.journal.finish_sync(ticket)
-        while self._held and self._held[0][0] <= self.journal.durable:
-            _, peer, message = self._held.popleft()
-            self._shell.send(peer, message)
-        if not self.journal.is_durable:
-            self._shell.wants_sync()
+        self._let_go()
+        self._want_sync()
 
     def transfer_leadership(self) -> None:
         """Ask the most advanced follower to take over; nothing if none has everything."""
@@ -249,12 +248,16 @@ class RaftCore:
                 message["term"] = self.term
             case "request_vote":
                 message["transfer"] = self._node.is_transfer(message["term"])
-        if self.journal.is_durable and not self._held:
-            self._shell.send(peer, message)
-        else:
-            self._held.append((self.journal.appended, peer, message))
-            self._shell.wants_sync()
+        self._held.append((self.journal.appended, peer, message))
+        self._let_go()
+        self._want_sync()
         return True
+
+    def _let_go(self) -> None:
+        """Send what waited for changes that are durable by now, in order."""
+        while self._held and self._held[0][0] <= self.journal.durable:
+            _, peer, message = self._held.popleft()
+            self._shell.send(peer, message)
 
     def _want_sync(self) -> None:
         if not self.journal.is_durable:

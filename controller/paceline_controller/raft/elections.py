@@ -134,8 +134,15 @@ class ElectionRules:
 
     def leader_lost(self, node: Node) -> None:
         """The link to a peer closed; if it led, do not wait out the whole election timeout."""
-        if node != self._SyncObj__raftLeader or self._isLeader():
-            return
+        if node == self._SyncObj__raftLeader and not self._isLeader():
+            self._suspect()
+
+    def peer_found(self) -> None:
+        """A link stands; if nobody has led since this process began, do not wait for long."""
+        if self._SyncObj__raftLeader is None and self._leader_heard_at is None:
+            self._suspect()
+
+    def _suspect(self) -> None:
         settings = self._settings
         wait_ms = self._uniform(settings.suspicion_min_ms, settings.suspicion_max_ms)
         suspicion = self._now() + wait_ms / 1000

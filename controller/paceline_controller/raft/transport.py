@@ -136,7 +136,7 @@ class Links:
     async def start(self) -> None:
         """Listen and begin to dial. Raises OSError if the address is taken."""
         host, port = self._listen
-        self._server = await asyncio.start_server(self._accept, host, port)
+        self._server = await asyncio.start_server(self._accepted, host, port)
         for peer in self._peers:
             if self._controller_id < peer:
                 self._keep(spawn(self._dial_forever(peer), name=f"raft-dial-{peer}"))
@@ -191,10 +191,10 @@ class Links:
         finally:
             writer.transport.abort()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._keep(task)
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._keep(spawn(self._answer(reader, writer), name="raft-incoming"))
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             link = await self._prove_incoming(reader, writer)
             if link is not None:
