@@ -40,28 +40,7 @@ from paceline_broker.replication.master_events import (
     RoundRequested,
 )
 from paceline_broker.replication.pace import Paces
-
-
-class _Peer:
-    """One accepted connection; its fields only ever grow."""
-
-    __slots__ = (
-        "appended", "flushed", "incarnation", "is_joined", "is_learner", "is_ready", "position",
-        "replica", "round", "truncate_to",
-    )  # fmt: skip
-
-    def __init__(self, *, view: ReplicaView, truncate_to: PhysicalOffset) -> None:
-        self.replica = view.replica_id
-        self.incarnation = view.incarnation
-        self.is_learner = view.is_learner
-        self.truncate_to = truncate_to
-        self.is_joined = False
-        self.is_ready = False
-        self.appended = PhysicalOffset(0)
-        self.flushed = PhysicalOffset(0)
-        self.position = PhysicalOffset(0)
-        """What counts for confirm: flushed or appended, by the group's durability."""
-        self.round = 0
+from paceline_broker.replication.peer import Peer
 
 
 class MasterReplication:
@@ -108,8 +87,8 @@ class MasterReplication:
         self._sequence = 0
         self._others: tuple[ReplicaId, ...] = ()
         # Replicas
-        self._peers: dict[ConnectionId, _Peer] = {}
-        self._live: dict[ReplicaId, _Peer] = {}
+        self._peers: dict[ConnectionId, Peer] = {}
+        self._live: dict[ReplicaId, Peer] = {}
         self._paces = Paces(settings)
         # Rounds
         self._round_sent = 0
@@ -221,7 +200,7 @@ class MasterReplication:
             return MasterReady(refuse=(connection, refused))
         assert truncate_to is not None
         close = self._drop_connections_of(replica)
-        self._peers[connection] = _Peer(view=self._replicas[replica], truncate_to=truncate_to)
+        self._peers[connection] = Peer(view=self._replicas[replica], truncate_to=truncate_to)
         welcome = Welcome(
             epoch=self.epoch,
             truncate_to=truncate_to,
@@ -287,7 +266,7 @@ class MasterReplication:
         ready = self._advanced()
         return self._with_round(ready) if has_new_round else ready
 
-    def _on_joined(self, connection: ConnectionId, peer: _Peer) -> MasterReady:
+    def _on_joined(self, connection: ConnectionId, peer: Peer) -> MasterReady:
         if peer.appended != peer.truncate_to:
             return self._close(connection)
         peer.is_joined = True
@@ -415,7 +394,7 @@ class MasterReplication:
         self._set_changed()
         return self._with_round(self._advanced())
 
-    def _try_grow(self, peer: _Peer) -> MasterReady:
+    def _try_grow(self, peer: Peer) -> MasterReady:
         """Propose the replica as a member if it has earned it (R10)."""
         if (
             self._proposal is not None

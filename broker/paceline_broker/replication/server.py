@@ -1,0 +1,259 @@
+"""The listener of replication: proves who connects, then hands the connection to the mastership.
+
+It stands for the whole life of the process; while this broker is not master every replica is
+refused. Before the proof a peer may send one message of at most 4 KiB and has five seconds for the
+whole handshake; at most `CONNECTIONS_MAX` stand at once. docs/protocol/replication.md has the
+steps.
+"""
+
+import asyncio
+import logging
+from itertools import count
+
+from paceline.errors import PeerError, UnauthenticatedError
+from paceline.ports import Buffer, Random
+from paceline.types import GroupName
+from paceline.wire.proof import NONCE_BYTES
+from paceline_broker.replication.frames import ACKNOWLEDGEMENT_BYTES, parse_acknowledgement
+from paceline_broker.replication.handshake import (
+    HELLO_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    PREFIX_BYTES,
+    ConnectionId,
+    Hello,
+    Refused,
+    Welcome,
+    answer_hello,
+    encode_challenge,
+    encode_refused,
+    encode_welcome,
+    is_replica_proof,
+    parse_hello,
+    parse_introduction,
+    parse_prefix,
+)
+from paceline_broker.replication.term import MasterTerm
+
+log = logging.getLogger("paceline.replication")
+
+HANDSHAKE_S_MAX = 5.0
+"""Also bounds the durable truncation of the replica before its first acknowledgement."""
+CONNECTIONS_MAX = 64
+"""A group has a handful of replicas; the rest are reconnects, probes and strangers."""
+JOIN_BYTES_MAX = 64 * 1024
+"""Up to here small buffers are joined into one write; above, they go without a copy."""
+
+
+class ReplicationServer:
+    """One listening socket. Owner: the role's task."""
+
+    def __init__(self, *, group: GroupName, secret: bytes, random: Random) -> None:
+        self._group = group
+        self._secret = secret
+        self._random = random
+        self._term: MasterTerm | None = None
+        self._server: asyncio.Server | None = None
+        self._links: set[_Link] = set()
+        self._numbers = count(1)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port (chosen by the system if 0)."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Link(self), host, port)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def begin_term(self, term: MasterTerm) -> None:
+        """From now on replicas are led by `term`; connections of an older one are closed (R2)."""
+        self.end_term("a new epoch begins")
+        self._term = term
+
+    def end_term(self, reason: str) -> None:
+        """Not master any more: close everything (R2)."""
+        if self._term is not None:
+            self._term.end(reason)
+            self._term = None
+        for link in list(self._links):
+            link.close()
+
+    async def stop(self) -> None:
+        self.end_term("the broker stops")
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    # -- for its connections
+
+    @property
+    def term(self) -> MasterTerm | None:
+        return None if self._term is None or self._term.has_ended else self._term
+
+    @property
+    def secret(self) -> bytes:
+        return self._secret
+
+    def opened(self, link: "_Link") -> ConnectionId | None:
+        """Number of a new connection; None if there are too many."""
+        if len(self._links) >= CONNECTIONS_MAX:
+            log.warning("replication_connections_full", extra={"limit": CONNECTIONS_MAX})
+            return None
+        self._links.add(link)
+        return ConnectionId(next(self._numbers))
+
+    def closed(self, link: "_Link") -> None:
+        self._links.discard(link)
+
+    def nonce(self) -> bytes:
+        return self._random.token(NONCE_BYTES)
+
+    def refusal_of(self, hello: Hello) -> Refused | None:
+        """Why a replica may not go on, as far as its hello tells."""
+        term = self.term
+        if hello.group != self._group:
+            return Refused(code="OTHER_GROUP", detail=f"this is broker group {self._group}")
+        if term is None:
+            return Refused(code="NOT_MASTER", detail="this broker is not master of its group")
+        if hello.cluster_id != term.cluster_id:
+            return Refused(code="OTHER_CLUSTER", detail="this broker is of another cluster")
+        return None
+
+
+class _Link(asyncio.Protocol):
+    """One connection: hello, introduction, then acknowledgements of 40 bytes."""
+
+    def __init__(self, server: ReplicationServer) -> None:
+        self._server = server
+        self.connection = ConnectionId(0)
+        self._transport: asyncio.WriteTransport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._received = bytearray()
+        self._hello: Hello | None = None
+        self._nonce = b""
+        self._term: MasterTerm | None = None
+        """Set once the peer is proven; everything it says goes there."""
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+        number = self._server.opened(self)
+        if number is None:
+            self.close()
+            return
+        self.connection = number
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(HANDSHAKE_S_MAX, self._handshake_too_slow)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        try:
+            if self._term is None:
+                self._read_handshake()
+            if self._term is not None:
+                self._read_acknowledgements(self._term)
+        except (PeerError, UnauthenticatedError) as error:
+            log.warning("replica_refused", extra={"fault": error.message})
+            self.refuse(Refused(code=error.code, detail=error.message))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._server.closed(self)
+        if self._term is not None:
+            self._term.lost(self.connection)
+
+    # -- ReplicaLink
+
+    def write(self, buffers: list[Buffer]) -> None:
+        if self._transport is None:
+            return  # its end is on the way to the term
+        if len(buffers) == 1:
+            self._transport.write(buffers[0])
+        elif sum(map(len, buffers)) <= JOIN_BYTES_MAX:
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
+
+    def send_welcome(self, welcome: Welcome) -> None:
+        self.write([encode_welcome(welcome)])
+
+    def refuse(self, refused: Refused) -> None:
+        self.write([encode_refused(refused)])
+        self.close()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- reading
+
+    def _read_handshake(self) -> None:
+        limit = HELLO_BYTES_MAX if self._hello is None else MESSAGE_BYTES_MAX
+        body = self._take_message(limit)
+        if body is None:
+            return
+        if self._hello is None:
+            self._on_hello(parse_hello(body))
+        else:
+            self._on_introduction(self._hello, body)
+
+    def _take_message(self, limit: int) -> bytes | None:
+        if len(self._received) < PREFIX_BYTES:
+            return None
+        end = PREFIX_BYTES + parse_prefix(self._received, size_bytes_max=limit)
+        if len(self._received) < end:
+            return None
+        body = bytes(self._received[PREFIX_BYTES:end])
+        del self._received[:end]
+        return body
+
+    def _on_hello(self, hello: Hello) -> None:
+        refused = self._server.refusal_of(hello)
+        term = self._server.term
+        if refused is not None or term is None:
+            self.refuse(refused or Refused(code="NOT_MASTER", detail="mastership has ended"))
+            return
+        self._hello, self._nonce = hello, self._server.nonce()
+        challenge = answer_hello(
+            self._server.secret,
+            hello,
+            master_id=term.replica_id,
+            incarnation=term.incarnation,
+            epoch=term.epoch,
+            nonce=self._nonce,
+        )
+        self.write([encode_challenge(challenge)])
+
+    def _on_introduction(self, hello: Hello, body: bytes) -> None:
+        introduction, proof = parse_introduction(body)
+        secret = self._server.secret
+        if not is_replica_proof(proof, secret, hello, master_nonce=self._nonce):
+            raise UnauthenticatedError("the replica does not hold this cluster's secret")
+        if (introduction.replica_id, introduction.incarnation) != (
+            hello.replica_id,
+            hello.incarnation,
+        ):
+            raise PeerError("the replica introduced itself as another than it proved")
+        term = self._server.term
+        if term is None:
+            self.refuse(Refused(code="NOT_MASTER", detail="mastership has ended"))
+            return
+        self._term = term
+        term.introduce(self, introduction)
+
+    def _read_acknowledgements(self, term: MasterTerm) -> None:
+        received = self._received
+        whole = len(received) - len(received) % ACKNOWLEDGEMENT_BYTES
+        if whole == 0:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        # Positions only grow: the last one says it all. One damaged before it closes just as well.
+        last = parse_acknowledgement(received, whole - ACKNOWLEDGEMENT_BYTES)
+        del received[:whole]
+        term.acknowledged(self.connection, last)
+
+    def _handshake_too_slow(self) -> None:
+        self.refuse(Refused(code="DEADLINE", detail=f"no handshake in {HANDSHAKE_S_MAX:.0f} s"))

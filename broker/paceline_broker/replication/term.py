@@ -1,0 +1,470 @@
+"""The shell around one mastership: connections, pushes, waiters and timers of `MasterReplication`.
+
+It carries out what the machine decides, in the order of `MasterReady`, and feeds it what happens.
+The role makes one per epoch and tells it of every write, flush, view and proposal outcome; the
+`ReplicationServer` hands it proven connections. All calls come on the event loop; the role's task
+owns every field.
+
+Pushes: what one loop turn wrote leaves in one write per replica, straight from the buffers of the
+append. A replica that is not at the end of the log, or whose window is full, catches up from the
+log instead, one bounded frame per callback. A confirm or round that no data frame has carried
+leaves in an empty frame at the end of the turn.
+"""
+
+import asyncio
+import logging
+from collections import deque
+
+from paceline.errors import (
+    DeadlineError,
+    FlushDiskTimeoutError,
+    FlushReplicaTimeoutError,
+    NotMasterError,
+    OutcomeUnknownError,
+    StorageError,
+)
+from paceline.ports import Buffer, Clock
+from paceline.runtime import spawn
+from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId, SetEpoch
+from paceline.wire.cluster import GroupView
+from paceline_broker.log.commit_log import CommitLog
+from paceline_broker.log.tickets import Written
+from paceline_broker.replication.acknowledgement import AcknowledgementTracker
+from paceline_broker.replication.frames import Acknowledgement, encode_frame_header
+from paceline_broker.replication.handshake import (
+    ConnectionId,
+    Introduction,
+    Refused,
+)
+from paceline_broker.replication.master import MasterReplication
+from paceline_broker.replication.master_events import (
+    NOTHING,
+    Appended,
+    Failed,
+    Flushed,
+    GroupCommitted,
+    MasterEvent,
+    MasterReady,
+    MemberRefused,
+    ProposalRefused,
+    ProposalUnknown,
+    Ran,
+    ReplicaAcked,
+    ReplicaIntroduced,
+    ReplicaLeft,
+    RoundRequested,
+)
+from paceline_broker.replication.term_ports import Confirmed, ReplicaLink, TermHooks, TermSettings
+
+__all__ = ["Confirmed", "MasterTerm", "TermHooks", "TermSettings"]
+
+log = logging.getLogger("paceline.replication")
+
+
+class _Push:
+    """How far one replica has been sent."""
+
+    __slots__ = (
+        "acked", "confirm", "heard_ms", "is_joined", "is_live", "is_pumping", "link", "replica",
+        "round", "sent",
+    )  # fmt: skip
+
+    def __init__(self, link: ReplicaLink, replica: ReplicaId, now_ms: int) -> None:
+        self.link = link
+        self.replica = replica
+        self.is_joined = False
+        self.is_live = False
+        """It was sent everything that is written: the next turn can be pushed from memory."""
+        self.is_pumping = False
+        self.sent = PhysicalOffset(0)
+        self.acked = PhysicalOffset(0)
+        self.confirm = -1
+        self.round = -1
+        self.heard_ms = now_ms
+
+
+class MasterTerm:
+    """See the module. Made when the epoch-start record is appended and written; `begin` first."""
+
+    def __init__(
+        self,
+        machine: MasterReplication,
+        commit_log: CommitLog,
+        *,
+        cluster_id: str,
+        group: GroupName,
+        hooks: TermHooks,
+        clock: Clock,
+        settings: TermSettings,
+        counts_flushed: bool,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.group = group
+        self._machine = machine
+        self._log = commit_log
+        self._hooks = hooks
+        self._clock = clock
+        self._settings = settings
+        self._counts_flushed = counts_flushed
+        self._pushes: dict[ConnectionId, _Push] = {}
+        self._tracker: AcknowledgementTracker[Confirmed] = AcknowledgementTracker(
+            confirm=machine.confirm
+        )
+        self._rounds: deque[tuple[int, int, asyncio.Future[None]]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ticked_ms = clock.monotonic_ms()
+        self._heartbeat_ms = self._ticked_ms
+        self._is_push_due = False
+        self._has_ended = False
+
+    # -- queries
+
+    @property
+    def epoch(self) -> MasterEpoch:
+        return self._machine.epoch
+
+    @property
+    def replica_id(self) -> ReplicaId:
+        return self._machine.replica_id
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self._machine.incarnation
+
+    @property
+    def confirm(self) -> PhysicalOffset:
+        return self._machine.confirm
+
+    @property
+    def is_open(self) -> bool:
+        return self._machine.is_open
+
+    @property
+    def has_ended(self) -> bool:
+        return self._has_ended
+
+    def can_accept(self) -> bool:
+        """R8; see `MasterReplication.can_accept`."""
+        return self._machine.can_accept()
+
+    @property
+    def sync_state_set(self) -> frozenset[ReplicaId]:
+        """As committed last."""
+        return self._machine.sync_state_set
+
+    @property
+    def waiting_count(self) -> int:
+        """Answers that wait for confirm (R6)."""
+        return self._tracker.waiting_count
+
+    def status(self) -> dict[str, object]:
+        """JSON values for `/v1/status`."""
+        return {
+            "epoch": self.epoch,
+            "confirm": self.confirm,
+            "is_open": self.is_open,
+            "sync_state_set": sorted(self._machine.sync_state_set),
+            "set_epoch": self._machine.set_epoch,
+            "can_accept": self.can_accept(),
+            "waiting": self._tracker.waiting_count,
+            "replicas": [
+                {
+                    "replica": push.replica,
+                    "joined": push.is_joined,
+                    "sent": push.sent,
+                    "appended": push.acked,
+                    "lag_ms": self._machine.lag_ms(push.replica),
+                }
+                for push in self._pushes.values()
+            ],
+        }
+
+    # -- what the role tells
+
+    def begin(self) -> None:
+        """Start the clock; the log's present positions count from here."""
+        self._step(Appended(self._log.written))
+        self._step(Flushed(self._log.flushed))
+        self._timer = self._loop.call_later(self._settings.tick_ms / 1000, self._tick)
+
+    def wrote(self, written: list[Written]) -> None:
+        """What `CommitLog.write_pending` returned: push it, in this very turn."""
+        for position, buffers in written:
+            self._push(position, buffers)
+        self._step(Appended(self._log.written))
+
+    def flushed(self, position: PhysicalOffset) -> None:
+        self._step(Flushed(position))
+
+    def committed(self, view: GroupView) -> None:
+        """A newer view of the group; in order of version (R38)."""
+        self._step(GroupCommitted(view))
+
+    def proposal_refused(self, sequence: int, *, set_epoch: SetEpoch) -> None:
+        """A definite refusal; `set_epoch` is the group's when it was refused."""
+        self._step(ProposalRefused(sequence, set_epoch))
+
+    def proposal_unknown(self, sequence: int) -> None:
+        """No definite answer; `propose` comes again within a tick (R7)."""
+        self._step(ProposalUnknown(sequence))
+
+    def fail(self, reason: str) -> None:
+        """A write or fsync failed, or the role gives mastership up: fence (R1, R22)."""
+        self._step(Failed(reason))
+
+    def wait_confirmed(
+        self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int
+    ) -> None:
+        """Call back once: None when confirm >= `position` (at once if it is), else why unknown."""
+        if position <= self._machine.confirm:
+            callback(None)
+        elif self._has_ended:
+            callback(OutcomeUnknownError(f"the mastership of epoch {self.epoch} has ended"))
+        else:
+            deadline_ms = self._clock.monotonic_ms() + timeout_ms
+            self._tracker.add(position, callback, deadline_ms=deadline_ms)
+
+    async def read_round(self) -> None:
+        """Wait for a replication round begun after this call (R4).
+
+        Raises NotMasterError when the mastership ends first, DeadlineError after
+        `read_round_timeout_ms`.
+        """
+        if self._has_ended:
+            raise NotMasterError(f"the mastership of epoch {self.epoch} has ended", master=None)
+        future: asyncio.Future[None] = self._loop.create_future()
+        deadline_ms = self._clock.monotonic_ms() + self._settings.read_round_timeout_ms
+        # The request takes the next number; if it is confirmed at once, the future is resolved.
+        self._request_round(future, deadline_ms)
+        await future
+
+    def end(self, reason: str) -> None:
+        """Stop for good, idempotent: close every connection, answer every waiter "unknown"."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._machine.fenced is None:
+            self._machine.step(Failed(reason))
+        for push in list(self._pushes.values()):
+            push.link.close()
+        self._pushes.clear()
+        for callback in self._tracker.fail_all():
+            callback(OutcomeUnknownError(f"the mastership of epoch {self.epoch} ended: {reason}"))
+        for _, _, future in self._rounds:
+            if not future.done():
+                future.set_exception(NotMasterError(f"the mastership ended: {reason}", master=None))
+        self._rounds.clear()
+
+    # -- what the server tells
+
+    def introduce(self, link: ReplicaLink, introduction: Introduction) -> None:
+        """A proven replica described its log; it is welcomed or refused."""
+        if self._has_ended:
+            link.refuse(Refused(code="NOT_MASTER", detail="this mastership has ended"))
+            return
+        now_ms = self._clock.monotonic_ms()
+        self._pushes[link.connection] = _Push(link, introduction.replica_id, now_ms)
+        self._step(
+            ReplicaIntroduced(link.connection, introduction, self._log.start, self._log.epochs)
+        )
+
+    def acknowledged(self, connection: ConnectionId, ack: Acknowledgement) -> None:
+        push = self._pushes.get(connection)
+        if push is None:
+            return
+        push.heard_ms = self._clock.monotonic_ms()
+        push.acked = ack.appended
+        self._step(
+            ReplicaAcked(connection, ack.epoch, ack.appended, ack.flushed, ack.round, ack.is_ready)
+        )
+        if push.is_joined and not push.is_live and not push.is_pumping:
+            self._pump(push)
+
+    def lost(self, connection: ConnectionId) -> None:
+        """A connection ended."""
+        push = self._pushes.pop(connection, None)
+        if push is not None:
+            log.info("replica_left", extra={"replica": push.replica, "epoch": self.epoch})
+            self._step(ReplicaLeft(connection))
+
+    # -- carrying out
+
+    def _step(self, event: MasterEvent) -> None:
+        ready = self._machine.step(event)
+        if ready is not NOTHING:
+            self._carry_out(ready)
+
+    def _carry_out(self, ready: MasterReady) -> None:
+        if ready.fence is not None:
+            log.warning("master_fenced", extra={"epoch": self.epoch, "reason": ready.fence})
+            self.end(ready.fence)
+            self._hooks.fenced(ready.fence)
+            return
+        if ready.confirm is not None:
+            self._confirm_moved(ready.confirm)
+        if ready.opened:
+            self._hooks.opened()
+        if ready.confirmed_round is not None:
+            self._round_confirmed(ready.confirmed_round)
+        for connection in ready.close:
+            self._close(connection)
+        if ready.welcome is not None:
+            self._pushes[ready.welcome[0]].link.send_welcome(ready.welcome[1])
+        if ready.refuse is not None:
+            self._pushes.pop(ready.refuse[0]).link.refuse(ready.refuse[1])
+        if ready.joined is not None:
+            self._joined(self._pushes[ready.joined])
+        if ready.propose is not None:
+            self._hooks.propose(ready.propose)
+        for replica, incarnation in ready.probe:
+            spawn(self._probe(replica, incarnation), name=f"probe-replica-{replica}")
+
+    def _confirm_moved(self, confirm: PhysicalOffset) -> None:
+        self._log.set_confirm(confirm)
+        self._hooks.confirmed(confirm)
+        for callback in self._tracker.advance(confirm):
+            callback(None)
+        self._push_soon()
+
+    def _close(self, connection: ConnectionId) -> None:
+        push = self._pushes.pop(connection, None)
+        if push is not None:
+            log.info("replica_closed", extra={"replica": push.replica, "epoch": self.epoch})
+            push.link.close()
+
+    def _joined(self, push: _Push) -> None:
+        push.is_joined = True
+        push.sent = push.acked
+        log.info(
+            "replica_joined",
+            extra={"replica": push.replica, "epoch": self.epoch, "position": push.sent},
+        )
+        self._write_frame(push, [], 0)
+        self._pump(push)
+
+    async def _probe(self, replica: ReplicaId, incarnation: Incarnation) -> None:
+        if await self._hooks.probe(replica, incarnation):
+            self._step(MemberRefused(replica, incarnation))
+
+    # -- pushing
+
+    def _push(self, position: PhysicalOffset, buffers: list[Buffer]) -> None:
+        size = sum(map(len, buffers))
+        live = [push for push in self._pushes.values() if push.is_live]
+        if not live:
+            return
+        fits = size <= self._settings.live_frame_bytes_max
+        for push in live:
+            in_window = push.sent - push.acked <= self._settings.window_bytes
+            if fits and in_window and push.sent == position:
+                self._write_frame(push, buffers, size)
+            else:
+                push.is_live = False
+                self._pump_soon(push)
+
+    def _write_frame(self, push: _Push, buffers: list[Buffer], size: int) -> None:
+        push.confirm, push.round = self._machine.confirm, self._machine.next_round()
+        header = encode_frame_header(
+            body_bytes=size,
+            epoch=self.epoch,
+            position=push.sent,
+            confirm=self._machine.confirm,
+            round=push.round,
+        )
+        push.sent = PhysicalOffset(push.sent + size)
+        push.link.write([header, *buffers])
+
+    def _pump_soon(self, push: _Push) -> None:
+        if not push.is_pumping:
+            push.is_pumping = True
+            self._loop.call_soon(self._pump, push)
+
+    def _pump(self, push: _Push) -> None:
+        """Send the next piece of the log to a replica that is not at its end."""
+        push.is_pumping = False
+        if push.is_live or self._pushes.get(push.link.connection) is not push:
+            return
+        if push.sent - push.acked > self._settings.window_bytes:
+            return  # its next acknowledgement calls again
+        try:
+            piece = self._log.read_raw(push.sent, self._settings.catch_up_frame_bytes)
+        except StorageError as error:
+            self.fail(f"reading the log at {push.sent}: {error.message}")
+            return
+        if len(piece) == 0:
+            push.is_live = True
+        elif self._log.is_cold(piece):
+            push.is_pumping = True
+            spawn(self._warm(push, piece), name=f"warm-for-replica-{push.replica}")
+        else:
+            self._write_frame(push, [piece], len(piece))
+            self._pump_soon(push)
+
+    async def _warm(self, push: _Push, piece: memoryview) -> None:
+        try:
+            await self._log.warm(piece)
+        except StorageError as error:
+            self.fail(f"reading the log at {push.sent}: {error.message}")
+        self._pump(push)
+
+    def _push_soon(self) -> None:
+        if not self._is_push_due and self._pushes:
+            self._is_push_due = True
+            self._loop.call_soon(self._push_news)
+
+    def _push_news(self) -> None:
+        """Tell confirm and round to whoever no data frame has told in this turn."""
+        self._is_push_due = False
+        for push in list(self._pushes.values()):
+            is_told = (
+                push.confirm >= self._machine.confirm and push.round >= self._machine.round_wanted
+            )
+            if push.is_joined and not is_told:
+                self._write_frame(push, [], 0)
+
+    # -- rounds and time
+
+    def _request_round(self, future: asyncio.Future[None], deadline_ms: int) -> None:
+        ready = self._machine.step(RoundRequested())
+        self._rounds.append((self._machine.round_wanted, deadline_ms, future))
+        self._carry_out(ready)
+        self._push_soon()
+
+    def _round_confirmed(self, number: int) -> None:
+        while self._rounds and self._rounds[0][0] <= number:
+            _, _, future = self._rounds.popleft()
+            if not future.done():
+                future.set_result(None)
+
+    def _tick(self) -> None:
+        if self._has_ended:
+            return
+        self._timer = self._loop.call_later(self._settings.tick_ms / 1000, self._tick)
+        now_ms = self._clock.monotonic_ms()
+        elapsed_ms, self._ticked_ms = now_ms - self._ticked_ms, now_ms
+        self._step(Ran(elapsed_ms))
+        if now_ms - self._heartbeat_ms >= self._settings.heartbeat_ms:
+            self._heartbeat_ms = now_ms
+            self._step(RoundRequested())
+            self._push_soon()
+        self._expire(now_ms)
+        self._close_silent(now_ms - self._settings.replica_idle_ms_max)
+
+    def _expire(self, now_ms: int) -> None:
+        for position, callback in self._tracker.expire(now_ms):
+            if self._counts_flushed and position > self._log.flushed:
+                callback(FlushDiskTimeoutError(f"{position} is not yet on the master's disk"))
+            else:
+                callback(FlushReplicaTimeoutError(f"{position} is not yet confirmed"))
+        while self._rounds and self._rounds[0][1] <= now_ms:
+            _, _, future = self._rounds.popleft()
+            if not future.done():
+                future.set_exception(DeadlineError("no round of all members in time"))
+
+    def _close_silent(self, limit_ms: int) -> None:
+        for push in list(self._pushes.values()):
+            if push.heard_ms < limit_ms:
+                push.link.close()  # `lost` follows

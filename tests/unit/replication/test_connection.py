@@ -1,0 +1,333 @@
+"""Master and replicas over real sockets: handshake, pushes, catch-up, acknowledgements, ends."""
+
+import asyncio
+
+import pytest
+from tests.unit.replication.builders import a_view
+from tests.unit.replication.nodes import (
+    Group,
+    ReplicaNode,
+    a_batch,
+    a_log,
+    append,
+    append_start,
+    content,
+    eventually,
+)
+
+from paceline.errors import (
+    DeadlineError,
+    FlushReplicaTimeoutError,
+    NotMasterError,
+    OutcomeUnknownError,
+    PacelineError,
+)
+from paceline.types import PhysicalOffset
+from paceline_broker.replication.handshake import MAGIC
+from paceline_broker.replication.term_ports import TermSettings
+
+FAST = TermSettings(tick_ms=20, heartbeat_ms=40, replica_idle_ms_max=300)
+
+
+class Answer:
+    """The callback of a waiter."""
+
+    def __init__(self) -> None:
+        self.is_called = False
+        self.error: PacelineError | None = None
+
+    def __call__(self, error: PacelineError | None) -> None:
+        assert not self.is_called
+        self.is_called = True
+        self.error = error
+
+
+async def test_what_the_master_writes_is_on_every_replica_and_confirmed() -> None:
+    async with Group() as group:
+        term = await group.form()
+        answer = Answer()
+
+        end = group.master.send(b"one", b"two", b"three")
+        term.wait_confirmed(end, answer, timeout_ms=3000)
+
+        assert not answer.is_called
+        await eventually(lambda: answer.is_called)
+        assert answer.error is None
+        assert term.confirm == end
+        await eventually(group.is_equal)  # confirm reaches idle replicas too
+
+
+async def test_with_memory_durability_nothing_needs_to_be_flushed() -> None:
+    async with Group() as group:
+        for replica in group.replicas:
+            replica.flushes = False
+        term = await group.form(a_view(durability="memory"))
+
+        end = group.master.send(b"one")
+
+        await eventually(lambda: term.confirm == end)
+
+
+async def test_replica_that_does_not_flush_holds_confirm_back() -> None:
+    """R11."""
+    async with Group() as group:
+        term = await group.form()
+        group.replicas[0].flushes = False
+        answer = Answer()
+
+        term.wait_confirmed(group.master.send(b"one"), answer, timeout_ms=100)
+
+        await eventually(lambda: answer.is_called)
+        assert isinstance(answer.error, FlushReplicaTimeoutError)
+
+
+async def test_replica_that_comes_late_catches_up_from_the_log() -> None:
+    async with Group() as group:
+        late = group.replicas.pop()
+        term = await group.form(a_view(sync_state_set=frozenset({1, 2})))
+        for number in range(300):  # 300 kB in 5 segments, several frames
+            group.master.send(bytes([number % 256]) * 1000)
+        group.replicas.append(late)
+        late.follow(group.master.port)
+
+        await eventually(lambda: bool(group.master.proposals))
+        group.master.send(b"live")
+
+        assert group.master.proposals[0].sync_state_set == {1, 2, 3}
+        assert term.can_accept()
+        await eventually(group.is_equal)
+
+
+async def test_window_bounds_what_is_sent_without_acknowledgement() -> None:
+    async with Group() as group:
+        settings = TermSettings(
+            tick_ms=20, heartbeat_ms=40, window_bytes=4096, catch_up_frame_bytes=2048
+        )
+        await group.form(settings=settings)
+
+        for number in range(100):
+            group.master.send(bytes([number]) * 1000)
+
+        await eventually(group.is_equal)
+
+
+async def test_batch_larger_than_every_buffer_arrives() -> None:
+    async with Group() as group:
+        await group.form()
+
+        group.master.send(bytes(3 * 1024 * 1024), b"after")
+
+        await eventually(group.is_equal)
+
+
+async def test_diverging_tail_is_cut_before_the_replica_counts() -> None:
+    replica = ReplicaNode(2, log=a_log())
+    append_start(replica.log, 3)
+    parting = replica.log.end
+    append_start(replica.log, 4)
+    append(replica.log, a_batch(b"never confirmed"), 4)
+    replica.log.flush_now()
+    async with Group(replicas=()) as group:
+        append_start(group.master.log, 3)
+        append(group.master.log, a_batch(b"of epoch 3"), 3)
+        group.master.log.flush_now()
+        group.replicas.append(replica)
+
+        await group.form(a_view(epoch=5, sync_state_set=frozenset({1, 2})))
+
+        await eventually(group.is_equal)
+        assert replica.truncations == [parting]
+
+
+async def test_replica_stops_rather_than_cut_what_it_knows_as_confirmed() -> None:
+    """R16."""
+    replica = ReplicaNode(2)
+    append_start(replica.log, 3)
+    append_start(replica.log, 4)
+    replica.log.flush_now()
+    replica.log.set_confirm(replica.log.end)
+    before = content(replica.log)
+    async with Group(replicas=()) as group:
+        append_start(group.master.log, 3)
+        for number in range(9):
+            append(group.master.log, a_batch(bytes([number]) * 100), 3)
+        group.master.log.flush_now()
+        group.replicas.append(replica)
+        group.master.lead(a_view(epoch=5, sync_state_set=frozenset({1, 2})))
+        replica.follow(group.master.port, epoch=5)
+
+        await eventually(lambda: replica.stop_reason is not None)
+
+        assert content(replica.log) == before
+
+
+async def test_replica_of_a_higher_epoch_fences_the_master() -> None:
+    """R5."""
+    async with Group() as group:
+        term = await group.form()
+        waiting = Answer()
+        await group.replicas[0].client.stop()  # type: ignore[union-attr]
+        term.wait_confirmed(group.master.send(b"in doubt"), waiting, timeout_ms=9000)
+
+        group.replicas[0].follow(group.master.port, epoch=4)
+
+        await eventually(lambda: group.master.fence is not None)
+        assert isinstance(waiting.error, OutcomeUnknownError)
+        assert term.has_ended
+        assert not term.can_accept()
+
+
+async def test_replica_without_the_secret_is_refused_and_so_is_such_a_master() -> None:
+    async with Group(replicas=(2,)) as group:
+        group.master.lead(a_view())
+        stranger = group.replicas[0]
+        stranger.follow(group.master.port, secret=b"another secret of 32 bytes......")
+
+        with pytest.raises(TimeoutError):
+            await eventually(lambda: stranger.log.end > 0, seconds=0.3)
+
+
+async def test_broker_that_is_not_master_refuses_and_is_tried_again() -> None:
+    async with Group() as group:
+        for replica in group.replicas:
+            replica.follow(group.master.port)
+        with pytest.raises(TimeoutError):
+            await eventually(lambda: group.master.is_opened, seconds=0.1)
+
+        group.master.lead(a_view())
+
+        await eventually(lambda: group.master.is_opened)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        MAGIC.to_bytes(4, "little") + b"\xff\xff\xff\x7f",
+        MAGIC.to_bytes(4, "little") + b"\x04\x00\x00\x00null",
+        MAGIC.to_bytes(4, "little") + b"\x02\x00\x00\x00{}",
+    ],
+)
+async def test_strangers_are_turned_away_and_harm_nobody(garbage: bytes) -> None:
+    async with Group() as group:
+        await group.form()
+        reader, writer = await asyncio.open_connection("127.0.0.1", group.master.port)
+        writer.write(garbage)
+
+        async with asyncio.timeout(5):
+            answer = await reader.read(100_000)
+
+        assert b"refused" in answer
+        writer.close()
+        group.master.send(b"one")
+        await eventually(group.is_equal)
+
+
+async def test_connections_beyond_the_limit_are_closed() -> None:
+    async with Group(replicas=()) as group:
+        writers = []
+        for _ in range(70):
+            reader, writer = await asyncio.open_connection("127.0.0.1", group.master.port)
+            writers.append(writer)
+
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+
+        for writer in writers:
+            writer.close()
+
+
+async def test_new_connection_of_a_replica_replaces_the_old_one() -> None:
+    """R10."""
+    async with Group() as group:
+        term = await group.form()
+        old = group.replicas[0]
+        twin = ReplicaNode(2)
+        group.replicas.append(twin)
+
+        twin.follow(group.master.port)
+        await eventually(lambda: twin.client is not None and twin.client.is_connected)
+
+        assert len(term.status()["replicas"]) <= 2  # type: ignore[arg-type]
+        await old.client.stop()  # type: ignore[union-attr]
+
+
+async def test_read_round_waits_for_every_other_member() -> None:
+    """R4."""
+    async with Group() as group:
+        term = await group.form()
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(term.read_round() for _ in range(20)))
+
+        await group.replicas[0].client.stop()  # type: ignore[union-attr]
+        waiting = asyncio.ensure_future(term.read_round())  # noqa: TID251
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(waiting), 0.2)
+        group.master.server.end_term("stepping down")
+
+        with pytest.raises(NotMasterError):
+            await waiting
+
+
+async def test_read_round_ends_with_its_deadline() -> None:
+    async with Group(replicas=(2,)) as group:
+        settings = TermSettings(tick_ms=20, heartbeat_ms=40, read_round_timeout_ms=100)
+        term = group.master.lead(a_view(), settings=settings)
+
+        with pytest.raises(DeadlineError):
+            await term.read_round()
+
+
+async def test_lost_member_is_probed_and_a_smaller_set_proposed() -> None:
+    """R12."""
+    async with Group() as group:
+        term = await group.form()
+        lost = group.replicas.pop()
+        await lost.client.stop()  # type: ignore[union-attr]
+
+        await eventually(lambda: bool(group.master.proposals))
+        end = group.master.send(b"one")
+        term.committed(a_view(sync_state_set=frozenset({1, 2}), set_epoch=6))
+
+        assert group.master.proposals[0].sync_state_set == {1, 2}
+        await eventually(lambda: term.confirm == end)
+
+
+async def test_silent_connection_is_closed() -> None:
+    async with Group(replicas=(2,)) as group:
+        term = group.master.lead(a_view(sync_state_set=frozenset({1, 2})), settings=FAST)
+        group.replicas[0].follow(group.master.port)
+        await eventually(lambda: group.master.is_opened)
+        link = group.replicas[0].client._link  # type: ignore[union-attr]
+        assert link is not None
+        assert link._transport is not None
+
+        link._transport.pause_reading()
+
+        await eventually(lambda: bool(group.master.probed))
+        assert term.epoch == 3
+
+
+async def test_end_of_a_term_answers_every_waiter_unknown() -> None:
+    async with Group(replicas=()) as group:
+        term = group.master.lead(a_view())
+        answer = Answer()
+        term.wait_confirmed(PhysicalOffset(group.master.log.end), answer, timeout_ms=9000)
+
+        group.master.server.end_term("demoted")
+
+        assert isinstance(answer.error, OutcomeUnknownError)
+        late = Answer()
+        term.wait_confirmed(PhysicalOffset(group.master.log.end), late, timeout_ms=9000)
+        assert isinstance(late.error, OutcomeUnknownError)
+
+
+async def test_master_whose_disk_failed_answers_unknown_and_closes() -> None:
+    """R22."""
+    async with Group() as group:
+        term = await group.form()
+
+        term.fail("fsync failed")
+
+        assert group.master.fence == "fsync failed"
+        await eventually(lambda: not any(r.client.is_connected for r in group.replicas if r.client))
