@@ -7,9 +7,9 @@ door, so that what is in the log can be read by everybody for ever.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise, repeat
-from operator import itemgetter
+from operator import itemgetter, sub
 from typing import Any, NamedTuple
 
 import orjson
@@ -26,9 +26,11 @@ from paceline.records.header import (
     COLUMN_SETS,
     COLUMN_TAG,
     HEADER_BYTES,
+    KEY_BYTES_MAX,
     MESSAGE_BYTES_MAX,
     PROPERTIES_BYTES_MAX,
     SEQUENCE_MAX,
+    TAG_BYTES_MAX,
     BatchHeader,
     Section,
     parse_header,
@@ -112,34 +114,19 @@ class BatchView:
         """The tags; "" where a record has none."""
         if not self.header.columns & COLUMN_TAG:
             return [""] * self.header.record_count
-        names = ["", *self.tag_names()]
-        ids = self._section(Section.TAG_IDS).cast("H").tolist()
-        if max(ids) >= len(names):
-            raise CorruptLogError(f"tag id {max(ids)} with {len(names) - 1} tags")
-        return [names[number] for number in ids]
+        names = ["", *self._tag_names()]
+        return [names[number] for number in self._tag_ids(len(names) - 1)]
 
     def tag_names(self) -> list[str]:
         """The batch's distinct tags; tag id n means entry n - 1."""
-        if not self.header.columns & COLUMN_TAG:
-            return []
-        blob = self._section(Section.TAG_BLOB)
-        _, length = self._sections()[Section.TAG_OFFSETS]
-        return _texts(blob, self._offsets(Section.TAG_OFFSETS, length // 4 - 1, len(blob)), "tag")
+        return self._tag_names() if self.header.columns & COLUMN_TAG else []
 
     def properties(self) -> list[dict[str, str]]:
         """The properties; {} where a record has none."""
         if not self.header.columns & COLUMN_PROPERTY:
             return [{} for _ in range(self.header.record_count)]
         documents = self._values(Section.PROPERTY_OFFSETS, Section.PROPERTY_BLOB)
-        try:
-            found = [orjson.loads(document) if document else {} for document in documents]
-        except orjson.JSONDecodeError as error:
-            raise CorruptLogError(f"properties are no JSON: {error}") from error
-        if set(map(type, found)) != {dict}:
-            raise CorruptLogError("properties are no JSON object")
-        if not set(map(type, chain.from_iterable(map(dict.values, found)))) <= {str}:
-            raise CorruptLogError("a property is no text")
-        return found
+        return _parse_properties(document or b"{}" for document in documents)
 
     def born(self) -> list[int]:
         """The born times in unix ms."""
@@ -182,20 +169,41 @@ class BatchView:
             offsets = self._offsets(Section.BODY_OFFSETS, header.record_count, blob_bytes)
             _check_longest(offsets, MESSAGE_BYTES_MAX)
         if columns & COLUMN_KEY:
-            key_blob = self._section(Section.KEY_BLOB)
-            _check_texts(
-                key_blob, self._offsets(Section.KEY_OFFSETS, header.record_count, len(key_blob))
-            )
+            keys = self._section(Section.KEY_BLOB)
+            offsets = self._offsets(Section.KEY_OFFSETS, header.record_count, len(keys))
+            _check_texts(keys, offsets, "key")
+            _check_longest(offsets, KEY_BYTES_MAX)
         if columns & COLUMN_TAG:
-            self.tags()
+            self._check_tags()
         if columns & COLUMN_PROPERTY:
-            self.properties()
-            _, blob_bytes = self._sections()[Section.PROPERTY_BLOB]
-            offsets = self._offsets(Section.PROPERTY_OFFSETS, header.record_count, blob_bytes)
+            blob = self._section(Section.PROPERTY_BLOB)
+            offsets = self._offsets(Section.PROPERTY_OFFSETS, header.record_count, len(blob))
+            slices = map(blob.tobytes().__getitem__, map(slice, offsets, offsets[1:]))
+            _parse_properties(filter(None, slices))
             _check_longest(offsets, PROPERTIES_BYTES_MAX)
         born = self.born() if columns & COLUMN_BORN else [header.born_first_unix_ms]
         if born[0] != header.born_first_unix_ms or born[-1] != header.born_last_unix_ms:
             raise CorruptLogError("born times differ from the header's first and last")
+
+    def _check_tags(self) -> None:
+        blob, offsets = self._tag_dictionary()
+        _check_texts(blob, offsets, "tag")
+        _check_longest(offsets, TAG_BYTES_MAX)
+        self._tag_ids(len(offsets) - 1)
+
+    def _tag_names(self) -> list[str]:
+        return _texts(*self._tag_dictionary(), "tag")
+
+    def _tag_dictionary(self) -> tuple[memoryview, list[int]]:
+        blob = self._section(Section.TAG_BLOB)
+        _, length = self._sections()[Section.TAG_OFFSETS]
+        return blob, self._offsets(Section.TAG_OFFSETS, length // 4 - 1, len(blob))
+
+    def _tag_ids(self, names_count: int) -> list[int]:
+        ids: list[int] = self._section(Section.TAG_IDS).cast("H").tolist()
+        if max(ids) > names_count:
+            raise CorruptLogError(f"tag id {max(ids)} with {names_count} tags")
+        return ids
 
     def _raw_payload(self) -> memoryview:
         payload = self._payload
@@ -300,7 +308,7 @@ def _texts(blob: memoryview, offsets: list[int], what: str) -> list[str]:
         raise CorruptLogError(f"a {what} is no UTF-8: {error}") from error
 
 
-def _check_texts(blob: memoryview, offsets: list[int]) -> None:
+def _check_texts(blob: memoryview, offsets: list[int], what: str) -> None:
     """Every slice is UTF-8 if the whole blob is and no slice begins inside a character."""
     raw = blob.tobytes()
     if raw.isascii():
@@ -308,16 +316,29 @@ def _check_texts(blob: memoryview, offsets: list[int]) -> None:
     try:
         raw.decode()
     except UnicodeDecodeError as error:
-        raise CorruptLogError(f"keys are no UTF-8: {error}") from error
+        raise CorruptLogError(f"a {what} is no UTF-8: {error}") from error
     # One byte past the end, so that the start of an empty last slice can be looked at as well.
     firsts = bytes(itemgetter(*offsets)(raw + b"\0"))
     if len(firsts.translate(None, _CONTINUATION)) != len(firsts):
-        raise CorruptLogError("a key begins inside a UTF-8 character")
+        raise CorruptLogError(f"a {what} begins inside a UTF-8 character")
+
+
+def _parse_properties(documents: Iterable[bytes]) -> list[dict[str, str]]:
+    """Each document as an object of strings."""
+    try:
+        found = list(map(orjson.loads, documents))
+    except orjson.JSONDecodeError as error:
+        raise CorruptLogError(f"properties are no JSON: {error}") from error
+    if not set(map(type, found)) <= {dict}:
+        raise CorruptLogError("properties are no JSON object")
+    if not set(map(type, chain.from_iterable(map(dict.values, found)))) <= {str}:
+        raise CorruptLogError("a property is no text")
+    return found
 
 
 def _check_longest(offsets: list[int], limit: int) -> None:
     if offsets[-1] > limit:
-        longest = max(end - start for start, end in pairwise(offsets))
+        longest = max(map(sub, offsets[1:], offsets))
         if longest > limit:
             raise TooLargeError(f"a record with {longest} bytes in one column", limit=limit)
 

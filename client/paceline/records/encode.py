@@ -23,11 +23,13 @@ from paceline.records.header import (
     HEADER_BYTES,
     HEADER_PREFIX,
     HEADER_REST,
+    KEY_BYTES_MAX,
     MAGIC,
     MESSAGE_BYTES_MAX,
     PROPERTIES_BYTES_MAX,
     RECORDS_MAX,
     SEQUENCE_MAX,
+    TAG_BYTES_MAX,
     Codec,
     Kind,
     Section,
@@ -74,7 +76,7 @@ def encode_batch(
     The columns are parallel to `bodies`; None or "" means no key or tag, None or {} no properties.
     Keys are UTF-8 text. With a `codec` the payload is compressed, unless that would not shrink it.
     The broker's fields (offsets, store time, epoch) are zero until `stamp`.
-    Raises TooLargeError over 4 MiB a body, 32,767 B of properties or 16 MiB in all, and
+    Raises TooLargeError over 4 MiB a body, 32,767 B a key, tag or properties, 16 MiB in all, and
     BadRequestError for columns of other lengths and values that are no bytes, text or in range.
     """
     count = len(bodies)
@@ -161,7 +163,7 @@ def _parts(
     parts += _blob_parts(bodies, Section.BODY_OFFSETS, Section.BODY_BLOB, MESSAGE_BYTES_MAX)
     if keys is not None:
         _check_length("keys", keys, count)
-        parts += _blob_parts(_key_bytes(keys), Section.KEY_OFFSETS, Section.KEY_BLOB)
+        parts += _blob_parts(_key_bytes(keys), Section.KEY_OFFSETS, Section.KEY_BLOB, KEY_BYTES_MAX)
     if properties is not None:
         _check_length("properties", properties, count)
         parts += _blob_parts(
@@ -190,7 +192,7 @@ def _blob_parts(
     values: Sequence[Buffer],
     offsets_section: Section,
     blob_section: Section,
-    value_bytes_max: int = MESSAGE_BYTES_MAX,
+    value_bytes_max: int,
 ) -> list[_Part]:
     """Offsets and blob of one column; nothing if all values are empty."""
     offsets = list(accumulate(map(len, values), initial=0))
@@ -240,7 +242,9 @@ def _tag_parts(tags: Sequence[str | None]) -> list[_Part]:
     packed = struct.pack(f"<{len(tags)}H", *map(ids.__getitem__, tags))
     return [
         _Part(Section.TAG_IDS, len(packed), (packed,)),
-        *_blob_parts([name.encode() for name in names], Section.TAG_OFFSETS, Section.TAG_BLOB),
+        *_blob_parts(
+            [name.encode() for name in names], Section.TAG_OFFSETS, Section.TAG_BLOB, TAG_BYTES_MAX
+        ),
     ]
 
 

@@ -27,6 +27,9 @@ MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 """Limit of one body (RocketMQ's maxMessageSize)."""
 PROPERTIES_BYTES_MAX = 32_767
 """Limit of one record's properties as JSON (RocketMQ's)."""
+KEY_BYTES_MAX = 32_767
+TAG_BYTES_MAX = 32_767
+"""Key and tag are properties in RocketMQ, and have the limit of those."""
 RECORDS_MAX = 65_535
 SEQUENCE_MAX = 2**31 - 1
 

@@ -243,6 +243,36 @@ def test_a_key_must_be_whole_utf8_text(keys: list[bytes], is_whole: bool) -> Non
             BatchView(batch).keys()
 
 
+def a_column_batch(columns: int, limit: int) -> bytes:
+    """One record with one column of `limit` bytes, behind right CRCs."""
+    blob = b"x" * limit
+    offsets = struct.pack("<2i", 0, limit)
+    head = (
+        struct.pack("<IIII", 16, 8, 24, limit) + offsets
+        if columns != 0b1000110000
+        else struct.pack("<IIIIIIH6x", 24, 2, 32, 8, 40, limit, 1) + offsets
+    )
+    header = parse_header(a_batch())._replace(columns=columns, record_count=1, born_last_unix_ms=1)
+    return sealed(head + blob, header)
+
+
+@pytest.mark.parametrize("columns", [0b10000100, 0b1000110000])
+def test_a_key_or_tag_over_its_limit_is_too_large_at_the_door(columns: int) -> None:
+    assert check_batch(a_column_batch(columns, 32_767)).record_count == 1
+    with pytest.raises(TooLargeError):
+        check_batch(a_column_batch(columns, 32_768))
+
+
+def test_a_tag_id_beyond_the_dictionary_is_found() -> None:
+    batch = a_column_batch(0b1000110000, 3)
+    payload = bytearray(batch[HEADER_BYTES:])
+    payload[24] = 2
+
+    for reader in (check_batch, lambda buffer: BatchView(buffer).tags()):
+        with pytest.raises(CorruptLogError, match="tag id 2 with 1 tags"):
+            reader(sealed(bytes(payload), parse_header(batch)))
+
+
 @pytest.mark.parametrize("document", [b"[]", b"1", b'{"a":1}', b'{"a":null}', b"{", b"\xff", b"  "])
 def test_properties_must_be_an_object_of_strings(document: bytes) -> None:
     offsets = struct.pack("<2i", 0, len(document))

@@ -169,8 +169,13 @@ def test_limits_are_refused_as_too_large() -> None:
         a_batch([largest] * 4)
     with pytest.raises(TooLargeError):
         a_batch([largest] * 4, codec=Codec.ZSTD)
-    with pytest.raises(TooLargeError):
-        a_batch(properties=[{"a": "x" * 32_767}])
+    for fields in (
+        {"properties": [{"a": "x" * 32_767}]},
+        {"keys": ["x" * 32_768]},
+        {"tags": ["x" * 32_768]},
+    ):
+        with pytest.raises(TooLargeError):
+            a_batch(**fields)
     with pytest.raises(BadRequestError):
         a_batch([b""] * (RECORDS_MAX + 1))
 
