@@ -1,0 +1,182 @@
+"""Pure: whom to propose as master (R15 R16 R17 R18 R23).
+
+Knows the group as recorded and, for every replica, what the leader believes of it now. Who is alive
+is `liveness`'s business; whether the decision still fits is the state machine's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from paceline.types import ReplicaId
+from paceline_controller.state.commands import ElectMaster
+from paceline_controller.state.model import Group
+
+
+class Standing(Enum):
+    """What the leader believes of one replica, in its recorded incarnation."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    """It reports, but its disk failed or stalls (R22)."""
+    GONE = "gone"
+    """Its port refused, or another incarnation answered (R19)."""
+    SILENT = "silent"
+    """Nothing heard for heartbeat_timeout_ms."""
+    UNKNOWN = "unknown"
+    """Not heard of yet, and that time has not passed: wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """A replica as the leader sees it."""
+
+    standing: Standing
+    end: int = 0
+    """End of its log as its present incarnation reported (R16)."""
+    is_penalised: bool = False
+    """It was master and could not open its epoch lately: last choice (R6)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoElection:
+    """Why nobody is proposed now."""
+
+    reason: str
+
+
+_LEAVE_ORDER = (Standing.GONE, Standing.SILENT, Standing.UNHEALTHY)
+
+
+def choose(
+    group: Group,
+    beliefs: Mapping[ReplicaId, Belief],
+    *,
+    term: int,
+    reason: str,
+    leaving: ReplicaId | None = None,
+    preferred: ReplicaId | None = None,
+) -> ElectMaster | NoElection:
+    """The election to propose for a group that has a set: healthy, then preferred, then longest.
+
+    `leaving` is a master that asked to be replaced: never the winner, left out of the new set if
+    min allows. `preferred` only orders the candidates. Waits while a member that could still report
+    has not, so that a whole cluster that restarts elects its longest log.
+    """
+    members = group.members()
+    standings = {member: beliefs[member].standing for member in members}
+    if Standing.UNKNOWN in standings.values():
+        return NoElection(reason="members have not reported yet")
+    reported = (Standing.HEALTHY, Standing.UNHEALTHY)
+    have_all_reported = all(standing in reported for standing in standings.values())
+    candidates = [
+        member
+        for member in members
+        if member != leaving
+        and standings[member] is Standing.HEALTHY
+        and _is_electable(group, member, beliefs[member], have_all_reported=have_all_reported)
+    ]
+    if not candidates:
+        return NoElection(reason="no member is electable")
+
+    def rank(member: ReplicaId) -> tuple[bool, bool, bool, int, int]:
+        belief, replica = beliefs[member], group.replicas[member]
+        is_other = preferred is not None and member != preferred
+        return (belief.is_penalised, replica.is_suspect, is_other, -belief.end, member)
+
+    winner = min(candidates, key=rank)
+    without = [
+        member
+        for standing in _LEAVE_ORDER
+        for member in members
+        if standings[member] is standing and member not in (winner, leaving)
+    ]
+    if leaving in members:
+        without.append(leaving)
+    return ElectMaster(
+        group=group.group,
+        term=term,
+        master_epoch=group.master_epoch,
+        set_epoch=group.set_epoch,
+        members=members,
+        winner=winner,
+        position=beliefs[winner].end,
+        floor=group.confirm_floor,
+        without=tuple(without),
+        have_all_reported=have_all_reported,
+        reason=reason,
+    )
+
+
+def _is_electable(
+    group: Group, member: ReplicaId, belief: Belief, *, have_all_reported: bool
+) -> bool:
+    replica = group.replicas[member]
+    if replica.is_lost or replica.is_learner:
+        return False
+    if replica.is_suspect and not have_all_reported:
+        return False
+    # A position below the floor is a report from before the floor rose: a newer one follows. That a
+    # log really ends below it shows when the replica registers, and then it leaves the set (R16).
+    return belief.end >= group.confirm_floor
+
+
+def choose_first(
+    group: Group, beliefs: Mapping[ReplicaId, Belief], *, term: int, has_waited: bool
+) -> ElectMaster | NoElection:
+    """The first election of a group: all of its empty stores begin as members (R18).
+
+    At once when total_replicas of them are there, with min of them after a while.
+    """
+    settings = group.settings
+    begin = [
+        replica
+        for replica in group.replicas.values()
+        if replica.is_empty
+        and not replica.is_learner
+        and beliefs[replica.replica_id].standing is Standing.HEALTHY
+    ]
+    begin.sort(key=lambda replica: replica.replica_id)
+    is_complete = len(begin) >= settings.total_replicas
+    is_enough = has_waited and len(begin) >= settings.min_in_sync_replicas
+    if not is_complete and not is_enough:
+        return NoElection(reason=f"{len(begin)} of {settings.total_replicas} replicas registered")
+    chosen = begin[: settings.total_replicas]
+    return ElectMaster(
+        group=group.group,
+        term=term,
+        master_epoch=group.master_epoch,
+        set_epoch=group.set_epoch,
+        members={replica.replica_id: replica.incarnation for replica in chosen},
+        winner=chosen[0].replica_id,
+        position=0,
+        floor=group.confirm_floor,
+        without=(),
+        is_first=True,
+        have_all_reported=True,
+        reason="first",
+    )
+
+
+def choose_unclean(
+    group: Group, beliefs: Mapping[ReplicaId, Belief], winner: ReplicaId, *, term: int
+) -> ElectMaster | NoElection:
+    """What an operator orders who accepts the loss: `winner` alone is the new set (R21)."""
+    replica = group.replicas.get(winner)
+    if replica is None or replica.is_learner:
+        return NoElection(reason=f"{group.group} has no electable replica {winner}")
+    if beliefs[winner].standing is not Standing.HEALTHY:
+        return NoElection(reason=f"replica {winner} is {beliefs[winner].standing.value}")
+    return ElectMaster(
+        group=group.group,
+        term=term,
+        master_epoch=group.master_epoch,
+        set_epoch=group.set_epoch,
+        members={winner: replica.incarnation},
+        winner=winner,
+        position=beliefs[winner].end,
+        floor=group.confirm_floor,
+        without=(),
+        is_unclean=True,
+        reason="unclean",
+    )

@@ -1,0 +1,443 @@
+"""Pure: who is alive, and when to elect (R6 R12 R15 R16 R19).
+
+Door: `step(event, now_ms) -> Ready`. The shell feeds sessions, heartbeats, answers to probes, ends
+of elections and a `Tick` every TICK_MS, and does what `Ready` says: probe ports, ask for reports,
+propose elections. Groups are read from the state machine through `groups`.
+
+A closed session is a hint: the port is probed at once, and only its refusal (or another start
+behind it) makes the replica dead. Silence alone waits for heartbeat_timeout_ms. All deadlines begin
+anew when this node becomes leader and when its own loop has stalled: what it did not hear then is
+its own fault.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, assert_never
+
+from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
+from paceline.wire.session import Heartbeat
+from paceline_controller.contacts import (
+    REPROBE_MS,
+    ConnectionId,
+    Contact,
+    ProbeAnswer,
+    ProbeTarget,
+    ReplicaKey,
+)
+from paceline_controller.election import (
+    Belief,
+    NoElection,
+    Standing,
+    choose,
+    choose_first,
+    choose_unclean,
+)
+from paceline_controller.state.commands import ElectMaster
+from paceline_controller.state.model import Group
+
+TICK_MS = 50
+STALL_MS_MAX = 200
+"""A gap between two ticks of more than TICK_MS + this is a stall of our own loop."""
+RETRY_MS = 100
+"""After an election that failed: the next one sees what made it fail."""
+FIRST_WAIT_MS = 3000
+"""How long a new group waits for all of its replicas before it begins with min of them."""
+BACKOFF_FACTOR_MAX = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessSettings:
+    heartbeat_timeout_ms: int = 1500
+    election_open_timeout_ms: int = 3000
+    """A master that has not opened its epoch after this is replaced (R6)."""
+    progress_timeout_ms: int = 6000
+    """A master whose confirm stands still this long while sends wait is replaced (R6)."""
+    penalty_ms: int = 30_000
+    """How long such a master is the last choice (R6)."""
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """A heartbeat of a registered replica, over one of its sessions."""
+
+    connection: ConnectionId
+    group: GroupName
+    heartbeat: Heartbeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionClosed:
+    """A connection ended, whoever closed it."""
+
+    connection: ConnectionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeFinished:
+    """`answer` None: refused (`is_refused`), or no answer in time."""
+
+    target: ProbeTarget
+    answer: ProbeAnswer | None
+    is_refused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipChanged:
+    """`is_leader` only after this node's `lead` command was applied."""
+
+    is_leader: bool
+    term: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionFinished:
+    """A proposal of ours has its outcome, or was given up."""
+
+    group: GroupName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChanged:
+    """The machine has applied something: look again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Every TICK_MS."""
+
+
+LivenessEvent: TypeAlias = (
+    Heard
+    | SessionClosed
+    | ProbeFinished
+    | LeadershipChanged
+    | ElectionFinished
+    | StateChanged
+    | Tick
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Ready:
+    """What to do now."""
+
+    probes: list[ProbeTarget] = field(default_factory=list)
+    ask_reports: list[GroupName] = field(default_factory=list)
+    """Ask these groups' brokers for a heartbeat at once: positions count in the choice."""
+    elections: list[ElectMaster] = field(default_factory=list)
+    """At most one under way per group until ElectionFinished."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watch:
+    """What the leader remembers of one group between two looks."""
+
+    master_epoch: MasterEpoch
+    epoch_ms: int
+    """When this epoch was first seen."""
+    confirm: int = -1
+    progress_ms: int = 0
+    """When confirm last moved, or nothing waited."""
+    is_electing: bool = False
+    retry_ms: int = 0
+    failures: int = 0
+    """Epochs in a row that were replaced without having made progress: the patience doubles."""
+
+
+class Liveness:
+    """Owned by the supervisor's task on the event loop."""
+
+    def __init__(
+        self, groups: Callable[[], Mapping[GroupName, Group]], settings: LivenessSettings
+    ) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._contacts: dict[ReplicaKey, Contact] = {}
+        self._watches: dict[GroupName, _Watch] = {}
+        self._is_leader = False
+        self._term = 0
+        self._floor_ms = 0
+        """No deadline counts time before this: begin of leadership, end of our last stall."""
+        self._ticked_ms: int | None = None
+        self._restarts = 0
+
+    @property
+    def clock_restarts(self) -> int:
+        """How often our own stall restarted the deadlines (a metric)."""
+        return self._restarts
+
+    def step(self, event: LivenessEvent, now_ms: int) -> Ready:
+        ready = Ready()
+        match event:
+            case Heard():
+                self._on_heard(event, now_ms)
+            case SessionClosed():
+                self._on_closed(event, ready, now_ms)
+            case ProbeFinished():
+                self._on_probed(event, now_ms)
+            case LeadershipChanged():
+                self._on_leadership(event, now_ms)
+            case ElectionFinished():
+                self._on_election_finished(event, now_ms)
+            case StateChanged():
+                pass
+            case Tick():
+                self._on_tick(now_ms)
+            case _:
+                assert_never(event)
+        if isinstance(event, Heard):  # a hundred brokers: a heartbeat concerns its own group only
+            group = self._groups().get(event.group)
+            self._look([] if group is None else [group], ready, now_ms)
+        else:
+            self._look(self._groups().values(), ready, now_ms)
+        return ready
+
+    def belief(self, group: Group, replica_id: ReplicaId, now_ms: int) -> Belief:
+        """What this controller believes of a replica (on a follower: a hint)."""
+        replica = group.replicas[replica_id]
+        contact = self._contact(ReplicaKey(group.group, replica_id), replica.incarnation, now_ms)
+        return contact.belief(
+            replica,
+            floor_ms=self._floor_ms,
+            now_ms=now_ms,
+            timeout_ms=self._settings.heartbeat_timeout_ms,
+        )
+
+    def report(self, group: GroupName, replica_id: ReplicaId) -> Heartbeat | None:
+        """The last heartbeat, for status pages."""
+        contact = self._contacts.get(ReplicaKey(group, replica_id))
+        return contact.report if contact is not None else None
+
+    def decide_transfer(
+        self,
+        group: Group,
+        now_ms: int,
+        *,
+        reason: str,
+        leaving: ReplicaId | None = None,
+        preferred: ReplicaId | None = None,
+    ) -> ElectMaster | NoElection:
+        """An election that a master (R20) or an operator asks for; the caller proposes it."""
+        if not self._is_leader:
+            return NoElection(reason="this controller does not lead")
+        if group.master_epoch == 0:
+            return NoElection(reason="the group has no sync state set yet")
+        beliefs = self._beliefs(group, now_ms)
+        if preferred is not None and (
+            preferred not in group.sync_state_set
+            or beliefs[preferred].standing is not Standing.HEALTHY
+        ):
+            return NoElection(reason=f"replica {preferred} is not a healthy member")
+        return choose(
+            group, beliefs, term=self._term, reason=reason, leaving=leaving, preferred=preferred
+        )
+
+    def decide_unclean(
+        self, group: Group, now_ms: int, *, winner: ReplicaId
+    ) -> ElectMaster | NoElection:
+        """The operator accepts the loss (R21)."""
+        if not self._is_leader:
+            return NoElection(reason="this controller does not lead")
+        return choose_unclean(group, self._beliefs(group, now_ms), winner, term=self._term)
+
+    # -- events -------------------------------------------------------------------------------
+
+    def _on_heard(self, event: Heard, now_ms: int) -> None:
+        heartbeat = event.heartbeat
+        contact = self._contact(
+            ReplicaKey(event.group, heartbeat.replica_id), heartbeat.incarnation, now_ms
+        )
+        if heartbeat.incarnation != contact.incarnation:
+            return  # an older start, whose last words arrive late
+        contact.report = heartbeat
+        contact.heard_ms = now_ms
+        contact.connections.add(event.connection)
+        contact.is_gone = False
+
+    def _on_closed(self, event: SessionClosed, ready: Ready, now_ms: int) -> None:
+        for key, contact in self._contacts.items():
+            if event.connection not in contact.connections:
+                continue
+            contact.connections.discard(event.connection)
+            if self._is_leader and not contact.connections:
+                contact.probe_after_ms = now_ms
+                group = self._groups().get(key.group)
+                if group is not None and group.master == key.replica_id:
+                    ready.ask_reports.append(key.group)
+
+    def _on_probed(self, event: ProbeFinished, now_ms: int) -> None:
+        contact = self._contacts.get(event.target.key)
+        if contact is None or contact.incarnation != event.target.incarnation:
+            return
+        contact.is_probing = False
+        contact.probe_after_ms = now_ms + REPROBE_MS
+        if contact.connections:
+            return  # it has come back meanwhile
+        if event.answer is None:
+            contact.is_gone = event.is_refused
+            return
+        # An answer proves that the process runs, but only heartbeats keep it from being silent.
+        contact.is_gone = not self._is_expected(event.target, event.answer)
+
+    def _on_leadership(self, event: LeadershipChanged, now_ms: int) -> None:
+        self._is_leader, self._term = event.is_leader, event.term
+        self._floor_ms = now_ms
+        self._watches.clear()
+        for contact in self._contacts.values():
+            contact.is_probing = False
+            contact.probe_after_ms = now_ms
+
+    def _on_election_finished(self, event: ElectionFinished, now_ms: int) -> None:
+        watch = self._watches.get(event.group)
+        if watch is not None:
+            watch.is_electing = False
+            watch.retry_ms = now_ms + RETRY_MS
+
+    def _on_tick(self, now_ms: int) -> None:
+        if self._ticked_ms is not None and now_ms - self._ticked_ms > TICK_MS + STALL_MS_MAX:
+            self._floor_ms = now_ms
+            self._restarts += 1
+            for watch in self._watches.values():
+                watch.epoch_ms = watch.progress_ms = now_ms
+        self._ticked_ms = now_ms
+
+    # -- decisions ----------------------------------------------------------------------------
+
+    def _look(self, groups: Iterable[Group], ready: Ready, now_ms: int) -> None:
+        if not self._is_leader:
+            return
+        for group in groups:
+            self._probe_lost(group, ready, now_ms)
+            watch = self._watch(group, now_ms)
+            if watch.is_electing or now_ms < watch.retry_ms:
+                continue
+            election = self._decide(group, watch, now_ms)
+            if election is not None:
+                watch.is_electing = True
+                ready.elections.append(election)
+
+    def _probe_lost(self, group: Group, ready: Ready, now_ms: int) -> None:
+        """Probe replicas without a session here: after a close, and after a leader change."""
+        for replica in group.replicas.values():
+            key = ReplicaKey(group.group, replica.replica_id)
+            contact = self._contact(key, replica.incarnation, now_ms)
+            is_due = now_ms >= contact.probe_after_ms and not contact.is_probing
+            if contact.connections or contact.is_gone or not is_due:
+                continue
+            if contact.incarnation != replica.incarnation:
+                continue  # it is about to register its new start
+            contact.is_probing = True
+            ready.probes.append(ProbeTarget(key, replica.incarnation, replica.client_address))
+
+    def _decide(self, group: Group, watch: _Watch, now_ms: int) -> ElectMaster | None:
+        beliefs = self._beliefs(group, now_ms)
+        if group.master_epoch == 0:
+            has_waited = now_ms >= max(watch.epoch_ms, self._floor_ms) + FIRST_WAIT_MS
+            first = choose_first(group, beliefs, term=self._term, has_waited=has_waited)
+            return first if isinstance(first, ElectMaster) else None
+        if not group.sync_state_set:
+            return None
+        reason = self._why(group, watch, beliefs, now_ms)
+        if reason is None:
+            return None
+        preferred = group.master if reason == "settings" else None
+        choice = choose(group, beliefs, term=self._term, reason=reason, preferred=preferred)
+        if isinstance(choice, NoElection):
+            return None
+        if reason in ("not_open", "no_progress"):
+            if choice.winner == group.master:
+                return None  # there is nobody better
+            watch.failures += 1
+        return choice
+
+    def _why(
+        self,
+        group: Group,
+        watch: _Watch,
+        beliefs: Mapping[ReplicaId, Belief],
+        now_ms: int,
+    ) -> str | None:
+        """Why the group needs an election; None: it does not."""
+        if group.master is None:
+            return "no_master"
+        standing = beliefs[group.master].standing
+        if standing in (Standing.GONE, Standing.SILENT, Standing.UNHEALTHY):
+            return "dead" if standing is Standing.GONE else str(standing.value)
+        if standing is Standing.UNKNOWN:
+            return None
+        patience = min(2**watch.failures, BACKOFF_FACTOR_MAX)
+        since_ms = max(watch.epoch_ms, self._floor_ms)
+        key = ReplicaKey(group.group, group.master)
+        if not group.is_open:
+            if now_ms < since_ms + self._settings.election_open_timeout_ms * patience:
+                return None
+            self._contacts[key].penalty_until_ms = now_ms + self._settings.penalty_ms
+            return "not_open"
+        if self._is_stuck(group, watch, key, now_ms):
+            if now_ms < watch.progress_ms + self._settings.progress_timeout_ms * patience:
+                return None
+            self._contacts[key].penalty_until_ms = now_ms + self._settings.penalty_ms
+            return "no_progress"
+        return "settings" if group.next_settings is not None else None
+
+    def _is_stuck(self, group: Group, watch: _Watch, key: ReplicaKey, now_ms: int) -> bool:
+        """Confirm stands still while sends wait, although every member is well.
+
+        With a dead member it has to stand still (R8), and another master could not help it.
+        """
+        report = self._contacts[key].report
+        assert report is not None, key  # its standing is HEALTHY
+        others_well = all(
+            self.belief(group, member, now_ms).standing is Standing.HEALTHY
+            for member in group.sync_state_set
+        )
+        if report.waiting > 0 and report.confirm == watch.confirm and others_well:
+            return True
+        if now_ms >= watch.epoch_ms + self._settings.progress_timeout_ms:
+            watch.failures = 0  # this epoch works
+        watch.confirm = report.confirm
+        watch.progress_ms = now_ms
+        return False
+
+    # -- what is known ------------------------------------------------------------------------
+
+    def _contact(self, key: ReplicaKey, incarnation: Incarnation, now_ms: int) -> Contact:
+        """The contact, moved on to `incarnation` if that is newer."""
+        contact = self._contacts.get(key)
+        if contact is None:
+            contact = self._contacts[key] = Contact(incarnation=incarnation, since_ms=now_ms)
+        elif incarnation > contact.incarnation:
+            contact.renew(incarnation, now_ms=now_ms)
+        return contact
+
+    def _watch(self, group: Group, now_ms: int) -> _Watch:
+        watch = self._watches.get(group.group)
+        if watch is None:
+            watch = self._watches[group.group] = _Watch(
+                master_epoch=group.master_epoch, epoch_ms=now_ms, progress_ms=now_ms
+            )
+        elif watch.master_epoch != group.master_epoch:
+            watch.master_epoch = group.master_epoch
+            watch.epoch_ms = watch.progress_ms = now_ms
+            watch.confirm = -1
+        return watch
+
+    def _beliefs(self, group: Group, now_ms: int) -> dict[ReplicaId, Belief]:
+        return {replica: self.belief(group, replica, now_ms) for replica in group.replicas}
+
+    def _is_expected(self, target: ProbeTarget, answer: ProbeAnswer) -> bool:
+        """R19: the replica asked for, in that start, and, if it is master, in its epoch."""
+        is_same = (answer.group, answer.replica_id, answer.incarnation) == (
+            target.key.group,
+            target.key.replica_id,
+            target.incarnation,
+        )
+        group = self._groups().get(target.key.group)
+        if not is_same or group is None or group.master != target.key.replica_id:
+            return is_same
+        if not group.is_open and answer.epoch < group.master_epoch:
+            return True  # elected a moment ago, and about to learn it
+        return answer.role == "MASTER" and answer.epoch == group.master_epoch
