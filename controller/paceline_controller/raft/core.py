@@ -18,7 +18,8 @@ from paceline.errors import CorruptLogError
 from paceline.ports import Clock, Disk, Random
 from paceline.types import ControllerId
 from paceline_controller.raft.elections import VoteGate
-from paceline_controller.raft.frames import COMMAND_ENTRY, Message, is_sendable
+from paceline_controller.raft.entries import COMMAND_ENTRY
+from paceline_controller.raft.frames import Message, is_sendable
 from paceline_controller.raft.journal import Journal, SyncTicket
 from paceline_controller.raft.library import (
     PeerNode,

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, TypeAlias
 
 from paceline.errors import PeerError
-from paceline_controller.raft.journal import Entry
+from paceline_controller.raft.entries import COMMAND_ENTRY, NO_OP_ENTRY, Entry
 from paceline_controller.raft.settings import (
     COMMAND_BYTES_MAX,
     FRAME_BYTES_MAX,
@@ -21,9 +21,6 @@ from paceline_controller.raft.settings import (
 )
 
 Message: TypeAlias = dict[str, Any]  # the library's messages are untyped dictionaries
-
-COMMAND_ENTRY = b"\x00"  # first byte of an entry: the library's _COMMAND_TYPE.REGULAR
-NO_OP_ENTRY = b"\x01"  # the whole entry: _COMMAND_TYPE.NO_OP
 
 _INDEX_MAX = 1 << 62
 

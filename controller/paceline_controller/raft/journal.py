@@ -19,16 +19,14 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias, overload
+from typing import overload
 
 import orjson
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError
 from paceline.ports import Disk, File, write_durably
-
-Entry: TypeAlias = tuple[bytes, int, int]
-"""(command, index, term): the library's own shape of a log entry."""
+from paceline_controller.raft.entries import Entry
 
 FORMAT_VERSION = 1
 _MAGIC = b"PLJ1"

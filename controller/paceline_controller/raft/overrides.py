@@ -14,8 +14,9 @@ from typing import Any
 from pysyncobj.node import Node
 
 from paceline_controller.raft.elections import ElectionRules
-from paceline_controller.raft.frames import COMMAND_ENTRY, NO_OP_ENTRY, Message
-from paceline_controller.raft.journal import Entry, Journal
+from paceline_controller.raft.entries import COMMAND_ENTRY, NO_OP_ENTRY, Entry
+from paceline_controller.raft.frames import Message
+from paceline_controller.raft.journal import Journal
 from paceline_controller.raft.library import RaftInvariantError
 from paceline_controller.raft.settings import RaftSettings
 from paceline_controller.raft.snapshot import Snapshot, SnapshotStore

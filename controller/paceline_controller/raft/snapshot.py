@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from paceline.errors import CorruptLogError
 from paceline.ports import Disk, write_durably
-from paceline_controller.raft.journal import Entry
+from paceline_controller.raft.entries import Entry
 from paceline_controller.raft.settings import SNAPSHOT_BYTES_MAX, SNAPSHOT_CHUNK_BYTES
 
 FORMAT_VERSION = 1
