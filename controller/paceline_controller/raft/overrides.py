@@ -79,6 +79,10 @@ class SafeNode(ElectionRules):
         if message["next_node_idx"] > self._SyncObj__raftLog.last_index + 1 and message["success"]:
             raise RaftInvariantError(f"{node.id} acknowledges entries that do not exist: {message}")
         next_index = self._SyncObj__raftNextIndex.get(node)
+        # A follower whose log is longer asks to go on behind our end: the library cannot.
+        message["next_node_idx"] = min(
+            message["next_node_idx"], self._SyncObj__raftLog.last_index + 1
+        )
         self._library_receives(node, message)
         if message["reset"] and self._SyncObj__raftNextIndex.get(node) != next_index:
             self._SyncObj__newAppendEntriesTime = 0.0  # do not wait a heartbeat with going back
