@@ -10,6 +10,7 @@ from typing import Any
 from paceline.errors import BY_CODE, BadRequestError, PacelineError
 from paceline.records.header import Kind
 from paceline.wire.fields import Fields
+from paceline.wire.names import check_name, check_topic_name
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.locks import (
     LockEntry,
@@ -27,7 +28,6 @@ from paceline_broker.projections.offsets import (
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.ledger import Ledger, Outcomes
 from paceline_broker.service.members import Coordinator, Owned
-from paceline_broker.service.names import check_name, check_topic_name
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings

@@ -1,32 +1,30 @@
-"""Messages as JSON: the convenient door, turned into record batches at the edge (DESIGN 1, idea 2).
+"""Messages as JSON values: the convenient door, turned into record batches at the edge.
 
-Sending encodes one batch per queue and goes the way of all batches. Pulling fetches batches and
-decodes them. What is sent in one request to several queues is appended in one step but is no
-transaction: each message has its own place in the answer.
+Sending encodes one batch per queue and goes the way of all batches (DESIGN 1, idea 2). What is
+sent in one request to several queues is appended in one step but is no transaction: each message
+has its own place in the answer. Pulling fetches batches and decodes them.
 """
 
 import asyncio
-import binascii
-from base64 import b64decode, b64encode
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from crc32c import crc32c
 
 from paceline.errors import (
-    BadRequestError,
     NotYetAvailableError,
     OffsetOutOfRangeError,
     QueueNotFoundError,
-    TooLargeError,
+    TopicNotFoundError,
 )
-from paceline.ports import Clock
-from paceline.records.decode import BatchView, Record
+from paceline.ports import Buffer, Clock
+from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
-from paceline.records.header import SEQUENCE_MAX, parse_header
+from paceline.records.header import parse_header
 from paceline.wire.cluster import TopicView
-from paceline.wire.fields import Fields
+from paceline.wire.http import PullRequest, SendRequest, pulled_messages
+from paceline.wire.names import check_topic_name
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
@@ -41,56 +39,14 @@ from paceline_broker.service.ports import Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.send import FutureSink, Sender
 
-MESSAGES_MAX = 1000
-"""Messages of one JSON request: bounds the work of one loop turn."""
-PROPERTIES_MAX = 128
-KEY_CHARACTERS_MAX = 1024
-TAG_CHARACTERS_MAX = 128
-PULL_BYTES_MAX = 4 * 1024 * 1024
-
-
-class JsonMessage(NamedTuple):
-    """One message of a JSON request."""
-
-    body: bytes
-    key: str | None
-    tag: str | None
-    properties: dict[str, str] | None
-
-
-class Producer(NamedTuple):
-    """The idempotence fields of a JSON request (R31)."""
-
-    producer_id: int
-    epoch: int
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendRequest:
-    """A checked JSON send."""
-
-    messages: Sequence[JsonMessage]
-    queue: int | None
-    producer: Producer | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullRequest:
-    """A checked pull of one queue."""
-
-    topic: TopicView
-    queue: int
-    offset: int
-    max_messages: int
-    max_bytes: int
-    wait_ms: int
-    tags: frozenset[str]
-    """Empty = all."""
+JSON_PULL_BYTES_MAX = 1024 * 1024
+"""Batches decoded for one answer: bounds the time of one loop turn."""
+NEW_TOPIC_WAIT_MS = 250
+"""A view with a topic just created arrives within some ms; an unknown name costs this once."""
 
 
 class Messages:
-    """Sending and pulling messages one queue (or a few) at a time, in JSON values."""
+    """Sending and pulling messages one queue (or a few) at a time."""
 
     def __init__(
         self, role: Role, sender: Sender, fetcher: Fetcher, routes: Routes, clock: Clock
@@ -102,15 +58,26 @@ class Messages:
         self._clock = clock
         self._turn = 0
 
+    async def topic(self, name: str) -> TopicView:
+        """The topic of that name, waiting a little for a view that may be under way.
+
+        Raises BadNameError, ForbiddenError (the system's), TopicNotFoundError.
+        """
+        check_topic_name(name)
+        try:
+            return self._routes.topic_named(name)
+        except TopicNotFoundError:
+            await self._routes.wait_newer(self._routes.version, timeout_ms=NEW_TOPIC_WAIT_MS)
+        return self._routes.topic_named(name)
+
     # -- sending -----------------------------------------------------------------------------------
 
-    async def send(self, topic: TopicView, document: dict[str, Any]) -> list[dict[str, Any]]:
-        """Store the messages of a JSON request; one row per message, in its order.
+    async def send(self, topic: TopicView, request: SendRequest) -> list[dict[str, Any]]:
+        """Store messages; one row per message, in the order of the request.
 
         Raises the first error of any batch; batches of other queues may be stored then, which only
         idempotence fields make safe to repeat.
         """
-        request = parse_send(document)
         count = self._routes.queue_counts.get(topic.topic_id, 0)
         if count == 0:
             raise QueueNotFoundError(
@@ -119,91 +86,110 @@ class Messages:
         if request.queue is not None:
             self._routes.check_queue(topic.topic_id, request.queue)
         by_queue: dict[int, list[int]] = {}
-        for index, message in enumerate(request.messages):
-            queue = self._queue_of(message, request.queue, count)
+        for index, key in enumerate(request.keys):
+            queue = self._queue_of(key, request.queue, count)
             by_queue.setdefault(queue, []).append(index)
         self._turn += 1
-        sinks = []
-        for queue, indexes in by_queue.items():
-            sink = FutureSink()
-            batch = self._encode(topic.topic_id, queue, request, indexes)
+        # Everything is encoded before anything is appended: a message that cannot be fails all.
+        batches = [
+            self._encode(topic.topic_id, queue, request, indexes)
+            for queue, indexes in by_queue.items()
+        ]
+        sinks = [FutureSink() for _ in batches]
+        for batch, sink in zip(batches, sinks, strict=True):
             self._sender.send_checked(batch, parse_header(batch), sink, 0)
-            sinks.append(sink)
         answers = await _all(sinks)
-        rows: list[dict[str, Any]] = [{} for _ in request.messages]
+        rows: list[dict[str, Any]] = [{} for _ in request.bodies]
         for (queue, indexes), answer in zip(by_queue.items(), answers, strict=True):
             for number, index in enumerate(indexes):
-                rows[index] = produce_row(queue, number, answer)
+                rows[index] = _row(queue, number, answer)
         return rows
 
-    def _queue_of(self, message: JsonMessage, queue: int | None, count: int) -> int:
+    async def send_batch(self, batch: Buffer) -> ProduceAnswer:
+        """Store a record batch as it came; the answer when confirm has passed it."""
+        sink = FutureSink()
+        self._sender.send(batch, sink, 0)
+        return await sink.answer
+
+    def _queue_of(self, key: str | None, queue: int | None, count: int) -> int:
         """The named queue, else by key over this broker's queues, else the next one in turn."""
         if queue is not None:
             return queue
-        if message.key:
-            return int(crc32c(message.key.encode())) % count
+        if key:
+            return int(crc32c(key.encode())) % count
         return self._turn % count
 
     def _encode(self, topic_id: int, queue: int, request: SendRequest, indexes: list[int]) -> bytes:
-        chosen = [request.messages[index] for index in indexes]
-        producer = request.producer or Producer(0, 0, -1)
+        producer = request.producer
         return encode_batch(
-            [message.body for message in chosen],
-            keys=_column([message.key for message in chosen]),
-            tags=_column([message.tag for message in chosen]),
-            properties=_column([message.properties for message in chosen]),
+            _chosen(request.bodies, indexes),
+            keys=_column(request.keys, indexes),
+            tags=_column(request.tags, indexes),
+            properties=_column(request.properties, indexes),
             born_unix_ms=self._clock.unix_ms(),
             topic_id=topic_id,
             queue_id=queue,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            base_sequence=producer.sequence,
+            producer_id=0 if producer is None else producer.producer_id,
+            producer_epoch=0 if producer is None else producer.epoch,
+            base_sequence=-1 if producer is None else producer.sequence,
         )
 
     # -- pulling -----------------------------------------------------------------------------------
 
-    async def pull(self, request: PullRequest) -> dict[str, Any]:
-        """Messages of one queue as JSON values, with where to go on (`next_offset`).
+    async def pull(self, topic: TopicView, queue: int, request: PullRequest) -> dict[str, Any]:
+        """Messages of one queue as JSON values, its confirmed range, and `next_offset`.
 
         With tags, batches in which nothing matches are passed over until the wait is over. Raises
         OffsetOutOfRangeError, QueueNotFoundError, NotYetAvailableError, NotMasterError (redirect).
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.wait_ms / 1000
-        offset = request.offset
+        asked = replace(request, max_bytes=min(request.max_bytes, JSON_PULL_BYTES_MAX))
         while True:
             left_ms = max(0, int((deadline - loop.time()) * 1000))
-            answer = await self.fetch_one(request, offset=offset, wait_ms=left_ms)
-            part = answer.parts[0]
-            rows, next_offset = _messages(answer, offset, request)
-            is_stuck = next_offset == offset
+            answer = await self.fetch_one(topic, queue, replace(asked, wait_ms=left_ms))
+            rows, next_offset = pulled_messages(_views(answer), asked)
+            is_stuck = next_offset == asked.offset
             if rows or is_stuck or loop.time() >= deadline:
+                part = answer.parts[0]
                 return {
                     "messages": rows,
                     "next_offset": next_offset,
                     "start": part.start,
                     "end": part.end,
                 }
-            offset = next_offset
+            asked = replace(asked, offset=next_offset)
 
-    async def fetch_one(self, request: PullRequest, *, offset: int, wait_ms: int) -> Fetched:
-        """One fetch of one queue, its code turned into an error."""
-        sink = FutureFetchSink()
-        asked = FetchQueue(request.topic.topic_id, request.queue, offset, request.max_bytes)
-        self._fetcher.fetch(
-            [asked],
-            wait_ms=wait_ms,
-            max_bytes=request.max_bytes,
+    async def fetch_one(self, topic: TopicView, queue: int, request: PullRequest) -> Fetched:
+        """One fetch of one queue as batches; its code turned into an error."""
+        self._routes.check_queue(topic.topic_id, queue)
+        offset, max_bytes = request.offset, request.max_bytes
+        answer = await self.fetch(
+            [FetchQueue(topic.topic_id, queue, offset, max_bytes)],
+            wait_ms=request.wait_ms,
+            max_bytes=max_bytes,
             min_bytes=1,
+        )
+        self._raise_code(answer.parts[0], offset)
+        return answer
+
+    async def fetch(
+        self, queues: Sequence[FetchQueue], *, wait_ms: int, max_bytes: int, min_bytes: int
+    ) -> Fetched:
+        """As `Fetcher.fetch`, awaited; a cancelled asker leaves nothing waiting."""
+        sink = FutureFetchSink()
+        self._fetcher.fetch(
+            queues,
+            wait_ms=wait_ms,
+            max_bytes=max_bytes,
+            min_bytes=min_bytes,
             sink=sink,
             request_id=0,
         )
         try:
-            answer = await sink.answer
+            return await sink.answer
         finally:
             self._fetcher.cancel(sink)
-        self._raise_code(answer.parts[0], offset)
-        return answer
 
     def _raise_code(self, part: FetchPart, offset: int) -> None:
         match part.code:
@@ -214,96 +200,21 @@ class Messages:
                     end=part.end,
                 )
             case FetchCode.UNKNOWN_QUEUE:
-                self._routes.check_queue(part.topic_id, part.queue_id)
-                raise QueueNotFoundError(f"no queue {part.queue_id}")
+                raise QueueNotFoundError(f"no queue {part.queue_id}", queue=part.queue_id)
             case FetchCode.NOT_YET_AVAILABLE:
                 self._role.writer()  # elsewhere than on the master this says where that is (R3)
                 raise NotYetAvailableError(f"offset {offset} is not known here yet")
 
 
-def parse_send(document: dict[str, Any]) -> SendRequest:
-    """Check a JSON send: `{"messages": [...]}` or one message at the top; or BadRequestError."""
-    fields = Fields(document, name="request")
-    queue = fields.integer("queue", high=2**16 - 1) if fields.has("queue") else None
-    producer = _producer(fields) if fields.has("producer") else None
-    if fields.has("messages"):
-        rows = fields.any("messages")
-        fields.done()
-        if not isinstance(rows, list) or not rows:
-            raise BadRequestError("messages must be a list of messages", field="messages")
-        if len(rows) > MESSAGES_MAX:
-            raise TooLargeError(f"{len(rows)} messages, at most {MESSAGES_MAX}", limit=MESSAGES_MAX)
-        messages = [
-            _message(Fields(row, name=f"messages[{index}]")) for index, row in enumerate(rows)
-        ]
-    else:
-        messages = [_message(fields)]
-    if producer is not None and queue is None:
-        raise BadRequestError(
-            "queue is needed with producer: sequences run per queue", field="queue"
-        )
-    return SendRequest(messages=messages, queue=queue, producer=producer)
+def _chosen(values: Sequence[Any], indexes: list[int]) -> Sequence[Any]:
+    """The values at `indexes`; the sequence itself if that is all of them."""
+    return values if len(indexes) == len(values) else [values[index] for index in indexes]
 
 
-def _producer(fields: Fields) -> Producer:
-    row = Fields(fields.any("producer"), name="producer")
-    producer = Producer(
-        int.from_bytes(row.hexadecimal("id", size_bytes=8), "big"),
-        row.integer("epoch", high=2**16 - 1),
-        row.integer("sequence", high=SEQUENCE_MAX),
-    )
-    row.done()
-    if producer.producer_id == 0:
-        raise BadRequestError("producer id 0 means none", field="id")
-    return producer
-
-
-def _message(row: Fields) -> JsonMessage:
-    """One message; reads every member it knows and refuses the rest."""
-    if row.has("body_base64") == row.has("body"):
-        raise BadRequestError("a message has either body or body_base64", field="body")
-    if row.has("body"):
-        text = row.any("body")
-        if not isinstance(text, str):
-            raise row.wrong("body", "a string", text)
-        body = text.encode()
-    else:
-        body = _base64(row)
-    key = row.text("key", length_max=KEY_CHARACTERS_MAX) if row.has("key") else None
-    tag = row.text("tag", length_max=TAG_CHARACTERS_MAX) if row.has("tag") else None
-    if tag is not None and "|" in tag:
-        raise BadRequestError("a tag has no |: pulls separate tags by it", field="tag")
-    properties = _properties(row) if row.has("properties") else None
-    row.done()
-    return JsonMessage(body, key, tag, properties)
-
-
-def _base64(row: Fields) -> bytes:
-    value = row.any("body_base64")
-    if not isinstance(value, str):
-        raise row.wrong("body_base64", "a string", value)
-    try:
-        return b64decode(value, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise BadRequestError(f"body_base64 is no base64: {error}", field="body_base64") from error
-
-
-def _properties(row: Fields) -> dict[str, str]:
-    properties = row.any("properties")
-    if not isinstance(properties, dict) or not all(
-        isinstance(value, str) for value in properties.values()
-    ):
-        raise BadRequestError("properties must be an object of strings", field="properties")
-    if len(properties) > PROPERTIES_MAX:
-        raise BadRequestError(
-            f"{len(properties)} properties, at most {PROPERTIES_MAX}", field="properties"
-        )
-    return properties
-
-
-def _column(values: list[Any]) -> list[Any] | None:
-    """A column, or None when it would be empty (left out of the batch)."""
-    return values if any(values) else None
+def _column(values: Sequence[Any], indexes: list[int]) -> Sequence[Any] | None:
+    """A chosen column, or None when it would be empty (left out of the batch)."""
+    chosen = _chosen(values, indexes)
+    return chosen if any(chosen) else None
 
 
 async def _all(sinks: list[FutureSink]) -> list[ProduceAnswer]:
@@ -317,7 +228,7 @@ async def _all(sinks: list[FutureSink]) -> list[ProduceAnswer]:
     return answers
 
 
-def produce_row(queue: int, number: int, answer: ProduceAnswer) -> dict[str, Any]:
+def _row(queue: int, number: int, answer: ProduceAnswer) -> dict[str, Any]:
     """Where record `number` of an answered batch lies."""
     is_unknown = answer.flags & PRODUCE_FLAG_OFFSET_UNKNOWN
     return {
@@ -328,38 +239,10 @@ def produce_row(queue: int, number: int, answer: ProduceAnswer) -> dict[str, Any
     }
 
 
-def _messages(
-    answer: Fetched, offset: int, request: PullRequest
-) -> tuple[list[dict[str, Any]], int]:
-    """Rows that match, and the offset after the last record that was looked at."""
-    rows: list[dict[str, Any]] = []
-    next_offset = offset
+def _views(answer: Fetched) -> Iterator[BatchView]:
     for buffer in answer.buffers:
         at = 0
         while at < len(buffer):
             view = BatchView(buffer, at)
             at += view.header.size_bytes
-            skip = max(0, next_offset - view.header.base_queue_offset)
-            for record in view.records(skip):
-                if len(rows) == request.max_messages:
-                    return rows, next_offset
-                next_offset = record.queue_offset + 1
-                if not request.tags or record.tag in request.tags:
-                    rows.append(_record_json(record, view.header.store_unix_ms))
-    return rows, next_offset
-
-
-def _record_json(record: Record, store_unix_ms: int) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "offset": record.queue_offset,
-        "key": record.key,
-        "tag": record.tag or None,
-        "properties": record.properties,
-        "born_unix_ms": record.born_unix_ms,
-        "store_unix_ms": store_unix_ms,
-    }
-    try:
-        row["body"] = record.body.decode()
-    except UnicodeDecodeError:
-        row["body_base64"] = b64encode(record.body).decode()
-    return row
+            yield view

@@ -1,0 +1,244 @@
+"""The HTTP door of a broker: resources of DESIGN 8 on the use-cases, and the way into streams.
+
+Handlers check what HTTP adds (content types, sizes, query parameters), call a use-case and write
+its answer; errors become problem documents in one middleware. Nothing of the request is repeated in
+an error body. docs/protocol/http.md is the contract.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from math import ceil
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from paceline.errors import (
+    BadRequestError,
+    NotYetAvailableError,
+    PacelineError,
+    TooLargeError,
+    to_problem,
+)
+from paceline.telemetry import Metrics
+from paceline.wire.stream import UPGRADE_TOKEN
+from paceline_broker.http_guard import Guard, problem_body
+from paceline_broker.http_messages import MessageRoutes
+from paceline_broker.http_requests import (
+    check_parameters,
+    integer_parameter,
+    json_answer,
+    read_json,
+)
+from paceline_broker.probe import register
+from paceline_broker.service.ports import RoleState
+from paceline_broker.service.service import Service
+from paceline_broker.stream import StreamServer
+
+log = logging.getLogger("paceline.http")
+
+PROBLEM_TYPE = "application/problem+json"
+_SWITCHING = (
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
+    b"Upgrade: " + UPGRADE_TOKEN.encode() + b"\r\n\r\n"
+)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class BrokerHttp:
+    """The client listener of one broker.
+
+    `start` listens with all guards; `close` ends streams, then requests. A caller that runs `app`
+    on a runner of its own calls `close` before the runner's clean-up.
+    """
+
+    def __init__(self, service: Service, *, metrics: Metrics) -> None:
+        self._service = service
+        self._metrics = metrics
+        self._streams = StreamServer(service)
+        register(metrics, service.counters, service.role, service.routes)
+        self.app = web.Application(middlewares=[self._middleware()])
+        self._add_routes(self.app.router)
+        self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port (`port` 0 = any free one). Raises OSError."""
+        self._runner = web.AppRunner(self.app, access_log=None)
+        await self._runner.setup()
+        assert self._runner.server is not None
+        loop = asyncio.get_running_loop()
+        guard = Guard(self._runner.server)
+        self._listening = await loop.create_server(guard, host, port, backlog=1024)
+        bound: int = self._listening.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """Take no connection more, close the streams, then whatever else is open."""
+        if self._listening is not None:
+            self._listening.close()
+        self._streams.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _add_routes(self, router: web.UrlDispatcher) -> None:
+        MessageRoutes(self._service).add_to(router)
+        router.add_get("/v1/stream", self._stream)
+        router.add_post("/v1/call", self._call)
+        router.add_put("/v1/groups/{group}/offsets", self._of_group("commit"))
+        router.add_get("/v1/groups/{group}/offsets", self._of_group("offsets"))
+        router.add_get("/v1/groups/{group}/lag", self._of_group("lag"))
+        router.add_get("/v1/groups/{group}/members", self._of_group("members"))
+        router.add_post("/v1/groups/{group}/members", self._of_group("heartbeat"))
+        router.add_post("/v1/groups/{group}/leave", self._of_group("leave"))
+        router.add_post("/v1/groups/{group}/locks", self._of_group("lock"))
+        router.add_post("/v1/groups/{group}/unlock", self._of_group("unlock"))
+        router.add_get("/v1/routes", self._routes)
+        router.add_get("/v1/watch", self._watch)
+        router.add_get("/v1/probe", self._probe)
+        router.add_get("/v1/status", self._status)
+        router.add_get("/metrics", self._exposition)
+        router.add_get("/healthz", self._healthz)
+        router.add_get("/readyz", self._readyz)
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    def _middleware(self) -> Any:
+        counters = self._service.counters
+
+        @web.middleware
+        async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+            counters.http_requests += 1
+            try:
+                if not request.raw_path.startswith("/"):
+                    raise BadRequestError("the request target must be a path", field="path")
+                return await handler(request)
+            except PacelineError as error:
+                counters.refused(error.code)
+                return problem_answer(error)
+            except web.HTTPException as error:
+                code = error.reason.upper().replace(" ", "_").replace("-", "_")
+                body = problem_body(code, error.status, error.reason)
+                response = web.Response(status=error.status, body=body, content_type=PROBLEM_TYPE)
+                if "Allow" in error.headers:
+                    response.headers["Allow"] = error.headers["Allow"]
+                return response
+
+        return problems
+
+    # -- streams and calls -------------------------------------------------------------------------
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        """Turn the connection into a stream; the handler stays until that ends."""
+        check_parameters(request)
+        is_upgrade = "upgrade" in request.headers.get("Connection", "").lower()
+        if not is_upgrade or request.headers.get("Upgrade", "").lower() != UPGRADE_TOKEN:
+            body = problem_body("UPGRADE_REQUIRED", 426, f"ask for Upgrade: {UPGRADE_TOKEN}")
+            headers = {"Upgrade": UPGRADE_TOKEN, "Connection": "Upgrade"}
+            return web.Response(status=426, body=body, content_type=PROBLEM_TYPE, headers=headers)
+        transport = request.transport
+        if transport is None:
+            raise BadRequestError("the connection has gone")
+        transport.write(_SWITCHING)
+        connection = self._streams.upgrade(transport, transport.get_protocol())
+        await connection.closed
+        # aiohttp has heard of the end: this answer goes nowhere.
+        return web.Response()
+
+    async def _call(self, request: web.Request) -> web.Response:
+        check_parameters(request)
+        return json_answer(await self._service.calls.call(await read_json(request)))
+
+    def _of_group(self, call: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handler(request: web.Request) -> web.Response:
+            check_parameters(request)
+            document: dict[str, Any] = {}
+            if request.method != "GET":
+                document = await read_json(request)
+                if "group" in document:
+                    raise BadRequestError("the address names the group", field="group")
+            document["group"] = request.match_info["group"]
+            return json_answer(await self._service.calls.named(call, document))
+
+        return handler
+
+    # -- the cluster and this broker ---------------------------------------------------------------
+
+    async def _routes(self, request: web.Request) -> web.Response:
+        version = integer_parameter(check_parameters(request, "version"), "version")
+        timeout_ms = self._service.settings.view_wait_ms
+        return await self._view(version - 1, timeout_ms)
+
+    async def _watch(self, request: web.Request) -> web.Response:
+        """The view once it is newer than `from`, or after `wait_ms` as it is."""
+        parameters = check_parameters(request, "from", "wait_ms")
+        limit = self._service.settings.fetch_wait_ms_max
+        wait_ms = min(integer_parameter(parameters, "wait_ms", default=limit), limit)
+        return await self._view(integer_parameter(parameters, "from"), wait_ms)
+
+    async def _view(self, newer_than: int, timeout_ms: int) -> web.Response:
+        routes = self._service.routes
+        await routes.wait_newer(newer_than, timeout_ms=timeout_ms)
+        if routes.view is None:
+            raise NotYetAvailableError("no controller has told this broker the routes yet")
+        return json_answer(routes.view.to_json())
+
+    async def _probe(self, request: web.Request) -> web.Response:
+        """Who answers at this address (R19): controllers and masters ask."""
+        role = self._service.role
+        identity = role.identity
+        return json_answer(
+            {
+                "cluster_id": identity.cluster_id,
+                "group": identity.group,
+                "replica_id": identity.replica_id,
+                "incarnation": identity.incarnation,
+                "role": role.state.value,
+                "epoch": role.epoch,
+            }
+        )
+
+    async def _status(self, request: web.Request) -> web.Response:
+        counters = self._service.counters
+        service = {
+            "streams_open": counters.streams_open,
+            "batches_in": counters.batches_in,
+            "requests": {"stream": counters.stream_requests, "http": counters.http_requests},
+            "errors": counters.errors,
+        }
+        return json_answer({**self._service.role.status(), "service": service})
+
+    async def _exposition(self, request: web.Request) -> web.Response:
+        body, content_type = self._metrics.exposition()
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        is_healthy = self._service.role.is_healthy()
+        return json_answer({"healthy": is_healthy}, status=200 if is_healthy else 503)
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        """Ready = can serve its part: an open master, or a replica that knows confirm."""
+        role = self._service.role
+        match role.state:
+            case RoleState.MASTER:
+                is_ready = role.writer().is_open
+            case RoleState.REPLICA | RoleState.ACTING_MASTER:
+                is_ready = role.reader.is_readable
+            case _:
+                is_ready = False
+        is_ready = is_ready and role.is_healthy() and self._service.routes.view is not None
+        document = {"ready": is_ready, "role": role.state.value}
+        return json_answer(document, status=200 if is_ready else 503)
+
+
+def problem_answer(error: PacelineError) -> web.Response:
+    """The answer that an error becomes; the only place where its `status` is used."""
+    body = orjson.dumps(to_problem(error))
+    response = web.Response(status=error.status, body=body, content_type=PROBLEM_TYPE)
+    retry_after_ms = error.details.get("retry_after_ms")
+    if isinstance(retry_after_ms, int):
+        response.headers["Retry-After"] = str(max(1, ceil(retry_after_ms / 1000)))
+    if isinstance(error, TooLargeError):
+        response.force_close()  # the rest of the body is not read
+    return response

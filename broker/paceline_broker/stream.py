@@ -1,0 +1,442 @@
+"""The stream door: multiplexed binary frames on an upgraded connection (docs/protocol/stream.md).
+
+A small frame is copied once out of the receive buffer, which all connections share (a read is
+handled completely before the next one begins); a large one is received straight into a buffer of
+its own. That buffer is what the log writes and replication pushes. Answers of one loop turn leave
+in one write; fetched views of the log go to the transport without a copy.
+
+Each connection bounds what it makes the broker hold: unanswered bytes (reading pauses), waiting
+fetches and calls (429), the time for a started frame and for taking answers (closed).
+"""
+
+import asyncio
+import logging
+import struct
+from typing import Any, NoReturn
+
+import orjson
+
+from paceline.errors import (
+    BadRequestError,
+    OverloadedError,
+    PacelineError,
+    ShuttingDownError,
+    to_problem,
+)
+from paceline.ports import Buffer
+from paceline.runtime import spawn
+from paceline.wire.http import JSON_BYTES_MAX, parse_json_object
+from paceline.wire.stream import (
+    FETCH_HEADER,
+    FETCH_QUEUE,
+    FRAME_BYTES_MAX,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    PRODUCE_ANSWER,
+    STATUS_ERROR,
+    STATUS_OK,
+    FetchQueue,
+    Operation,
+    ProduceAnswer,
+)
+from paceline_broker.service.gather import Fetched
+from paceline_broker.service.service import Service
+
+log = logging.getLogger("paceline.stream")
+
+CREDIT_BYTES = 32 * 1024 * 1024
+"""Unanswered request bytes of one connection: two batches of the largest size in flight."""
+REQUEST_COST_BYTES = 1024
+"""What a request costs beside its bytes, so that many small ones are bounded as well."""
+SCRATCH_BYTES = 256 * 1024
+"""One read of a socket."""
+DIRECT_BYTES = 64 * 1024
+"""From here the rest of a frame is received in place: to copy less is cheaper than a read more."""
+FETCHES_MAX = 64
+CALLS_MAX = 256
+WRITE_HIGH_BYTES = 4 * 1024 * 1024
+"""Answers the transport may hold before reading pauses: one large fetch is under way, one waits."""
+JOIN_BYTES = 64 * 1024
+"""Smaller buffers are joined before the write."""
+STALL_SWEEP_S = 5.0
+STALL_SWEEPS = 6
+"""A frame or an unread answer that does not move for 30 s closes the connection."""
+
+# The frame header and `PRODUCE_ANSWER` in one pack.
+_PRODUCED = struct.Struct("<IIBBH" + PRODUCE_ANSWER.format.lstrip("<"))
+_unpack_header = FRAME_HEADER.unpack_from
+_OPERATION_BITS = 2
+
+
+class StreamServer:
+    """All stream connections of one broker."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._connections: set[StreamConnection] = set()
+        self._is_closing = False
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def upgrade(
+        self, transport: asyncio.Transport, before: asyncio.BaseProtocol
+    ) -> "StreamConnection":
+        """Take over a connection whose 101 was written. `before` hears of its end (aiohttp's)."""
+        if self._is_closing:
+            raise ShuttingDownError("this broker is stopping")
+        connection = StreamConnection(self, before)
+        self._connections.add(connection)
+        self.service.counters.streams_open += 1
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        if self._sweep is None:
+            self._schedule()
+        return connection
+
+    def forget(self, connection: "StreamConnection") -> None:
+        """A connection has ended."""
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self.service.counters.streams_open -= 1
+
+    def close(self) -> None:
+        """Close every stream; before the HTTP server, whose handlers park on them."""
+        self._is_closing = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self._connections):
+            connection.close()
+
+    def _schedule(self) -> None:
+        self._sweep = asyncio.get_running_loop().call_later(STALL_SWEEP_S, self._look_for_stalls)
+
+    def _look_for_stalls(self) -> None:
+        self._sweep = None
+        for connection in list(self._connections):
+            connection.check_stall()
+        if self._connections:
+            self._schedule()
+
+
+class StreamConnection(asyncio.BufferedProtocol):
+    """One stream. A `Sink` and `FetchSink` of the use-cases: they answer by request id."""
+
+    def __init__(self, server: StreamServer, before: asyncio.BaseProtocol) -> None:
+        service = server.service
+        self._server = server
+        self._before = before
+        self._sender = service.sender
+        self._fetcher = service.fetcher
+        self._calls = service.calls
+        self._counters = service.counters
+        self._role = service.role
+        self._loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        """Done when the connection has ended."""
+        self._transport: asyncio.Transport | None = None
+        self._scratch = server.scratch
+        self._frame: memoryview | None = None
+        """A frame that is not complete, in its own buffer; `_filled` bytes are there."""
+        self._filled = 0
+        self._is_direct = False
+        self._head = b""
+        self._pending: dict[int, int] = {}
+        """Request id -> cost << 2 | operation, of requests without an answer."""
+        self._unanswered_bytes = 0
+        self._is_reading_paused = False
+        self._is_writing_paused = False
+        self._out: list[Buffer] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stalled: tuple[memoryview | None, int] = (None, 0)
+        self._stalled_sweeps = 0
+
+    # -- the transport's side ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        identity = self._role.identity
+        hello = {
+            "cluster_id": identity.cluster_id,
+            "group": identity.group,
+            "replica_id": identity.replica_id,
+            "credit_bytes": CREDIT_BYTES,
+        }
+        self._answer(0, Operation.HELLO, orjson.dumps(hello))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        frame = self._frame
+        if frame is not None and len(frame) - self._filled >= DIRECT_BYTES:
+            self._is_direct = True
+            return frame[self._filled :]
+        self._is_direct = False
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            if self._is_direct:
+                self._filled += nbytes
+                self._complete_frame()
+            else:
+                self._read_frames(nbytes)
+        except BadRequestError as error:
+            log.warning("stream_broken", extra={"reason": error.message})
+            self.close()
+
+    def eof_received(self) -> None:
+        return None  # closes the transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._frame = None
+        self._out.clear()
+        self._fetcher.cancel(self)
+        for task in self._tasks:
+            task.cancel()
+        self._server.forget(self)
+        self._before.connection_lost(exc)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        self._flush()
+        self._regulate()
+
+    def close(self) -> None:
+        """Close after what was answered has been written."""
+        if self._transport is not None:
+            self._is_writing_paused = False
+            self._flush()
+            self._transport.close()
+
+    def check_stall(self) -> None:
+        """Called every `STALL_SWEEP_S`: abort if a frame or the writing stood still too long."""
+        transport = self._transport
+        if transport is None:
+            return
+        unwritten = transport.get_write_buffer_size() if self._is_writing_paused else 0
+        before_frame, before_unwritten = self._stalled
+        is_frame_stuck = self._frame is not None and self._frame is before_frame
+        is_writing_stuck = unwritten > 0 and unwritten == before_unwritten
+        self._stalled = (self._frame, unwritten)
+        if not is_frame_stuck and not is_writing_stuck:
+            self._stalled_sweeps = 0
+            return
+        self._stalled_sweeps += 1
+        if self._stalled_sweeps >= STALL_SWEEPS:
+            log.warning("stream_stalled", extra={"unwritten_bytes": unwritten})
+            transport.abort()
+
+    # -- frames in ---------------------------------------------------------------------------------
+
+    def _read_frames(self, size: int) -> None:
+        scratch = self._scratch
+        at = 0
+        if self._frame is not None:
+            at = min(len(self._frame) - self._filled, size)
+            self._frame[self._filled : self._filled + at] = scratch[:at]
+            self._filled += at
+            self._complete_frame()
+        elif self._head:
+            at = self._complete_head(size)
+        while size - at >= FRAME_HEADER_BYTES:
+            frame_bytes, request_id, operation, status, reserved = _unpack_header(scratch, at)
+            if not self._is_header(frame_bytes, operation, status, reserved):
+                _refuse(frame_bytes, operation)
+            end = at + frame_bytes
+            if end > size:
+                self._begin_frame(frame_bytes, scratch[at:size])
+                return
+            self._take(request_id, operation, bytes(scratch[at + FRAME_HEADER_BYTES : end]))
+            at = end
+        self._head = bytes(scratch[at:size])
+
+    def _complete_head(self, size: int) -> int:
+        """Bytes were left that are no whole header: put the start of this read behind them."""
+        left = self._head
+        take: int = min(FRAME_HEADER_BYTES - len(left), size)
+        head = left + bytes(self._scratch[:take])
+        if len(head) < FRAME_HEADER_BYTES:
+            self._head = head
+            return take
+        self._head = b""
+        frame_bytes, _, operation, status, reserved = _unpack_header(head)
+        if not self._is_header(frame_bytes, operation, status, reserved):
+            _refuse(frame_bytes, operation)
+        end: int = min(take + frame_bytes - FRAME_HEADER_BYTES, size)
+        self._begin_frame(frame_bytes, head, self._scratch[take:end])
+        self._complete_frame()
+        return end
+
+    def _is_header(self, frame_bytes: int, operation: int, status: int, reserved: int) -> bool:
+        limit = FRAME_BYTES_MAX if operation == Operation.PRODUCE else JSON_BYTES_MAX
+        return (
+            FRAME_HEADER_BYTES <= frame_bytes <= limit
+            and Operation.PRODUCE <= operation <= Operation.CALL
+            and status == STATUS_OK
+            and reserved == 0
+        )
+
+    def _begin_frame(self, frame_bytes: int, *pieces: Buffer) -> None:
+        self._frame = memoryview(bytearray(frame_bytes))
+        self._filled = 0
+        for piece in pieces:
+            self._frame[self._filled : self._filled + len(piece)] = piece
+            self._filled += len(piece)
+
+    def _complete_frame(self) -> None:
+        frame = self._frame
+        if frame is None or self._filled < len(frame):
+            return
+        self._frame = None
+        _, request_id, operation, _, _ = _unpack_header(frame)
+        self._take(request_id, operation, frame[FRAME_HEADER_BYTES:])
+
+    def _take(self, request_id: int, operation: int, body: Buffer) -> None:
+        """One request; `body` belongs to it."""
+        pending = self._pending
+        if request_id in pending:
+            raise BadRequestError(f"request id {request_id} is in use")
+        self._counters.stream_requests += 1
+        cost = len(body) + REQUEST_COST_BYTES
+        pending[request_id] = cost << _OPERATION_BITS | operation
+        self._unanswered_bytes += cost
+        if operation == Operation.PRODUCE:
+            self._sender.send(body, self, request_id)
+        elif operation == Operation.FETCH:
+            self._fetch(request_id, body)
+        else:
+            self._call(request_id, body)
+        if self._unanswered_bytes > CREDIT_BYTES:
+            self._regulate()
+
+    def _fetch(self, request_id: int, body: Buffer) -> None:
+        try:
+            wait_ms, max_bytes, min_bytes, count = FETCH_HEADER.unpack_from(body)
+            if len(body) != FETCH_HEADER.size + count * FETCH_QUEUE.size:
+                raise BadRequestError(f"{len(body)} bytes for a fetch of {count} queues")
+        except (struct.error, BadRequestError) as error:
+            self.failed(request_id, BadRequestError(f"malformed fetch: {error}"))
+            return
+        if self._fetcher.waiting_of(self) >= FETCHES_MAX:
+            error_full = OverloadedError(f"{FETCHES_MAX} fetches wait here", retry_after_ms=1000)
+            self.failed(request_id, error_full)
+            return
+        queues = [
+            FetchQueue._make(row) for row in FETCH_QUEUE.iter_unpack(body[FETCH_HEADER.size :])
+        ]
+        self._fetcher.fetch(
+            queues,
+            wait_ms=wait_ms,
+            max_bytes=max_bytes,
+            min_bytes=min_bytes,
+            sink=self,
+            request_id=request_id,
+        )
+
+    def _call(self, request_id: int, body: Buffer) -> None:
+        if len(self._tasks) >= CALLS_MAX:
+            error = OverloadedError(f"{CALLS_MAX} calls run here", retry_after_ms=100)
+            self.failed(request_id, error)
+            return
+        try:
+            document = parse_json_object(bytes(body))
+        except BadRequestError as bad:
+            self.failed(request_id, bad)
+            return
+        task = spawn(self._answer_call(request_id, document), name="stream-call")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer_call(self, request_id: int, document: dict[str, Any]) -> None:
+        try:
+            answer = await self._calls.call(document)
+        except PacelineError as error:
+            self.failed(request_id, error)
+            return
+        self._answer(request_id, Operation.CALL, orjson.dumps(answer))
+
+    # -- answers out (Sink, FetchSink) -------------------------------------------------------------
+
+    def produced(self, request_id: int, answer: ProduceAnswer) -> None:
+        self._settle(request_id)
+        out = self._out
+        if not out:
+            self._loop.call_soon(self._flush)
+        out.append(
+            _PRODUCED.pack(_PRODUCED.size, request_id, Operation.PRODUCE, STATUS_OK, 0, *answer)
+        )
+
+    def fetched(self, request_id: int, answer: Fetched) -> None:
+        self._settle(request_id)
+        head = answer.head()
+        size = FRAME_HEADER_BYTES + len(head) + answer.size_bytes
+        assert size <= FRAME_BYTES_MAX, size
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(FRAME_HEADER.pack(size, request_id, Operation.FETCH, STATUS_OK, 0) + head)
+        self._out.extend(answer.buffers)
+
+    def failed(self, request_id: int, error: PacelineError) -> None:
+        self._counters.refused(error.code)
+        operation = self._pending.get(request_id, Operation.CALL) & 3
+        self._answer(request_id, operation, orjson.dumps(to_problem(error)), STATUS_ERROR)
+
+    def _answer(
+        self, request_id: int, operation: int, body: bytes, status: int = STATUS_OK
+    ) -> None:
+        self._settle(request_id)
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        size = FRAME_HEADER_BYTES + len(body)
+        self._out.append(FRAME_HEADER.pack(size, request_id, operation, status, 0) + body)
+
+    def _settle(self, request_id: int) -> None:
+        """The request is answered: give its credit back."""
+        cost = self._pending.pop(request_id, 0) >> _OPERATION_BITS
+        self._unanswered_bytes -= cost
+        if self._is_reading_paused:
+            self._regulate()
+
+    def _flush(self) -> None:
+        out = self._out
+        transport = self._transport
+        if not out or self._is_writing_paused or transport is None:
+            return
+        self._out = []
+        small: list[Buffer] = []
+        for buffer in out:
+            if len(buffer) < JOIN_BYTES:
+                small.append(buffer)
+                continue
+            if small:
+                transport.write(b"".join(small))
+                small = []
+            transport.write(buffer)
+        if small:
+            transport.write(b"".join(small) if len(small) > 1 else small[0])
+
+    def _regulate(self) -> None:
+        """Read only while credit is left and the client takes its answers."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        is_full = self._unanswered_bytes > (
+            CREDIT_BYTES // 2 if self._is_reading_paused else CREDIT_BYTES
+        )
+        should_pause = is_full or self._is_writing_paused
+        if should_pause and not self._is_reading_paused:
+            transport.pause_reading()
+        elif not should_pause and self._is_reading_paused:
+            transport.resume_reading()
+        self._is_reading_paused = should_pause
+
+
+def _refuse(frame_bytes: int, operation: int) -> NoReturn:
+    raise BadRequestError(f"no frame: {frame_bytes} bytes, operation {operation}")

@@ -1,0 +1,281 @@
+"""In-memory twins of the service's ports: a list of batches for a log, a role that obeys the test."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from paceline.errors import NotMasterError, OutcomeUnknownError, PacelineError
+from paceline.ports import Buffer
+from paceline.records.decode import BatchView
+from paceline.records.header import Kind
+from paceline.runtime import ManualClock
+from paceline.types import (
+    GroupName,
+    Incarnation,
+    MasterEpoch,
+    PhysicalOffset,
+    ReplicaId,
+    SetEpoch,
+    TopicId,
+    TopicName,
+)
+from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
+from paceline_broker.projections.projections import Projections, epoch_start_document
+from paceline_broker.service.ledger import append_internal
+from paceline_broker.service.ports import Confirmed, Identity, RoleState
+from paceline_broker.service.service import Service
+from paceline_broker.service.settings import ServiceSettings
+
+GROUP = GroupName("g1")
+OTHER_MASTER = "127.0.0.1:9999"
+
+
+class ListLog:
+    """A log in one growing buffer, and its confirm. `is_automatic`: confirm follows each turn."""
+
+    def __init__(self, *, is_automatic: bool = True) -> None:
+        self.content = bytearray()
+        self.batches: list[bytes] = []
+        self.confirm_position = 0
+        self.is_automatic = is_automatic
+        self.listeners: list[Callable[[PhysicalOffset], None]] = []
+        self.cold: set[int] = set()
+        self.warmed = 0
+        self.reads = 0
+        self.is_readable = True
+
+    @property
+    def start(self) -> PhysicalOffset:
+        return PhysicalOffset(0)
+
+    @property
+    def end(self) -> PhysicalOffset:
+        return PhysicalOffset(sum(map(len, self.batches)))
+
+    @property
+    def confirm(self) -> PhysicalOffset:
+        return PhysicalOffset(self.confirm_position)
+
+    def read(self, start: PhysicalOffset, max_bytes: int) -> memoryview:
+        self.reads += 1
+        whole = b"".join(self.batches)
+        return memoryview(whole)[start : min(start + max_bytes, self.confirm_position)]
+
+    def is_cold(self, view: memoryview) -> bool:
+        return bool(self.cold)
+
+    async def warm(self, view: memoryview) -> None:
+        self.warmed += 1
+        self.cold.clear()
+
+    def on_confirm(self, callback: Callable[[PhysicalOffset], None]) -> Callable[[], None]:
+        self.listeners.append(callback)
+        return lambda: self.listeners.remove(callback)
+
+    def views(self) -> list[BatchView]:
+        return [BatchView(batch) for batch in self.batches]
+
+
+class FakeWriter:
+    """LogWriter over a ListLog. `refusal` is raised by `ensure_can_append`."""
+
+    def __init__(self, log: ListLog, epoch: int) -> None:
+        self.log = log
+        self._epoch = MasterEpoch(epoch)
+        self.is_open = True
+        self.refusal: PacelineError | None = None
+        self.rounds = 0
+        self.rounds_blocked = False
+        self.round_waiters: list[asyncio.Future[None]] = []
+        self.waiting: deque[tuple[int, Confirmed]] = deque()
+        self._end = int(log.end)
+        self._is_turn_due = False
+
+    @property
+    def epoch(self) -> MasterEpoch:
+        return self._epoch
+
+    @property
+    def end(self) -> PhysicalOffset:
+        return PhysicalOffset(self._end)
+
+    @property
+    def confirm(self) -> PhysicalOffset:
+        return self.log.confirm
+
+    def ensure_can_append(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    def append(self, header: bytes, payload: Buffer) -> PhysicalOffset:
+        batch = header + bytes(payload)
+        self.log.batches.append(batch)
+        self._end += len(batch)
+        if self.log.is_automatic and not self._is_turn_due:
+            self._is_turn_due = True
+            asyncio.get_running_loop().call_soon(self.confirm_all)
+        return self.end
+
+    def wait_confirmed(
+        self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int
+    ) -> None:
+        if position <= self.log.confirm_position:
+            callback(None)
+            return
+        assert not self.waiting or self.waiting[-1][0] <= position, "positions must rise"
+        self.waiting.append((position, callback))
+
+    async def read_round(self) -> None:
+        self.rounds += 1
+        if self.rounds_blocked:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.round_waiters.append(waiter)
+            await waiter
+
+    def end_rounds(self) -> None:
+        for waiter in self.round_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def confirm_all(self) -> None:
+        self.confirm_to(self._end)
+
+    def confirm_to(self, position: int) -> None:
+        """Confirm moves: waiters first, then listeners, as the role does."""
+        self._is_turn_due = False
+        self.log.confirm_position = position
+        while self.waiting and self.waiting[0][0] <= position:
+            self.waiting.popleft()[1](None)
+        for listener in list(self.log.listeners):
+            listener(PhysicalOffset(position))
+
+    def fence(self) -> None:
+        """The mastership ends: whoever waits does not know."""
+        while self.waiting:
+            self.waiting.popleft()[1](OutcomeUnknownError("fenced"))
+
+
+class FakeRole:
+    """Role that the test sets. Begins as master of epoch 1 with its start record confirmed."""
+
+    def __init__(self, log: ListLog, clock: ManualClock) -> None:
+        self.log = log
+        self.clock = clock
+        self.state = RoleState.MASTER
+        self.epoch = MasterEpoch(1)
+        self.projections = Projections()
+        self.identity = Identity(
+            cluster_id="cluster",
+            group=GROUP,
+            replica_id=ReplicaId(1),
+            incarnation=Incarnation(1),
+        )
+        self.current: FakeWriter | None = None
+        self.begin_epoch(1)
+
+    @property
+    def reader(self) -> ListLog:
+        return self.log
+
+    def writer(self) -> FakeWriter:
+        if self.current is None:
+            raise NotMasterError("this broker is replica", master=OTHER_MASTER)
+        return self.current
+
+    def begin_epoch(self, epoch: int, *, is_unclean: bool = False) -> FakeWriter:
+        self.state, self.epoch = RoleState.MASTER, MasterEpoch(epoch)
+        writer = self.current = FakeWriter(self.log, epoch)
+        was_automatic, self.log.is_automatic = self.log.is_automatic, False
+        now = max(self.clock.unix_ms(), self.projections.log_time_ms)
+        document = epoch_start_document(epoch=epoch, is_unclean=is_unclean)
+        append_internal(writer, self.projections, Kind.EPOCH_START, document, store_unix_ms=now)
+        self.log.is_automatic = was_automatic
+        writer.confirm_all()
+        return writer
+
+    def become_replica(self) -> None:
+        if self.current is not None:
+            self.current.fence()
+        self.state, self.current = RoleState.REPLICA, None
+
+    def is_healthy(self) -> bool:
+        return True
+
+    def status(self) -> dict[str, Any]:
+        return {"role": self.state.value, "epoch": self.epoch}
+
+
+def a_view(*, version: int = 1, topics: dict[str, int] | None = None) -> ClusterView:
+    """One group of three brokers; topics get ids 1, 2, ... in order of insertion."""
+    counts = {"orders": 4} if topics is None else topics
+    replicas = {
+        ReplicaId(number): ReplicaView(
+            replica_id=ReplicaId(number),
+            store_id=f"s{number}",
+            incarnation=Incarnation(1),
+            client_address=f"127.0.0.1:{9000 + number}",
+            replication_address=f"127.0.0.1:{9100 + number}",
+        )
+        for number in (1, 2, 3)
+    }
+    group = GroupView(
+        group=GROUP,
+        master=ReplicaId(1),
+        master_incarnation=Incarnation(1),
+        master_epoch=MasterEpoch(1),
+        sync_state_set=frozenset(replicas),
+        set_epoch=SetEpoch(1),
+        settings=GroupSettings(),
+        replicas=replicas,
+    )
+    return ClusterView(
+        cluster_id="cluster",
+        version=version,
+        groups={GROUP: group},
+        topics={
+            TopicName(name): TopicView(
+                topic=TopicName(name), topic_id=TopicId(index), queues={GROUP: count}
+            )
+            for index, (name, count) in enumerate(counts.items(), start=1)
+        },
+    )
+
+
+class Bench:
+    """A service on fakes, with what tests reach for."""
+
+    def __init__(self, *, is_automatic: bool = True, **settings: Any) -> None:
+        self.clock = ManualClock()
+        self.log = ListLog(is_automatic=is_automatic)
+        self.role = FakeRole(self.log, self.clock)
+        self.service = Service(
+            role=self.role,
+            group=GROUP,
+            clock=self.clock,
+            settings=ServiceSettings(**settings),
+        )
+        self.service.view_changed(a_view())
+
+    @property
+    def writer(self) -> FakeWriter:
+        return self.role.writer()
+
+    def call(self, name: str, **fields: Any) -> Awaitable[dict[str, Any]]:
+        return self.service.calls.call({"call": name, **fields})
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    """Let the loop turn until the condition holds."""
+    for _ in range(1000):
+        if is_true():
+            return
+        await turn()
+    raise AssertionError("the condition never held")
+
+
+async def turn() -> None:
+    """One turn of the event loop."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_result, None)
+    await future
