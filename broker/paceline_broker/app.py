@@ -9,7 +9,6 @@ from collections.abc import Awaitable
 
 import aiohttp
 import click
-from aiohttp import web
 
 from paceline import config as configuration
 from paceline.address import Address
@@ -87,7 +86,6 @@ class Broker:
         self.role.on_view_changed = self._service.view_changed
         self.role.on_fatal = self.refuse
         self._http = BrokerHttp(self._service, metrics=_metrics(config))
-        self._runner = web.AppRunner(self._http.app, access_log=None)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _make_links(self, secret: bytes) -> ControllerLinks:
@@ -119,17 +117,15 @@ class Broker:
     async def start(self) -> None:
         """Listen, begin to talk to the controllers; returns before the broker is registered."""
         config = self._config
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, config.listen.host, config.listen.port)
-        port = await _listening(site.start(), config.listen)
-        listening = self._server.start(*config.replication_listen)
-        replication_port = await _listening(listening, config.replication_listen)
-        client_port = port or self._runner.addresses[0][1]
+        port = await _listening(self._http.start(*config.listen), config.listen)
+        replication_port = await _listening(
+            self._server.start(*config.replication_listen), config.replication_listen
+        )
         self.role.start()
         await self._links.start()
-        client = config.advertised or Address(config.listen.host, client_port)
+        client = config.advertised or Address(config.listen.host, port)
         replication = config.replication_advertised or Address(
-            config.replication_listen.host, replication_port or config.replication_listen.port
+            config.replication_listen.host, replication_port
         )
         log.info("listening", extra={"client": str(client), "replication": str(replication)})
         self._tasks.append(spawn(self._join(str(client), str(replication)), name="join"))
@@ -162,7 +158,6 @@ class Broker:
         if self.refusal is None:
             await self.role.hand_over()
         await self._http.close()
-        await self._runner.cleanup()
         await self.role.stop()
         await self._server.stop()
         await self._links.stop()
@@ -204,7 +199,7 @@ def _metrics(config: BrokerConfig) -> Metrics:
     )
 
 
-async def _listening(starting: Awaitable[int | None], address: Address) -> int | None:
+async def _listening(starting: Awaitable[int], address: Address) -> int:
     try:
         return await starting
     except OSError as error:
