@@ -1,0 +1,266 @@
+"""The producer's engine: routes, outboxes, lanes, the pump and the sweep.
+
+Owned by one `Producer`, on its event loop. The pump runs at most once a loop turn and puts on the
+wire what was placed since; the sweep looks at deadlines while anything is on its way.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from paceline.errors import PacelineError, TopicNotFoundError
+from paceline.group_lane import GroupLane, QueueOutbox
+from paceline.message import Message
+from paceline.net.cluster import Cluster
+from paceline.outbox import JOIN_WINDOW_S, Batch
+from paceline.producer_settings import ProducerSettings
+from paceline.records.header import RECORDS_MAX
+from paceline.routing import QueueKey, index_of_key, next_index, queues_of
+from paceline.sending import wake
+from paceline.types import GroupName, TopicName
+from paceline.wire.cluster import ClusterView, TopicView
+
+_SWEEP_MS_MAX = 100
+
+
+class Route:
+    """A topic's queues in stable order, and where keyless messages go at the moment."""
+
+    __slots__ = ("outboxes", "queues", "sticky", "sticky_batch", "topic")
+
+    def __init__(self, topic: TopicView, outboxes: list[QueueOutbox], sticky: int) -> None:
+        self.topic = topic
+        self.queues = [outbox.queue for outbox in outboxes]
+        self.outboxes = outboxes
+        self.sticky = sticky
+        self.sticky_batch: Batch | None = None
+
+
+class Dispatcher:
+    """See the module's text. `on_change()` is called when room, routes or outcomes changed;
+    `on_sweep(now)` from time to time while something is on its way."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ProducerSettings,
+        *,
+        on_change: Callable[[], None],
+        on_sweep: Callable[[float], bool],
+    ) -> None:
+        self.buffered_bytes = 0
+        self.routes: dict[str, Route] = {}
+        self._cluster = cluster
+        self._settings = settings
+        self._on_change = on_change
+        self._on_sweep = on_sweep
+        self._loop = asyncio.get_running_loop()
+        self._batch_bytes_max = settings.batch_bytes_max
+        self._outboxes: dict[QueueKey, QueueOutbox] = {}
+        self._lanes: dict[GroupName, GroupLane] = {}
+        self._active: dict[QueueOutbox, None] = {}  # an ordered set: not idle
+        self._is_pump_scheduled = False
+        self._born_unix_ms = 0
+        self._deadline = 0.0
+        self._sweep: asyncio.TimerHandle | None = None
+        self._end_listening = cluster.watch.listen(self._on_view)
+
+    # -- routes -----------------------------------------------------------------------------------
+
+    def open_route(self, topic: str) -> Route | None:
+        """The route of a topic; None while no view shows the topic with a queue."""
+        route = self.routes.get(topic)
+        if route is not None:
+            return route
+        view = self._cluster.view
+        topic_view = None if view is None else view.topics.get(TopicName(topic))
+        if topic_view is None:
+            return None
+        return self._make_route(topic_view)
+
+    def _make_route(self, topic: TopicView) -> Route | None:
+        outboxes = [self._outbox(queue) for queue in queues_of(topic)]
+        if not outboxes:
+            return None
+        # Producers that start together should not all begin with the first queue.
+        sticky = int(self._cluster.random.uniform(0, len(outboxes)))
+        route = self.routes[topic.topic] = Route(topic, outboxes, sticky)
+        return route
+
+    def _outbox(self, queue: QueueKey) -> QueueOutbox:
+        outbox = self._outboxes.get(queue)
+        if outbox is None:
+            lane = self._lane(queue.group)
+            outbox = QueueOutbox(
+                queue, self._new_producer_id, lane=lane, codec=self._settings.codec
+            )
+            lane.outboxes.append(outbox)
+            self._outboxes[queue] = outbox
+        return outbox
+
+    def _lane(self, group: GroupName) -> GroupLane:
+        lane = self._lanes.get(group)
+        if lane is None:
+            lane = self._lanes[group] = GroupLane(
+                self._cluster,
+                group,
+                flights_max=self._settings.flights_max,
+                on_progress=self._on_progress,
+                on_stuck=self._on_stuck,
+                schedule_pump=self.schedule_pump,
+            )
+            lane.link.start()
+        return lane
+
+    def _new_producer_id(self) -> int:
+        return int.from_bytes(self._cluster.random.token(8), "little") or 1  # 0 = none
+
+    def _on_view(self, view: ClusterView) -> None:
+        for name, route in tuple(self.routes.items()):
+            topic = view.topics.get(TopicName(name))
+            if topic is None or topic.topic_id != route.topic.topic_id:
+                del self.routes[name]
+                self._fail(route, TopicNotFoundError(f"topic {name} was deleted"))
+            elif topic.queues != route.topic.queues:
+                self._make_route(topic)
+        for lane in self._lanes.values():
+            lane.unblock()
+        self._on_change()
+
+    def _fail(self, route: Route, error: PacelineError) -> None:
+        for outbox in route.outboxes:
+            outbox.fail_all(error)
+            self._on_progress(outbox)
+
+    # -- placing ----------------------------------------------------------------------------------
+
+    def place(self, route: Route, message: Message, cost: int) -> tuple[Batch, int]:
+        """Put a message into a batch, which leaves at the end of this turn or later."""
+        if not self._is_pump_scheduled:
+            self.schedule_pump()
+        key = message.key
+        batch = self._keyed_batch(route, key, cost) if key else self._keyless_batch(route, cost)
+        index = batch.add(message.body, key, message.tag, message.properties, self._born_unix_ms)
+        batch.cost_bytes += cost
+        self.buffered_bytes += cost
+        return batch, index
+
+    def place_bodies(
+        self, route: Route, bodies: list[bytes], key: str | None, cost: int
+    ) -> tuple[Batch, int]:
+        """Put bodies that fit one batch into one; (batch, index of the first)."""
+        if not self._is_pump_scheduled:
+            self.schedule_pump()
+        batch = self._keyed_batch(route, key, cost) if key else self._keyless_batch(route, cost)
+        if len(batch.bodies) + len(bodies) > RECORDS_MAX:
+            # A cost that fits no open batch makes a new one.
+            batch = self._open_batch(self._outboxes[batch.queue], self._batch_bytes_max)
+        index = batch.add_bodies(bodies, key, self._born_unix_ms)
+        batch.cost_bytes += cost
+        self.buffered_bytes += cost
+        return batch, index
+
+    def _keyed_batch(self, route: Route, key: str, cost: int) -> Batch:
+        outboxes = route.outboxes
+        return self._open_batch(outboxes[index_of_key(key.encode(), len(outboxes))], cost)
+
+    def _keyless_batch(self, route: Route, cost: int) -> Batch:
+        batch = route.sticky_batch
+        if (
+            batch is not None
+            and batch.encoded is None
+            and batch.cost_bytes + cost <= self._batch_bytes_max
+            and len(batch.bodies) < RECORDS_MAX
+            and self._deadline - batch.deadline <= JOIN_WINDOW_S
+            and not batch.is_settled
+        ):
+            return batch
+        route.sticky = next_index(route.sticky, route.queues, self._is_up)
+        batch = route.sticky_batch = self._open_batch(route.outboxes[route.sticky], cost)
+        return batch
+
+    def _open_batch(self, outbox: QueueOutbox, cost: int) -> Batch:
+        self._active[outbox] = None
+        outbox.lane.ready[outbox] = None
+        return outbox.open_batch(
+            cost, self._batch_bytes_max, deadline=self._deadline, born_unix_ms=self._born_unix_ms
+        )
+
+    def _is_up(self, group: GroupName) -> bool:
+        return self._lanes[group].is_up
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def schedule_pump(self) -> None:
+        """Run the pump at the end of this loop turn. Idempotent."""
+        if self._is_pump_scheduled:
+            return
+        self._is_pump_scheduled = True
+        self._born_unix_ms = self._cluster.clock.unix_ms()
+        self._deadline = self._loop.time() + self._settings.delivery_timeout_ms / 1000
+        self._loop.call_soon(self._pump)
+        self.keep_sweeping()
+
+    def keep_sweeping(self) -> None:
+        """Look at deadlines from now on, until nothing is on its way."""
+        if self._sweep is None:
+            interval_ms = min(_SWEEP_MS_MAX, self._settings.request_timeout_ms / 4)
+            self._sweep = self._loop.call_later(interval_ms / 1000, self._on_sweep_due)
+
+    def _pump(self) -> None:
+        self._is_pump_scheduled = False
+        for lane in self._lanes.values():
+            if lane.ready:
+                lane.pump()
+
+    def _on_sweep_due(self) -> None:
+        self._sweep = None
+        now = self._loop.time()
+        for lane in self._lanes.values():
+            lane.expire(now, self._settings.request_timeout_ms / 1000)
+        for outbox in tuple(self._active):
+            outbox.expire(now)
+            self._on_progress(outbox)
+        if self._on_sweep(now) or self._active:
+            self.keep_sweeping()
+
+    def _on_progress(self, outbox: QueueOutbox) -> None:
+        settled = outbox.drain_settled()
+        for batch in settled:
+            self.buffered_bytes -= batch.cost_bytes
+            wake(batch)
+        if outbox.is_idle:
+            self._active.pop(outbox, None)
+        if settled:
+            self._on_change()
+
+    def _on_stuck(self, lane: GroupLane) -> None:
+        """Keyless batches that certainly are not stored go to queues of a group that answers."""
+        for outbox in lane.outboxes:
+            name = self._cluster.topic_name(outbox.queue.topic_id) if outbox.unsent else None
+            route = None if name is None else self.routes.get(name)
+            if route is None:
+                continue
+            index = next_index(route.sticky, route.queues, self._is_up)
+            target = route.outboxes[index]
+            if target.lane is lane or not target.lane.is_up:
+                continue
+            for batch in outbox.give_away():
+                target.adopt(batch)
+                self._active[target] = None
+                target.lane.ready[target] = None
+            if outbox.is_idle:
+                self._active.pop(outbox, None)
+            self.schedule_pump()
+
+    # -- end --------------------------------------------------------------------------------------
+
+    async def close(self, error: PacelineError) -> None:
+        """Fail what has no outcome (unknown where it may be stored), close all connections."""
+        self._end_listening()
+        for outbox in tuple(self._active):
+            outbox.fail_all(error)
+            self._on_progress(outbox)
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for lane in self._lanes.values():
+            await lane.close()

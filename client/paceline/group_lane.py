@@ -1,0 +1,231 @@
+"""A producer's traffic with the master of one broker group: flights, answers, retries.
+
+A *flight* is what leaves in one write: at most one batch of every queue that has something to
+send. At most two flights are in the air per broker; what arrives meanwhile is the next one, so
+coalescing needs no timer. The rules of order and sequence are the outboxes' (`paceline.outbox`);
+this module owns connection, credit, back-off and time limits.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from paceline.errors import (
+    OutcomeUnknownError,
+    PacelineError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+)
+from paceline.net.cluster import BrokerConnection, Cluster
+from paceline.net.master_link import MasterLink
+from paceline.net.stream_connection import error_of
+from paceline.outbox import Batch, Outbox
+from paceline.records.header import Codec
+from paceline.retry import Backoff, Verdict
+from paceline.routing import QueueKey
+from paceline.types import GroupName
+from paceline.wire.stream import PRODUCE_ANSWER, STATUS_OK, ProduceAnswer
+
+log = logging.getLogger("paceline.client")
+
+
+class QueueOutbox(Outbox):
+    """An outbox with its place in the shell."""
+
+    __slots__ = ("lane",)
+
+    def __init__(
+        self,
+        queue: QueueKey,
+        new_producer_id: Callable[[], int],
+        *,
+        lane: "GroupLane",
+        codec: Codec,
+    ) -> None:
+        super().__init__(queue, new_producer_id, codec=codec)
+        self.lane = lane
+
+
+class _Flight:
+    """Batches that left in one write and are not all answered."""
+
+    __slots__ = ("left_at", "unanswered")
+
+    def __init__(self, left_at: float) -> None:
+        self.left_at = left_at
+        self.unanswered = 0
+
+
+class _Attempt(NamedTuple):
+    """One sending of one batch: an answer counts only for the attempt it belongs to."""
+
+    outbox: QueueOutbox
+    batch: Batch
+    number: int
+    flight: _Flight
+
+
+class GroupLane:
+    """Owned by one `Producer`; everything runs on its event loop.
+
+    `on_progress(outbox)` is called after outcomes of the outbox may have become known.
+    `on_stuck(lane)` is called when the lane cannot serve for now (down or backing off).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: GroupName,
+        *,
+        flights_max: int,
+        on_progress: Callable[[QueueOutbox], None],
+        on_stuck: Callable[["GroupLane"], None],
+        schedule_pump: Callable[[], None],
+    ) -> None:
+        self.group = group
+        self.ready: dict[QueueOutbox, None] = {}  # an ordered set: queues with something to send
+        self.outboxes: list[QueueOutbox] = []
+        self.link = MasterLink(cluster, group, on_up=self._on_up, on_down=self._on_down)
+        self._loop = asyncio.get_running_loop()
+        self._flights: set[_Flight] = set()
+        self._flights_max = flights_max
+        self._backoff = Backoff(cluster.random)
+        self._blocked: asyncio.TimerHandle | None = None
+        self._on_progress = on_progress
+        self._on_stuck = on_stuck
+        self._schedule_pump = schedule_pump
+
+    @property
+    def is_up(self) -> bool:
+        """Whether new keyless messages may go here: nothing says that the master does not serve."""
+        return self._blocked is None and not self.link.has_failed
+
+    async def close(self) -> None:
+        self.unblock()
+        await self.link.close()
+
+    def pump(self) -> None:
+        """Put on the wire what may go now."""
+        connection = self.link.connection
+        if connection is None or self._blocked is not None:
+            return
+        while self.ready and len(self._flights) < self._flights_max:
+            if not self._launch(connection):
+                break
+        connection.flush()
+
+    def expire(self, now: float, request_timeout_s: float) -> None:
+        """Give up a connection whose oldest flight got no answer in time: outcome unknown."""
+        if any(flight.left_at + request_timeout_s <= now for flight in self._flights):
+            log.warning("master_silent", extra={"group": self.group})
+            self.link.suspect()
+
+    def unblock(self) -> None:
+        """End a back-off early: there is news."""
+        if self._blocked is not None:
+            self._blocked.cancel()
+            self._blocked = None
+            self._schedule_pump()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _launch(self, connection: BrokerConnection) -> bool:
+        """Make one flight; False when nothing can go now."""
+        flight = _Flight(self._loop.time())
+        per_queue_max = connection.in_flight_per_queue_max
+        for outbox in tuple(self.ready):
+            if not outbox.can_take(per_queue_max):
+                # An answer brings it back (on_progress); until then it has nothing to say here.
+                del self.ready[outbox]
+                continue
+            if not connection.has_credit(outbox.next_cost_bytes):
+                break
+            batch = outbox.take(per_queue_max)
+            if batch is None:  # it could not be encoded
+                self._on_progress(outbox)
+                continue
+            assert batch.encoded is not None
+            attempt = _Attempt(outbox, batch, batch.attempt, flight)
+            connection.produce(batch.encoded, self._on_answer, self._on_lost, attempt)
+            flight.unanswered += 1
+            if not outbox.unsent and outbox.in_flight_count == len(outbox.pending):
+                del self.ready[outbox]
+        if flight.unanswered:
+            self._flights.add(flight)
+        return flight.unanswered > 0
+
+    def _land(self, attempt: _Attempt) -> bool:
+        """Count an answer; whether it still counts for its batch."""
+        flight = attempt.flight
+        flight.unanswered -= 1
+        if flight.unanswered == 0:
+            self._flights.discard(flight)
+        return attempt.batch.is_in_flight and attempt.batch.attempt == attempt.number
+
+    def _on_answer(self, attempt: _Attempt, status: int, body: memoryview) -> None:
+        if not self._land(attempt):
+            return
+        outbox, batch = attempt.outbox, attempt.batch
+        if status != STATUS_OK:
+            self._refused(outbox, batch, error_of(body))
+        elif len(body) != PRODUCE_ANSWER.size:
+            self._refused(outbox, batch, OutcomeUnknownError(f"an answer of {len(body)} bytes"))
+        else:
+            answer = ProduceAnswer._make(PRODUCE_ANSWER.unpack(body))
+            if self.link.saw_epoch(answer.master_epoch):
+                self._backoff.reset()
+                outbox.acknowledged(batch, answer)
+            else:
+                stale = OutcomeUnknownError(
+                    f"an answer of epoch {answer.master_epoch}, group {self.group} is at epoch"
+                    f" {self.link.epoch_seen}"
+                )
+                self._refused(outbox, batch, stale)
+        self._ready_again(outbox)
+        self._on_progress(outbox)
+
+    def _on_lost(self, attempt: _Attempt) -> None:
+        if self._land(attempt):
+            error = OutcomeUnknownError(f"the connection to group {self.group} was lost")
+            attempt.outbox.refused(attempt.batch, error)
+            self._ready_again(attempt.outbox)
+            self._on_progress(attempt.outbox)
+
+    def _ready_again(self, outbox: QueueOutbox) -> None:
+        if outbox.unsent or outbox.in_flight_count < len(outbox.pending):
+            self.ready[outbox] = None
+
+    def _refused(self, outbox: QueueOutbox, batch: Batch, error: PacelineError) -> None:
+        verdict = outbox.refused(batch, error)
+        log.debug(
+            "batch_refused",
+            extra={"group": self.group, "code": error.code, "verdict": verdict.value},
+        )
+        if verdict in (Verdict.RETRY, Verdict.UNKNOWN):
+            asked_ms = error.details.get("retry_after_ms")
+            self._block(asked_ms if isinstance(asked_ms, int | float) else 0)
+            if not isinstance(error, TopicNotFoundError | QueueNotFoundError):
+                self._on_stuck(self)
+
+    def _block(self, at_least_ms: float) -> None:
+        if self._blocked is None:
+            wait_ms = max(at_least_ms, self._backoff.next_ms())
+            self._blocked = self._loop.call_later(wait_ms / 1000, self.unblock)
+
+    def _on_up(self) -> None:
+        assert self.link.connection is not None
+        # After the waiters of one read were woken: what they send then leaves in one flight.
+        self.link.connection.on_read = self._schedule_pump
+        self._schedule_pump()
+        self.unblock()
+
+    def _on_down(self) -> None:
+        self._flights.clear()
+        self.unblock()
+        for outbox in self.outboxes:
+            if not outbox.is_idle:
+                outbox.lost()
+                self._ready_again(outbox)
+                self._on_progress(outbox)
+        self._on_stuck(self)

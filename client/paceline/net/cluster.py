@@ -1,0 +1,110 @@
+"""What producers, consumers and the admin client share: the watch, HTTP, connections."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from paceline.address import parse_address
+from paceline.errors import ConfigError, PeerError
+from paceline.net.http import HttpClient
+from paceline.net.post_connection import PostConnection
+from paceline.net.stream_connection import StreamConnection, UpgradeRefusedError, connect_stream
+from paceline.net.watch import ClusterWatch
+from paceline.ports import Clock, Random
+from paceline.runtime import SystemClock, SystemRandom
+from paceline.types import GroupName, TopicName
+from paceline.wire.cluster import ClusterView
+
+BrokerConnection: TypeAlias = StreamConnection | PostConnection
+
+CONNECT_TIMEOUT_MS = 3_000
+"""RocketMQ's connect timeout."""
+
+
+class Cluster:
+    """A client's view of one cluster. Made inside a running event loop; `close` when done.
+
+    `bootstrap` is "host:port" of any controllers or brokers, several separated by commas. Pass the
+    same `Cluster` to several producers and consumers to let them share the watch.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.random: Random = random or SystemRandom()
+        self.http = HttpClient()
+        self.watch = ClusterWatch(_addresses(bootstrap), self.http, self.random)
+
+    @property
+    def view(self) -> ClusterView | None:
+        return self.watch.view
+
+    def start(self) -> None:
+        """Begin to watch. Idempotent; must run on the event loop."""
+        self.watch.start()
+
+    async def close(self) -> None:
+        await self.watch.close()
+        await self.http.close()
+
+    def topic_name(self, topic_id: int) -> TopicName | None:
+        """Name of a topic id in the present view."""
+        topics = {} if self.view is None else self.view.topics
+        return next((name for name, topic in topics.items() if topic.topic_id == topic_id), None)
+
+    async def connect(self, address: str, group: GroupName) -> BrokerConnection:
+        """A connection to the broker at `address`, which must be one of `group` (else PeerError).
+
+        A stream, or POSTs where the upgrade is refused. The caller closes it.
+        """
+        try:
+            connection = await connect_stream(address, timeout_ms=CONNECT_TIMEOUT_MS)
+        except UpgradeRefusedError:
+            return PostConnection(address, group, self.http, self.topic_name)
+        view = self.view
+        is_other = view is not None and connection.cluster_id not in ("", view.cluster_id)
+        if is_other or connection.group != group:
+            # Another process has taken the port of a broker that died.
+            connection.close()
+            raise PeerError(
+                f"{address} is a broker of group {connection.group} in cluster"
+                f" {connection.cluster_id}, not of {group}"
+            )
+        return connection
+
+
+def _addresses(bootstrap: str | Sequence[str]) -> list[str]:
+    found = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
+    addresses = [str(parse_address(text)) for text in found if text.strip()]
+    if not addresses:
+        raise ConfigError("no bootstrap address; give host:port of a controller or broker")
+    return addresses
+
+
+class Wakeup:
+    """A wait with a time limit that news can end early. One waiter."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    async def wait(self, milliseconds: float | None = None) -> bool:
+        """Wait for `set` (then True), or for the time to pass (False); clears it."""
+        try:
+            async with asyncio.timeout(None if milliseconds is None else milliseconds / 1000):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._event.clear()
+        return True
+
+
+OnChange: TypeAlias = Callable[[], None]

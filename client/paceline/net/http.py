@@ -1,0 +1,128 @@
+"""HTTP with JSON to any node: problem documents become errors, every wait has an end."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import orjson
+
+from paceline.errors import (
+    DeadlineError,
+    OutcomeUnknownError,
+    PacelineError,
+    PeerError,
+    from_problem,
+)
+
+BATCH_MEDIA_TYPE = "application/vnd.paceline.batch"
+
+
+class HttpClient:
+    """Owner of an aiohttp session; `close` ends it. Addresses are "host:port"."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    async def get(
+        self, address: str, path: str, *, params: Mapping[str, str] | None = None, timeout_ms: int
+    ) -> dict[str, Any]:
+        """GET a JSON object. PeerError: not reached or no JSON; DeadlineError; the node's error."""
+        return await self._json("GET", address, path, params, None, {}, timeout_ms)
+
+    async def send(
+        self,
+        method: str,
+        address: str,
+        path: str,
+        document: Mapping[str, Any] | None = None,
+        *,
+        timeout_ms: int,
+    ) -> dict[str, Any]:
+        """A request that may change something, with a JSON body.
+
+        PeerError (definite): never sent. OutcomeUnknownError, DeadlineError: it may have happened.
+        """
+        body = None if document is None else orjson.dumps(document)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        return await self._json(method, address, path, None, body, headers, timeout_ms)
+
+    async def post_bytes(
+        self, address: str, path: str, body: bytes, *, content_type: str, timeout_ms: int
+    ) -> tuple[str, bytes]:
+        """POST bytes; (content type, body) of the answer. Errors as for `send`."""
+        headers = {"Content-Type": content_type, "Accept": content_type}
+        return await self._exchange("POST", address, path, None, body, headers, timeout_ms)
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _json(
+        self,
+        method: str,
+        address: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_ms: int,
+    ) -> dict[str, Any]:
+        _, content = await self._exchange(method, address, path, params, body, headers, timeout_ms)
+        if not content:
+            return {}
+        document = _parsed(content)
+        if not isinstance(document, dict):
+            raise PeerError(f"{address}{path} answered no JSON object")
+        return document
+
+    async def _exchange(
+        self,
+        method: str,
+        address: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_ms: int,
+    ) -> tuple[str, bytes]:
+        if self._session is None:
+            # No total timeout of aiohttp's own: ours below covers the whole exchange.
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        try:
+            async with (
+                asyncio.timeout(timeout_ms / 1000),
+                self._session.request(
+                    method, f"http://{address}{path}", params=params, data=body, headers=headers
+                ) as response,
+            ):
+                content = await response.read()
+                if response.status >= 400:
+                    raise _problem(address, path, response.status, content)
+                return response.content_type, content
+        except TimeoutError:
+            raise DeadlineError(
+                f"{address} did not answer {method} {path} within {timeout_ms} ms"
+            ) from None
+        except aiohttp.ClientConnectorError as error:
+            raise PeerError(f"{address} cannot be reached: {error.os_error}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            message = f"{address} broke off {method} {path}: {error!r}"
+            if method == "GET":
+                raise PeerError(message) from error
+            raise OutcomeUnknownError(message) from error
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _problem(address: str, path: str, status: int, content: bytes) -> PacelineError:
+    document = _parsed(content)
+    if isinstance(document, dict) and "code" in document:
+        return from_problem(document)
+    return PeerError(f"{address}{path} answered HTTP {status} without a problem document")

@@ -1,0 +1,184 @@
+"""The connection to the present master of one broker group, kept up through failovers.
+
+A task of its own connects, and connects again: at once when the view names another master, with
+back-off (that any new view ends early) while the named one does not answer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from paceline.errors import DeadlineError, PacelineError
+from paceline.net.cluster import BrokerConnection, Cluster, Wakeup
+from paceline.retry import Backoff
+from paceline.routing import master_address
+from paceline.runtime import cancel_and_wait, spawn
+from paceline.types import GroupName
+from paceline.wire.cluster import ClusterView
+
+log = logging.getLogger("paceline.client")
+
+_BACKOFF_FIRST_MS = 20
+_BACKOFF_MAX_MS = 500
+
+
+class MasterLink:
+    """Owner of one group's connection. `on_up` and `on_down` are called on the event loop.
+
+    `epoch_seen` is the highest master epoch that a view or an answer of the group has shown; an
+    answer of an older epoch is worth nothing (DESIGN 5).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: GroupName,
+        *,
+        on_up: Callable[[], None] = lambda: None,
+        on_down: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.group = group
+        self.epoch_seen = 0
+        self.connection: BrokerConnection | None = None
+        self.has_failed = False
+        """Since the last `on_up`, the connection was lost or an attempt to make one failed."""
+        self._cluster = cluster
+        self._on_up = on_up
+        self._on_down = on_down
+        self._wakeup = Wakeup()
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._end_listening: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begin to connect. Idempotent."""
+        if self._task is None:
+            self._end_listening = self._cluster.watch.listen(self._on_view)
+            if self._cluster.view is not None:
+                self._on_view(self._cluster.view)
+            self._task = spawn(self._run(), name=f"master-link-{self.group}")
+
+    async def close(self) -> None:
+        """Close the connection and stop."""
+        self._end_listening()
+        task, self._task = self._task, None
+        await cancel_and_wait(task)
+        self._drop()
+
+    def suspect(self) -> None:
+        """Give up the present connection: its broker is silent or no longer master."""
+        self._drop()
+
+    def saw_epoch(self, epoch: int) -> bool:
+        """Note an answer's epoch; False if the group is known to be past it."""
+        if epoch < self.epoch_seen:
+            return False
+        self.epoch_seen = epoch
+        return True
+
+    async def wait_up(self, *, timeout_ms: float) -> BrokerConnection:
+        """The open connection to the master. DeadlineError when there is none in time."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self.connection is None:
+                    waiter = asyncio.get_running_loop().create_future()
+                    self._waiters.add(waiter)
+                    try:
+                        await waiter
+                    finally:
+                        self._waiters.discard(waiter)
+                return self.connection
+        except TimeoutError:
+            raise DeadlineError(
+                f"no master of broker group {self.group} was reachable within {timeout_ms:.0f} ms"
+            ) from None
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _on_view(self, view: ClusterView) -> None:
+        group = view.groups.get(self.group)
+        if group is None:
+            return
+        self.epoch_seen = max(self.epoch_seen, group.master_epoch)
+        connection = self.connection
+        if connection is not None and connection.address != master_address(view, self.group):
+            self._drop()
+        self._wakeup.set()
+
+    async def _run(self) -> None:
+        backoff = Backoff(self._cluster.random, first_ms=_BACKOFF_FIRST_MS, max_ms=_BACKOFF_MAX_MS)
+        while True:
+            if self.connection is not None:
+                await self._wakeup.wait()
+                continue
+            view = self._cluster.view
+            address = None if view is None else master_address(view, self.group)
+            if address is None:
+                await self._wakeup.wait()
+                continue
+            try:
+                connection = await self._connect(address)
+            except PacelineError as error:
+                log.debug("connect_failed", extra={"address": address, "error": error.message})
+                self.has_failed = True
+                await self._wakeup.wait(backoff.next_ms())
+                continue
+            if connection is not None:
+                backoff.reset()
+                self._up(connection)
+
+    async def _connect(self, address: str) -> BrokerConnection | None:
+        """Connect, unless a view names another master meanwhile (then None)."""
+        outcome: list[BrokerConnection | PacelineError] = []
+
+        async def attempt() -> None:
+            try:
+                outcome.append(await self._cluster.connect(address, self.group))
+            except PacelineError as error:
+                outcome.append(error)
+            finally:
+                self._wakeup.set()
+
+        task = spawn(attempt(), name=f"connect-{address}")
+        is_wanted = True
+        try:
+            while is_wanted and not task.done():
+                await self._wakeup.wait()
+                view = self._cluster.view
+                is_wanted = view is None or master_address(view, self.group) == address
+        finally:
+            task.cancel()
+            if outcome and not isinstance(outcome[0], PacelineError) and not is_wanted:
+                outcome[0].close()
+        if not is_wanted or not outcome:
+            return None
+        if isinstance(outcome[0], PacelineError):
+            raise outcome[0]
+        return outcome[0]
+
+    def _up(self, connection: BrokerConnection) -> None:
+        self.connection = connection
+        self.has_failed = False
+        connection.on_closed = lambda: self._on_closed(connection)
+        if not connection.is_open:
+            self._on_closed(connection)
+            return
+        log.debug("master_connected", extra={"group": self.group, "address": connection.address})
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._on_up()
+
+    def _on_closed(self, connection: BrokerConnection) -> None:
+        if self.connection is connection:
+            self._drop()
+
+    def _drop(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is None:
+            return
+        self.has_failed = True
+        connection.on_closed = None
+        connection.close()
+        self._on_down()
+        self._wakeup.set()

@@ -1,0 +1,161 @@
+"""Record batches by POST: the same door as a stream for brokers (or proxies) that refuse upgrades.
+
+One batch per queue is in flight at a time, because parallel POSTs have no order (DESIGN 5).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from paceline.errors import OutcomeUnknownError, PacelineError, PeerError, to_problem
+from paceline.net.http import BATCH_MEDIA_TYPE, HttpClient
+from paceline.net.stream_connection import FetchAnswer, OnAnswer, OnLost, parse_fetch_answer
+from paceline.runtime import spawn
+from paceline.types import TopicName
+from paceline.wire.stream import (
+    FETCH_HEADER,
+    FETCH_QUEUE,
+    PRODUCE_ANSWER,
+    PRODUCE_FLAG_DUPLICATE,
+    PRODUCE_FLAG_OFFSET_UNKNOWN,
+    STATUS_ERROR,
+    STATUS_OK,
+    FetchQueue,
+)
+
+_POST_TIMEOUT_MS = 10_000
+_IN_FLIGHT_BYTES_MAX = 32 * 1024 * 1024
+
+
+class PostConnection:
+    """Looks like an open `StreamConnection`; every request is a POST of its own."""
+
+    in_flight_per_queue_max = 1
+
+    def __init__(
+        self,
+        address: str,
+        group: str,
+        http: HttpClient,
+        topic_name: Callable[[int], TopicName | None],
+    ) -> None:
+        """`topic_name` gives the name of a topic id: POST paths carry names."""
+        self.address = address
+        self.group = group
+        self.on_closed: Callable[[], None] | None = None
+        self.on_read: Callable[[], None] | None = None
+        self._http = http
+        self._topic_name = topic_name
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unanswered_bytes = 0
+        self._is_closed = False
+
+    @property
+    def is_open(self) -> bool:
+        return not self._is_closed
+
+    def has_credit(self, size_bytes: int) -> bool:
+        return self._unanswered_bytes + size_bytes <= _IN_FLIGHT_BYTES_MAX
+
+    def produce(self, batch: bytes, on_answer: OnAnswer, on_lost: OnLost, context: Any) -> None:
+        """As `StreamConnection.produce`."""
+        self._unanswered_bytes += len(batch)
+        task = spawn(self._post(batch, on_answer, on_lost, context), name="post-batch")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def flush(self) -> None:
+        """Nothing is held back here."""
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self.on_closed is not None:
+            self.on_closed()
+
+    async def fetch(
+        self,
+        queues: Sequence[FetchQueue],
+        *,
+        wait_ms: int,
+        max_bytes: int,
+        min_bytes: int,
+        timeout_ms: int,
+    ) -> FetchAnswer:
+        """As `StreamConnection.fetch`, by POST /v1/fetch."""
+        head = FETCH_HEADER.pack(wait_ms, max_bytes, min_bytes, len(queues))
+        body = b"".join((head, *(FETCH_QUEUE.pack(*queue) for queue in queues)))
+        try:
+            _, content = await self._http.post_bytes(
+                self.address,
+                "/v1/fetch",
+                body,
+                content_type=BATCH_MEDIA_TYPE,
+                timeout_ms=timeout_ms,
+            )
+        except OutcomeUnknownError as error:
+            raise PeerError(error.message) from error  # a read has no outcome to be unknown
+        return parse_fetch_answer(memoryview(content))
+
+    async def call(self, document: dict[str, Any], *, timeout_ms: int) -> dict[str, Any]:
+        """As `StreamConnection.call`, by POST /v1/call."""
+        return await self._http.send(
+            "POST", self.address, "/v1/call", document, timeout_ms=timeout_ms
+        )
+
+    async def _post(self, batch: bytes, on_answer: OnAnswer, on_lost: OnLost, context: Any) -> None:
+        try:
+            answer = await self._exchange(batch)
+        except PacelineError as error:
+            if error.is_definite:
+                on_answer(context, STATUS_ERROR, memoryview(orjson.dumps(to_problem(error))))
+            else:
+                on_lost(context)
+        except BaseException:
+            on_lost(context)
+            raise
+        else:
+            on_answer(context, STATUS_OK, memoryview(answer))
+        finally:
+            self._unanswered_bytes -= len(batch)
+            if self.on_read is not None:
+                self.on_read()
+
+    async def _exchange(self, batch: bytes) -> bytes:
+        topic_id = int.from_bytes(batch[68:72], "little")
+        queue_id = int.from_bytes(batch[82:84], "little")
+        name = self._topic_name(topic_id)
+        if name is None:
+            raise PeerError(f"topic {topic_id} has no name any more")
+        _, content = await self._http.post_bytes(
+            self.address,
+            f"/v1/topics/{name}/queues/{queue_id}/batches",
+            batch,
+            content_type=BATCH_MEDIA_TYPE,
+            timeout_ms=_POST_TIMEOUT_MS,
+        )
+        return _packed_answer(orjson.loads(content))
+
+
+def _packed_answer(document: dict[str, Any]) -> bytes:
+    """The JSON answer of a POST as the bytes a stream would have answered."""
+    try:
+        flags = PRODUCE_FLAG_DUPLICATE if document.get("duplicate") else 0
+        offset = document["offset"]
+        if offset is None:
+            flags |= PRODUCE_FLAG_OFFSET_UNKNOWN
+        return PRODUCE_ANSWER.pack(
+            document["epoch"],
+            document["count"],
+            offset or 0,
+            document["confirm"],
+            document["store_unix_ms"],
+            flags,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise OutcomeUnknownError(f"a batch answer without its fields: {error!r}") from error

@@ -1,0 +1,176 @@
+"""The cluster watch: the newest `ClusterView`, pushed by long polls, and who wants to know.
+
+Two watchers poll two different nodes at a time, so a node that hangs (paused, partitioned) does
+not delay the news of a failover. A view counts only if its version is larger and its cluster id
+the same (R38).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paceline.errors import BadRequestError, DeadlineError, NotFoundError, PacelineError, PeerError
+from paceline.net.http import HttpClient
+from paceline.ports import Random
+from paceline.retry import Backoff
+from paceline.routing import broker_addresses
+from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.wire.cluster import ClusterView
+
+log = logging.getLogger("paceline.client")
+
+_WATCHERS = 2
+_POLL_WAIT_MS = 10_000
+_POLL_SLACK_MS = 2_000
+_FIRST_TIMEOUT_MS = 2_000
+_BROKER_POLL_MS = 500
+"""Only while no controller answers; then nobody can be elected, so news are rare."""
+
+OnView = Callable[[ClusterView], None]
+
+
+class ClusterWatch:
+    """Keeps `view` current from `start` to `close`. Listeners are called on the event loop."""
+
+    def __init__(self, bootstrap: Sequence[str], http: HttpClient, random: Random) -> None:
+        assert bootstrap
+        self._bootstrap = tuple(bootstrap)
+        self._http = http
+        self._random = random
+        self._view: ClusterView | None = None
+        self._listeners: dict[object, OnView] = {}
+        self._changed: asyncio.Future[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._last_error: PacelineError | None = None
+
+    @property
+    def view(self) -> ClusterView | None:
+        """The newest view; None before the first answer."""
+        return self._view
+
+    @property
+    def last_error(self) -> PacelineError | None:
+        """Why the last poll failed; None after a good one."""
+        return self._last_error
+
+    def start(self) -> None:
+        """Begin to poll. Idempotent."""
+        if not self._tasks:
+            self._tasks = [
+                spawn(self._watch(number), name=f"watch-{number}") for number in range(_WATCHERS)
+            ]
+
+    async def close(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        await cancel_and_wait(*tasks)
+
+    def listen(self, listener: OnView) -> Callable[[], None]:
+        """Call `listener` with every new view; the returned function ends that."""
+        token = object()
+        self._listeners[token] = listener
+
+        def end() -> None:
+            self._listeners.pop(token, None)
+
+        return end
+
+    async def wait_for(
+        self, condition: Callable[[ClusterView], bool], *, timeout_ms: int
+    ) -> ClusterView:
+        """The first view that meets the condition. DeadlineError says what the last poll said."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self._view is None or not condition(self._view):
+                    if self._changed is None:
+                        self._changed = asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._changed)
+                return self._view
+        except TimeoutError:
+            if self._view is None:
+                asked = ", ".join(self._bootstrap)
+                why = "" if self._last_error is None else f" ({self._last_error.message})"
+                raise PeerError(f"no node of the cluster answered at {asked}{why}") from None
+            raise DeadlineError(
+                f"the cluster did not become as asked within {timeout_ms} ms"
+            ) from None
+
+    def apply(self, view: ClusterView) -> bool:
+        """Take a view from anywhere; False if it is not newer, or of another cluster (R38)."""
+        present = self._view
+        if present is not None:
+            if view.cluster_id != present.cluster_id:
+                log.warning(
+                    "foreign_view_refused",
+                    extra={"cluster_id": view.cluster_id, "expected": present.cluster_id},
+                )
+                return False
+            if view.version <= present.version:
+                return False
+        self._view = view
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
+        for listener in tuple(self._listeners.values()):
+            listener(view)
+        return True
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _watch(self, number: int) -> None:
+        backoff = Backoff(self._random, first_ms=20, max_ms=500)
+        turn = number
+        failures = 0
+        while True:
+            addresses = self._addresses()
+            address = addresses[turn % len(addresses)]
+            try:
+                await self._poll(address)
+            except PacelineError as error:
+                self._last_error = error
+                turn += 1
+                failures += 1
+                log.debug("watch_failed", extra={"address": address, "error": error.message})
+                if failures >= len(addresses):
+                    await pause(backoff.next_ms())
+            else:
+                self._last_error = None
+                failures = 0
+                backoff.reset()
+
+    def _addresses(self) -> list[str]:
+        """Controllers first, once known; then what we were given; then any broker."""
+        view = self._view
+        if view is None:
+            return list(self._bootstrap)
+        found = [*view.controllers, *self._bootstrap, *broker_addresses(view)]
+        return list(dict.fromkeys(found))
+
+    async def _poll(self, address: str) -> None:
+        view = self._view
+        if view is None:
+            document = await self._http.get(address, "/v1/routes", timeout_ms=_FIRST_TIMEOUT_MS)
+        else:
+            document = await self._long_poll(address, view.version)
+        if not document:
+            return
+        try:
+            newer = ClusterView.from_json(document)
+        except BadRequestError as error:
+            raise PeerError(f"{address} answered {error.message}") from error
+        if not self.apply(newer) and view is not None and newer.version <= view.version:
+            # An answer at once without news (a node that does not wait) must not make us spin.
+            await pause(self._random.uniform(5, 20))
+
+    async def _long_poll(self, address: str, version: int) -> dict[str, Any]:
+        try:
+            return await self._http.get(
+                address,
+                "/v1/watch",
+                params={"from": str(version), "wait_ms": str(_POLL_WAIT_MS)},
+                timeout_ms=_POLL_WAIT_MS + _POLL_SLACK_MS,
+            )
+        except NotFoundError:
+            # A broker: it repeats the view it was told, without a wait.
+            await pause(self._random.uniform(0.5, 1) * _BROKER_POLL_MS)
+            return await self._http.get(address, "/v1/routes", timeout_ms=_FIRST_TIMEOUT_MS)

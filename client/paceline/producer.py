@@ -1,0 +1,372 @@
+"""The producer: messages in, acknowledged messages out, once and in order.
+
+`send` is a plain function that places the message and returns a light awaitable. What is sent in
+one turn of the event loop leaves in one write, one batch per queue, at its end. Every producer is
+idempotent (R31): a batch keeps its sequence through all retries, on any master, and is stored
+once. After an error that is not `is_definite` only this producer's own retry was safe; sending the
+message again may store it twice.
+
+The way of a message: `send` -> route (topic -> queues) -> `Outbox` of its queue -> `GroupLane` of
+its broker group -> connection. Messages without room or route are parked, in order per topic.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from types import TracebackType
+
+import orjson
+
+from paceline.dispatch import Dispatcher, Route
+from paceline.errors import (
+    BadRequestError,
+    PacelineError,
+    PayloadLimitError,
+    PeerError,
+    ShuttingDownError,
+    TooLargeError,
+    TopicNotFoundError,
+)
+from paceline.message import Message
+from paceline.net.cluster import Cluster
+from paceline.outbox import MESSAGE_OVERHEAD_BYTES, Batch
+from paceline.producer_settings import ProducerSettings
+from paceline.records.header import (
+    MESSAGE_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
+    RECORDS_MAX,
+)
+from paceline.routing import QueueKey
+from paceline.sending import OnSent, Run, Sending, SendingMany
+from paceline.types import GroupName, QueueId, TopicId, TopicName
+
+_NO_QUEUE = QueueKey(TopicId(0), GroupName(""), QueueId(0))
+
+
+class _Parked:
+    """A message, or several bodies, that wait for room in the buffer or for a route."""
+
+    __slots__ = ("cost_bytes", "place", "sending", "since")
+
+    def __init__(
+        self,
+        cost_bytes: int,
+        since: float,
+        sending: Sending,
+        place: Callable[[Route], tuple[Batch, int]],
+    ) -> None:
+        self.cost_bytes = cost_bytes
+        self.since = since
+        self.sending = sending
+        self.place = place
+
+
+class Producer:
+    """Sends messages to topics of a cluster. Use on one event loop; `async with` or `close`."""
+
+    def __init__(
+        self, bootstrap: str | Sequence[str] | Cluster, *, settings: ProducerSettings | None = None
+    ) -> None:
+        """`bootstrap`: "host:port,..." of controllers or brokers, or a `Cluster` to share."""
+        self._settings = settings or ProducerSettings()
+        self._settings.validate()
+        self._owns_cluster = not isinstance(bootstrap, Cluster)
+        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        self._loop = asyncio.get_running_loop()
+        self._buffer_bytes_max = self._settings.buffer_bytes_max
+        self._dispatch = Dispatcher(
+            self._cluster, self._settings, on_change=self._on_change, on_sweep=self._on_sweep
+        )
+        self._parked: dict[str, deque[_Parked]] = {}
+        self._parked_bytes = 0
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._is_closed = False
+
+    async def __aenter__(self) -> "Producer":
+        try:
+            await self.start()
+        except BaseException:
+            await self.close(timeout_ms=0)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self, *, timeout_ms: int = 10_000) -> None:
+        """Wait until the cluster is known. PeerError when no bootstrap address answers."""
+        self._cluster.start()
+        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
+
+    async def flush(self) -> None:
+        """Return when nothing is on its way any more: every message sent has its outcome."""
+        while self._dispatch.buffered_bytes or self._parked:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
+
+    async def close(self, *, timeout_ms: int | None = None) -> None:
+        """Finish what is on its way (at most `timeout_ms`, default the delivery timeout), then end.
+
+        What has no outcome then fails: with OutcomeUnknownError where it may be stored.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        limit_ms = self._settings.delivery_timeout_ms if timeout_ms is None else timeout_ms
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await self.flush()
+        except TimeoutError:
+            pass  # what is left fails below, each message with its own error
+        finally:
+            error = ShuttingDownError("not stored: the producer was closed")
+            self._fail_parked(error)
+            await self._dispatch.close(error)
+            if self._owns_cluster:
+                await self._cluster.close()
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> Sending:
+        """Send one message; await the result for its `SendResult`.
+
+        Returns at once. With a full buffer the message waits its turn; PayloadLimitError only when
+        as much again is waiting. TooLargeError, BadRequestError: the message itself is wrong.
+        """
+        cost = self._cost_of(message)
+        if self._parked_bytes:
+            self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
+        return self._send(message, cost)
+
+    def send_nowait(self, message: Message, callback: OnSent | None = None) -> None:
+        """Send one message; `callback(result, error)` is called with the outcome, if given.
+
+        PayloadLimitError (BUFFER_FULL) at once when the buffer is full: nothing was taken.
+        """
+        cost = self._cost_of(message)
+        self._check_waiting_room(cost, self._buffer_bytes_max)
+        sending = self._send(message, cost)
+        if callback is not None:
+            sending.on_sent(callback)
+
+    def send_many(self, messages: Sequence[Message]) -> SendingMany:
+        """Send messages in order; await for all results.
+
+        Errors as for `send`, before any is sent; PayloadLimitError also when the list alone is over
+        twice the buffer.
+        """
+        costs = [self._cost_of(message) for message in messages]
+        self._check_waiting_room(sum(costs), 2 * self._buffer_bytes_max)
+        return SendingMany(list(map(self._send, messages, costs)))
+
+    def send_bodies(
+        self, topic: str, bodies: Sequence[bytes], *, key: str | None = None
+    ) -> SendingMany:
+        """Send bodies that share topic and key (or have none), in order: the fastest way for bulk.
+
+        They are split into batches of `batch_bytes_max`; without a key each batch may go to another
+        queue. Waits and errors as for `send`.
+        """
+        for body in bodies:
+            if body.__class__ is not bytes or len(body) > MESSAGE_BYTES_MAX:
+                self._cost_of(Message(topic, body, key))
+        if self._is_closed:
+            raise ShuttingDownError("the producer is closed")
+        cost = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
+        self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
+        chunks = _chunks(list(bodies), self._settings.batch_bytes_max)
+        return SendingMany([self._send_chunk(topic, chunk, key) for chunk in chunks])
+
+    # -- waiting for room or route ----------------------------------------------------------------
+
+    def _cost_of(self, message: Message) -> int:
+        """Bytes charged for a message; refuses what no broker would take."""
+        body = message.body
+        if body.__class__ is not bytes:
+            raise BadRequestError(
+                f"a body must be bytes, not {type(body).__name__}; encode text first", field="body"
+            )
+        size = len(body)
+        if size > MESSAGE_BYTES_MAX:
+            raise TooLargeError(
+                f"a body of {size} bytes is over {MESSAGE_BYTES_MAX}", limit=MESSAGE_BYTES_MAX
+            )
+        if message.key:
+            size += len(message.key)
+        if message.properties or message.tag or message.delivery_unix_ms is not None:
+            size += _checked_extras(message)
+        if self._is_closed:
+            raise ShuttingDownError("the producer is closed")
+        return size + MESSAGE_OVERHEAD_BYTES
+
+    def _check_waiting_room(self, cost: int, limit: int) -> None:
+        if self._dispatch.buffered_bytes + self._parked_bytes + cost > limit:
+            raise self._full()
+
+    def _send(self, message: Message, cost: int) -> Sending:
+        topic = message.topic
+        route = self._dispatch.routes.get(topic)
+        if route is None or not self._has_room(topic, cost):
+            return self._park_message(message, cost)
+        batch, index = self._dispatch.place(route, message, cost)
+        return Sending(TopicName(topic), batch, index)
+
+    def _has_room(self, topic: str, cost: int) -> bool:
+        """Whether a message may be placed now, not behind others of its topic."""
+        return topic not in self._parked and (
+            self._dispatch.buffered_bytes + cost <= self._buffer_bytes_max
+            or not self._dispatch.buffered_bytes
+        )
+
+    def _send_chunk(self, topic: str, bodies: list[bytes], key: str | None) -> Sending:
+        cost = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
+        route = self._dispatch.routes.get(topic)
+        if route is not None and self._has_room(topic, cost):
+            batch, index = self._dispatch.place_bodies(route, bodies, key, cost)
+            return Run(TopicName(topic), batch, index, len(bodies))
+        sending = Run(TopicName(topic), _placeholder(), 0, len(bodies))
+        return self._park(
+            topic, cost, sending, lambda to: self._dispatch.place_bodies(to, bodies, key, cost)
+        )
+
+    def _park_message(self, message: Message, cost: int) -> Sending:
+        kept = replace(message)  # the application may change its object
+        sending = Sending(TopicName(message.topic), _placeholder(), 0)
+        return self._park(
+            message.topic, cost, sending, lambda to: self._dispatch.place(to, kept, cost)
+        )
+
+    def _park(
+        self,
+        topic: str,
+        cost: int,
+        sending: Sending,
+        place: Callable[[Route], tuple[Batch, int]],
+    ) -> Sending:
+        self._parked.setdefault(topic, deque()).append(
+            _Parked(cost, self._loop.time(), sending, place)
+        )
+        self._parked_bytes += cost
+        self._cluster.start()
+        self._dispatch.keep_sweeping()
+        if topic not in self._dispatch.routes:
+            self._on_change()  # the topic may be known, only not used yet
+        return sending
+
+    def _full(self) -> PacelineError:
+        return PayloadLimitError(
+            f"{self._dispatch.buffered_bytes + self._parked_bytes} bytes wait for acknowledgement,"
+            f" the buffer holds {self._buffer_bytes_max}",
+            limit=self._buffer_bytes_max,
+        )
+
+    def _on_change(self) -> None:
+        """Room, routes or outcomes changed: place what was parked, tell who waits for the end."""
+        if self._parked:
+            for topic in tuple(self._parked):
+                self._unpark(topic)
+        if self._idle_waiters and not self._dispatch.buffered_bytes and not self._parked:
+            waiters, self._idle_waiters = self._idle_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _unpark(self, topic: str) -> None:
+        route = self._dispatch.open_route(topic)
+        queue = self._parked.get(topic)
+        while route is not None and queue:
+            cost = queue[0].cost_bytes
+            buffered = self._dispatch.buffered_bytes
+            if buffered and buffered + cost > self._buffer_bytes_max:
+                return
+            parked = queue.popleft()
+            self._parked_bytes -= cost
+            parked.sending.settle_into(*parked.place(route))
+        if not queue:
+            self._parked.pop(topic, None)
+
+    def _on_sweep(self, now: float) -> bool:
+        """Give up parked messages in time; whether any are left."""
+        view = self._cluster.view
+        for topic in tuple(self._parked):
+            is_unknown = view is not None and topic not in view.topics
+            limit_ms = self._settings.topic_wait_ms if is_unknown else 0
+            limit_s = (limit_ms or self._settings.delivery_timeout_ms) / 1000
+            queue = self._parked[topic]
+            while queue and queue[0].since + limit_s <= now:
+                parked = queue.popleft()
+                self._parked_bytes -= parked.cost_bytes
+                parked.sending.fail(self._parked_too_long(topic))
+            if not queue:
+                del self._parked[topic]
+        self._on_change()
+        return bool(self._parked)
+
+    def _parked_too_long(self, topic: str) -> PacelineError:
+        view = self._cluster.view
+        if view is None:
+            cause = self._cluster.watch.last_error
+            why = "" if cause is None else f": {cause.message}"
+            return PeerError(f"not stored: no node of the cluster answered{why}")
+        if topic not in view.topics:
+            return TopicNotFoundError(
+                f"topic {topic} does not exist; create it first (paceline topic create {topic})"
+            )
+        return self._full()
+
+    def _fail_parked(self, error: PacelineError) -> None:
+        parked, self._parked = self._parked, {}
+        self._parked_bytes = 0
+        for queue in parked.values():
+            for item in queue:
+                item.sending.fail(error)
+
+
+def _placeholder() -> Batch:
+    """Stands for the batch of a message that has none yet."""
+    return Batch(_NO_QUEUE, deadline=0.0, born_unix_ms=0)
+
+
+def _checked_extras(message: Message) -> int:
+    """Bytes of tag and properties; refuses what the codec would refuse for the whole batch."""
+    if message.delivery_unix_ms is not None:
+        raise BadRequestError(
+            "delayed messages are not supported by this version", field="delivery_unix_ms"
+        )
+    size = len(message.tag or "")
+    if message.properties:
+        try:
+            encoded = len(orjson.dumps(message.properties))
+        except TypeError as error:
+            raise BadRequestError(
+                f"properties must be text to text: {error}", field="properties"
+            ) from error
+        if encoded > PROPERTIES_BYTES_MAX:
+            raise TooLargeError(
+                f"properties of {encoded} bytes are over {PROPERTIES_BYTES_MAX}",
+                limit=PROPERTIES_BYTES_MAX,
+            )
+        size += encoded
+    return size
+
+
+def _chunks(bodies: list[bytes], limit: int) -> list[list[bytes]]:
+    """Split so that each part fits a batch of `limit` bytes."""
+    ends = list(accumulate(len(body) + MESSAGE_OVERHEAD_BYTES for body in bodies))
+    chunks: list[list[bytes]] = []
+    start = 0
+    while start < len(bodies):
+        before = ends[start - 1] if start else 0
+        end = min(max(bisect_right(ends, before + limit), start + 1), start + RECORDS_MAX)
+        chunks.append(bodies if end - start == len(bodies) else bodies[start:end])
+        start = end
+    return chunks

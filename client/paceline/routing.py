@@ -1,0 +1,73 @@
+"""Pure: the queues of a topic in their stable order, and which one a message goes to.
+
+A key always goes to `crc32c(key) mod queues` over all queues of the topic in order of (group,
+queue id), so every producer of every process agrees while the topic's queues do not change.
+Keyless messages go round robin by batch: what is sent in one loop turn rides together, and the
+next batch takes the next queue of a group that answers.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from paceline.types import GroupName, QueueId, TopicId, TopicName
+from paceline.wire.cluster import ClusterView, TopicView
+
+
+class QueueKey(NamedTuple):
+    """One queue of the cluster. Orders by topic id, group, queue id."""
+
+    topic_id: TopicId
+    group: GroupName
+    queue: QueueId
+
+
+class QueueName(NamedTuple):
+    """One queue as people name it: topic name, broker group, queue id."""
+
+    topic: TopicName
+    group: GroupName
+    queue: QueueId
+
+
+def queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
+    """All queues of a topic in their stable order, by (group, queue id)."""
+    return tuple(
+        QueueKey(topic.topic_id, group, QueueId(queue))
+        for group in sorted(topic.queues)
+        for queue in range(topic.queues[group])
+    )
+
+
+def index_of_key(key: bytes, count: int) -> int:
+    """Index of the queue, of `count` in stable order, that messages with `key` go to."""
+    assert count > 0
+    index: int = crc32c(key) % count
+    return index
+
+
+def next_index(after: int, queues: Sequence[QueueKey], is_up: Callable[[GroupName], bool]) -> int:
+    """The next queue round robin whose group answers; plainly the next one if none does."""
+    count = len(queues)
+    for step in range(1, count + 1):
+        index = (after + step) % count
+        if is_up(queues[index].group):
+            return index
+    return (after + 1) % count
+
+
+def master_address(view: ClusterView, group: GroupName) -> str | None:
+    """Client address ("host:port") of the group's master, or None while nobody is elected."""
+    group_view = view.groups.get(group)
+    master = None if group_view is None else group_view.master_view()
+    return None if master is None else master.client_address
+
+
+def broker_addresses(view: ClusterView) -> list[str]:
+    """Client addresses of all brokers, in a stable order."""
+    return [
+        replica.client_address
+        for name in sorted(view.groups)
+        for _, replica in sorted(view.groups[name].replicas.items())
+    ]

@@ -1,0 +1,150 @@
+"""The producer against the fake cluster."""
+
+import asyncio
+
+import pytest
+from tests.unit.client.fake_cluster import FakeCluster, Fault
+
+from paceline.errors import (
+    BadRequestError,
+    PayloadLimitError,
+    ShuttingDownError,
+    TooLargeError,
+    TopicNotFoundError,
+)
+from paceline.message import Message
+from paceline.producer import Producer
+from paceline.producer_settings import ProducerSettings
+
+
+async def test_a_message_is_acknowledged_with_its_place() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller) as producer:
+            first = await producer.send(Message("orders", b"one"))
+            second = await producer.send(Message("orders", b"two", key="k", tag="t"))
+
+    assert (first.topic, first.group, first.queue_id, first.queue_offset) == ("orders", "g1", 0, 0)
+    assert second.queue_offset == 1
+    assert cluster.bodies() == [b"one", b"two"]
+
+
+async def test_concurrent_sends_of_one_turn_ride_in_one_batch() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 4)
+        async with Producer(cluster.controller) as producer:
+            await producer.send(Message("orders", b"warm"))
+            before = cluster.brokers[("g1", 1)].produced
+            sendings = [producer.send(Message("orders", b"%d" % number)) for number in range(100)]
+            results = [await sending for sending in sendings]
+
+    assert cluster.brokers[("g1", 1)].produced == before + 1
+    assert len({result.queue_id for result in results}) == 1
+    offsets = [result.queue_offset for result in results]
+    assert offsets == list(range(offsets[0], offsets[0] + 100))
+
+
+async def test_keyless_batches_go_round_robin_and_keys_stay_on_their_queue() -> None:
+    async with FakeCluster(groups=2) as cluster:
+        cluster.add_topic("orders", 2)
+        async with Producer(cluster.controller) as producer:
+            keyless = [await producer.send(Message("orders", b"x")) for _ in range(8)]
+            keyed = [await producer.send(Message("orders", b"x", key="k7")) for _ in range(5)]
+
+    queues = [(result.group, result.queue_id) for result in keyless]
+    assert len(set(queues[:4])) == 4
+    assert queues[:4] == queues[4:]
+    assert len({(result.group, result.queue_id) for result in keyed}) == 1
+
+
+async def test_send_many_and_bodies_and_callbacks_agree_with_the_log() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        settings = ProducerSettings(batch_bytes_max=4096)
+        outcomes: list[int] = []
+        async with Producer(cluster.controller, settings=settings) as producer:
+            many = await producer.send_many([Message("orders", b"m%d" % n) for n in range(50)])
+            bulk = await producer.send_bodies("orders", [bytes(1000) for _ in range(50)])
+            producer.send_nowait(
+                Message("orders", b"last"),
+                lambda result, error: outcomes.append(result.queue_offset if result else -9),
+            )
+
+    assert [result.queue_offset for result in many] == list(range(50))
+    assert [result.queue_offset for result in bulk] == list(range(50, 100))
+    assert outcomes == [100]
+
+
+async def test_an_unknown_topic_and_bad_messages_are_refused_clearly() -> None:
+    async with FakeCluster() as cluster:
+        settings = ProducerSettings(topic_wait_ms=50)
+        async with Producer(cluster.controller, settings=settings) as producer:
+            with pytest.raises(TopicNotFoundError, match="topic nosuch does not exist"):
+                await producer.send(Message("nosuch", b""))
+            with pytest.raises(BadRequestError, match="bytes, not str"):
+                producer.send(Message("nosuch", "text"))  # type: ignore[arg-type]
+            with pytest.raises(TooLargeError):
+                producer.send(Message("nosuch", bytes(4 * 1024 * 1024 + 1)))
+            with pytest.raises(TooLargeError):
+                producer.send(Message("nosuch", b"", properties={"a": "x" * 40_000}))
+        with pytest.raises(ShuttingDownError):
+            producer.send(Message("nosuch", b""))
+
+
+async def test_a_topic_that_appears_in_time_takes_the_waiting_messages_in_order() -> None:
+    async with FakeCluster() as cluster, Producer(cluster.controller) as producer:
+        sendings = [producer.send(Message("late", b"%d" % number)) for number in range(10)]
+        cluster.add_topic("late", 1)
+        results = [await sending for sending in sendings]
+
+    assert [result.queue_offset for result in results] == list(range(10))
+    assert cluster.bodies() == [b"%d" % number for number in range(10)]
+
+
+async def test_a_full_buffer_makes_send_wait_and_send_nowait_fail() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        size = 1024 * 1024
+        settings = ProducerSettings(buffer_bytes_max=5 * size, batch_bytes_max=size)
+        async with Producer(cluster.controller, settings=settings) as producer:
+            sendings = [producer.send(Message("orders", bytes(size - 100))) for _ in range(9)]
+            with pytest.raises(PayloadLimitError, match="buffer holds"):
+                producer.send_nowait(Message("orders", bytes(size)))
+            with pytest.raises(PayloadLimitError):
+                producer.send_many([Message("orders", bytes(size))] * 9)
+            results = [await sending for sending in sendings]
+
+    assert [result.queue_offset for result in results] == list(range(9))
+
+
+async def test_cancelling_one_waiter_leaves_the_others_of_its_batch_waiting() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        cluster.fault = lambda broker, header: Fault(answer_after_ms=30)
+        async with Producer(cluster.controller) as producer:
+
+            async def send(body: bytes) -> int:
+                return (await producer.send(Message("orders", body))).queue_offset
+
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(send(b"%d" % number)) for number in range(3)]
+                while cluster.brokers[("g1", 1)].produced == 0:
+                    await asyncio.wait([tasks[0]], timeout=0.005)
+                tasks[1].cancel()
+
+    assert tasks[0].result() == 0
+    assert tasks[1].cancelled()
+    assert tasks[2].result() == 2
+
+
+async def test_posts_carry_batches_when_streams_are_refused() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        cluster.brokers[("g1", 1)].serves_streams = False
+        async with Producer(cluster.controller) as producer:
+            sendings = [producer.send(Message("orders", b"%d" % number)) for number in range(20)]
+            results = [await sending for sending in sendings]
+            again = await producer.send(Message("orders", b"more"))
+
+    assert [result.queue_offset for result in results] == list(range(20))
+    assert again.queue_offset == 20
