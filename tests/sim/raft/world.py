@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from paceline.disk_memory import MemoryDisk, PowerLost
-from paceline.errors import CorruptLogError, PeerError, StorageError
+from paceline.errors import PeerError, StorageError
 from paceline.runtime import SeededRandom
 from paceline.types import ControllerId
 from paceline_controller.raft.core import RaftCore
@@ -132,13 +132,11 @@ class SimNode:
         self.core.receive(peer, message)
         self.tick()
 
-    def propose(self, name: str) -> bool:
-        if self.core is None or not self.core.is_leading:
-            return False
+    def propose(self, name: str) -> None:
+        assert self.core is not None
         self.proposed[name] = self.core.term
         self.core.append(orjson.dumps(name))
         self.tick()
-        return True
 
     def _begin_sync(self) -> None:
         assert self.core is not None
@@ -283,6 +281,11 @@ class World:
         """The established leader of the highest term."""
         leading = [n for n in self.nodes.values() if n.core and n.core.leadership.is_leader]
         return max(leading, key=lambda n: n.core.term if n.core else 0, default=None)
+
+    def propose_at(self, node: SimNode, name: str) -> None:
+        """A client's command, if that node believes that it leads."""
+        if node.core is not None and node.core.is_leading:
+            self.alive(node, lambda: node.propose(name))
 
     # -- wires -------------------------------------------------------------------------------------
 
@@ -432,8 +435,9 @@ class World:
             self.start_all()  # a node may still die of a stopped disk
             self.run_until(lambda: self.leader() is not None, limit_ms=20_000)
             leader = self.leader()
-            if leader is not None and leader.propose(f"end-{attempt}"):
-                self.run(1_000)
+            assert leader is not None
+            self.propose_at(leader, f"end-{attempt}")
+            self.run(1_000)
             if self._is_settled():
                 break
         assert self._is_settled(), f"seed {self.seed}: not settled"
@@ -446,6 +450,3 @@ class World:
         lasts = {tuple(node.applied[-1:]) for node in self.nodes.values() if node.core}
         is_end = any(name.startswith("end-") for last in lasts for name in last)
         return len(lasts) == 1 and is_end and all(node.core for node in self.nodes.values())
-
-
-__all__ = ["CorruptLogError", "SimNode", "World"]
