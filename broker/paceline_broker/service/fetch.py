@@ -89,7 +89,7 @@ class Fetcher:
         self._by_sink: dict[FetchSink, dict[_Waiting, None]] = {}
         self._behind: dict[int, None] = {}
         """Queues with waiters whose last batch was folded before they came, not yet confirmed."""
-        self._waiting_count = 0
+        self.waiting_count = 0
         self._turn = 0
         self._reader: LogReader | None = None
         self._stop_listening = _nothing
@@ -119,14 +119,14 @@ class Fetcher:
         waiting.is_over = wait_ms == 0
         if self._try_answer(waiting):
             return
-        if self._waiting_count >= self._settings.fetches_waiting_max:
+        if self.waiting_count >= self._settings.fetches_waiting_max:
             waiting.is_done = True  # whatever task it may have started finds it so
             error = OverloadedError(
-                f"{self._waiting_count} fetches wait already", retry_after_ms=1000
+                f"{self.waiting_count} fetches wait already", retry_after_ms=1000
             )
             sink.failed(request_id, error)
             return
-        self._waiting_count += 1
+        self.waiting_count += 1
         self._by_sink.setdefault(sink, {})[waiting] = None
         if waiting.task is None:
             self._watch(waiting)
@@ -220,7 +220,7 @@ class Fetcher:
         of_sink = self._by_sink.get(waiting.sink)
         if of_sink is None or waiting not in of_sink:
             return
-        self._waiting_count -= 1
+        self.waiting_count -= 1
         del of_sink[waiting]
         if not of_sink:
             del self._by_sink[waiting.sink]

@@ -1,4 +1,4 @@
-"""In-memory twins of the service's ports: a list of batches for a log, a role that obeys the test."""
+"""In-memory twins of the service's ports: a list of batches for a log, a role the test sets."""
 
 import asyncio
 from collections import deque
