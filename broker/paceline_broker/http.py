@@ -62,15 +62,22 @@ class BrokerHttp:
         self._add_routes(self.app.router)
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
+        self._guard: Guard | None = None
+
+    @property
+    def connections_count(self) -> int:
+        """Open connections, streams included."""
+        return 0 if self._guard is None else self._guard.connections_count
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port (`port` 0 = any free one). Raises OSError."""
-        self._runner = web.AppRunner(self.app, access_log=None)
+        # A handler whose client has gone is cancelled: a long poll must not wait for nobody.
+        self._runner = web.AppRunner(self.app, access_log=None, handler_cancellation=True)
         await self._runner.setup()
         assert self._runner.server is not None
         loop = asyncio.get_running_loop()
-        guard = Guard(self._runner.server)
-        self._listening = await loop.create_server(guard, host, port, backlog=1024)
+        self._guard = Guard(self._runner.server)
+        self._listening = await loop.create_server(self._guard, host, port, backlog=1024)
         bound: int = self._listening.sockets[0].getsockname()[1]
         return bound
 

@@ -1,5 +1,6 @@
 """A broker's HTTP door on fakes, listening on a free port."""
 
+import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,6 +28,8 @@ class Door(Bench):
         if document is not None:
             arguments["data"] = orjson.dumps(document)
             arguments.setdefault("headers", {"Content-Type": "application/json"})
+        if isinstance(arguments.get("data"), bytes):
+            arguments["data"] = io.BytesIO(arguments["data"])  # aiohttp warns of large bytes
         url = f"http://127.0.0.1:{self.port}{path}"
         async with self.session.request(method, url, **arguments) as answer:
             return answer.status, orjson.loads(await answer.read())
