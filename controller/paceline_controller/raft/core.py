@@ -129,6 +129,8 @@ class RaftCore:
             nodeClass=PeerNode,
             transport=_Outbound(self),
         )
+        if not self._peers:
+            self._node._SyncObj__raftElectionDeadline = 0.0  # nobody to wait for
         try:
             self._node.load_snapshot()
         except RaftInvariantError as error:
@@ -210,6 +212,11 @@ class RaftCore:
     def is_leading(self) -> bool:
         """Elected; its first entry may not be committed yet."""
         return bool(self._node._isLeader())
+
+    @property
+    def has_links(self) -> bool:
+        """Whether any peer is connected."""
+        return bool(self._node._SyncObj__connectedNodes)
 
     @property
     def leadership(self) -> Leadership:

@@ -444,7 +444,7 @@ class RaftQuorum:
         """Let another controller lead before this one goes; gives up after a second."""
         assert self._core is not None
         deadline_ms = self._clock.monotonic_ms() + _TRANSFER_WAIT_MS
-        while self._peers and self._core.is_leading and not self._is_stopped:
+        while self._core.has_links and self._core.is_leading and not self._is_stopped:
             if self._clock.monotonic_ms() >= deadline_ms:
                 break
             self._guarded(lambda core: core.transfer_leadership())
