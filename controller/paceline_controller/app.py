@@ -1,0 +1,159 @@
+"""The program `paceline-controller`: one controller process, from configuration to a clean stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+import click
+
+from paceline import config as configuration
+from paceline.disk_real import RealDisk
+from paceline.errors import ConfigError, PacelineError, StorageError
+from paceline.node_process import run_command, run_node
+from paceline.ports import Clock, Disk, Random
+from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
+from paceline.secret import read_secret
+from paceline.telemetry import Node, start_logging
+from paceline.types import ControllerId
+from paceline_controller.config import ControllerConfig
+from paceline_controller.data_folder import FolderIdentity, claim, join_cluster, lock_data_folder
+from paceline_controller.node import ControllerNode
+from paceline_controller.state import Machine
+
+log = logging.getLogger("paceline.controller")
+
+
+def build_node(
+    config: ControllerConfig,
+    *,
+    disk: Disk,
+    clock: Clock,
+    random: Random,
+    secret: bytes,
+    identity: FolderIdentity,
+) -> ControllerNode:
+    """A controller on the real replicated log. Must be called on the running event loop."""
+    # Here, not above: only this module's user needs PySyncObj, and tests replace the quorum.
+    from paceline_controller.raft.host import RaftQuorum
+
+    machine = Machine()
+    nodes: list[ControllerNode] = []
+
+    def fatal(error: Exception) -> None:
+        for node in nodes:
+            node.refuse(f"the replicated log stopped: {error}")
+
+    quorum = RaftQuorum(
+        machine,
+        controller_id=ControllerId(config.controller_id),
+        listen=config.raft_address(),
+        peers=config.peer_addresses(),
+        data_folder=config.data_dir,
+        disk=disk,
+        clock=clock,
+        random=random,
+        cluster_secret=secret,
+        source_host=config.source_host or None,
+        cluster_name=config.cluster_name,
+        on_fatal=fatal,
+    )
+    node = ControllerNode(
+        config,
+        machine=machine,
+        quorum=quorum,
+        clock=clock,
+        random=random,
+        secret=secret,
+        expected_cluster_id=identity.cluster_id,
+    )
+    nodes.append(node)
+    return node
+
+
+async def run_controller(config: ControllerConfig) -> None:
+    """One controller until SIGTERM or SIGINT. Raises PacelineError with a sentence."""
+    start_logging(Node(name=f"controller:{config.controller_id}"), level=config.log_level)
+    log.info("starting", extra={"config": configuration.effective(config)})
+    disk = RealDisk()
+    secret = read_secret(config.secret_file)
+    lock = lock_data_folder(disk, config.data_dir)
+    try:
+        identity = claim(
+            disk,
+            config.data_dir,
+            controller_id=config.controller_id,
+            cluster_name=config.cluster_name,
+        )
+        node = build_node(
+            config,
+            disk=disk,
+            clock=SystemClock(),
+            random=SystemRandom(),
+            secret=secret,
+            identity=identity,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, node.ended.set)
+        await _serve(node, disk, identity)
+    finally:
+        lock.close()
+    if node.refusal is not None:
+        raise ConfigError(node.refusal)
+    log.info("stopped")
+
+
+async def _serve(node: ControllerNode, disk: Disk, identity: FolderIdentity) -> None:
+    joining = spawn(_join(node, disk, identity), name="join_cluster")
+    try:
+        port = await _start(node)
+        log.info("listening", extra={"port": port})
+        await node.ended.wait()
+    finally:
+        await cancel_and_wait(joining)
+        await node.stop()
+
+
+async def _start(node: ControllerNode) -> int:
+    config = node.config
+    try:
+        return await node.start()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {config.listen} or {config.raft_address()}: "
+            f"{error.strerror or error}; is another process there?"
+        ) from error
+    except StorageError as error:
+        raise ConfigError(f"cannot start on {config.data_dir}: {error.message}") from error
+
+
+async def _join(node: ControllerNode, disk: Disk, identity: FolderIdentity) -> None:
+    """Write down the cluster id when it becomes known."""
+    await node.cluster_known.wait()
+    try:
+        join_cluster(disk, node.config.data_dir, identity, node.machine.cluster_id)
+    except PacelineError as error:
+        node.refuse(f"cannot write to {node.config.data_dir}: {error.message}")
+
+
+@click.command("paceline-controller")
+@click.option("--config", "toml_path", type=click.Path(), default=None, help="TOML file.")
+@configuration.options(ControllerConfig)
+def command(toml_path: str | None, **flags: object) -> None:
+    """One controller of a paceline cluster. Flags > PACELINE_CONTROLLER_<KEY> > TOML > defaults."""
+    config = configuration.load(
+        ControllerConfig,
+        process="controller",
+        toml_path=toml_path,
+        environment=os.environ,
+        flags=flags,
+    )
+    run_node(run_controller(config))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code: 0 stopped, 2 refused with one sentence on stderr."""
+    return run_command(command, sys.argv[1:] if argv is None else argv)

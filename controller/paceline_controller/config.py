@@ -1,0 +1,155 @@
+"""Settings of one controller process."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from paceline.address import Address, parse_address
+from paceline.config import require, setting
+from paceline.types import ControllerId
+from paceline.wire.cluster import GroupSettings
+from paceline.wire.session_commands import NAME_PATTERN
+
+_CONTROLLER_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """Effective configuration of `paceline-controller`; see `deploy/controller.example.toml`."""
+
+    controller_id: str = setting("Name of this controller in `peers`; never give it to another.")
+    data_dir: str = setting("Folder of the journal. One controller per folder; never copy one.")
+    secret_file: str = setting("File of mode 0600 with the cluster secret, the same on all nodes.")
+    peers: tuple[str, ...] = setting(
+        "All controllers of the quorum, this one too, as name=host:port of their Raft listeners; "
+        "the same list, in the same order, on all."
+    )
+    controllers: tuple[str, ...] = setting(
+        "Client addresses (host:port) of all controllers, in the order of `peers`."
+    )
+    listen: Address = setting("host:port for brokers' sessions and clients (HTTP).")
+    raft_listen: Address | None = setting(
+        "host:port of the Raft listener; default: this controller's address in `peers`.",
+        default=None,
+    )
+    cluster_name: str = setting(
+        "Name of the cluster; a data folder of another one is refused.", default="paceline"
+    )
+    source_host: str = setting(
+        "Local address that outgoing connections start from; empty: the system chooses.", default=""
+    )
+    insecure: bool = setting(
+        "Allow listeners beyond loopback although this version has no TLS: everybody who reaches "
+        "the port can change topics and order elections.",
+        default=False,
+    )
+    heartbeat_timeout_ms: int = setting(
+        "A broker silent for this long is held for dead. Lower: faster failover of frozen hosts; "
+        "too low: elections at every hiccup.",
+        default=1500,
+        minimum=300,
+    )
+    election_open_timeout_ms: int = setting(
+        "A master that has not opened its epoch after this is replaced (R6).",
+        default=3000,
+        minimum=300,
+    )
+    progress_timeout_ms: int = setting(
+        "A master whose confirm stands still this long while sends wait is replaced (R6).",
+        default=6000,
+        minimum=1000,
+    )
+    command_timeout_ms: int = setting(
+        "How long one command may take until its outcome is told as unknown.",
+        default=3000,
+        minimum=100,
+        maximum=30_000,
+    )
+    total_replicas: int = setting(
+        "For new broker groups: replicas that a group begins with.",
+        default=3,
+        minimum=1,
+        maximum=64,
+    )
+    min_in_sync_replicas: int | None = setting(
+        "For new broker groups: the sync state set never gets smaller; below it nothing is "
+        "acknowledged. Default (total_replicas + 1) // 2. 1 = an acknowledged message may be on "
+        "one disk only.",
+        default=None,
+        minimum=1,
+    )
+    durability: Literal["fsync", "memory"] = setting(
+        "For new broker groups: acknowledged means on disk (fsync) or written to the page cache of "
+        "every member (memory: a power cut of all members at once loses the last seconds).",
+        default="fsync",
+    )
+    log_level: str = setting("debug, info, warning or error.", default="info")
+
+    def validate(self) -> None:
+        """Relations across fields; raises ConfigError with a sentence for the operator."""
+        require(
+            _CONTROLLER_ID.fullmatch(self.controller_id) is not None,
+            f"controller_id {self.controller_id!r} must be 1 to 64 of A-Z a-z 0-9 _ . -",
+        )
+        require(
+            re.fullmatch(NAME_PATTERN, self.cluster_name) is not None,
+            f"cluster_name {self.cluster_name!r} must be 1 to 127 of A-Z a-z 0-9 _ . -",
+        )
+        peers = self.peer_addresses()
+        require(
+            self.controller_id in peers,
+            f"peers does not name this controller: add {self.controller_id}=host:port",
+        )
+        require(
+            len(self.controllers) == len(peers),
+            f"controllers has {len(self.controllers)} addresses, peers has {len(peers)}: name the "
+            "same controllers in both, in the same order",
+        )
+        for client_address in self.controllers:
+            parse_address(client_address)
+        require(
+            self.minimum() <= self.total_replicas,
+            f"min_in_sync_replicas ({self.minimum()}) must not be above total_replicas "
+            f"({self.total_replicas})",
+        )
+        for name, address in (("listen", self.listen), ("raft_listen", self.raft_address())):
+            require(
+                self.insecure or address.is_loopback,
+                f"{name} {address} is not a loopback address and this version has no TLS: "
+                "bind 127.0.0.1, or set insecure = true knowing that the port is open to everybody",
+            )
+
+    def minimum(self) -> int:
+        """min_in_sync_replicas, or its default."""
+        given = self.min_in_sync_replicas
+        return (self.total_replicas + 1) // 2 if given is None else given
+
+    def peer_addresses(self) -> dict[ControllerId, Address]:
+        """Raft addresses of all controllers. Raises ConfigError."""
+        found: dict[ControllerId, Address] = {}
+        for entry in self.peers:
+            name, separator, address = entry.partition("=")
+            require(
+                bool(separator) and _CONTROLLER_ID.fullmatch(name) is not None,
+                f"peers: {entry!r} must be name=host:port",
+            )
+            require(ControllerId(name) not in found, f"peers names {name} twice")
+            found[ControllerId(name)] = parse_address(address)
+        return found
+
+    def client_addresses(self) -> dict[ControllerId, str]:
+        """Client addresses of all controllers, by name."""
+        return dict(zip(self.peer_addresses(), self.controllers, strict=True))
+
+    def raft_address(self) -> Address:
+        """Where to listen for the other controllers."""
+        own = self.peer_addresses()[ControllerId(self.controller_id)]
+        return own if self.raft_listen is None else self.raft_listen
+
+    def group_settings(self) -> GroupSettings:
+        """What a new broker group begins with."""
+        return GroupSettings(
+            total_replicas=self.total_replicas,
+            min_in_sync_replicas=self.minimum(),
+            durability=self.durability,
+        )

@@ -1,0 +1,393 @@
+"""Shell: the HTTP interface of a controller.
+
+Reads answer what this node has applied, or with `?linearizable=true` (leader only) after a read
+barrier. Writes go through the leader; a follower answers 421 NOT_LEADER with its address. Errors
+are problem documents (RFC 9457). docs/protocol/controller.md lists the routes.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from aiohttp import web
+
+from paceline.errors import (
+    BadRequestError,
+    CommandRefusedError,
+    GroupNotFoundError,
+    NotFoundError,
+    NotLeaderError,
+    NotYetAvailableError,
+    PacelineError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from paceline.ports import Clock
+from paceline.types import GroupName, ReplicaId, TopicName
+from paceline.wire import session as wire
+from paceline.wire.fields import Fields
+from paceline.wire.http import parse_json_object
+from paceline.wire.names import check_topic_name
+from paceline_controller.http_errors import problem_middleware, query_integer
+from paceline_controller.proposer import Encodable
+from paceline_controller.state.commands import (
+    QUEUES_MAX,
+    CreateTopic,
+    DeleteTopic,
+    RemoveReplica,
+    SetGroupSettings,
+)
+from paceline_controller.state.model import Group, read_settings
+
+if TYPE_CHECKING:
+    from paceline_controller.node import ControllerNode
+
+JSON_BYTES_MAX = 256 * 1024
+"""A body names a topic, a group or settings; a queue table of a thousand groups fits."""
+WATCH_MS_MAX = 60_000
+WATCHES_MAX = 10_000
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ControllerHttp:
+    """Routes of one controller."""
+
+    def __init__(self, node: "ControllerNode", *, clock: Clock) -> None:
+        self._node = node
+        self._clock = clock
+        self._started_ms = clock.monotonic_ms()
+        self._watches: set[asyncio.Future[None]] = set()
+        self.app = web.Application(middlewares=[problem_middleware], client_max_size=JSON_BYTES_MAX)
+        self.app.add_routes(
+            [
+                web.get(wire.PATH, node.sessions.serve),
+                web.get("/v1/cluster", self._cluster),
+                web.get("/v1/routes", self._routes),
+                web.get("/v1/watch", self._watch),
+                web.get("/v1/topics", self._topics),
+                web.post("/v1/topics", self._create_topic),
+                web.get("/v1/topics/{topic}", self._topic),
+                web.delete("/v1/topics/{topic}", self._delete_topic),
+                web.get("/v1/groups", self._groups),
+                web.get("/v1/groups/{group}", self._group),
+                web.get("/v1/groups/{group}/settings", self._settings),
+                web.put("/v1/groups/{group}/settings", self._set_settings),
+                web.delete("/v1/groups/{group}/replicas/{replica}", self._remove_replica),
+                web.post("/v1/elections", self._elect),
+                web.get("/v1/status", self._status),
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", self._health),
+                web.get("/readyz", self._ready),
+            ]
+        )
+
+    def wake_watches(self) -> None:
+        """The version moved, or the node stops."""
+        for watch in self._watches:
+            if not watch.done():
+                watch.set_result(None)
+
+    # -- the view -----------------------------------------------------------------------------
+
+    async def _cluster(self, request: web.Request) -> web.Response:
+        """The view, with who leads and who seems alive."""
+        await self._read_point(request)
+        node = self._node
+        document = node.view_json()
+        groups = [
+            {
+                **group,
+                "replicas": [
+                    {**replica, "is_alive": self._is_alive(group["group"], replica["replica_id"])}
+                    for replica in group["replicas"]
+                ],
+            }
+            for group in document["groups"]
+        ]
+        status = node.quorum.status()
+        return _json(
+            {
+                **document,
+                "groups": groups,
+                "cluster_name": node.machine.cluster_name or None,
+                "controller_id": node.config.controller_id,
+                "leader": status.leader,
+                "leader_address": node.leader_address(),
+                "term": status.term,
+            }
+        )
+
+    async def _routes(self, request: web.Request) -> web.Response:
+        await self._read_point(request)
+        self._ensure_founded()
+        return web.Response(body=self._node.view_body(), content_type="application/json")
+
+    async def _watch(self, request: web.Request) -> web.Response:
+        """The view once its version is above `from`, or after `wait_ms` as it is."""
+        known = query_integer(request, "from", default=-1, low=-1)
+        wait_ms = query_integer(request, "wait_ms", default=0, high=WATCH_MS_MAX)
+        deadline_ms = self._clock.monotonic_ms() + wait_ms
+        node = self._node
+        while node.machine.version <= known or not node.machine.cluster_id:
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            is_stopping = node.sessions.is_closing
+            if left_ms <= 0 or is_stopping or len(self._watches) >= WATCHES_MAX:
+                break
+            await self._wait_for_news(left_ms)
+        self._ensure_founded()
+        return web.Response(body=node.view_body(), content_type="application/json")
+
+    async def _wait_for_news(self, at_most_ms: int) -> None:
+        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watches.add(news)
+        try:
+            await asyncio.wait([news], timeout=at_most_ms / 1000)
+        finally:
+            self._watches.discard(news)
+
+    # -- topics -------------------------------------------------------------------------------
+
+    async def _topics(self, request: web.Request) -> web.Response:
+        await self._read_point(request)
+        node = self._node
+        return _json({"version": node.machine.version, "topics": node.view_json()["topics"]})
+
+    async def _topic(self, request: web.Request) -> web.Response:
+        await self._read_point(request)
+        name = TopicName(request.match_info["topic"])
+        topic = self._node.machine.topics.get(name)
+        if topic is None:
+            raise TopicNotFoundError("there is no such topic", topic=str(name)[:127])
+        return _json(topic.view().to_json())
+
+    async def _create_topic(self, request: web.Request) -> web.Response:
+        fields = Fields(await _body(request), name="topic")
+        topic = TopicName(check_topic_name(fields.any("topic")))
+        queues = self._queues(fields)
+        fields.done()
+        result = await self._write(CreateTopic(topic=topic, queues=queues))
+        return _json({**result["topic"], "version": result["version"]}, status=201)
+
+    def _queues(self, fields: Fields) -> dict[GroupName, int]:
+        """A number for every broker group (as RocketMQ counts), or a table of groups."""
+        groups = self._node.machine.groups
+        value = fields.any("queues") if fields.has("queues") else 8
+        if isinstance(value, dict):
+            table = Fields(value, name="queues")
+            queues = {
+                GroupName(group): table.integer(group, low=1, high=QUEUES_MAX) for group in value
+            }
+            if not queues:
+                raise fields.wrong("queues", "a number or a table of broker groups", value)
+            for group in queues:
+                if group not in groups:
+                    raise GroupNotFoundError("there is no such broker group", field="queues")
+            return queues
+        if type(value) is not int or not 1 <= value <= QUEUES_MAX:
+            raise fields.wrong("queues", f"an integer from 1 to {QUEUES_MAX}", value)
+        if not groups:
+            raise NotYetAvailableError("no broker group has registered yet: start brokers first")
+        return {group: value for group in sorted(groups)}
+
+    async def _delete_topic(self, request: web.Request) -> web.Response:
+        name = check_topic_name(request.match_info["topic"])
+        result = await self._write(DeleteTopic(topic=TopicName(name)))
+        return _json({"version": result["version"]})
+
+    # -- groups -------------------------------------------------------------------------------
+
+    async def _groups(self, request: web.Request) -> web.Response:
+        await self._read_point(request)
+        machine = self._node.machine
+        groups = [self._describe(machine.groups[name]) for name in sorted(machine.groups)]
+        return _json({"version": machine.version, "groups": groups})
+
+    async def _group(self, request: web.Request) -> web.Response:
+        await self._read_point(request)
+        return _json(self._describe(self._find_group(request)))
+
+    def _describe(self, group: Group) -> dict[str, Any]:
+        """The group's view and what only the controllers know of it."""
+        now_ms = self._clock.monotonic_ms()
+        liveness = self._node.supervisor.liveness
+        standings = {}
+        for replica_id in sorted(group.replicas):
+            report = liveness.report(group.group, replica_id)
+            standings[str(replica_id)] = {
+                "standing": liveness.belief(group, replica_id, now_ms).standing.value,
+                "role": None if report is None else report.role.value,
+                "end": None if report is None else report.end,
+                "flushed": None if report is None else report.flushed,
+                "confirm": None if report is None else report.confirm,
+            }
+        following = group.next_settings
+        return {
+            **group.view().to_json(),
+            "confirm_floor": group.confirm_floor,
+            "is_open": group.is_open,
+            "is_lossy": group.unclean_elections_count > 0,
+            "next_settings": None if following is None else following.to_json(),
+            "standings": standings,
+            "history": group.history,
+        }
+
+    async def _settings(self, request: web.Request) -> web.Response:
+        await self._read_point(request)
+        group = self._find_group(request)
+        following = group.next_settings
+        pending = None if following is None else following.to_json()
+        return _json({"settings": group.settings.to_json(), "next_settings": pending})
+
+    async def _set_settings(self, request: web.Request) -> web.Response:
+        """Members that are left out keep their value. In effect with the next epoch (R8)."""
+        body = await _body(request)
+        group = self._find_group(request)
+        present = (group.next_settings or group.settings).to_json()
+        for key in body:
+            if key not in present:
+                raise BadRequestError(f"settings: unknown field {key[:64]}", field=key[:64])
+        settings = read_settings({**present, **body})
+        result = await self._write(SetGroupSettings(group=group.group, settings=settings))
+        return _json({"settings": settings.to_json(), "version": result["version"]}, status=202)
+
+    async def _remove_replica(self, request: web.Request) -> web.Response:
+        group = self._find_group(request)
+        replica = request.match_info["replica"]
+        if not (replica.isascii() and replica.isdecimal() and len(replica) < 10):
+            raise NotFoundError("there is no such replica")
+        command = RemoveReplica(group=group.group, replica_id=ReplicaId(int(replica)))
+        result = await self._write(command)
+        return _json({"version": result["version"]})
+
+    async def _elect(self, request: web.Request) -> web.Response:
+        """{group, preferred?, unclean?}: another master, a named one, or one that loses records."""
+        fields = Fields(await _body(request), name="election")
+        name = GroupName(fields.text("group", length_max=127))
+        preferred = fields.integer("preferred", low=1) if fields.has("preferred") else None
+        is_unclean = fields.flag("unclean") if fields.has("unclean") else False
+        fields.done()
+        group = self._node.machine.groups.get(name)
+        if group is None:
+            raise GroupNotFoundError("there is no such broker group", field="group")
+        if is_unclean and preferred is None:
+            raise BadRequestError("an unclean election names its winner", field="preferred")
+        self._ensure_leading()
+        result = await self._leaders_word(
+            self._node.supervisor.order_election(
+                group,
+                preferred=None if preferred is None else ReplicaId(preferred),
+                is_unclean=is_unclean,
+            )
+        )
+        return _json(result)
+
+    # -- the node -----------------------------------------------------------------------------
+
+    async def _status(self, request: web.Request) -> web.Response:
+        node = self._node
+        status = node.quorum.status()
+        return _json(
+            {
+                "controller_id": node.config.controller_id,
+                "role": "leader" if node.supervisor.is_leading else "follower",
+                "leader": status.leader,
+                "leader_address": node.leader_address(),
+                "term": status.term,
+                "commit_index": status.commit_index,
+                "applied_index": status.applied_index,
+                "log_length": status.log_length,
+                "cluster_id": node.machine.cluster_id or None,
+                "cluster_name": node.config.cluster_name,
+                "version": node.machine.version,
+                "digest": node.machine.digest(),
+                "sessions": len(node.hub.sessions),
+                "uptime_ms": self._clock.monotonic_ms() - self._started_ms,
+            }
+        )
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body, content_type = self._node.metrics.metrics.exposition()
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return _json({"ok": True})
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        """Knows a leader and the cluster."""
+        if self._node.leader_address() is None:
+            raise NotYetAvailableError("no controller leads")
+        self._ensure_founded()
+        return _json({"ok": True})
+
+    # -- small things -------------------------------------------------------------------------
+
+    def _ensure_founded(self) -> None:
+        if not self._node.machine.cluster_id:
+            raise NotYetAvailableError("no controller has led this cluster yet")
+
+    def _ensure_leading(self) -> None:
+        if not self._node.supervisor.is_leading:
+            raise self._not_leader()
+
+    def _not_leader(self) -> NotLeaderError:
+        leader = self._node.leader_address()
+        return NotLeaderError("this controller does not lead", leader=leader)
+
+    async def _read_point(self, request: web.Request) -> None:
+        wish = request.query.get("linearizable", "false")
+        if wish not in ("true", "false"):
+            raise BadRequestError("linearizable must be true or false", field="linearizable")
+        if wish == "true":
+            self._ensure_leading()
+            timeout_ms = self._node.config.command_timeout_ms
+            await self._leaders_word(self._node.quorum.read_barrier(timeout_ms=timeout_ms))
+
+    async def _write(self, command: Encodable) -> dict[str, Any]:
+        """The result of a command, or the error that its refusal is."""
+        self._ensure_leading()
+        return _checked(await self._leaders_word(self._node.proposer.submit(command)))
+
+    async def _leaders_word(self, work: Awaitable[Any]) -> Any:
+        """The quorum names leaders by id; clients are told the address."""
+        try:
+            return await work
+        except NotLeaderError as error:
+            raise self._not_leader() from error
+
+    def _find_group(self, request: web.Request) -> Group:
+        group = self._node.machine.groups.get(GroupName(request.match_info["group"]))
+        if group is None:
+            raise GroupNotFoundError("there is no such broker group")
+        return group
+
+    def _is_alive(self, group_name: str, replica_id: int) -> bool:
+        group = self._node.machine.groups[GroupName(group_name)]
+        belief = self._node.supervisor.liveness.belief(
+            group, ReplicaId(replica_id), self._clock.monotonic_ms()
+        )
+        return belief.standing.value in ("healthy", "unhealthy")
+
+
+_REFUSALS: dict[str, type[PacelineError]] = {
+    "TOPIC_EXISTS": TopicExistsError,
+    "TOPIC_UNKNOWN": TopicNotFoundError,
+    "GROUP_UNKNOWN": GroupNotFoundError,
+    "BAD_COMMAND": BadRequestError,
+}
+
+
+def _checked(result: dict[str, Any]) -> dict[str, Any]:
+    if result["ok"]:
+        return result
+    error_class = _REFUSALS.get(result["reason"], CommandRefusedError)
+    raise error_class(result["detail"], reason=result["reason"])
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    return parse_json_object(await request.read(), limit=JSON_BYTES_MAX)
+
+
+def _json(document: dict[str, Any], *, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(document), status=status, content_type="application/json")

@@ -1,0 +1,251 @@
+"""Shell: one controller, its parts put together around a `Quorum`.
+
+Owned by the event loop. `start`, then it serves until `stop`; `ended` is set when it must end.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from paceline.ports import Clock, Random
+from paceline.telemetry import Metrics
+from paceline.types import ControllerId
+from paceline.wire.cluster import ClusterView
+from paceline.wire.session import Leadership, encode_view
+from paceline_controller.config import ControllerConfig
+from paceline_controller.http import ControllerHttp
+from paceline_controller.hub import Hub
+from paceline_controller.liveness import LivenessSettings
+from paceline_controller.probe import ControllerMetrics
+from paceline_controller.prober import Prober
+from paceline_controller.proposer import Proposer
+from paceline_controller.quorum import Quorum
+from paceline_controller.session_server import SessionServer
+from paceline_controller.state import Machine
+from paceline_controller.state.commands import Lead
+from paceline_controller.supervisor import Supervisor
+
+log = logging.getLogger("paceline.controller")
+
+CLUSTER_ID_BYTES = 8
+
+
+class ControllerNode:
+    """See the module. The quorum applies to `machine`; both are made by the caller."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        *,
+        machine: Machine,
+        quorum: Quorum,
+        clock: Clock,
+        random: Random,
+        secret: bytes,
+        expected_cluster_id: str | None = None,
+    ) -> None:
+        """`expected_cluster_id`: what this data folder belongs to; None: not known yet."""
+        self.machine = machine
+        self.quorum = quorum
+        self.hub = Hub()
+        self.ended = asyncio.Event()
+        self.cluster_known = asyncio.Event()
+        """Set once the machine has a cluster id and this data folder had none yet."""
+        self.refusal: str | None = None
+        """Why the process has to end, as a sentence for the operator."""
+        self._config = config
+        self._random = random
+        self._expected_cluster_id = expected_cluster_id
+        self._addresses = config.client_addresses()
+        self._leader: ControllerId | None = None
+        self._metrics = ControllerMetrics(
+            Metrics(
+                cluster=config.cluster_name, node_type="controller", node_id=config.controller_id
+            )
+        )
+        self.proposer = Proposer(
+            quorum, machine, clock=clock, random=random, timeout_ms=config.command_timeout_ms
+        )
+        self._prober = Prober(source_host=config.source_host)
+        self.supervisor = Supervisor(
+            machine,
+            proposer=self.proposer,
+            prober=self._prober,
+            hub=self.hub,
+            clock=clock,
+            settings=LivenessSettings(
+                heartbeat_timeout_ms=config.heartbeat_timeout_ms,
+                election_open_timeout_ms=config.election_open_timeout_ms,
+                progress_timeout_ms=config.progress_timeout_ms,
+            ),
+            metrics=self._metrics,
+            make_lead=self._make_lead,
+            on_lead=self._tell_leadership,
+        )
+        self.sessions = self._make_sessions(random, secret)
+        self.http = ControllerHttp(self, clock=clock)
+        self._runner = web.AppRunner(self.http.app, access_log=None)
+        self._view_version = -1
+        self._view: ClusterView | None = None
+        self._view_json: dict[str, Any] = {}
+        self._view_body = b""
+        self._told_version = 0
+        quorum.on_applied(self._applied)
+        quorum.on_restored(self._restored)
+        quorum.on_leadership(self._leadership_changed)
+        self._metrics.read_from(
+            status=quorum.status,
+            version=lambda: machine.version,
+            sessions=lambda: len(self.hub.sessions),
+            stalls=lambda: self.supervisor.liveness.clock_restarts,
+        )
+
+    def _make_sessions(self, random: Random, secret: bytes) -> SessionServer:
+        config = self._config
+        return SessionServer(
+            self.machine,
+            quorum=self.quorum,
+            proposer=self.proposer,
+            supervisor=self.supervisor,
+            hub=self.hub,
+            random=random,
+            secret=secret,
+            controller_id=ControllerId(config.controller_id),
+            defaults=config.group_settings(),
+            heartbeat_timeout_ms=config.heartbeat_timeout_ms,
+            leader_address=self.leader_address,
+            view_text=self.view_text,
+        )
+
+    @property
+    def config(self) -> ControllerConfig:
+        return self._config
+
+    @property
+    def metrics(self) -> ControllerMetrics:
+        return self._metrics
+
+    async def start(self) -> int:
+        """Serve and take part in the quorum; the port listened on.
+
+        Raises StorageError (journal), OSError (port in use).
+        """
+        await self._prober.start()
+        await self._runner.setup()
+        listen = self._config.listen
+        site = web.TCPSite(self._runner, listen.host, listen.port, shutdown_timeout=1.0)
+        await site.start()
+        self.supervisor.start()
+        await self.quorum.start()
+        self._restored(0)  # what the quorum recovered
+        port: int = self._runner.addresses[0][1]
+        return port
+
+    async def stop(self) -> None:
+        """Hand leadership over, close sessions, stop listening. Idempotent."""
+        self.sessions.is_closing = True
+        self.http.wake_watches()
+        await self.supervisor.stop()
+        await self.quorum.stop()
+        self.hub.abort_all()
+        await self._runner.cleanup()
+        await self._prober.stop()
+
+    def refuse(self, sentence: str) -> None:
+        """The process has to end; the first reason is the one that is told."""
+        if self.refusal is None:
+            self.refusal = sentence
+            log.error("refused", extra={"why": sentence})
+        self.ended.set()
+
+    # -- what others read -----------------------------------------------------------------------
+
+    def leader_address(self) -> str | None:
+        """Client address of the leader, as far as this node knows."""
+        leader = self.quorum.status().leader
+        return None if leader is None else self._addresses.get(leader)
+
+    def view(self) -> ClusterView:
+        """The published view of the applied state."""
+        self._build_view()
+        assert self._view is not None
+        return self._view
+
+    def view_json(self) -> dict[str, Any]:
+        """Its JSON form; read only."""
+        self._build_view()
+        return self._view_json
+
+    def view_body(self) -> bytes:
+        """Its JSON text."""
+        self._build_view()
+        return self._view_body
+
+    def view_text(self) -> str:
+        """As a message of a session."""
+        return encode_view(self.view_json())
+
+    def _build_view(self) -> None:
+        if self._view_version != self.machine.version:
+            self._view = self.machine.view(self._config.controllers)
+            self._view_json = self._view.to_json()
+            self._view_body = orjson.dumps(self._view_json)
+            self._view_version = self.machine.version
+
+    # -- callbacks of the quorum ----------------------------------------------------------------
+
+    def _applied(
+        self, command: dict[str, Any], result: dict[str, Any], events: list[Any], index: int
+    ) -> None:
+        kind = command.get("kind")
+        self._metrics.commands.labels(kind=str(kind), ok=str(result["ok"]).lower()).inc()
+        for event in events:
+            log.info(event["kind"], extra={**event, "index": index})
+        if not result["ok"]:
+            log.info("command_refused", extra={"kind": kind, "result": result})
+        self._publish()
+        self.supervisor.state_changed()
+
+    def _restored(self, index: int) -> None:
+        self._view_version = -1
+        self._publish()
+        self.supervisor.state_changed()
+
+    def _leadership_changed(self, is_leader: bool, term: int) -> None:
+        self.supervisor.leadership_changed(is_leader, term)
+        self._tell_leadership()
+
+    def _tell_leadership(self) -> None:
+        """To brokers: who leads now. The leader says so only once it really decides."""
+        self.hub.push_leadership(
+            Leadership(is_leader=self.supervisor.is_leading, leader_address=self.leader_address())
+        )
+
+    def _publish(self) -> None:
+        """Push the view if its version moved, before anything else happens in this turn."""
+        if self.machine.version == self._told_version or not self.machine.cluster_id:
+            return
+        self._told_version = self.machine.version
+        expected = self._expected_cluster_id
+        if expected is None:
+            self._expected_cluster_id = self.machine.cluster_id
+            self.cluster_known.set()
+        elif expected != self.machine.cluster_id:
+            self.refuse(
+                f"the data folder {self._config.data_dir} belongs to cluster {expected}, "
+                f"the quorum is {self.machine.cluster_id}"
+            )
+            return
+        self.hub.push_view(self.view_text())
+        self.http.wake_watches()
+
+    def _make_lead(self, term: int) -> Lead:
+        return Lead(
+            controller_id=ControllerId(self._config.controller_id),
+            term=term,
+            cluster_id=self._random.token(CLUSTER_ID_BYTES).hex(),
+            cluster_name=self._config.cluster_name,
+        )

@@ -1,0 +1,99 @@
+"""Commands into the replicated log: stamped, exactly once.
+
+The leader's own commands (elections, topics, settings) run in a session of this leadership; those
+of brokers carry their own. Owned by the event loop; holds no lock across nodes.
+"""
+
+import logging
+from typing import Any, Protocol
+
+from paceline.errors import NotLeaderError, OutcomeUnknownError
+from paceline.ports import Clock, Random
+from paceline.runtime import pause
+from paceline.wire.session_commands import OpenSession
+from paceline_controller.quorum import Quorum
+from paceline_controller.state import Machine
+from paceline_controller.state.commands import Envelope, Lead
+from paceline_controller.state.machine import TIME_STEP_MS_MAX
+
+log = logging.getLogger("paceline.controller")
+
+SESSION_ID_BYTES = 16
+REPEAT_MS = 20
+ATTEMPTS_MAX = 5
+
+
+class Encodable(Protocol):
+    """A command of the machine."""
+
+    @property
+    def kind(self) -> str: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+class Proposer:
+    """One per controller."""
+
+    def __init__(
+        self,
+        quorum: Quorum,
+        machine: Machine,
+        *,
+        clock: Clock,
+        random: Random,
+        timeout_ms: int,
+    ) -> None:
+        self._quorum = quorum
+        self._machine = machine
+        self._clock = clock
+        self._random = random
+        self._timeout_ms = timeout_ms
+        self._session = ""
+        self._sequence = 0
+
+    async def begin(self, lead: Lead) -> dict[str, Any]:
+        """Open this leadership's session and announce it. Raises as `propose` does."""
+        self._session, self._sequence = self._random.token(SESSION_ID_BYTES).hex(), 0
+        await self.submit(OpenSession())
+        return await self.submit(lead)
+
+    def end(self) -> None:
+        """Leadership is over: its session is never used again."""
+        self._session = ""
+
+    async def submit(self, command: Encodable) -> dict[str, Any]:
+        """A command of this controller; repeats an unknown outcome a few times.
+
+        Raises NotLeaderError, or OutcomeUnknownError in the end.
+        """
+        session, sequence = self._session, self._sequence
+        if not session:
+            raise NotLeaderError("this controller does not lead", leader=None)
+        self._sequence += 1
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return await self.relay(session, sequence, command)
+            except OutcomeUnknownError as error:
+                log.warning("command_unknown", extra={"kind": command.kind, "why": error.message})
+            except NotLeaderError as error:
+                if attempt == 0:
+                    raise
+                # An earlier attempt may still be committed by the next leader.
+                raise OutcomeUnknownError(f"{command.kind}: lost leadership meanwhile") from error
+            await pause(REPEAT_MS)
+        raise OutcomeUnknownError(f"{command.kind}: no outcome in {ATTEMPTS_MAX} attempts")
+
+    async def relay(self, session: str, sequence: int, command: Encodable) -> dict[str, Any]:
+        """One attempt at a command of any session. Raises as `Quorum.propose` does."""
+        envelope = self._stamp(command.kind, session, sequence)
+        document = {**command.to_json(), **envelope.to_json()}
+        return await self._quorum.propose(document, timeout_ms=self._timeout_ms)
+
+    def _stamp(self, kind: str, session: str, sequence: int) -> Envelope:
+        # Within what one step may move (R38), so that deadlines mean the same as replicated time.
+        now, replicated = self._clock.unix_ms(), self._machine.time_ms
+        at = now if replicated == 0 else min(max(now, replicated), replicated + TIME_STEP_MS_MAX)
+        return Envelope(
+            kind=kind, session=session, sequence=sequence, at=at, deadline=at + self._timeout_ms
+        )
