@@ -27,6 +27,7 @@ KERNEL = frozenset(
         "disk_real",
         "errors",
         "metric_names",
+        "node_process",
         "ports",
         "records",
         "runtime",
