@@ -1,0 +1,327 @@
+"""The fold as a whole: locks, commits, epochs, snapshots (R28, R29, R33, INV-9, INV-11)."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.projections.logs import START_MS, HandLog
+
+from paceline.errors import CorruptLogError, PacelineError
+from paceline.records.decode import BatchView
+from paceline.records.header import Kind
+from paceline.types import QueueOffset
+from paceline_broker.projections.locks import Token
+from paceline_broker.projections.offsets import Committed
+from paceline_broker.projections.projections import FEATURE_LEVEL, Projections
+
+KEY = 1 << 16
+
+
+def a_log() -> HandLog:
+    log = HandLog()
+    log.begin_epoch(1)
+    log.topic(1)
+    return log
+
+
+def folded(batches: list[bytes], start: Projections | None = None) -> Projections:
+    projections = start or Projections()
+    for batch in batches:
+        view = BatchView(batch)
+        if view.header.physical_offset >= projections.position:
+            projections.apply(view.header, view)
+    return projections
+
+
+# -- locks ----------------------------------------------------------------------------------------
+
+
+def test_lock_is_held_until_its_lease_runs_out_in_log_time() -> None:
+    log = a_log()
+    first = log.lock("a")
+    assert first.code is None
+    log.now_ms += 59_999
+    assert log.lock("b").code == "LOCK_HELD"
+
+    log.now_ms += 1
+    second = log.lock("b")
+
+    assert second.code is None
+    assert second.lock.token > first.lock.token  # INV-11
+
+
+def test_holder_that_shows_its_token_keeps_it() -> None:
+    log = a_log()
+    token = log.lock("a").lock.token
+    log.now_ms += 30_000
+
+    renewed = log.lock("a", token=token)
+
+    assert (renewed.code, renewed.lock.token) == (None, token)
+    assert renewed.lock.expires_unix_ms == log.now_ms + 60_000
+
+
+def test_holder_without_its_token_fences_its_own_past() -> None:
+    log = a_log()
+    old = log.lock("a").lock.token
+
+    new = log.lock("a").lock.token
+
+    assert new > old
+    assert log.lock("a", token=old).code == "LOCK_FENCED"
+    log.send(5)
+    assert log.commit(3, token=old).code == "LOCK_FENCED"
+    assert log.commit(3, token=new).code is None
+
+
+def test_unlock_frees_only_with_the_token() -> None:
+    log = a_log()
+    token = log.lock("a").lock.token
+
+    assert log.lock("b", token=token, is_unlock=True).code == "LOCK_FENCED"
+    assert log.lock("a", token=Token(*(0, 0)), is_unlock=True).code == "LOCK_FENCED"  # type: ignore[arg-type]
+    assert log.lock("a", token=token, is_unlock=True).code is None
+    assert log.lock("a", token=token, is_unlock=True).code is None, "given back before"
+    assert log.lock("b").code is None
+
+
+def test_epoch_start_renews_leases_that_stood_when_the_log_stopped() -> None:
+    log = a_log()
+    log.lock("a", KEY)
+    log.lock("b", KEY + 1, lease_ms=1000)
+    log.now_ms += 2000
+    log.send()
+    log.now_ms += 3_600_000
+
+    log.begin_epoch(2)
+
+    assert log.lock("c", KEY).code == "LOCK_HELD"
+    assert log.lock("c", KEY + 1).code is None
+    log.now_ms += 60_000
+    assert log.lock("c", KEY).code is None
+
+
+# -- commits --------------------------------------------------------------------------------------
+
+
+def test_commit_never_lowers_and_stays_within_the_queue() -> None:
+    log = a_log()
+    log.send(10)
+
+    assert log.commit(4).committed.offset == 4
+    assert log.commit(4).code is None
+    back = log.commit(3)
+    assert (back.code, back.committed.offset) == ("OFFSET_MOVED_BACK", 4)
+    assert log.commit(11).code == "OFFSET_OUT_OF_RANGE"
+    assert log.commit(10).committed.offset == 10
+
+
+def test_reset_lowers_and_late_commits_of_before_are_refused() -> None:
+    log = a_log()
+    log.send(10)
+    log.commit(8, generation=0)
+
+    reset = log.commit(2, is_reset=True)
+
+    assert (reset.committed.offset, reset.committed.generation) == (2, 1)
+    assert log.commit(9, generation=0).code == "OFFSET_MOVED_BACK"
+    assert log.commit(3, generation=1).code is None
+
+
+def test_commit_without_a_token_is_refused_while_the_queue_is_locked() -> None:
+    log = a_log()
+    log.send(10)
+    token = log.lock("a").lock.token
+
+    assert log.commit(1).code == "LOCK_FENCED"
+    assert log.commit(1, group="other").code is None
+    assert log.commit(2, token=token).code is None
+    log.now_ms += 60_000
+    assert log.commit(3).code is None, "the lease has run out"
+    assert log.commit(4, token=token).code is None, "nobody else had it since"
+
+
+def test_unclean_epoch_clamps_commits_voids_locks_and_fences_producers() -> None:
+    log = a_log()
+    log.send(2, producer_id=7, base_sequence=0)
+    log.lock("a")
+    projections = log.projections
+    projections.offsets._groups["g"] = {KEY: Committed(QueueOffset(99), 0)}
+
+    log.begin_epoch(2, is_unclean=True)
+
+    committed = projections.offsets.get("g", KEY)
+    assert committed == Committed(QueueOffset(2), 1), "a new generation: a late commit is refused"
+    assert len(projections.producers) == 0
+    assert log.lock("b").code is None
+
+
+# -- order, kinds, topics -------------------------------------------------------------------------
+
+
+def test_batch_that_is_not_the_next_one_is_refused() -> None:
+    log = a_log()
+    log.send()
+    projections = folded(log.batches[:1])
+    view = BatchView(log.batches[2])
+
+    with pytest.raises(CorruptLogError, match="comes at"):
+        projections.apply(view.header, view)
+
+
+@pytest.mark.parametrize("kind", [Kind.OPERATION, Kind.SEND_BACK, Kind.GROUP])
+def test_unknown_kind_stops_the_replica(kind: Kind) -> None:
+    log = a_log()
+
+    with pytest.raises(CorruptLogError, match="not known to this version"):
+        log.internal(kind, {})
+
+
+def test_higher_feature_level_stops_the_replica() -> None:
+    log = a_log()
+
+    with pytest.raises(CorruptLogError, match="upgrade first"):
+        log.internal(
+            Kind.EPOCH_START,
+            {"epoch": 2, "feature_level": FEATURE_LEVEL + 1, "is_unclean": False},
+        )
+
+
+def test_malformed_internal_record_is_damage() -> None:
+    log = a_log()
+
+    with pytest.raises(CorruptLogError, match="malformed"):
+        log.internal(Kind.LOCK, {"group": "g"})
+
+
+def test_deleted_topic_takes_all_that_hangs_on_it() -> None:
+    log = a_log()
+    log.topic(2)
+    for topic_id in (1, 2):
+        log.send(3, topic_id=topic_id, producer_id=7, base_sequence=0)
+        log.lock("a", topic_id << 16)
+        log.commit(0, topic_id << 16, is_reset=True)
+
+    log.topic(1, is_deleted=True)
+
+    projections = log.projections
+    assert list(projections.topics) == [2]
+    assert projections.queue_end(KEY) == 0
+    assert projections.offsets.get("g", KEY) is None
+    assert projections.lock_token("g", KEY) is None
+    assert projections.queue_end(2 << 16) == 3
+    assert len(projections.producers) == 1
+
+
+def test_retention_moves_starts_and_forgets_silent_producers() -> None:
+    log = a_log()
+    log.send(3, producer_id=7, base_sequence=0)
+    border = int(log.projections.position)
+    log.now_ms += 1000
+    log.send(2, producer_id=8, base_sequence=0)
+
+    log.retain(log_start=border, before_ms=START_MS + 1)
+
+    queue = log.projections.consume_queues.get(KEY)
+    assert queue is not None
+    assert (queue.start, queue.end) == (3, 5)
+    assert len(log.projections.producers) == 1
+
+
+def test_watched_queue_is_reported_once_with_its_position() -> None:
+    log = a_log()
+    queue = log.projections.consume_queues.get_or_make(KEY)
+    queue.is_watched = True
+
+    log.send()
+    log.send()
+
+    assert [(touched.queue.key, queue.is_watched) for touched in log.projections.touched] == [
+        (KEY, False)
+    ]
+    assert log.projections.touched[0].position < log.projections.position
+
+
+# -- snapshots ------------------------------------------------------------------------------------
+
+
+def a_random_log(seed: int, steps: int = 60) -> HandLog:
+    """A log of everything the fold knows, decided by a seed."""
+    generator = random.Random(seed)  # noqa: TID251 - a test's own dice
+    log = a_log()
+    sequences: dict[tuple[int, int], int] = {}
+    epoch = 1
+    for _ in range(steps):
+        log.now_ms += generator.choice([0, 1, 500, 40_000])
+        key = KEY + generator.randrange(3)
+        match generator.randrange(9):
+            case 0 | 1 | 2:
+                count, producer = generator.randint(1, 4), generator.randrange(3)
+                at = sequences.get((producer, key), 0)
+                if producer and at == log_next(log, producer, key):
+                    log.send(count, queue_id=key & 7, producer_id=producer, base_sequence=at)
+                    sequences[producer, key] = at + count
+                else:
+                    log.send(count, queue_id=key & 7)
+            case 3 | 4:
+                token = log.projections.lock_token("g", key)
+                shown = generator.choice([None, token])
+                log.lock(
+                    generator.choice("ab"), key, token=shown, is_unlock=generator.random() < 0.3
+                )
+            case 5 | 6:
+                end = log.projections.queue_end(key)
+                token = generator.choice([None, log.projections.lock_token("g", key)])
+                log.commit(
+                    generator.randint(0, end + 1),
+                    key,
+                    token=token,
+                    is_reset=generator.random() < 0.2,
+                    generation=generator.choice([None, 0, 1]),
+                )
+            case 7:
+                epoch += 1
+                log.begin_epoch(epoch, is_unclean=generator.random() < 0.2)
+                sequences = {}
+            case _:
+                log.topic(generator.randint(2, 4), queues=generator.randint(1, 9))
+    return log
+
+
+def log_next(log: HandLog, producer: int, key: int) -> int:
+    state = log.projections.producers._states.get((producer, key))
+    return 0 if state is None else state.last_sequence + 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), cut=st.floats(0, 1))
+def test_fold_from_any_checkpoint_gives_the_same_state(seed: int, cut: float) -> None:
+    """INV-9."""
+    log = a_random_log(seed)
+    expected = log.projections.snapshot()
+
+    border = int(cut * len(log.batches))
+    checkpoint = folded(log.batches[:border]).snapshot()
+    again = folded(log.batches, Projections.restore(checkpoint))
+
+    assert again.snapshot() == expected
+    assert folded(log.batches).snapshot() == expected
+    assert Projections.restore(expected).snapshot() == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1000), at=st.floats(0, 1), flip=st.integers(1, 255))
+def test_damaged_snapshot_is_refused(seed: int, at: float, flip: int) -> None:
+    snapshot = bytearray(a_random_log(seed % 5, steps=10).projections.snapshot())
+    index = min(int(at * len(snapshot)), len(snapshot) - 1)
+    snapshot[index] ^= flip
+
+    with pytest.raises(CorruptLogError):
+        Projections.restore(bytes(snapshot))
+
+
+@given(content=st.binary(max_size=200))
+def test_any_bytes_are_a_snapshot_or_corrupt(content: bytes) -> None:
+    with pytest.raises(PacelineError):
+        Projections.restore(content)
