@@ -1,0 +1,271 @@
+"""Offsets, locks, ends and members: when their answers may leave, and who may give them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.http.door import a_batch
+from tests.unit.service.fakes import Bench, until
+from tests.unit.service.test_send import Answers
+
+from paceline.errors import (
+    LockFencedError,
+    LockHeldError,
+    NotMasterError,
+    NotYetAvailableError,
+    OutcomeUnknownError,
+    PacelineError,
+)
+from paceline.runtime import ManualClock
+from paceline_broker.service.members import MemberTable, coordinating_group
+
+QUEUE = {"topic": "orders", "queue": 0}
+
+
+async def started(asking: Any) -> "asyncio.Future[Any]":
+    """The call, begun: everything up to its first wait has happened."""
+    future: asyncio.Future[Any] = asyncio.gather(asking)
+    for _ in range(3):
+        await asyncio.wait([future], timeout=0)
+    return future
+
+
+def stored(bench: Bench, count: int = 10) -> None:
+    bench.service.sender.send(a_batch(*[b"x"] * count), Answers(), 0)
+    bench.writer.confirm_all()
+
+
+async def test_commit_is_answered_when_confirm_has_passed_it() -> None:
+    bench = Bench(is_automatic=False)
+    stored(bench)
+
+    asking = await started(bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 4}]))
+    assert not asking.done()
+    bench.writer.confirm_all()
+
+    [answer] = await asking
+    assert answer["offsets"][0]["offset"] == 4
+    assert answer["confirm"] == bench.log.end
+
+
+async def test_query_is_answered_with_the_state_at_its_arrival_after_confirm_and_a_round() -> None:
+    """INV-8, R4: a commit that comes later and is not confirmed must not show."""
+    bench = Bench(is_automatic=False)
+    stored(bench)
+    first = await started(bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 4}]))
+    bench.writer.rounds_blocked = True
+    query = await started(bench.call("offsets", group="g"))
+    at_query = bench.log.end
+    second = await started(bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 9}]))
+
+    bench.writer.end_rounds()
+    await started(asyncio.wait([query], timeout=0))
+    assert not query.done(), "the commit it tells of is not confirmed"
+    bench.writer.confirm_to(at_query)
+
+    [answer] = await query
+    assert answer["offsets"][0]["offset"] == 4
+    assert first.done()
+    bench.role.become_replica()
+    with pytest.raises(OutcomeUnknownError):
+        await second
+
+
+async def test_query_waits_for_a_read_round_even_when_all_is_confirmed() -> None:
+    bench = Bench()
+    stored(bench)
+    bench.writer.rounds_blocked = True
+
+    query = await started(bench.call("ends", queues=[QUEUE]))
+    assert not query.done()
+    bench.writer.end_rounds()
+
+    [answer] = await query
+    assert answer["queues"] == [{"topic_id": 1, "queue": 0, "start": 0, "end": 10}]
+
+
+@pytest.mark.parametrize(
+    ("call", "fields"),
+    [("offsets", {"group": "g"}), ("ends", {"queues": [QUEUE]}), ("lag", {"group": "g"})],
+)
+async def test_queries_are_refused_before_the_epoch_is_open(
+    call: str, fields: dict[str, Any]
+) -> None:
+    """R3."""
+    bench = Bench()
+    bench.writer.is_open = False
+
+    with pytest.raises(NotYetAvailableError):
+        await bench.call(call, **fields)
+
+
+@pytest.mark.parametrize("call", ["offsets", "lag", "members"])
+async def test_replica_answers_no_query(call: str) -> None:
+    bench = Bench()
+    bench.role.become_replica()
+
+    with pytest.raises(NotMasterError):
+        await bench.call(call, group="g")
+
+
+async def test_refused_lock_appends_nothing_but_waits_for_what_it_tells() -> None:
+    bench = Bench(is_automatic=False)
+    held = await started(bench.call("lock", group="g", client_id="a", queues=[QUEUE]))
+    before = bench.log.end
+
+    refused = await started(bench.call("lock", group="g", client_id="b", queues=[QUEUE]))
+
+    assert bench.log.end == before
+    assert not refused.done(), "the lock it tells of is not confirmed"
+    bench.writer.confirm_all()
+    [answer] = await held
+    assert answer["queues"][0]["code"] is None
+    with pytest.raises(LockHeldError) as caught:
+        await refused
+    assert caught.value.details["queues"][0]["holder"] == "a"  # type: ignore[index]
+
+
+async def test_lock_tokens_grow_over_epochs_and_fence_the_past() -> None:
+    """INV-11."""
+    bench = Bench()
+    stored(bench)
+    first = await bench.call("lock", group="g", client_id="a", queues=[QUEUE])
+    old = first["queues"][0]["token"]
+    bench.role.begin_epoch(2)
+    bench.service.role_changed()
+    bench.clock.advance(60_000)
+
+    second = await bench.call("lock", group="g", client_id="b", queues=[QUEUE])
+
+    assert second["queues"][0]["token"] > old
+    with pytest.raises(LockFencedError):
+        await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 1, "token": old}])
+    with pytest.raises(LockFencedError):
+        await bench.call("unlock", group="g", client_id="a", queues=[{**QUEUE, "token": old}])
+
+
+async def test_commit_of_many_queues_says_which_were_refused() -> None:
+    bench = Bench()
+    stored(bench)
+    other = {"topic": "orders", "queue": 1}
+
+    answer = await bench.call(
+        "commit", group="g", offsets=[{**QUEUE, "offset": 3}, {**other, "offset": 3}]
+    )
+
+    assert [row["code"] for row in answer["offsets"]] == [None, "OFFSET_OUT_OF_RANGE"]
+
+
+# -- members --------------------------------------------------------------------------------------
+
+
+def beat(bench: Bench, client_id: str, **fields: Any) -> Any:
+    defaults = {"topics": ["orders"], "owned": [], "generation": 0}
+    return bench.call("heartbeat", group="g", client_id=client_id, **{**defaults, **fields})
+
+
+async def test_heartbeat_waits_while_nothing_changes_and_hears_of_a_change() -> None:
+    bench = Bench(member_interval_ms=60_000)
+    bench.service.role_changed()
+    bench.clock.advance(60_000)
+    answer = await beat(bench, "a")
+
+    waiting = await started(beat(bench, "a", generation=answer["generation"], wait_ms=60_000))
+    assert not waiting.done()
+    await beat(bench, "b")
+
+    [changed] = await waiting
+    assert [member["client_id"] for member in changed["members"]] == ["a", "b"]
+    assert changed["generation"] > answer["generation"]
+    await bench.service.close()
+
+
+async def test_owned_queues_are_shown_so_that_they_can_be_released_first() -> None:
+    bench = Bench()
+    await beat(bench, "a", owned=[[1, "g1", 3]])
+
+    answer = await beat(bench, "b")
+
+    assert answer["members"][0]["owned"] == [[1, "g1", 3]]
+    released = await beat(bench, "a")
+    assert released["generation"] > answer["generation"]
+    await bench.service.close()
+
+
+async def test_new_coordinator_listens_for_one_interval_before_it_answers() -> None:
+    bench = Bench(member_interval_ms=60_000)
+    bench.service.role_changed()
+
+    waiting = await started(beat(bench, "a"))
+
+    assert not waiting.done()
+    bench.role.become_replica()
+    bench.service.role_changed()
+    with pytest.raises(NotMasterError):
+        await waiting
+    await bench.service.close()
+
+
+async def test_group_of_another_coordinator_is_told_its_master() -> None:
+    groups = [coordinating_group(f"group{number}", ["b", "a"]) for number in range(50)]  # type: ignore[list-item]
+
+    assert set(groups) == {"a", "b"}
+
+
+def test_silent_member_is_dropped_after_the_expiry() -> None:
+    clock = ManualClock()
+    table = MemberTable(expiry_ms=10_000, generation_first=5 << 32)
+    table.hear("g", "a", ("t",), (), now_ms=clock.monotonic_ms())
+    clock.advance(6000)
+    table.hear("g", "b", ("t",), (), now_ms=clock.monotonic_ms())
+    before = table.generation("g")
+    assert table.expire(clock.monotonic_ms()) == []
+    clock.advance(4000)
+
+    assert table.expire(clock.monotonic_ms()) == ["g"]
+
+    assert [member["client_id"] for member in table.members("g")] == ["b"]
+    assert table.generation("g") == before + 1
+    assert table.members_count == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "fields"),
+    [
+        ("commit", {"group": "g", "offsets": []}),
+        ("commit", {"group": "a/b", "offsets": [{**QUEUE, "offset": 0}]}),
+        ("commit", {"group": "g", "offsets": [{**QUEUE, "offset": 0, "token": [1]}]}),
+        ("commit", {"group": "g", "offsets": [{**QUEUE, "offset": 0}], "reset": 1}),
+        ("lock", {"group": "g", "client_id": "a", "queues": [QUEUE], "lease_ms": 10**9}),
+        ("lock", {"group": "g", "client_id": "", "queues": [QUEUE]}),
+        ("ends", {"queues": [{"topic": "orders", "queue": 99}]}),
+        ("ends", {"queues": [{"topic": "nothing", "queue": 0}]}),
+        ("ends", {"queues": [{"topic": "%RETRY%g", "queue": 0}]}),
+        ("heartbeat", {"group": "g", "client_id": "a", "topics": "orders", "owned": []}),
+        (
+            "heartbeat",
+            {"group": "g", "client_id": "a", "topics": [], "owned": [[1]], "generation": 0},
+        ),
+        ("routes", {"version": "new"}),
+        ("ends", {"queues": [QUEUE], "colour": "red"}),
+    ],
+)
+async def test_wrong_calls_are_definite_refusals(call: str, fields: dict[str, Any]) -> None:
+    bench = Bench()
+    before = bench.log.end
+
+    with pytest.raises(PacelineError) as caught:
+        await bench.call(call, **fields)
+
+    assert caught.value.is_definite
+    assert caught.value.status < 500
+    assert bench.log.end == before
+
+
+async def test_long_wait_of_routes_is_bounded() -> None:
+    bench = Bench(view_wait_ms=1)
+
+    answer = await bench.call("routes", version=99)
+
+    assert answer["version"] == 1
+    await until(lambda: not bench.service.routes._waiters)

@@ -1,0 +1,220 @@
+"""Sending: what is decided, in which order, and when the answer may leave."""
+
+from typing import Any
+
+import pytest
+from tests.unit.http.door import a_batch
+from tests.unit.service.fakes import Bench, a_view, until
+
+from paceline.errors import (
+    InSyncReplicasNotEnoughError,
+    NotMasterError,
+    OutcomeUnknownError,
+    OutOfOrderSequenceError,
+    OverloadedError,
+    PacelineError,
+    TopicNotFoundError,
+)
+from paceline.records.header import Kind
+from paceline.wire.stream import ProduceAnswer
+
+
+class Answers:
+    """A sink that remembers, in order."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, Any]] = []
+
+    def produced(self, request_id: int, answer: ProduceAnswer) -> None:
+        self.answers.append((request_id, answer))
+
+    def failed(self, request_id: int, error: PacelineError) -> None:
+        self.answers.append((request_id, error))
+
+    @property
+    def ids(self) -> list[int]:
+        return [request_id for request_id, _ in self.answers]
+
+    @property
+    def last(self) -> Any:
+        return self.answers[-1][1]
+
+
+async def test_answer_leaves_when_confirm_has_passed_and_not_before() -> None:
+    bench, sink = Bench(is_automatic=False), Answers()
+
+    bench.service.sender.send(a_batch(b"a", b"b"), sink, 1)
+    bench.service.sender.send(a_batch(b"c"), sink, 2)
+    assert sink.answers == []
+    first_end = sum(map(len, bench.log.batches[:-1]))
+    bench.writer.confirm_to(first_end)
+
+    assert sink.ids == [1]
+    bench.writer.confirm_all()
+    assert sink.ids == [1, 2]
+    assert sink.last.base_queue_offset == 2
+    assert sink.last.confirm == bench.log.end
+
+
+async def test_stamped_batch_carries_the_masters_fields() -> None:
+    bench, sink = Bench(is_automatic=False), Answers()
+    before = bench.log.end
+
+    bench.service.sender.send(a_batch(b"a"), sink, 1)
+
+    topic, batch = bench.log.views()[-2:]
+    assert topic.header.kind == Kind.TOPIC, "a topic record precedes the first batch (R35)"
+    assert topic.header.physical_offset == before
+    header = batch.header
+    assert header.physical_offset == before + topic.header.size_bytes
+    assert (header.master_epoch, header.base_queue_offset) == (1, 0)
+    assert header.store_unix_ms == bench.clock.unix_ms()
+    batch.verify()
+
+
+async def test_topic_record_is_written_once_and_again_when_queues_are_added() -> None:
+    bench, sink = Bench(), Answers()
+    for number in range(3):
+        bench.service.sender.send(a_batch(), sink, number)
+    bench.service.view_changed(a_view(version=2, topics={"orders": 6}))
+
+    bench.service.sender.send(a_batch(queue_id=5), sink, 9)
+
+    kinds = [view.header.kind for view in bench.log.views()]
+    assert kinds.count(Kind.TOPIC) == 2
+    assert bench.role.projections.topics[1].queues == 6
+
+
+async def test_store_time_never_goes_back() -> None:
+    bench, sink = Bench(), Answers()
+    bench.service.sender.send(a_batch(), sink, 1)
+    bench.clock.step_wall(-100_000)
+
+    bench.service.sender.send(a_batch(), sink, 2)
+
+    times = [view.header.store_unix_ms for view in bench.log.views()]
+    assert times == sorted(times)
+
+
+async def test_duplicate_is_answered_with_the_original_once_that_is_confirmed() -> None:
+    """R30."""
+    bench, sink = Bench(is_automatic=False), Answers()
+    batch = a_batch(b"a", b"b", producer_id=7, base_sequence=0)
+    bench.service.sender.send(batch, sink, 1)
+    stored = len(bench.log.batches)
+
+    bench.service.sender.send(batch, sink, 2)
+    assert sink.answers == []
+    bench.writer.confirm_all()
+
+    assert len(bench.log.batches) == stored
+    (_, first), (_, second) = sink.answers
+    assert (first.flags, second.flags) == (0, 1)
+    assert first.base_queue_offset == second.base_queue_offset == 0
+    assert first.store_unix_ms == second.store_unix_ms
+
+
+async def test_sequence_refusal_waits_for_the_state_it_was_decided_on() -> None:
+    """R28: the refusal tells of a batch that is not confirmed yet."""
+    bench, sink = Bench(is_automatic=False), Answers()
+    bench.service.sender.send(a_batch(producer_id=7, base_sequence=0), sink, 1)
+
+    bench.service.sender.send(a_batch(producer_id=7, base_sequence=5), sink, 2)
+    assert sink.answers == []
+    bench.writer.confirm_all()
+
+    assert sink.ids == [1, 2]
+    assert isinstance(sink.last, OutOfOrderSequenceError)
+    assert sink.last.details["expected"] == 1
+
+
+async def test_definitely_refused_batch_leaves_its_sequence_to_the_next() -> None:
+    bench, sink = Bench(), Answers()
+    bench.writer.refusal = InSyncReplicasNotEnoughError("1 of 2")
+    bench.service.sender.send(a_batch(producer_id=7, base_sequence=0), sink, 1)
+    assert [type(answer) for _, answer in sink.answers] == [InSyncReplicasNotEnoughError]
+    bench.writer.refusal = None
+
+    bench.service.sender.send(a_batch(b"other", producer_id=7, base_sequence=0), sink, 2)
+    await until(lambda: len(sink.answers) == 2)
+
+    assert sink.last.flags == 0
+
+
+async def test_refusal_before_the_append_stores_nothing_not_even_a_topic() -> None:
+    bench, sink = Bench(), Answers()
+    before = bench.log.end
+    bench.writer.refusal = OverloadedError("full", retry_after_ms=50)
+
+    bench.service.sender.send(a_batch(), sink, 1)
+
+    assert isinstance(sink.last, OverloadedError)
+    assert bench.log.end == before
+
+
+async def test_fence_makes_waiting_sends_unknown() -> None:
+    bench, sink = Bench(is_automatic=False), Answers()
+    bench.service.sender.send(a_batch(), sink, 1)
+
+    bench.role.become_replica()
+
+    assert isinstance(sink.last, OutcomeUnknownError)
+    assert sink.last.is_definite is False
+    bench.service.sender.send(a_batch(), sink, 2)
+    assert isinstance(sink.last, NotMasterError)
+
+
+async def test_producer_state_survives_a_failover() -> None:
+    bench, sink = Bench(), Answers()
+    batch = a_batch(b"a", producer_id=7, base_sequence=0)
+    bench.service.sender.send(batch, sink, 1)
+    await until(lambda: len(sink.answers) == 1)
+
+    bench.role.begin_epoch(2)
+    bench.service.role_changed()
+    bench.service.sender.send(batch, sink, 2)
+
+    assert (sink.last.flags, sink.last.master_epoch) == (1, 2)
+
+
+async def test_batch_for_a_topic_newer_than_the_view_waits_for_it_in_order() -> None:
+    bench, sink = Bench(), Answers()
+    for sequence in range(3):
+        batch = a_batch(topic_id=2, producer_id=7, base_sequence=sequence)
+        bench.service.sender.send(batch, sink, sequence)
+    assert sink.answers == []
+
+    bench.service.view_changed(a_view(version=2, topics={"orders": 4, "new": 1}))
+    await until(lambda: len(sink.answers) == 3)
+
+    assert [answer.base_queue_offset for _, answer in sink.answers] == [0, 1, 2]
+
+
+async def test_batch_for_a_topic_that_never_comes_is_refused() -> None:
+    bench, sink = Bench(view_wait_ms=1), Answers()
+
+    bench.service.sender.send(a_batch(topic_id=9), sink, 1)
+    await until(lambda: len(sink.answers) == 1)
+
+    assert isinstance(sink.last, TopicNotFoundError)
+
+
+async def test_parked_batches_are_bounded() -> None:
+    bench, sink = Bench(parked_batches_max=2), Answers()
+
+    for number in range(3):
+        bench.service.sender.send(a_batch(topic_id=9), sink, number)
+
+    assert isinstance(sink.last, OverloadedError)
+    assert sink.ids == [2]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind != Kind.NORMAL])
+async def test_other_kinds_than_normal_are_refused(kind: Kind) -> None:
+    bench, sink = Bench(), Answers()
+    before = bench.log.end
+
+    bench.service.sender.send(a_batch(kind=kind), sink, 1)
+
+    assert sink.last.is_definite is True
+    assert bench.log.end == before
