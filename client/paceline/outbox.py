@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paceline.errors import OutcomeUnknownError, PacelineError, PeerError
+from paceline.errors import NotMasterError, OutcomeUnknownError, PacelineError
 from paceline.records.encode import encode_batch
 from paceline.records.header import RECORDS_MAX, SEQUENCE_MAX, Codec
 from paceline.retry import Verdict, judge
@@ -29,6 +29,8 @@ from paceline.wire.stream import ProduceAnswer
 MESSAGE_OVERHEAD_BYTES = 64
 """Charged per message beside its bytes: list slots, awaitable, waiter (measured 50-200 B)."""
 EPOCH_MAX = 65_535
+WINDOW_BATCHES = 5
+"""Brokers know the offsets of so many last batches (R31): nothing may get further behind."""
 JOIN_WINDOW_S = 0.5
 """How much earlier than its own deadline a message may be given up by joining an older batch."""
 
@@ -54,6 +56,7 @@ class Batch:
         "is_unknown",
         "keys",
         "last_refusal",
+        "number",
         "properties",
         "queue",
         "tags",
@@ -74,6 +77,7 @@ class Batch:
         self.is_movable = True
         self.encoded: bytes | None = None
         self.base_sequence = -1
+        self.number = 0  # counts the batches of its queue in order of encoding
         self.attempt = 0
         self.is_in_flight = False
         self.is_unknown = False
@@ -171,6 +175,7 @@ class Outbox:
 
     __slots__ = (
         "_codec",
+        "_encoded_count",
         "_in_flight_count",
         "_is_numbering_lost",
         "_is_rewinding",
@@ -197,6 +202,7 @@ class Outbox:
         self.unsent: deque[Batch] = deque()
         self.pending: deque[Batch] = deque()
         self._in_flight_count = 0
+        self._encoded_count = 0
         self._is_rewinding = False
         self._is_numbering_lost = False
         self._settled: list[Batch] = []
@@ -221,7 +227,11 @@ class Outbox:
         """Whether `take` would give a batch (or find one that cannot be encoded)."""
         if self._is_rewinding or self._in_flight_count >= in_flight_max:
             return False
-        return self._in_flight_count < len(self.pending) or bool(self.unsent)
+        if self._in_flight_count < len(self.pending):
+            return True
+        return bool(self.unsent) and (
+            not self.pending or self._encoded_count - self.pending[0].number < WINDOW_BATCHES
+        )
 
     def open_batch(
         self, size_bytes: int, batch_bytes_max: int, *, deadline: float, born_unix_ms: int
@@ -288,6 +298,8 @@ class Outbox:
             self._settle(batch, error)
             return None
         self.next_sequence += count
+        batch.number = self._encoded_count
+        self._encoded_count += 1
         self.pending.append(batch)
         return batch
 
@@ -378,12 +390,8 @@ class Outbox:
     def _settle(self, batch: Batch, error: PacelineError) -> None:
         """R32: "not stored" may be said only when every attempt was definitely refused."""
         if batch.is_unknown and error.is_definite:
-            unknown = OutcomeUnknownError(
-                f"{len(batch.bodies)} message(s) of queue {self.queue.group}/{self.queue.queue}"
-                f" may or may not be stored; the last attempt said {error.code}: {error.message}"
-            )
-            unknown.__cause__ = error
-            error = unknown
+            batch.last_refusal = error
+            error = _unknown(batch)
         batch.error = error
         self._settled.append(batch)
 
@@ -422,7 +430,8 @@ class Outbox:
         self.next_sequence = next_sequence
         if self.pending:
             last = self.pending[-1]
-            assert last.base_sequence + len(last.bodies) == next_sequence, next_sequence
+            # Not equal: a batch behind an unknown one may have been acknowledged already.
+            assert last.base_sequence + len(last.bodies) <= next_sequence, next_sequence
 
     def _abandon(self) -> None:
         """Report every possibly stored batch as unknown, and go on under a new epoch (R32)."""
@@ -432,10 +441,7 @@ class Outbox:
                 self._landed(batch)
                 batch.is_unknown = True
             if batch.is_unknown:
-                refusal = batch.last_refusal
-                if refusal is None or refusal.is_definite:
-                    refusal = _unknown(batch, refusal)
-                self._settle(batch, refusal)
+                self._settle(batch, _unknown(batch))
             elif batch.doom is not None:
                 self._settle(batch, batch.doom)
             else:
@@ -457,15 +463,20 @@ class Outbox:
 
 
 def _never_sent(batch: Batch) -> PacelineError:
-    return PeerError(
-        f"not stored: no master of broker group {batch.queue.group} could take the message in time"
+    return NotMasterError(
+        f"not stored: no master of broker group {batch.queue.group} was reachable in time",
+        master=None,
     )
 
 
-def _unknown(batch: Batch, cause: PacelineError | None) -> PacelineError:
-    error = OutcomeUnknownError(
-        f"{len(batch.bodies)} message(s) of queue {batch.queue.group}/{batch.queue.queue} may or"
-        " may not be stored: no answer within the delivery timeout"
+def _unknown(batch: Batch) -> PacelineError:
+    """What the application is told at the end of R32; of the class of the last unknown answer."""
+    last = batch.last_refusal
+    why = "no answer in time" if last is None else f"the last attempt said: {last.message}"
+    error_class = OutcomeUnknownError if last is None or last.is_definite else type(last)
+    error = error_class(
+        f"{len(batch.bodies)} message(s) for queue {batch.queue.group}/{batch.queue.queue} may or"
+        f" may not be stored: {why}"
     )
-    error.__cause__ = cause
+    error.__cause__ = last
     return error

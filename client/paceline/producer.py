@@ -23,9 +23,9 @@ import orjson
 from paceline.dispatch import Dispatcher, Route
 from paceline.errors import (
     BadRequestError,
+    NotMasterError,
     PacelineError,
     PayloadLimitError,
-    PeerError,
     ShuttingDownError,
     TooLargeError,
     TopicNotFoundError,
@@ -316,7 +316,7 @@ class Producer:
         if view is None:
             cause = self._cluster.watch.last_error
             why = "" if cause is None else f": {cause.message}"
-            return PeerError(f"not stored: no node of the cluster answered{why}")
+            return NotMasterError(f"not stored: no node of the cluster answered{why}", master=None)
         if topic not in view.topics:
             return TopicNotFoundError(
                 f"topic {topic} does not exist; create it first (paceline topic create {topic})"

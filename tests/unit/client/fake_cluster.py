@@ -364,7 +364,8 @@ class FakeBroker:
     def _read(
         self, queues: list[FetchQueue], max_bytes: int
     ) -> tuple[list[tuple[int, ...]], list[bytes]]:
-        parts, data = [], []
+        parts: list[tuple[int, ...]] = []
+        data: list[bytes] = []
         for queue in queues:
             end = self.log.end((queue.topic_id, queue.queue_id))
             code = FetchCode.OK
@@ -425,6 +426,7 @@ class FakeCluster:
         self._brokers_per_group = brokers
         self._changed = asyncio.Event()
         self._runner: web.AppRunner | None = None
+        self._is_closing = False
 
     async def __aenter__(self) -> "FakeCluster":
         for group in self._group_names:
@@ -435,7 +437,7 @@ class FakeCluster:
         app = web.Application()
         app.router.add_get("/v1/routes", self._routes)
         app.router.add_get("/v1/watch", self._watch)
-        self._runner = web.AppRunner(app, shutdown_timeout=0)
+        self._runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -448,6 +450,8 @@ class FakeCluster:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._is_closing = True
+        self._changed.set()
         for broker in self.brokers.values():
             await broker.stop()
         if self._runner is not None:
@@ -533,7 +537,7 @@ class FakeCluster:
     async def _watch(self, request: web.Request) -> web.Response:
         version = int(request.query["from"])
         deadline = asyncio.get_running_loop().time() + int(request.query["wait_ms"]) / 1000
-        while self.view.version <= version:
+        while self.view.version <= version and not self._is_closing:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 break
