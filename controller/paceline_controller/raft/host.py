@@ -121,7 +121,7 @@ class RaftQuorum:
         try:
             await self._start()
         except BaseException:
-            self._lock.close()
+            self._release()
             raise
 
     async def _start(self) -> None:
@@ -168,10 +168,17 @@ class RaftQuorum:
         if self._sync_task is not None:
             self._sync_wanted.set()
             await asyncio.wait([self._sync_task])  # a sync under way is waited for: it has the file
+        if self._core is not None and not has_failed:
+            self._core.journal.sync_now()
+        self._release()
+
+    def _release(self) -> None:
+        """Close what is open on the disk."""
         if self._core is not None:
-            self._core.journal.close(write_pending=not has_failed)
+            self._core.journal.close()
         if self._lock is not None:
             self._lock.close()
+        self._core = self._lock = None
 
     async def propose(self, command: Command, *, timeout_ms: int) -> Result:
         """See `Quorum.propose`. Also TooLargeError, BadRequestError, OverloadedError: not sent."""

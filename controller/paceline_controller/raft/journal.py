@@ -229,10 +229,8 @@ class Journal:
         self._commit_index = commit_index
         self._replace(kept)
 
-    def close(self, *, write_pending: bool) -> None:
-        """Let go of the file; no sync outstanding. After a failure nothing may be written."""
-        if write_pending:
-            self.sync_now()
+    def close(self) -> None:
+        """Let go of the file, as it is; no sync is outstanding."""
         self._file.close()
         self._close_retired()
 

@@ -16,7 +16,13 @@ from typing import Protocol
 
 import orjson
 
-from paceline.errors import PacelineError, PeerError, StorageError, UnauthenticatedError
+from paceline.errors import (
+    ConfigError,
+    PacelineError,
+    PeerError,
+    StorageError,
+    UnauthenticatedError,
+)
 from paceline.ports import Random
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import ControllerId
@@ -134,9 +140,12 @@ class Links:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def start(self) -> None:
-        """Listen and begin to dial. Raises OSError if the address is taken."""
+        """Listen and begin to dial. ConfigError if the address cannot be listened on."""
         host, port = self._listen
-        self._server = await asyncio.start_server(self._accepted, host, port)
+        try:
+            self._server = await asyncio.start_server(self._accepted, host, port)
+        except OSError as error:
+            raise ConfigError(f"raft cannot listen on {host}:{port}: {error.strerror}") from error
         for peer in self._peers:
             if self._controller_id < peer:
                 self._keep(spawn(self._dial_forever(peer), name=f"raft-dial-{peer}"))

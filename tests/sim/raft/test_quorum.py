@@ -11,6 +11,7 @@ from tests.sim.raft.cluster import NAMES, Cluster, ListMachine, eventually
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import (
     BadRequestError,
+    ConfigError,
     CorruptLogError,
     NotLeaderError,
     OutcomeUnknownError,
@@ -298,3 +299,27 @@ async def test_a_damaged_journal_refuses_to_start_and_frees_the_folder() -> None
     for _ in range(2):
         with pytest.raises(CorruptLogError):
             await alone(disk, ListMachine(), []).start()
+
+
+async def test_an_address_in_use_is_refused_with_a_sentence() -> None:
+    node = alone(MemoryDisk(), ListMachine(), [])
+    await node.start()
+    disk = MemoryDisk()
+
+    other = RaftQuorum(
+        ListMachine(),
+        controller_id=ControllerId("c1"),
+        listen=("127.0.0.1", node.port),
+        peers={},
+        data_folder="/data",
+        disk=disk,
+        clock=SystemClock(),
+        random=SystemRandom(),
+        cluster_secret=b"secret",
+    )
+    with pytest.raises(ConfigError, match=f"raft cannot listen on 127.0.0.1:{node.port}"):
+        await other.start()
+
+    await other.stop()
+    disk.lock_folder("/data/raft").close()
+    await node.stop()
