@@ -12,7 +12,7 @@ fetches and calls (429), the time for a started frame and for taking answers (cl
 import asyncio
 import logging
 import struct
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import orjson
 
@@ -153,8 +153,8 @@ class StreamConnection(asyncio.BufferedProtocol):
     # -- the transport's side ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # A cast, as uvloop's transports are no subclasses.
+        self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         identity = self._role.identity
         hello = {

@@ -9,7 +9,7 @@ file, and are checked on the way; they are never copied in between. All calls co
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from paceline.errors import CorruptLogError, PeerError, StorageError, UnauthenticatedError
 from paceline.ports import Buffer, Clock, Random
@@ -231,7 +231,7 @@ class _Link(asyncio.BufferedProtocol):
     # -- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         self._transport = transport
         identity = self._client.identity
         self._hello = Hello(

@@ -9,6 +9,7 @@ steps.
 import asyncio
 import logging
 from itertools import count
+from typing import cast
 
 from paceline.errors import PeerError, UnauthenticatedError
 from paceline.ports import Buffer, Random
@@ -134,7 +135,7 @@ class _Link(asyncio.Protocol):
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
+        transport = cast("asyncio.WriteTransport", transport)  # uvloop has classes of its own
         self._transport = transport
         number = self._server.opened(self)
         if number is None:

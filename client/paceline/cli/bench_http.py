@@ -6,6 +6,7 @@ One request in flight per connection; the answer's status line and Content-Lengt
 import asyncio
 import time
 from collections.abc import Callable
+from typing import cast
 
 from paceline.errors import PeerError
 
@@ -25,7 +26,7 @@ class RawConnection(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         self._write = transport.write
         self._send()
 
