@@ -50,13 +50,14 @@ class MemoryFile:
 class _Inode:
     """Bytes of one file, volatile and durable."""
 
-    __slots__ = ("content", "dirty", "durable", "durable_size", "mapped", "size")
+    __slots__ = ("content", "dirty", "durable", "durable_size", "lost", "mapped", "size")
 
     def __init__(self) -> None:
         self.content: _Content = bytearray()
         self.size = 0
         self.mapped = 0  # largest size ever mapped: a real process would die of SIGBUS below it
         self.dirty: set[int] = set()
+        self.lost: set[int] = set()  # written, clean, and not on the disk: an fsync had failed
         self.durable: dict[int, bytes] = {}
         self.durable_size = 0
 
@@ -131,6 +132,14 @@ class _Inode:
             kept = page[: self.size - start]
             self.content[start : start + len(kept)] = kept
 
+    def forget_clean(self) -> None:
+        """Show what the disk holds where a failed sync left clean pages that are not on it."""
+        for index in self.lost - self.dirty:
+            start, end = index * PAGE_BYTES, min((index + 1) * PAGE_BYTES, self.size)
+            page = self.durable.get(index, b"").ljust(PAGE_BYTES, b"\0")
+            self.content[start:end] = page[: max(0, end - start)]
+        self.lost.clear()
+
     def copy(self) -> "_Inode":
         """A process died, the page cache did not."""
         after = _Inode()
@@ -138,6 +147,7 @@ class _Inode:
         after.content = _zeros(len(self.content))
         after.content[: self.size] = self.content[: self.size]
         after.dirty = set(self.dirty)
+        after.lost = set(self.lost)
         after.durable = dict(self.durable)
         after.durable_size = self.durable_size
         return after
@@ -249,6 +259,10 @@ class MemoryDisk:
         inode = self._inode(file)
         return bytes(inode.content[at : min(at + size, inode.size)])
 
+    def data_extents(self, file: File, at: int) -> Sequence[tuple[int, int]]:
+        size = self.size(file)
+        return [(at, size)] if at < size else []
+
     def map(self, file: File, size: int) -> memoryview:
         inode = self._inode(file)
         assert size <= inode.size, (size, inode.size)
@@ -289,6 +303,9 @@ class MemoryDisk:
     def sync_now(self, file: File) -> None:
         inode = self._begin_sync("sync_now", file)
         inode.settle(inode.snapshot())
+
+    def forget_clean(self, file: File) -> None:
+        self._inode(file).forget_clean()
 
     def sync_folder(self, path: str) -> None:
         self._operate("sync_folder", path)
@@ -413,6 +430,7 @@ class MemoryDisk:
         try:
             self._operate(operation, file.path)
         except StorageError:
+            inode.lost |= inode.dirty
             inode.dirty.clear()
             raise
         return inode

@@ -144,6 +144,21 @@ class RealDisk:
                 content += more
             return content
 
+    def data_extents(self, file: File, at: int) -> Sequence[tuple[int, int]]:
+        # All seeks before any read: pages cached by reading ahead would count as written.
+        descriptor, size = _own(file).descriptor, self.size(file)
+        extents: list[tuple[int, int]] = []
+        while at < size:
+            try:
+                start = os.lseek(descriptor, at, os.SEEK_DATA)
+                at = os.lseek(descriptor, start, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # only a hole is left
+                    break
+                raise _storage_error("seek", file.path, error) from error
+            extents.append((start, at))
+        return extents
+
     def map(self, file: File, size: int) -> memoryview:
         with _storage_errors("mmap", file.path):
             return memoryview(mmap.mmap(_own(file).descriptor, size, access=mmap.ACCESS_READ))
@@ -175,6 +190,10 @@ class RealDisk:
     def sync_now(self, file: File) -> None:
         with _storage_errors("fsync", file.path):
             os.fsync(_own(file).descriptor)
+
+    def forget_clean(self, file: File) -> None:
+        with _storage_errors("fadvise", file.path):
+            os.posix_fadvise(_own(file).descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def sync_folder(self, path: str) -> None:
         with _storage_errors("fsync", path):

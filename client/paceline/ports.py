@@ -86,6 +86,13 @@ class Disk(Protocol):
         """Up to `size` bytes from `at`; fewer only at the end of the file."""
         ...
 
+    def data_extents(self, file: File, at: int) -> Sequence[tuple[int, int]]:
+        """Ranges (start, end) at or after `at` that may hold a non-zero byte, rising.
+
+        Leaves out what was preallocated and never written, without reading it.
+        """
+        ...
+
     def map(self, file: File, size: int) -> memoryview:
         """A read-only view of the first `size` bytes, coherent with later writev.
 
@@ -113,6 +120,13 @@ class Disk(Protocol):
 
     def sync_now(self, file: File) -> None:
         """fsync, blocking. For rare steps: recovery, truncation, epoch and identity files."""
+        ...
+
+    def forget_clean(self, file: File) -> None:
+        """Drop cached pages that are not dirty, so that reads show what the disk holds (R22).
+
+        After a failed fsync the kernel keeps the lost pages and calls them clean.
+        """
         ...
 
     def sync_folder(self, path: str) -> None:

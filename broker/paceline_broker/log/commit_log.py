@@ -18,18 +18,18 @@ from dataclasses import replace
 
 from paceline.errors import CorruptLogError, StorageError
 from paceline.ports import Buffer, Disk, File
-from paceline.records.header import HEADER, HEADER_BYTES, BatchHeader, Kind
+from paceline.records.header import HEADER_BYTES, BatchHeader, Kind
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint
 from paceline_broker.log.epochs import EpochTable
+from paceline_broker.log.reading import check_boundary, read_batches, walk_headers
 from paceline_broker.log.recovery import Damage, RecoveryReport, recover, save_checkpoint
 from paceline_broker.log.segment import Segment, Segments
 from paceline_broker.log.tickets import FlushTicket, Written
-from paceline_broker.log.walk import check_batch_at, iter_headers, whole_batches
+from paceline_broker.log.walk import STAMP, check_batch_at
 
 _EPOCH_START = int(Kind.EPOCH_START)  # plain ints and a bound method: once per batch
-_unpack_header = HEADER.unpack_from
-_READ_BYTES = 1 << 20  # step of internal walks
+_unpack_stamp = STAMP.unpack_from
 
 
 class CommitLog:
@@ -59,7 +59,6 @@ class CommitLog:
         self._limit = 0
         self._damage: Damage | None = report.damage
         self._failure: StorageError | None = None
-        self._confirm_lower = self._confirm
         if self._damage is None:
             self._limit = self._active_limit()
         else:
@@ -140,20 +139,13 @@ class CommitLog:
         """
         if self._failure is not None:
             raise self._failure
-        fields = _unpack_header(batch_header)
-        size, position, store_ms, epoch, kind = (
-            fields[1],
-            fields[4],
-            fields[6],
-            fields[10],
-            fields[17],
-        )
+        size, position, store_ms, epoch, kind = _unpack_stamp(batch_header)
         end = self._end
         assert position == end, (position, end)  # INV-3: no gap, no overlap
         assert len(batch_header) == HEADER_BYTES, len(batch_header)
         assert HEADER_BYTES + len(payload) == size, (len(payload), size)
         assert store_ms >= self._last_store_unix_ms, (store_ms, self._last_store_unix_ms)
-        if epoch != self._epoch or kind == _EPOCH_START:
+        if epoch != self._epoch or kind == _EPOCH_START or epoch == 0:
             self._begin_epoch(epoch, kind, end)
         if end + size > self._limit:
             self._roll(size)
@@ -309,8 +301,12 @@ class CommitLog:
 
     @property
     def spare_wanted(self) -> "tuple[str, int] | None":
-        """(path, size) of the file to make ahead for the next segment; None = it is there."""
-        if self._failure is not None or not self._segments.wants_spare:
+        """(path, size) of the file to make ahead for the next segment; None = not now.
+
+        Wanted once the active segment is half full, so an idle broker reserves no second one.
+        """
+        is_half_full = 2 * (self._limit - self._end) < self._segments.segment_size_bytes
+        if not is_half_full or self._failure is not None or not self._segments.wants_spare:
             return None
         return self._segments.spare_path, self._segments.segment_size_bytes
 
@@ -350,7 +346,7 @@ class CommitLog:
 
     @property
     def generation(self) -> int:
-        """Changes with every truncation: a checkpoint made before one must not be written after."""
+        """Changes with every truncation: what was derived from the log before it is void."""
         return self._generation
 
     def save_checkpoint(self) -> None:
@@ -389,26 +385,9 @@ class CommitLog:
         Below `end` (default and at most `written`), inside one segment. Mapped when they lie below
         confirm, copied above (R25). Empty at `end`. A batch larger than `max_bytes` comes alone.
         """
-        stop = self._written if end is None else min(end, self._written)
-        assert self._start <= start, (start, self._start)
-        if start >= stop:
-            return memoryview(b"")
-        wanted = min(max_bytes, stop - start)
-        buffer = self._raw(start, wanted, stop)
-        size = whole_batches(buffer, max_bytes)
-        if size == 0:  # the first batch is larger than what was asked for
-            need = _unpack_header(self._raw(start, HEADER_BYTES, stop))[1]
-            buffer = self._raw(start, need, stop)
-            size = whole_batches(buffer, need)
-        if size == 0:
-            raise CorruptLogError(f"no whole batch at {start}", offset=start)
-        return buffer[:size]
-
-    def _raw(self, start: PhysicalOffset, size: int, stop: int) -> memoryview:
-        end = PhysicalOffset(min(start + size, stop))
-        if end <= self._confirm:
-            return self._segments.view(start, end)
-        return memoryview(self._segments.pread(start, end))
+        assert start >= self._start, (start, self._start)
+        stop = self.written if end is None else min(end, self.written)
+        return read_batches(self._segments, start, max_bytes, stop=stop, confirm=self.confirm)
 
     def batches(
         self, start: PhysicalOffset, end: PhysicalOffset | None = None
@@ -418,22 +397,8 @@ class CommitLog:
         `start` is a batch boundary; `end` defaults to `written`. Raises CorruptLogError where a
         header is bad. The bytes stay valid after the next step.
         """
-        position = start
         stop = self.written if end is None else end
-        while position < stop:
-            chunk = self.read_raw(position, _READ_BYTES, stop)
-            if len(chunk) == 0:
-                return
-            for at, header in iter_headers(chunk):
-                if header.physical_offset != position + at:
-                    raise CorruptLogError(
-                        f"a batch made for {header.physical_offset} stands at {position + at}",
-                        offset=position + at,
-                    )
-                yield header, chunk[at : at + header.size_bytes]
-            position = PhysicalOffset(position + len(chunk))
-
-    recovered_batches = batches
+        return walk_headers(self._segments, start, stop=stop, confirm=self.confirm)
 
     def is_cold(self, view: memoryview) -> bool:
         """Whether touching a view from `read` would wait for the disk (and stop the loop)."""
@@ -508,13 +473,9 @@ class CommitLog:
             raise CorruptLogError(
                 f"{offset} is outside the log [{self._start}, {self._end}]", offset=offset
             )
-        known = [self._start, self._confirm, self._flushed, self._end]
+        known = [self.start, self.confirm, self.flushed, self.end, *self._segments.firsts]
         known += [entry.start for entry in self._epochs.entries]
-        known += self._segments.firsts
-        position = max(boundary for boundary in known if boundary <= offset)
-        while position < offset:
-            step = self.read_raw(PhysicalOffset(position), _READ_BYTES, offset)
-            position += len(step)
+        check_boundary(self._segments, offset, known=known, confirm=self.confirm)
 
     def close(self, *, clean: bool = True) -> None:
         """Close the files; `clean` flushes everything and saves the checkpoint first."""

@@ -124,7 +124,7 @@ class Flusher:
 
     async def _save_checkpoint(self) -> None:
         """`write_durably` without blocking, and without outliving a truncation (R25)."""
-        checkpoint, generation = self._log.make_checkpoint(), self._log.generation
+        checkpoint, base = self._log.make_checkpoint(), self._log.checkpointed
         path = f"{self._folder}/{CHECKPOINT_NAME}"
         temporary = f"{self._folder}/.{CHECKPOINT_NAME}.later"
         if self._disk.exists(temporary):
@@ -135,8 +135,8 @@ class Flusher:
             await self._disk.sync(file)
         finally:
             file.close()
-        if self._log.generation != generation:
-            return  # its marks may lie above the end now
+        if self._log.checkpointed is not base:
+            return  # a truncation came between: the marks may lie above the end now
         self._disk.rename(temporary, path)
         self._log.checkpoint_saved(checkpoint)
         await self._disk.sync_folder_later(self._folder)

@@ -78,6 +78,7 @@ def recover(disk: Disk, folder: str, segments: Segments) -> Recovery:
     start = segments.firsts[0] if segments.count else PhysicalOffset(0)
     walk = _missing(segments, checkpoint)
     if walk is None:
+        segments.reread_from(checkpoint.verify_from)
         segments.fill_up_active()
         walk = _walk(segments, checkpoint)
     damage, cut_bytes, mark = None, 0, checkpoint.flushed

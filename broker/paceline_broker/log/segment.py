@@ -189,6 +189,16 @@ class Segments:
         self.disk.sync_folder(self.folder)
         self.has_new_names = False
 
+    def reread_from(self, start: PhysicalOffset) -> None:
+        """Make reads at and after `start` show the disk, not a cache that outlived an fsync error.
+
+        What only the page cache holds (after kill -9) is written out first.
+        """
+        for segment in self.between(start, PhysicalOffset(2**63)):
+            assert segment.view is None, segment.path
+            self.disk.sync_now(segment.file)
+            self.disk.forget_clean(segment.file)
+
     def close(self) -> None:
         for segment in self._segments:
             segment.file.close()
@@ -202,8 +212,9 @@ class Segments:
     def _last_used(self, segment: Segment, begin: int) -> int:
         """Index after the last non-zero byte at or after `begin`; `begin` if all are zeros."""
         last = begin
-        for at in range(begin, segment.capacity, _CHUNK_BYTES):
-            chunk = self.disk.pread(segment.file, min(_CHUNK_BYTES, segment.capacity - at), at)
-            if chunk != _ZEROS[: len(chunk)]:
-                last = at + len(chunk.rstrip(b"\0"))
+        for start, end in self.disk.data_extents(segment.file, begin):
+            for at in range(start, end, _CHUNK_BYTES):
+                chunk = self.disk.pread(segment.file, min(_CHUNK_BYTES, end - at), at)
+                if chunk != _ZEROS[: len(chunk)]:
+                    last = at + len(chunk.rstrip(b"\0"))
         return last

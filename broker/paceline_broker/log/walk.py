@@ -19,6 +19,8 @@ from paceline_broker.log.epochs import EpochTable
 
 _EPOCH_START = int(Kind.EPOCH_START)  # a plain int: this compares once per batch
 _MAGIC_AND_SIZE = struct.Struct("<II")
+STAMP = struct.Struct("<4xI8xQ8xq24xI18xB")
+"""Size, physical offset, store time, master epoch, kind: what an append looks at in a header."""
 
 
 class Walk(NamedTuple):
@@ -50,7 +52,7 @@ def check_batch_at(buffer: Buffer, at: int, stop: int, *, position: int, epoch: 
         )
     if crc32c(memoryview(buffer)[at + HEADER_BYTES : at + size]) != header.payload_crc32c:
         raise CorruptLogError(f"payload CRC differs in the batch at {position}", offset=position)
-    if header.master_epoch != epoch or header.kind == _EPOCH_START:
+    if header.master_epoch != epoch or header.kind == _EPOCH_START or epoch == 0:
         _check_epoch_start(header, epoch)
     return header
 
