@@ -2,14 +2,13 @@
 
 import platform
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import psutil
 from rich.console import Console
 from rich.table import Table
-
-from paceline import __version__
 
 COLUMNS = (
     "system",
@@ -52,7 +51,7 @@ def write_report(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     ]
     memory_gib = psutil.virtual_memory().total / 2**30
     machine = (
-        f"paceline {__version__}, Python {platform.python_version()}, {platform.system()} "
+        f"paceline {version('paceline')}, Python {platform.python_version()}, {platform.system()} "
         f"{platform.machine()}, {psutil.cpu_count()} cores, {memory_gib:.0f} GiB."
     )
     part = "\n".join([begin, "", machine, "", *table, "", end])
