@@ -44,7 +44,7 @@ check: $(MADE) ## Format, lint, types, house rules and unit tests: under a minut
 	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "Not formatted: run make format"; exit 1; }
 	@$(BIN)/ruff check --quiet $(SOURCES)
 	@$(BIN)/mypy --no-error-summary
-	@$(PYTEST) $(PARALLEL) tests/tidy tests/unit
+	@$(PYTEST) $(PARALLEL) --timeout 30 tests/tidy tests/unit
 
 format: $(MADE) ## Format the code and sort imports.
 	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true

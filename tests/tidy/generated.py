@@ -9,11 +9,7 @@ from paceline.errors import BY_CODE, PacelineError, Retry
 
 ROOT = Path(__file__).parents[2]
 
-_PROCESSES = tuple(
-    process
-    for process in ("broker", "controller")
-    if (ROOT / process / f"paceline_{process}" / "config.py").exists()
-)
+_PROCESSES = ("broker", "controller")
 
 _RETRY = {
     Retry.NEVER: "no",
