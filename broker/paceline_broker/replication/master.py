@@ -390,6 +390,9 @@ class MasterReplication:
             # The set moved: by somebody else, or by an earlier attempt of this very proposal. The
             # news of it resolves which; until then both sets must acknowledge (R7).
             return NOTHING
+        if set_epoch < proposal.set_epoch:
+            self._is_unsent = True  # refused without a look at the group: that resolves nothing
+            return NOTHING
         self._proposal = None
         self._set_changed()
         return self._with_round(self._advanced())

@@ -98,7 +98,10 @@ class GroupCommitted(NamedTuple):
 
 
 class ProposalRefused(NamedTuple):
-    """A definite no. `set_epoch` is the group's when it was refused, so an older attempt shows."""
+    """A definite no. `set_epoch` is the group's when it was refused, so an older attempt shows.
+
+    0: refused before the group was looked at (session, deadline): as good as no answer.
+    """
 
     sequence: int
     set_epoch: SetEpoch

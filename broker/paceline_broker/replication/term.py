@@ -202,7 +202,7 @@ class MasterTerm:
         self._step(GroupCommitted(view))
 
     def proposal_refused(self, sequence: int, *, set_epoch: SetEpoch) -> None:
-        """A definite refusal; `set_epoch` is the group's when it was refused."""
+        """A definite refusal; `set_epoch` is the group's when it was refused, 0 if not told."""
         self._step(ProposalRefused(sequence, set_epoch))
 
     def proposal_unknown(self, sequence: int) -> None:

@@ -1,0 +1,96 @@
+"""What must hold, checked from outside: the judge reads logs and what was told to clients.
+
+`truth` is the one byte string that all masters together have confirmed, that is, acknowledged to
+clients. The judge knows nothing of sets, votes or connections.
+"""
+
+from paceline.types import Incarnation, MasterEpoch, PhysicalOffset
+from paceline_broker.log.commit_log import CommitLog
+
+READ_BYTES = 1 << 20
+
+
+class ViolationError(AssertionError):
+    """An invariant does not hold."""
+
+
+def content(log: CommitLog, start: int, end: int) -> bytes:
+    """The bytes [start, end) of a log; both are batch boundaries."""
+    pieces: list[bytes] = []
+    position = start
+    while position < end:
+        piece = log.read_raw(PhysicalOffset(position), READ_BYTES, PhysicalOffset(end))
+        pieces.append(bytes(piece))
+        position += len(piece)
+    return b"".join(pieces)
+
+
+class Judge:
+    """Collects what was shown, and compares."""
+
+    def __init__(self) -> None:
+        self.truth = bytearray()
+        self.masters: dict[MasterEpoch, tuple[str, Incarnation]] = {}
+        self.epochs: dict[str, MasterEpoch] = {}
+        self.reads_count = 0
+
+    def store_replaced(self, node: str) -> None:
+        """Its disk was lost: nothing it said before binds it."""
+        self.epochs.pop(node, None)
+
+    def adopted(self, node: str, epoch: MasterEpoch) -> None:
+        """INV-4: epochs never decrease, over restarts too."""
+        before = self.epochs.get(node, MasterEpoch(0))
+        if epoch < before:
+            raise ViolationError(f"INV-4: {node} fell from epoch {before} to {epoch}")
+        self.epochs[node] = epoch
+
+    def became_master(
+        self, node: str, epoch: MasterEpoch, incarnation: Incarnation, log: CommitLog
+    ) -> None:
+        """INV-4: one master in an epoch. INV-12: everything acknowledged is in its log."""
+        present = self.masters.setdefault(epoch, (node, incarnation))
+        if present != (node, incarnation):
+            raise ViolationError(f"INV-4: epoch {epoch} belongs to {present}, not to {node}")
+        if log.end < len(self.truth):
+            raise ViolationError(
+                f"INV-12: {node} leads epoch {epoch} with a log that ends at {log.end}, "
+                f"acknowledged is {len(self.truth)}"
+            )
+        self._compare(node, log, 0, len(self.truth), "INV-12")
+
+    def master_confirmed(self, node: str, log: CommitLog, start: int, confirm: int) -> None:
+        """A master acknowledged [start, confirm) to clients."""
+        known = min(confirm, len(self.truth))
+        self._compare(node, log, min(start, known), known, "INV-3")
+        if confirm > len(self.truth):
+            self.truth += content(log, len(self.truth), confirm)
+
+    def replica_confirmed(self, node: str, log: CommitLog, start: int, confirm: int) -> None:
+        """A replica shows [start, confirm) to readers."""
+        if confirm > len(self.truth):
+            raise ViolationError(f"INV-8: {node} confirms {confirm} of {len(self.truth)}")
+        self._compare(node, log, start, confirm, "INV-3")
+
+    def restarted(self, node: str, log: CommitLog) -> None:
+        """What a store remembers as confirmed is still there."""
+        if log.report.damage is not None:
+            raise ViolationError(f"{node} found damage after a crash: {log.report.damage}")
+        self.replica_confirmed(node, log, 0, log.confirm)
+
+    def opened(self, node: str, confirm: int) -> None:
+        """INV-2, R3: a master that answers shows no less than was shown before."""
+        if confirm < len(self.truth):
+            raise ViolationError(f"INV-2: {node} shows {confirm} after {len(self.truth)}")
+
+    def read_answered(self, node: str, *, asked_at: int, confirm: int) -> None:
+        """R4: an answer knows everything that was acknowledged before its question."""
+        self.reads_count += 1
+        if confirm < asked_at:
+            raise ViolationError(
+                f"R4: {node} answered from {confirm}, {asked_at} was acknowledged before"
+            )
+
+    def _compare(self, node: str, log: CommitLog, start: int, end: int, rule: str) -> None:
+        if end > start and content(log, start, end) != self.truth[start:end]:
+            raise ViolationError(f"{rule}: the log of {node} differs in [{start}, {end})")
