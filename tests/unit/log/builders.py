@@ -76,7 +76,7 @@ def append(log: CommitLog, size: int = 200, *, fill: int = 1) -> PhysicalOffset:
         payload,
         position=log.end,
         epoch=log.last_epoch,
-        store_unix_ms=log.last_store_unix_ms,
+        store_unix_ms=max(1000, log.last_store_unix_ms),
     )
     return log.append(header, payload)
 
@@ -88,7 +88,7 @@ def begin_epoch(log: CommitLog, epoch: int) -> PhysicalOffset:
         position=log.end,
         epoch=epoch,
         kind=Kind.EPOCH_START,
-        store_unix_ms=log.last_store_unix_ms,
+        store_unix_ms=max(1000, log.last_store_unix_ms),
     )
     return log.append(header, b"")
 
