@@ -1,0 +1,124 @@
+"""The `paceline` command: its sub-commands by name, and the one door for errors.
+
+A sub-command's module is imported only when it is called, so `paceline --help` costs little and
+`paceline topic list` does not load what `up` or a progress bar need. Every error that is not a bug
+leaves here: one sentence on stderr (with --json the problem document as one JSON line) and an exit
+code: 0 done, 1 the operation failed, 2 wrong usage, configuration or input, 130 Ctrl-C. Only this
+module reads the environment.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+import click
+
+from paceline.cli.options import BOOTSTRAP_DEFAULT, Defaults, as_command
+from paceline.errors import BadRequestError, ConfigError, PacelineError, to_problem
+
+EXIT_FAILED = 1
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
+EXIT_PIPE_CLOSED = 141
+"""128 + SIGPIPE, as of any program whose reader has gone (`paceline pull t | head`)."""
+
+
+class _Entry(NamedTuple):
+    target: str
+    """ "module:attribute" of the click command."""
+    summary: str
+    """Its line in `paceline --help`; a test compares it with the command's own."""
+
+
+COMMANDS = {
+    "up": _Entry(
+        "paceline.cli.up:command",
+        "Start a whole cluster on this machine as real processes; Ctrl-C stops it.",
+    ),
+    "topic": _Entry("paceline.cli.topic:command", "Create, list, describe topics."),
+    "send": _Entry("paceline.cli.send:command", "Send a text, lines or a file to a topic."),
+    "pull": _Entry("paceline.cli.pull:command", "Print messages of a topic, without a group."),
+    "consume": _Entry(
+        "paceline.cli.consume:command", "Consume a topic as a member of a consumer group."
+    ),
+    "cluster": _Entry("paceline.cli.cluster:command", "Show how the cluster is."),
+    "demo": _Entry(
+        "paceline.cli.demo:command", "Send real flight records, kill the master, lose nothing."
+    ),
+    "bench": _Entry(
+        "paceline.cli.bench:command",
+        "Measure throughput, latency and CPU per message on a cluster of its own.",
+    ),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a sub-command when it is called, and not for `--help`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        return None if entry is None else load(entry.target)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+def load(target: str) -> click.Command:
+    """The click command that "module:attribute" names."""
+    module, _, attribute = target.partition(":")
+    return as_command(getattr(importlib.import_module(module), attribute))
+
+
+@click.group("paceline", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="paceline", message="paceline %(version)s")
+def command() -> None:
+    """A message broker cluster: one replicated log, elected masters, nothing acknowledged is lost.
+
+    Start with `paceline up`, then in another terminal: `paceline topic create greetings`,
+    `paceline send greetings hello`, `paceline pull greetings`.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line (default: this process's arguments); the exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    as_json = "--json" in takewhile(lambda argument: argument != "--", given)
+    defaults = Defaults(bootstrap=os.environ.get("PACELINE_BOOTSTRAP") or BOOTSTRAP_DEFAULT)
+    try:
+        code = command.main(given, prog_name="paceline", standalone_mode=False, obj=defaults)
+        sys.stdout.flush()
+    except PacelineError as error:
+        return _tell(error, as_json=as_json)
+    except click.ClickException as error:
+        if as_json:
+            return _tell(BadRequestError(error.format_message()), as_json=True)
+        error.show()
+        return EXIT_REFUSED
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE_CLOSED
+    return code if isinstance(code, int) else 0
+
+
+def _tell(error: PacelineError, *, as_json: bool) -> int:
+    if as_json:
+        import orjson
+
+        click.echo(orjson.dumps(to_problem(error), default=str).decode(), err=True)
+    else:
+        click.echo(f"paceline: {error.message}", err=True)
+    return EXIT_REFUSED if isinstance(error, BadRequestError | ConfigError) else EXIT_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

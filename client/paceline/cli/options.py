@@ -1,0 +1,141 @@
+"""Options that the commands share, and how a command meets the cluster.
+
+Nothing of the client library is imported before a command runs: `--help` and wrong usage answer
+at once.
+"""
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from paceline.errors import DeadlineError, PacelineError, PeerError, TopicNotFoundError
+
+if TYPE_CHECKING:
+    from paceline.net.cluster import Cluster
+    from paceline.wire.cluster import TopicView
+
+BOOTSTRAP_DEFAULT = "127.0.0.1:7700"
+"""Where `paceline up` puts its first controller."""
+CONNECT_TIMEOUT_DEFAULT_MS = 3_000
+TOPIC_WAIT_MS = 1_000
+"""How long a topic made a moment ago may take to reach the node that we ask."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What `main` found in the environment, for commands as click's context object."""
+
+    bootstrap: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connect:
+    """Where the cluster is, and how long to look for it."""
+
+    bootstrap: str
+    timeout_ms: int
+
+
+def as_command(found: object) -> click.Command:
+    """`found`, which must be a click command."""
+    assert isinstance(found, click.Command), found
+    return found
+
+
+def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds --bootstrap and --connect-timeout-ms (given as `connect`) and --json (`as_json`)."""
+
+    @click.option(
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        default=_default_bootstrap,
+        help="Controllers or brokers of the cluster."
+        f"  [env: PACELINE_BOOTSTRAP; default: {BOOTSTRAP_DEFAULT}]",
+    )
+    @click.option(
+        "--connect-timeout-ms",
+        type=click.IntRange(1, 600_000),
+        default=CONNECT_TIMEOUT_DEFAULT_MS,
+        show_default=True,
+        help="Give up when no node answers for so long.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
+    @wraps(function)
+    def run(*, bootstrap: str, connect_timeout_ms: int, **arguments: Any) -> None:
+        connect = Connect(bootstrap=bootstrap, timeout_ms=connect_timeout_ms)
+        function(connect=connect, **arguments)
+
+    return run
+
+
+def _default_bootstrap() -> str:
+    defaults = click.get_current_context().find_object(Defaults)
+    return BOOTSTRAP_DEFAULT if defaults is None else defaults.bootstrap
+
+
+def run_async(work: Coroutine[Any, Any, Result], *, is_bulk: bool = False) -> Result:
+    """Run a command's coroutine; with `is_bulk` on uvloop, whose import a short command saves."""
+    import asyncio
+
+    if is_bulk:
+        try:
+            import uvloop
+        except ImportError:
+            pass  # asyncio's own loop does the same, slower
+        else:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(work)
+    return asyncio.run(work)
+
+
+@asynccontextmanager
+async def open_cluster(connect: Connect) -> "AsyncIterator[Cluster]":
+    """The cluster, known and watched. PeerError with what to do when nobody answers in time."""
+    from paceline.net.cluster import Cluster
+
+    cluster = Cluster(connect.bootstrap)
+    try:
+        cluster.start()
+        try:
+            await cluster.watch.wait_for(lambda view: True, timeout_ms=connect.timeout_ms)
+        except PeerError:
+            raise _nobody_answers(connect, cluster.watch.last_error) from None
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def _nobody_answers(connect: Connect, last_error: PacelineError | None) -> PacelineError:
+    where = "any of " + connect.bootstrap if "," in connect.bootstrap else connect.bootstrap
+    # A refused connection is what the sentence says already; anything else is worth its words.
+    is_plain = last_error is None or isinstance(last_error.__cause__, OSError)
+    why = "" if last_error is None or is_plain else f" ({last_error.message})"
+    return PeerError(
+        f"no controller answers at {where}{why}: start a cluster with `paceline up`, or name"
+        " another with --bootstrap",
+        bootstrap=connect.bootstrap,
+    )
+
+
+async def find_topic(cluster: "Cluster", name: str) -> "TopicView":
+    """The topic. BadNameError, ForbiddenError; TopicNotFoundError says how to make it."""
+    from paceline.types import TopicName
+    from paceline.wire.names import check_topic_name
+
+    topic = TopicName(check_topic_name(name))
+    try:
+        view = await cluster.watch.wait_for(
+            lambda view: topic in view.topics, timeout_ms=TOPIC_WAIT_MS
+        )
+    except DeadlineError:
+        raise TopicNotFoundError(
+            f"topic {topic} does not exist; create it with `paceline topic create {topic}`",
+            topic=topic,
+        ) from None
+    return view.topics[topic]

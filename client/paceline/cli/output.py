@@ -1,0 +1,57 @@
+"""What commands print: aligned tables and JSON lines; no library that would cost start-up time."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+if TYPE_CHECKING:
+    from paceline.message import ReceivedMessage
+
+
+def echo_json(document: Mapping[str, Any], *, err: bool = False) -> None:
+    """One JSON line."""
+    click.echo(orjson.dumps(document, default=str), err=err)
+
+
+def echo_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as their widest cell."""
+    lines = [head, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+def message_json(message: "ReceivedMessage") -> bytes:
+    """A message as one JSON line: `body` if its bytes are UTF-8 text, else `body_base64`."""
+    document: dict[str, Any] = {
+        "topic": message.topic,
+        "group": message.group,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "key": message.key,
+        "tag": message.tag or None,
+        "properties": message.properties,
+        "born_unix_ms": message.born_unix_ms,
+        "store_unix_ms": message.store_unix_ms,
+    }
+    try:
+        document["body"] = bytes(message.body).decode()
+    except UnicodeDecodeError:
+        from binascii import b2a_base64
+
+        document["body_base64"] = b2a_base64(message.body, newline=False).decode()
+    return orjson.dumps(document)
+
+
+def echo_messages(messages: "Sequence[ReceivedMessage]", *, as_json: bool) -> None:
+    """Print messages one a line, in one write: the bodies' bytes, or JSON."""
+    if not messages:
+        return
+    if as_json:
+        lines = [message_json(message) for message in messages]
+    else:
+        lines = [bytes(message.body) for message in messages]
+    click.echo(b"\n".join(lines))

@@ -1,0 +1,190 @@
+"""`paceline topic`: create, list, describe, delete."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
+from paceline.cli.output import echo_json, echo_table
+from paceline.errors import PacelineError
+
+if TYPE_CHECKING:
+    from paceline.net.cluster import Cluster
+    from paceline.types import GroupName
+    from paceline.wire.cluster import ClusterView, TopicView
+
+QUEUES_DEFAULT = 8
+QUEUES_MAX = 4096
+"""The controllers' limit for one broker group."""
+_CALL_TIMEOUT_MS = 2_000
+
+
+@click.group("topic")
+def command() -> None:
+    """Create, list, describe topics."""
+
+
+@command.command("create")
+@click.argument("name")
+@click.option(
+    "--queues",
+    type=click.IntRange(1, QUEUES_MAX),
+    default=QUEUES_DEFAULT,
+    show_default=True,
+    help="Queues in each broker group.",
+)
+@cluster_options
+def create(name: str, queues: int, connect: Connect, as_json: bool) -> None:
+    """Create the topic NAME in every broker group."""
+    _check(name)
+    topic = run_async(_create(connect, name, queues))
+    if as_json:
+        echo_json(topic.to_json())
+    else:
+        click.echo(f"topic {topic.topic} created: {_spread(topic)}")
+
+
+@command.command("list")
+@cluster_options
+def list_(connect: Connect, as_json: bool) -> None:
+    """List all topics by name."""
+    view = run_async(_view(connect))
+    topics = [view.topics[name] for name in sorted(view.topics)]
+    if as_json:
+        for topic in topics:
+            echo_json(topic.to_json())
+    elif topics:
+        rows = [
+            (topic.topic, str(topic.topic_id), str(sum(topic.queues.values())), _groups(topic))
+            for topic in topics
+        ]
+        echo_table(("TOPIC", "ID", "QUEUES", "GROUPS"), rows)
+    else:
+        click.echo("no topics yet; create one with `paceline topic create NAME`", err=True)
+
+
+@command.command("describe")
+@click.argument("name")
+@cluster_options
+def describe(name: str, connect: Connect, as_json: bool) -> None:
+    """Show the queues of the topic NAME, their masters and how many messages they hold."""
+    _check(name)
+    topic, rows = run_async(_describe(connect, name))
+    if as_json:
+        echo_json({**topic.to_json(), "ranges": rows})
+        return
+    total = sum(row["end"] - row["start"] for row in rows if row["end"] is not None)
+    is_whole = all(row["end"] is not None for row in rows)
+    count = f"{total:,}" if is_whole else f"at least {total:,} (a group does not answer)"
+    click.echo(f"topic {topic.topic}, id {topic.topic_id}: {_spread(topic)}, messages: {count}")
+    echo_table(
+        ("GROUP", "QUEUE", "START", "END", "MASTER"),
+        [
+            tuple(
+                "-" if row[key] is None else str(row[key])
+                for key in ("group", "queue", "start", "end", "master")
+            )
+            for row in rows
+        ],
+    )
+
+
+@command.command("delete")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@cluster_options
+def delete(name: str, yes: bool, connect: Connect, as_json: bool) -> None:
+    """Delete the topic NAME with all its messages."""
+    _check(name)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("deleting a topic loses its messages: say --yes")
+        click.confirm(f"Delete topic {name} and all its messages?", abort=True)
+    run_async(_delete(connect, name))
+    if as_json:
+        echo_json({"topic": name, "deleted": True})
+    else:
+        click.echo(f"topic {name} deleted")
+
+
+def _check(name: str) -> None:
+    """Refuse a bad name before any connection is made."""
+    from paceline.wire.names import check_topic_name
+
+    check_topic_name(name)
+
+
+def _spread(topic: "TopicView") -> str:
+    parts = [
+        f"{count} {'queue' if count == 1 else 'queues'} in group {group}"
+        for group, count in sorted(topic.queues.items())
+    ]
+    return ", ".join(parts) or "no queues"
+
+
+def _groups(topic: "TopicView") -> str:
+    return ", ".join(f"{group}:{count}" for group, count in sorted(topic.queues.items()))
+
+
+async def _create(connect: Connect, name: str, queues: int) -> "TopicView":
+    from paceline.admin import AdminClient
+
+    async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
+        return await admin.create_topic(name, queues=queues)
+
+
+async def _delete(connect: Connect, name: str) -> None:
+    from paceline.admin import AdminClient
+
+    async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
+        await admin.delete_topic(name)
+
+
+async def _view(connect: Connect) -> "ClusterView":
+    async with open_cluster(connect) as cluster:
+        assert cluster.view is not None
+        return cluster.view
+
+
+async def _describe(connect: Connect, name: str) -> "tuple[TopicView, list[dict[str, Any]]]":
+    """The topic, and a row for each queue; start and end are None where no master answers."""
+    async with open_cluster(connect) as cluster:
+        topic = await find_topic(cluster, name)
+        rows: list[dict[str, Any]] = []
+        for group, count in sorted(topic.queues.items()):
+            rows += await _ranges(cluster, topic, group, count)
+        return topic, rows
+
+
+async def _ranges(
+    cluster: "Cluster", topic: "TopicView", group: "GroupName", count: int
+) -> list[dict[str, Any]]:
+    from paceline.routing import master_address
+
+    assert cluster.view is not None
+    master = master_address(cluster.view, group)
+    found: dict[int, dict[str, Any]] = {}
+    if master is not None:
+        queues = [{"topic_id": topic.topic_id, "queue": queue} for queue in range(count)]
+        try:
+            connection = await cluster.connect(master, group)
+            try:
+                answer = await connection.call(
+                    {"call": "ends", "queues": queues}, timeout_ms=_CALL_TIMEOUT_MS
+                )
+            finally:
+                connection.close()
+            found = {row["queue"]: row for row in answer["queues"]}
+        except PacelineError as error:
+            click.echo(f"paceline: group {group}: {error.message}", err=True)
+    return [
+        {
+            "group": group,
+            "queue": queue,
+            "start": found.get(queue, {}).get("start"),
+            "end": found.get(queue, {}).get("end"),
+            "master": master,
+        }
+        for queue in range(count)
+    ]
