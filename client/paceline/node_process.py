@@ -1,6 +1,5 @@
 """What broker and controller processes have in common: loop, exit codes, the boot id."""
 
-import asyncio
 import ctypes
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from paceline.errors import PacelineError
+from paceline.event_loop import run_loop
 
 EXIT_REFUSED = 2
 """The process did not start, or had to stop, for the reason that its last line names."""
@@ -25,13 +25,7 @@ def run_node(work: Coroutine[Any, Any, None]) -> None:
     if not __debug__:
         work.close()
         raise SystemExit("paceline checks its invariants with assert: do not run it with python -O")
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(work)
-        return
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(work)
+    run_loop(work)
 
 
 def run_command(command: click.Command, arguments: list[str]) -> int:

@@ -45,6 +45,10 @@ class Flusher:
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         self._checkpoint_bytes = checkpoint_bytes
+        self.linger_ms = 0
+        """With memory durability nobody waits for a flush: one may wait this long for more."""
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
         self._is_stopping = False
         self._wakeup: asyncio.Future[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -56,6 +60,18 @@ class Flusher:
 
     def poke(self) -> None:
         """Something was written. Cheap; call it after every `write_pending`."""
+        if self.linger_ms == 0:
+            self._wake()
+        elif self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self.linger_ms / 1000, self._lingered)
+
+    def _lingered(self) -> None:
+        self._timer = None
+        self._wake()
+
+    def _wake(self) -> None:
+        self._is_due = True
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
 
@@ -65,7 +81,9 @@ class Flusher:
         The log may be closed then, or given to another flusher.
         """
         self._is_stopping = True
-        self.poke()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake()
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
         await cancel_and_wait(self._keeping)
@@ -74,7 +92,9 @@ class Flusher:
         loop = asyncio.get_running_loop()
         try:
             while not self._is_stopping:
-                ticket = self._log.begin_flush()
+                is_due = self._is_due or self.linger_ms == 0
+                ticket = self._log.begin_flush() if is_due else None
+                self._is_due = False
                 if ticket is None:
                     self._wakeup = loop.create_future()
                     await self._wakeup

@@ -1,6 +1,5 @@
 """`paceline bench`: measure produce, consume and latency on a cluster of its own."""
 
-import asyncio
 import os
 import shlex
 import subprocess
@@ -20,6 +19,7 @@ from paceline.cli.bench_report import print_table, write_report
 from paceline.cli.local_client import find_master, wait_ready
 from paceline.cli.local_cluster import ClusterPlan, LocalCluster
 from paceline.errors import ConfigError
+from paceline.event_loop import run_loop
 from paceline.types import TopicName
 
 TOPIC = TopicName("bench")
@@ -145,7 +145,7 @@ def _run_one(options: _Options, *, as_json: bool) -> list[dict[str, Any]]:
         cluster.prepare()
         try:
             cluster.start()
-            return asyncio.run(_measure(cluster, options, as_json=as_json))
+            return run_loop(_measure(cluster, options, as_json=as_json))
         finally:
             cluster.stop()
 

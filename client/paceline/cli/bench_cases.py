@@ -2,15 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import orjson
 
+from paceline.admin import AdminClient
 from paceline.cli.bench_figures import CpuMeter, Figures
 from paceline.cli.bench_http import post_again_and_again, post_request
+from paceline.errors import ConfigError
 from paceline.message import Message
 from paceline.producer import Producer
+from paceline.records.encode import encode_batch
 from paceline.runtime import pause
 from paceline.types import TopicName
 
@@ -18,6 +21,7 @@ BULK_BATCH_BYTES = 1024 * 1024
 BULK_IN_FLIGHT = 4
 WARM_UP_S = 0.5
 JSON_CONNECTIONS = 64
+BATCH_CONTENT_TYPE = "application/vnd.paceline.batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,49 @@ async def bulk(setting: BenchSetting) -> Figures:
             return latencies_ms
 
         return await _measure(setting, "bulk", "stream", BULK_IN_FLIGHT, run)
+
+
+async def create_topic(bootstrap: str, topic: TopicName, *, queues: int) -> None:
+    """Make the topic all cases send to."""
+    async with AdminClient(bootstrap) as admin:
+        await admin.create_topic(topic, queues=queues)
+
+
+async def run_case(
+    case: str, setting: BenchSetting, *, inflight: Sequence[int], master_address: str
+) -> list[Figures]:
+    """All figures of one named case."""
+    match case:
+        case "produce":
+            return [await produce(setting, inflight=number) for number in inflight]
+        case "bulk":
+            return [await bulk(setting)]
+        case "json":
+            return [await post_json(setting, master_address)]
+        case "post":
+            return [await post_batch(setting, master_address)]
+        case "consume":
+            return [await consume(setting, as_messages=kind) for kind in (False, True)]
+        case "latency":
+            return [await end_to_end(setting)]
+        case _:
+            raise ConfigError(f"no case {case!r}")
+
+
+async def post_batch(setting: BenchSetting, address: str) -> Figures:
+    """One record batch of one message a request, raw keep-alive connections."""
+    async with AdminClient(setting.bootstrap) as admin:
+        topic = await admin.topic(setting.topic)
+    batch = encode_batch([b"x" * setting.size], born_unix_ms=0, topic_id=topic.topic_id, queue_id=0)
+    path = f"/v1/topics/{setting.topic}/queues/0/batches"
+    request = post_request(address, path, batch, content_type=BATCH_CONTENT_TYPE)
+
+    async def run(seconds: float) -> list[float]:
+        return await post_again_and_again(
+            address, request, connections=JSON_CONNECTIONS, seconds=seconds
+        )
+
+    return await _measure(setting, "produce", "post", JSON_CONNECTIONS, run)
 
 
 async def post_json(setting: BenchSetting, address: str) -> Figures:
