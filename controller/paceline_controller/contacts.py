@@ -40,6 +40,8 @@ class Contact:
     is_gone: bool = False
     """Its port refused or another start answered, and nothing was heard since (R19)."""
     is_probing: bool = False
+    probe_number: int = 0
+    """Of the newest probe: answers to older ones, sent before a session closed, are no news."""
     probe_after_ms: int = 0
     """Not before: an inconclusive probe is repeated, but not at once."""
     penalty_until_ms: int = 0
@@ -89,6 +91,8 @@ class ProbeTarget(NamedTuple):
     key: ReplicaKey
     incarnation: Incarnation
     address: str
+    number: int
+    """Which probe of this contact it is."""
 
 
 class ProbeAnswer(NamedTuple):

@@ -263,6 +263,7 @@ class Liveness:
                 continue
             contact.connections.discard(event.connection)
             if self._is_leader and not contact.connections:
+                contact.is_probing = False  # one under way began while the session still stood
                 contact.probe_after_ms = now_ms
                 group = self._groups().get(key.group)
                 if group is not None and group.master == key.replica_id:
@@ -271,6 +272,8 @@ class Liveness:
     def _on_probed(self, event: ProbeFinished, now_ms: int) -> None:
         contact = self._contacts.get(event.target.key)
         if contact is None or contact.incarnation != event.target.incarnation:
+            return
+        if contact.probe_number != event.target.number:
             return
         contact.is_probing = False
         contact.probe_after_ms = now_ms + REPROBE_MS
@@ -330,7 +333,10 @@ class Liveness:
             if contact.incarnation != replica.incarnation:
                 continue  # it is about to register its new start
             contact.is_probing = True
-            ready.probes.append(ProbeTarget(key, replica.incarnation, replica.client_address))
+            contact.probe_number += 1
+            ready.probes.append(
+                ProbeTarget(key, replica.incarnation, replica.client_address, contact.probe_number)
+            )
 
     def _decide(self, group: Group, watch: _Watch, now_ms: int) -> ElectMaster | None:
         beliefs = self._beliefs(group, now_ms)

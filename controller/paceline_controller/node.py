@@ -70,21 +70,7 @@ class ControllerNode:
             quorum, machine, clock=clock, random=random, timeout_ms=config.command_timeout_ms
         )
         self._prober = Prober(source_host=config.source_host)
-        self.supervisor = Supervisor(
-            machine,
-            proposer=self.proposer,
-            prober=self._prober,
-            hub=self.hub,
-            clock=clock,
-            settings=LivenessSettings(
-                heartbeat_timeout_ms=config.heartbeat_timeout_ms,
-                election_open_timeout_ms=config.election_open_timeout_ms,
-                progress_timeout_ms=config.progress_timeout_ms,
-            ),
-            metrics=self._metrics,
-            make_lead=self._make_lead,
-            on_lead=self._tell_leadership,
-        )
+        self.supervisor = self._make_supervisor(clock)
         self.sessions = self._make_sessions(random, secret)
         self.http = ControllerHttp(self, clock=clock)
         self._runner = web.AppRunner(self.http.app, access_log=None)
@@ -101,6 +87,23 @@ class ControllerNode:
             version=lambda: machine.version,
             sessions=lambda: len(self.hub.sessions),
             stalls=lambda: self.supervisor.liveness.clock_restarts,
+        )
+
+    def _make_supervisor(self, clock: Clock) -> Supervisor:
+        return Supervisor(
+            self.machine,
+            proposer=self.proposer,
+            prober=self._prober,
+            hub=self.hub,
+            clock=clock,
+            settings=LivenessSettings(
+                heartbeat_timeout_ms=self._config.heartbeat_timeout_ms,
+                election_open_timeout_ms=self._config.election_open_timeout_ms,
+                progress_timeout_ms=self._config.progress_timeout_ms,
+            ),
+            metrics=self._metrics,
+            make_lead=self._make_lead,
+            on_lead=self._tell_leadership,
         )
 
     def _make_sessions(self, random: Random, secret: bytes) -> SessionServer:

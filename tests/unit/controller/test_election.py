@@ -1,0 +1,145 @@
+"""Whom the leader proposes, from what it believes."""
+
+from typing import Any
+
+from tests.unit.controller.builders import Driver, a_group
+from tests.unit.controller.test_registration import restarted
+
+from paceline.types import ReplicaId
+from paceline_controller.election import Belief, NoElection, Standing, choose, choose_first
+from paceline_controller.state.commands import ElectMaster
+from paceline_controller.state.model import Group
+
+GONE, SILENT = Belief(standing=Standing.GONE), Belief(standing=Standing.SILENT)
+UNKNOWN = Belief(standing=Standing.UNKNOWN)
+
+
+def healthy(end: int = 100, **changes: Any) -> Belief:
+    return Belief(standing=Standing.HEALTHY, end=end, **changes)
+
+
+def ill(end: int = 100) -> Belief:
+    return Belief(standing=Standing.UNHEALTHY, end=end)
+
+
+def decide(group: Group, *beliefs: Belief, **arguments: Any) -> ElectMaster | NoElection:
+    by_id = {ReplicaId(number + 1): belief for number, belief in enumerate(beliefs)}
+    return choose(group, by_id, term=1, reason="test", **arguments)
+
+
+def chosen(decision: ElectMaster | NoElection) -> tuple[int, tuple[int, ...]]:
+    assert isinstance(decision, ElectMaster), decision
+    return decision.winner, decision.without
+
+
+def test_the_longest_healthy_member_wins_and_the_dead_are_named() -> None:
+    decision = decide(a_group().group, GONE, healthy(90), healthy(100))
+
+    assert chosen(decision) == (3, (1,))
+
+
+def test_those_found_gone_are_left_out_before_the_silent_and_the_ill() -> None:
+    driver = a_group(replicas=3)
+    driver.register(4)
+    driver.alter(1, 2, 3, 4)
+
+    assert chosen(decide(driver.group, ill(), SILENT, GONE, healthy())) == (4, (3, 2, 1))
+
+
+def test_an_unhealthy_member_is_not_elected_however_long() -> None:
+    assert chosen(decide(a_group().group, GONE, ill(999), healthy(1))) == (3, (1, 2))
+
+
+def test_the_preferred_wins_over_the_longest() -> None:
+    decision = decide(a_group().group, healthy(), healthy(90), healthy(), preferred=ReplicaId(2))
+
+    assert chosen(decision) == (2, ())
+
+
+def test_the_leaving_master_is_never_the_winner_and_left_out_last() -> None:
+    decision = decide(a_group().group, healthy(999), healthy(), GONE, leaving=ReplicaId(1))
+
+    assert chosen(decision) == (2, (3, 1))
+
+
+def test_it_waits_for_a_member_that_may_still_report() -> None:
+    assert isinstance(decide(a_group().group, GONE, healthy(), UNKNOWN), NoElection)
+
+
+def test_nobody_is_chosen_when_all_are_silent() -> None:
+    assert isinstance(decide(a_group().group, GONE, SILENT, SILENT), NoElection)
+
+
+def test_a_report_from_before_the_floor_rose_does_not_elect() -> None:
+    driver = a_group()
+    driver.raise_floor(500)
+
+    assert isinstance(decide(driver.group, GONE, healthy(499), GONE), NoElection)
+    assert chosen(decide(driver.group, GONE, healthy(500), GONE))[0] == 2
+
+
+def test_one_that_could_not_open_its_epoch_is_the_last_choice() -> None:
+    decision = decide(a_group().group, healthy(999, is_penalised=True), healthy(1), GONE)
+
+    assert chosen(decision)[0] == 2
+
+
+def test_a_suspect_waits_for_every_member_and_stands_behind_them() -> None:
+    driver = a_group()
+    restarted(driver, 1)
+    restarted(driver, 2, is_suspect=True)
+
+    assert isinstance(decide(driver.group, GONE, healthy(999), GONE), NoElection)
+    assert chosen(decide(driver.group, healthy(1), healthy(999), healthy(2)))[0] == 3
+
+
+def test_replicas_beyond_the_set_have_no_say() -> None:
+    driver = a_group()
+    driver.alter(1, 2)
+
+    assert chosen(decide(driver.group, GONE, healthy(1), healthy(999)))[0] == 2
+
+
+def test_what_it_chooses_the_machine_accepts() -> None:
+    driver = a_group()
+    driver.raise_floor(50)
+
+    decision = decide(driver.group, GONE, healthy(60), healthy(50))
+
+    assert isinstance(decision, ElectMaster)
+    assert driver.do(decision)["ok"]
+
+
+def a_new_group(count: int) -> Driver:
+    driver = Driver()
+    driver.found()
+    for number in range(1, count + 1):
+        driver.register(number)
+    return driver
+
+
+def test_a_new_group_begins_when_all_its_replicas_are_there() -> None:
+    driver = a_new_group(3)
+    beliefs = {ReplicaId(number): healthy(0) for number in (1, 2, 3)}
+
+    decision = choose_first(driver.group, beliefs, term=1, has_waited=False)
+
+    assert isinstance(decision, ElectMaster)
+    assert driver.do(decision)["ok"]
+    assert driver.group.sync_state_set == {1, 2, 3}
+
+
+def test_a_new_group_begins_with_min_after_a_while() -> None:
+    group = a_new_group(2).group
+    beliefs = {ReplicaId(number): healthy(0) for number in (1, 2)}
+
+    assert isinstance(choose_first(group, beliefs, term=1, has_waited=False), NoElection)
+    assert isinstance(choose_first(group, beliefs, term=1, has_waited=True), ElectMaster)
+
+
+def test_a_new_group_does_not_begin_below_min() -> None:
+    group = a_new_group(1).group
+
+    decision = choose_first(group, {ReplicaId(1): healthy(0)}, term=1, has_waited=True)
+
+    assert isinstance(decision, NoElection)

@@ -1,0 +1,486 @@
+"""Who is judged alive and when an election is proposed; time is a number the test sets."""
+
+from typing import Any
+
+from tests.unit.controller.builders import G1, SETTINGS, Driver, a_group
+from tests.unit.controller.test_registration import restarted
+
+from paceline.types import Incarnation, MasterEpoch, ReplicaId
+from paceline.wire.session import Heartbeat, Role
+from paceline_controller.contacts import REPROBE_MS, ProbeAnswer, ProbeTarget, ReplicaKey
+from paceline_controller.election import NoElection
+from paceline_controller.liveness import (
+    FIRST_WAIT_MS,
+    TICK_MS,
+    ElectionFinished,
+    Heard,
+    LeadershipChanged,
+    Liveness,
+    LivenessEvent,
+    LivenessSettings,
+    ProbeFinished,
+    Ready,
+    SessionClosed,
+    StateChanged,
+    Tick,
+)
+from paceline_controller.state.commands import ElectMaster, SetGroupSettings
+
+TIMEOUT_MS = 1500
+OPEN_MS = 3000
+PROGRESS_MS = 6000
+
+
+class Bed:
+    """A group, its judge, and brokers that send heartbeats over connection = replica id."""
+
+    def __init__(self, driver: Driver, *, is_leader: bool = True) -> None:
+        self.driver = driver
+        self.now = 10_000
+        self.liveness = Liveness(
+            lambda: driver.machine.groups,
+            LivenessSettings(
+                heartbeat_timeout_ms=TIMEOUT_MS,
+                election_open_timeout_ms=OPEN_MS,
+                progress_timeout_ms=PROGRESS_MS,
+            ),
+        )
+        self.elections: list[ElectMaster] = []
+        self.probes: list[ProbeTarget] = []
+        self.asked = 0
+        self.beating: dict[int, dict[str, Any]] = {}
+        if is_leader:
+            self.lead()
+
+    def step(self, event: LivenessEvent) -> Ready:
+        ready = self.liveness.step(event, self.now)
+        self.elections += ready.elections
+        self.probes += ready.probes
+        self.asked += len(ready.ask_reports)
+        return ready
+
+    def lead(self) -> None:
+        self.step(LeadershipChanged(is_leader=True, term=1))
+
+    def beat(self, number: int, **changes: Any) -> None:
+        replica = self.driver.group.replicas[ReplicaId(number)]
+        is_master = self.driver.group.master == number
+        arguments = {
+            "replica_id": ReplicaId(number),
+            "incarnation": replica.incarnation,
+            "role": Role.MASTER if is_master else Role.REPLICA,
+            "epoch": self.driver.group.master_epoch,
+            "end": 10_000,
+            "flushed": 10_000,
+            "confirm": 10_000,
+            **changes,
+        }
+        self.step(Heard(connection=number, group=G1, heartbeat=Heartbeat(**arguments)))
+
+    def run(self, milliseconds: int, *beating: int, **changes: Any) -> None:
+        """Time passes in ticks; the replicas named send a heartbeat with every other tick."""
+        for tick in range(milliseconds // TICK_MS):
+            self.now += TICK_MS
+            if tick % 2 == 0:
+                for number in beating:
+                    self.beat(number, **changes)
+            self.step(Tick())
+
+    def close(self, number: int) -> None:
+        self.step(SessionClosed(connection=number))
+
+    def probe(self, number: int, *, is_refused: bool = False, **answer: Any) -> None:
+        """The last probe of a replica ends: refused, unclear, or answered."""
+        target = [p for p in self.probes if p.key == ReplicaKey(G1, ReplicaId(number))][-1]
+        told = None
+        if answer:
+            told = ProbeAnswer(
+                **{
+                    "group": G1,
+                    "replica_id": number,
+                    "incarnation": target.incarnation,
+                    "role": "MASTER",
+                    "epoch": self.driver.group.master_epoch,
+                    **answer,
+                }
+            )
+        self.step(ProbeFinished(target=target, answer=told, is_refused=is_refused))
+
+    def apply(self) -> None:
+        """The proposed election is committed."""
+        assert self.driver.do(self.elections[-1])["ok"]
+        self.step(ElectionFinished(group=G1))
+
+
+def a_running_group() -> Bed:
+    """Three brokers, replica 1 master of an open epoch, all reported."""
+    driver = a_group()
+    driver.report_open(confirm=100)
+    bed = Bed(driver)
+    bed.run(200, 1, 2, 3)
+    assert not bed.elections
+    bed.probes.clear()
+    return bed
+
+
+def test_a_closed_session_is_probed_at_once_and_a_refusal_elects_at_once() -> None:
+    bed = a_running_group()
+
+    bed.close(1)
+    bed.probe(1, is_refused=True)
+
+    [election] = bed.elections
+    assert election.reason == "dead"
+    assert election.without == (1,)
+    assert election.term == 1
+
+
+def test_reports_are_asked_for_when_the_masters_session_closes() -> None:
+    bed = a_running_group()
+
+    bed.close(1)
+
+    assert bed.asked == 1
+
+
+def test_a_closed_session_with_a_living_master_elects_nobody() -> None:
+    bed = a_running_group()
+
+    bed.close(1)
+    bed.probe(1, role="MASTER")
+    bed.run(300, 2, 3)
+
+    assert not bed.elections
+
+
+def test_a_master_that_answers_probes_but_never_comes_back_is_silent_in_the_end() -> None:
+    bed = a_running_group()
+    bed.close(1)
+    for _ in range(TIMEOUT_MS // REPROBE_MS + 2):
+        bed.probe(1, role="MASTER")
+        bed.run(REPROBE_MS + TICK_MS, 2, 3)
+
+    assert bed.elections[0].reason == "silent"
+
+
+def test_another_incarnation_or_role_behind_the_port_is_as_good_as_refused() -> None:
+    for answer in (
+        {"incarnation": 2},
+        {"replica_id": 7},
+        {"group": "g9"},
+        {"role": "REPLICA"},
+        {"epoch": MasterEpoch(7)},
+    ):
+        bed = a_running_group()
+        bed.close(1)
+
+        bed.probe(1, **answer)
+
+        assert [election.reason for election in bed.elections] == ["dead"], answer
+
+
+def test_a_master_that_has_yet_to_learn_of_its_election_is_not_dead() -> None:
+    driver = a_group()
+    bed = Bed(driver)
+    bed.run(100, 1, 2, 3)
+    bed.close(1)
+
+    bed.probe(1, role="REPLICA", epoch=MasterEpoch(0))
+
+    assert not bed.elections
+
+
+def test_an_unclear_probe_is_repeated_and_proves_nothing() -> None:
+    bed = a_running_group()
+    bed.close(1)
+    bed.probe(1)
+    first = len(bed.probes)
+
+    bed.run(REPROBE_MS + TICK_MS, 2, 3)
+
+    assert len(bed.probes) == first + 1
+    assert not bed.elections
+
+
+def test_a_heartbeat_after_a_refusal_brings_the_replica_back() -> None:
+    bed = a_running_group()
+    bed.close(2)
+    bed.probe(2, is_refused=True)
+
+    bed.beat(2)
+    bed.close(1)
+    bed.probe(1, is_refused=True)
+
+    assert bed.elections[0].without == (1,)
+
+
+def test_silence_waits_for_the_whole_timeout() -> None:
+    bed = a_running_group()
+
+    bed.run(TIMEOUT_MS - 200, 2, 3)
+    assert not bed.elections
+
+    bed.run(400, 2, 3)
+    assert [election.reason for election in bed.elections] == ["silent"]
+
+
+def test_an_unhealthy_master_is_replaced() -> None:
+    bed = a_running_group()
+
+    bed.beat(1, is_healthy=False)
+
+    [election] = bed.elections
+    assert election.reason == "unhealthy"
+    assert election.without == (1,)
+
+
+def test_a_dead_replica_that_is_not_master_elects_nobody() -> None:
+    bed = a_running_group()
+
+    bed.close(3)
+    bed.probe(3, is_refused=True)
+    bed.run(3000, 1, 2)
+
+    assert not bed.elections
+
+
+def test_only_one_election_of_a_group_is_under_way() -> None:
+    bed = a_running_group()
+    bed.close(1)
+    bed.probe(1, is_refused=True)
+
+    bed.run(1000, 2, 3)
+    assert len(bed.elections) == 1
+
+    bed.step(ElectionFinished(group=G1))  # it came to nothing: the next look proposes again
+    bed.run(200, 2, 3)
+    assert len(bed.elections) == 2
+
+
+def test_a_follower_elects_nobody() -> None:
+    bed = Bed(a_group(), is_leader=False)
+    bed.run(200, 1, 2, 3)
+
+    bed.close(1)
+    bed.run(2 * TIMEOUT_MS, 2, 3)
+
+    assert not bed.elections
+    assert not bed.probes
+
+
+def test_a_new_leader_knows_at_once_what_it_heard_as_a_follower() -> None:
+    driver = a_group()
+    driver.report_open(confirm=100)
+    bed = Bed(driver, is_leader=False)
+    bed.run(200, 1, 2, 3)
+    bed.close(1)
+
+    bed.lead()
+    bed.probe(1, is_refused=True)
+
+    assert [election.reason for election in bed.elections] == ["dead"]
+
+
+def test_a_new_leader_waits_for_those_it_never_heard() -> None:
+    driver = a_group()
+    driver.report_open(confirm=100)
+    bed = Bed(driver)
+    bed.beat(2)
+    for target in list(bed.probes):
+        if target.key.replica_id == 1:
+            bed.probe(1, is_refused=True)
+    assert not bed.elections  # replica 3 may have the longer log
+
+    bed.run(TIMEOUT_MS + 100, 2)
+
+    assert [election.winner for election in bed.elections] == [2]
+
+
+def test_a_stall_of_the_own_loop_restarts_all_deadlines() -> None:
+    bed = a_running_group()
+
+    bed.now += 10 * TIMEOUT_MS
+    bed.step(Tick())
+    assert not bed.elections
+    bed.run(TIMEOUT_MS - 100, 2, 3)
+    assert not bed.elections
+
+    bed.run(200, 2, 3)
+    assert [election.reason for election in bed.elections] == ["silent"]
+
+
+def test_a_small_hiccup_restarts_nothing() -> None:
+    bed = a_running_group()
+
+    bed.now += 200
+    bed.step(Tick())
+
+    assert bed.liveness.clock_restarts == 0
+
+
+# -- no master, whole-cluster restart -------------------------------------------------------------
+
+
+def restarted_cluster() -> Bed:
+    driver = a_group()
+    for number in (1, 2, 3):
+        restarted(driver, number)
+    return Bed(driver)
+
+
+def test_after_a_whole_restart_all_members_reporting_elects_at_once() -> None:
+    bed = restarted_cluster()
+
+    bed.beat(1)
+    bed.beat(2, end=10_500)
+    assert not bed.elections
+    bed.beat(3)
+
+    assert [(election.winner, election.reason) for election in bed.elections] == [(2, "no_master")]
+
+
+def test_after_a_whole_restart_those_present_are_taken_after_the_timeout() -> None:
+    bed = restarted_cluster()
+
+    bed.run(TIMEOUT_MS - 100, 1, 2)
+    assert not bed.elections
+    bed.run(200, 1, 2)
+
+    [election] = bed.elections
+    assert election.winner == 1
+    assert election.without == (3,)
+
+
+def test_a_restarted_master_waits_for_its_own_registration() -> None:
+    bed = a_running_group()
+    restarted(bed.driver, 1)
+
+    bed.step(StateChanged())
+    assert not bed.elections  # it has registered but not reported yet
+
+    bed.beat(1)
+    assert [election.reason for election in bed.elections] == ["no_master"]
+
+
+def test_a_new_group_begins_at_once_with_all_and_later_with_min() -> None:
+    driver = Driver()
+    driver.found()
+    bed = Bed(driver)
+    for number in (1, 2):
+        driver.register(number)
+    bed.run(FIRST_WAIT_MS - 200, 1, 2, end=0)
+    assert not bed.elections
+
+    driver.register(3)
+    bed.beat(3, end=0)
+    [election] = bed.elections
+    assert sorted(election.members) == [1, 2, 3]
+
+    late = Bed(driver)
+    late.run(FIRST_WAIT_MS + 200, 1, 2, end=0)
+    assert sorted(late.elections[0].members) == [1, 2]
+
+
+# -- epochs that do not work ----------------------------------------------------------------------
+
+
+def test_a_master_that_does_not_open_its_epoch_is_replaced_and_preferred_last() -> None:
+    bed = Bed(a_group())
+
+    bed.run(OPEN_MS - 200, 1, 2, 3)
+    assert not bed.elections
+    bed.run(300, 1, 2, 3)
+
+    [election] = bed.elections
+    assert election.reason == "not_open"
+    assert election.winner == 2
+
+
+def test_patience_grows_while_no_epoch_opens() -> None:
+    bed = Bed(a_group())
+    bed.run(OPEN_MS + 100, 1, 2, 3)
+    bed.apply()
+
+    bed.run(OPEN_MS + 500, 1, 2, 3)
+    assert len(bed.elections) == 1
+    bed.run(OPEN_MS, 1, 2, 3)
+    assert len(bed.elections) == 2
+
+
+def test_confirm_that_stands_still_while_sends_wait_replaces_the_master() -> None:
+    bed = a_running_group()
+
+    bed.run(PROGRESS_MS + 300, 1, 2, 3, waiting=5, confirm=10_000)
+
+    assert [election.reason for election in bed.elections] == ["no_progress"]
+
+
+def test_confirm_that_moves_is_progress() -> None:
+    bed = a_running_group()
+
+    for confirm in range(10_000, 10_100):
+        bed.run(100, 1, 2, 3, waiting=5, confirm=confirm)
+
+    assert not bed.elections
+
+
+def test_with_a_dead_member_a_standing_confirm_is_nobodys_fault() -> None:
+    bed = a_running_group()
+    bed.close(3)
+    bed.probe(3, is_refused=True)
+
+    bed.run(2 * PROGRESS_MS, 1, 2, waiting=5)
+
+    assert not bed.elections
+
+
+def test_new_settings_begin_an_epoch_of_the_same_master() -> None:
+    bed = a_running_group()
+    changed = SETTINGS.__class__(total_replicas=3, min_in_sync_replicas=1)
+    bed.driver.do(SetGroupSettings(group=G1, settings=changed))
+
+    bed.step(StateChanged())
+    bed.apply()
+
+    assert bed.driver.group.master == 1
+    assert bed.driver.group.settings == changed
+    bed.run(500, 1, 2, 3)
+    assert len(bed.elections) == 1
+
+
+# -- transfers ------------------------------------------------------------------------------------
+
+
+def test_a_transfer_leaves_the_leaving_master_out() -> None:
+    bed = a_running_group()
+
+    decision = bed.liveness.decide_transfer(
+        bed.driver.group, bed.now, reason="transfer", leaving=ReplicaId(1)
+    )
+
+    assert isinstance(decision, ElectMaster)
+    assert decision.winner != 1
+    assert decision.without == (1,)
+
+
+def test_a_transfer_to_a_dead_replica_is_refused() -> None:
+    bed = a_running_group()
+    bed.close(2)
+    bed.probe(2, is_refused=True)
+
+    decision = bed.liveness.decide_transfer(
+        bed.driver.group, bed.now, reason="operator", preferred=ReplicaId(2)
+    )
+
+    assert isinstance(decision, NoElection)
+
+
+def test_an_older_incarnations_heartbeat_says_nothing() -> None:
+    bed = a_running_group()
+    restarted(bed.driver, 2)
+    bed.step(StateChanged())
+
+    bed.beat(2, incarnation=Incarnation(1))
+
+    belief = bed.liveness.belief(bed.driver.group, ReplicaId(2), bed.now)
+    assert belief.standing.value == "unknown"

@@ -1,0 +1,173 @@
+"""Who may register as what, and which member falls out of the set by it."""
+
+from typing import Any
+
+import pytest
+from tests.unit.controller.builders import G1, Driver, a_group, reason
+
+from paceline.types import ReplicaId
+from paceline_controller.state.commands import RemoveReplica
+
+
+def restarted(driver: Driver, number: int, **changes: Any) -> dict[str, Any]:
+    """Replica `number` of a founded group starts again, healthy, unless changed."""
+    arguments = {
+        "replica_id": ReplicaId(number),
+        "incarnation": 2,
+        "is_empty": False,
+        "end": 10_000,
+        "confirm": 10_000,
+        **changes,
+    }
+    return driver.register(number, **arguments)
+
+
+def test_replicas_get_ids_from_one() -> None:
+    driver = Driver()
+    driver.found()
+
+    ids = [driver.register(number)["replica_id"] for number in (1, 2, 3)]
+
+    assert ids == [1, 2, 3]
+
+
+def test_a_store_whose_answer_was_lost_gets_the_same_id() -> None:
+    driver = Driver()
+    driver.found()
+    driver.register(1)
+
+    result = driver.register(1, incarnation=2)
+
+    assert result["replica_id"] == 1
+
+
+def test_a_forgotten_replicas_id_is_not_used_again() -> None:
+    driver = a_group()
+    driver.alter(1, 2)
+    driver.do(RemoveReplica(group=G1, replica_id=ReplicaId(3)))
+
+    assert driver.register(4)["replica_id"] == 4
+
+
+def test_a_member_is_not_forgotten() -> None:
+    driver = a_group()
+
+    result = driver.do(RemoveReplica(group=G1, replica_id=ReplicaId(3)))
+
+    assert reason(result) == "IS_MEMBER"
+
+
+def test_a_store_with_records_and_no_group_on_record_needs_the_operator() -> None:
+    driver = Driver()
+    driver.found()
+
+    assert reason(driver.register(1, is_empty=False, end=100)) == "RECOVERY_NEEDED"
+    assert not driver.machine.groups
+
+
+def test_an_unknown_store_with_records_is_refused_in_a_founded_group() -> None:
+    driver = a_group()
+
+    assert reason(driver.register(9, is_empty=False, end=100)) == "STORE_UNKNOWN"
+
+
+def test_an_unknown_replica_id_is_refused() -> None:
+    driver = a_group()
+
+    assert reason(restarted(driver, 1, replica_id=ReplicaId(9))) == "REPLICA_UNKNOWN"
+
+
+def test_a_clean_restart_of_a_member_keeps_it_a_member() -> None:
+    driver = a_group()
+
+    result = restarted(driver, 2)
+
+    assert result["ok"]
+    assert driver.group.sync_state_set == {1, 2, 3}
+    assert driver.group.master == 1
+
+
+def test_a_new_start_of_the_master_vacates_mastership_at_once() -> None:
+    driver = a_group()
+
+    restarted(driver, 1)
+
+    assert driver.group.master is None
+    assert driver.group.master_epoch == 1
+    assert driver.group.sync_state_set == {1, 2, 3}
+
+
+@pytest.mark.parametrize("incarnation", [1, 2, 3])
+def test_an_incarnation_that_does_not_rise_leaves_the_set_and_is_refused(
+    incarnation: int,
+) -> None:
+    driver = a_group()
+    restarted(driver, 2, incarnation=3)
+
+    result = restarted(driver, 2, incarnation=incarnation)
+
+    assert reason(result) == "INCARNATION_STALE"
+    assert result["incarnation"] == 3
+    assert driver.group.sync_state_set == {1, 3}
+    assert driver.group.replicas[ReplicaId(2)].incarnation == 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"store_id": "another"}, {"is_unclean": True}, {"is_learner": True}],
+    ids=["R9-other-store", "R13-unclean", "R18-learner"],
+)
+def test_a_member_that_lost_its_log_leaves_the_set(changes: dict[str, Any]) -> None:
+    driver = a_group()
+
+    restarted(driver, 2, **changes)
+
+    assert driver.group.sync_state_set == {1, 3}
+
+
+def test_a_member_that_ends_below_the_confirm_floor_leaves_the_set() -> None:
+    driver = a_group()
+    driver.raise_floor(5000)
+
+    restarted(driver, 2, end=4999)
+
+    assert driver.group.sync_state_set == {1, 3}
+
+
+def test_a_suspect_leaves_the_set_while_another_leads() -> None:
+    driver = a_group()
+
+    restarted(driver, 2, is_suspect=True)
+
+    assert driver.group.sync_state_set == {1, 3}
+
+
+def test_a_suspect_stays_a_member_while_nobody_leads() -> None:
+    driver = a_group()
+    restarted(driver, 1)
+
+    restarted(driver, 2, is_suspect=True)
+
+    assert driver.group.sync_state_set == {1, 2, 3}
+    assert driver.group.replicas[ReplicaId(2)].is_suspect
+
+
+def test_the_last_member_stays_but_nobody_is_electable() -> None:
+    driver = a_group()
+    for number in (1, 2, 3):
+        restarted(driver, number, is_unclean=True)
+
+    result = driver.elect(3, have_all_reported=True)
+
+    assert driver.group.sync_state_set == {3}
+    assert driver.group.replicas[ReplicaId(3)].is_lost
+    assert reason(result) == "MEMBER_LOST"
+
+
+def test_a_new_settings_default_does_not_touch_an_existing_group() -> None:
+    driver = a_group()
+    before = driver.group.settings
+
+    driver.register(4, defaults=before.__class__(total_replicas=5, min_in_sync_replicas=3))
+
+    assert driver.group.settings == before
