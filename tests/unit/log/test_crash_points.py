@@ -67,6 +67,8 @@ def run_script(disk: MemoryDisk, model: Model, random: Random, *, steps: int) ->
         else:
             _write(log, model)
             _truncate(log, model, random)
+            if log.last_epoch == 0:  # cut to nothing
+                begin_epoch(log, 1)
     _write(log, model)
     log.close()
 
