@@ -83,6 +83,10 @@ class ControllerHttp:
             ]
         )
 
+    @property
+    def watches_count(self) -> int:
+        return len(self._watches)
+
     def wake_watches(self) -> None:
         """The version moved, or the node stops."""
         for watch in self._watches:
@@ -247,7 +251,7 @@ class ControllerHttp:
         present = (group.next_settings or group.settings).to_json()
         for key in body:
             if key not in present:
-                raise BadRequestError(f"settings: unknown field {key[:64]}", field=key[:64])
+                raise BadRequestError("settings: unknown field", field=key[:64])
         settings = read_settings({**present, **body})
         result = await self._write(SetGroupSettings(group=group.group, settings=settings))
         return _json({"settings": settings.to_json(), "version": result["version"]}, status=202)
@@ -281,7 +285,7 @@ class ControllerHttp:
                 is_unclean=is_unclean,
             )
         )
-        return _json(result)
+        return _json(_checked(result))
 
     # -- the node -----------------------------------------------------------------------------
 

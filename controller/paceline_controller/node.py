@@ -73,7 +73,7 @@ class ControllerNode:
         self.supervisor = self._make_supervisor(clock)
         self.sessions = self._make_sessions(random, secret)
         self.http = ControllerHttp(self, clock=clock)
-        self._runner = web.AppRunner(self.http.app, access_log=None)
+        self._runner = web.AppRunner(self.http.app, access_log=None, shutdown_timeout=1.0)
         self._view_version = -1
         self._view: ClusterView | None = None
         self._view_json: dict[str, Any] = {}
@@ -139,7 +139,7 @@ class ControllerNode:
         await self._prober.start()
         await self._runner.setup()
         listen = self._config.listen
-        site = web.TCPSite(self._runner, listen.host, listen.port, shutdown_timeout=1.0)
+        site = web.TCPSite(self._runner, listen.host, listen.port)
         await site.start()
         self.supervisor.start()
         await self.quorum.start()

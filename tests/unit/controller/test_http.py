@@ -1,0 +1,259 @@
+"""The HTTP interface on an in-memory log: routes, watch, and bad input."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.controller.harness import DEADLINE_S, TalkingBroker, controllers, eventually
+from tests.unit.controller.test_sessions import a_cluster
+
+from paceline.wire.cluster import ClusterView
+
+
+async def test_a_new_cluster_answers_its_view_and_status() -> None:
+    async with controllers() as cluster:
+        status, routes = await cluster.ask("GET", "/v1/routes")
+        view = ClusterView.from_json(routes)
+        assert status == 200
+        assert view.controllers == (str(cluster.addresses[0]),)
+
+        status, node = await cluster.ask("GET", "/v1/status")
+        assert (status, node["role"], node["version"]) == (200, "leader", view.version)
+        assert (await cluster.ask("GET", "/readyz"))[0] == 200
+
+
+async def test_a_topic_is_made_described_and_deleted() -> None:
+    async with a_cluster() as (cluster, _):
+        status, made = await cluster.ask("POST", "/v1/topics", {"topic": "t", "queues": 4})
+        assert (status, made["queues"], made["topic_id"]) == (201, {"g1": 4}, 1)
+
+        assert (await cluster.ask("GET", "/v1/topics/t"))[1]["queues"] == {"g1": 4}
+        assert [t["topic"] for t in (await cluster.ask("GET", "/v1/topics"))[1]["topics"]] == ["t"]
+        assert (await cluster.ask("DELETE", "/v1/topics/t"))[0] == 200
+        assert (await cluster.ask("GET", "/v1/topics/t"))[0] == 404
+
+
+async def test_a_topic_may_have_other_numbers_of_queues_in_each_group() -> None:
+    async with a_cluster() as (cluster, _):
+        other = TalkingBroker(cluster, 1, group="g2")
+        await other.join()
+
+        _, made = await cluster.ask("POST", "/v1/topics", {"topic": "t", "queues": {"g2": 3}})
+        _, wide = await cluster.ask("POST", "/v1/topics", {"topic": "u", "queues": 2})
+
+        assert made["queues"] == {"g2": 3}
+        assert wide["queues"] == {"g1": 2, "g2": 2}
+        await other.stop()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "field"),
+    [
+        ({"topic": "bad name", "queues": 1}, 400, "BAD_NAME", "topic"),
+        ({"topic": "../x", "queues": 1}, 400, "BAD_NAME", "topic"),
+        ({"topic": 7, "queues": 1}, 400, "BAD_NAME", "topic"),
+        ({"topic": "%RETRY%g", "queues": 1}, 403, "FORBIDDEN", "topic"),
+        ({"queues": 1}, 400, "BAD_REQUEST", "topic"),
+        ({"topic": "t", "queues": 0}, 400, "BAD_REQUEST", "queues"),
+        ({"topic": "t", "queues": "8"}, 400, "BAD_REQUEST", "queues"),
+        ({"topic": "t", "queues": True}, 400, "BAD_REQUEST", "queues"),
+        ({"topic": "t", "queues": 10**9}, 400, "BAD_REQUEST", "queues"),
+        ({"topic": "t", "queues": {}}, 400, "BAD_REQUEST", "queues"),
+        ({"topic": "t", "queues": {"g9": 1}}, 404, "GROUP_NOT_FOUND", "queues"),
+        ({"topic": "t", "queues": 1, "color": "red"}, 400, "BAD_REQUEST", "color"),
+    ],
+)
+async def test_a_bad_topic_is_refused_naming_the_field(
+    body: dict[str, Any], status: int, code: str, field: str
+) -> None:
+    async with a_cluster() as (cluster, _):
+        answer = await cluster.ask("POST", "/v1/topics", body)
+
+        assert answer[0] == status
+        assert answer[1]["code"] == code
+        assert answer[1]["field"] == field
+        assert not cluster.leader.machine.topics
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "code"),
+    [
+        (b"", 400, "BAD_JSON"),
+        (b"{", 400, "BAD_JSON"),
+        (b"[]", 400, "BAD_JSON"),
+        (b'{"topic":NaN}', 400, "BAD_JSON"),
+        (b'{"topic":"a","topic":"b"}', 400, "BAD_JSON"),
+        (b"\xff", 400, "BAD_JSON"),
+        (b" " * 300_000, 413, "TOO_LARGE"),
+    ],
+)
+async def test_a_body_that_is_no_json_object_is_refused(
+    data: bytes, status: int, code: str
+) -> None:
+    async with controllers() as cluster:
+        answer = await cluster.ask("POST", "/v1/topics", data=data)
+
+        assert (answer[0], answer[1]["code"]) == (status, code)
+
+
+async def test_a_topic_twice_is_a_conflict_and_without_brokers_it_waits() -> None:
+    async with controllers() as cluster:
+        answer = await cluster.ask("POST", "/v1/topics", {"topic": "t"})
+        assert (answer[0], answer[1]["code"]) == (503, "NOT_YET_AVAILABLE")
+
+    async with a_cluster() as (cluster, _):
+        await cluster.ask("POST", "/v1/topics", {"topic": "t"})
+        answer = await cluster.ask("POST", "/v1/topics", {"topic": "t"})
+        assert (answer[0], answer[1]["code"]) == (409, "TOPIC_EXISTS")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/nothing", 404),
+        ("PUT", "/v1/topics", 405),
+        ("GET", "/v1/topics/none", 404),
+        ("GET", "/v1/groups/none", 404),
+        ("DELETE", "/v1/topics/none", 404),
+        ("DELETE", "/v1/groups/g1/replicas/x", 404),
+        ("GET", "/v1/watch?from=x", 400),
+        ("GET", "/v1/watch?wait_ms=-1", 400),
+        ("GET", "/v1/watch?wait_ms=99999999", 400),
+        ("GET", "/v1/topics?linearizable=maybe", 400),
+    ],
+)
+async def test_what_does_not_exist_is_a_problem_document(
+    method: str, path: str, status: int
+) -> None:
+    async with a_cluster() as (cluster, _):
+        assert (await cluster.ask(method, path))[0] == status
+
+
+async def test_a_watch_answers_when_the_version_moves() -> None:
+    async with a_cluster() as (cluster, _):
+        version = cluster.leader.machine.version
+        waiting = asyncio.ensure_future(  # noqa: TID251 - two requests at once, both awaited here
+            cluster.ask("GET", f"/v1/watch?from={version}&wait_ms=30000")
+        )
+        await eventually(lambda: cluster.leader.http.watches_count == 1, "it waits")
+
+        await cluster.ask("POST", "/v1/topics", {"topic": "t"})
+
+        async with asyncio.timeout(DEADLINE_S):
+            status, view = await waiting
+        assert (status, view["version"]) == (200, version + 1)
+
+
+async def test_a_watch_without_news_answers_what_there_is() -> None:
+    async with a_cluster() as (cluster, _):
+        version = cluster.leader.machine.version
+
+        status, view = await cluster.ask("GET", f"/v1/watch?from={version}&wait_ms=20")
+
+        assert (status, view["version"]) == (200, version)
+
+
+async def test_a_follower_answers_reads_and_refers_writes_to_the_leader() -> None:
+    async with a_cluster(3) as (cluster, _):
+        assert (await cluster.ask("GET", "/v1/routes", node=1))[0] == 200
+
+        for method, path, body in (
+            ("POST", "/v1/topics", {"topic": "t", "queues": 1}),
+            ("PUT", "/v1/groups/g1/settings", {"min_in_sync_replicas": 1}),
+            ("POST", "/v1/elections", {"group": "g1"}),
+            ("GET", "/v1/topics?linearizable=true", None),
+        ):
+            status, problem = await cluster.ask(method, path, body, node=1)
+            assert (status, problem["code"]) == (421, "NOT_LEADER"), path
+            assert problem["leader"] == str(cluster.addresses[0])
+
+
+async def test_settings_are_read_and_changed_with_a_new_epoch() -> None:
+    async with a_cluster() as (cluster, brokers):
+        status, _ = await cluster.ask(
+            "PUT", "/v1/groups/g1/settings", {"min_in_sync_replicas": 1, "durability": "memory"}
+        )
+        assert status == 202
+        group = cluster.leader.machine.groups[brokers[0].group]
+        await brokers[0].command(open_epoch(brokers[0]))
+
+        await eventually(lambda: group.settings.durability == "memory", "in effect")
+        assert (group.master, group.master_epoch) == (1, 2)
+
+
+def open_epoch(broker: TalkingBroker) -> Any:
+    from paceline.types import MasterEpoch
+    from paceline.wire.session import OpenEpoch
+
+    assert broker.replica_id is not None
+    return OpenEpoch(
+        group=broker.group,
+        master=broker.replica_id,
+        master_incarnation=broker.incarnation,
+        master_epoch=MasterEpoch(1),
+        confirm=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"min_in_sync_replicas": 9}, "min_in_sync_replicas"),
+        ({"durability": "hope"}, "durability"),
+        ({"replicas": 3}, "replicas"),
+    ],
+)
+async def test_bad_settings_are_refused(body: dict[str, Any], field: str) -> None:
+    async with a_cluster() as (cluster, _):
+        status, problem = await cluster.ask("PUT", "/v1/groups/g1/settings", body)
+
+        assert status == 400
+        assert problem.get("field") == field
+
+
+async def test_an_operator_orders_elections() -> None:
+    async with a_cluster() as (cluster, _):
+        status, result = await cluster.ask("POST", "/v1/elections", {"group": "g1", "preferred": 3})
+        assert (status, result["ok"], result["master"]) == (200, True, 3)
+
+        for body in (
+            {"group": "g1", "preferred": 9},
+            {"group": "g1", "unclean": True, "preferred": 9},
+        ):
+            status, problem = await cluster.ask("POST", "/v1/elections", body)
+            assert (status, problem["code"]) == (409, "COMMAND_REFUSED"), body
+        status, problem = await cluster.ask(
+            "POST", "/v1/elections", {"group": "g1", "unclean": True}
+        )
+        assert (status, problem["field"]) == (400, "preferred")
+
+
+async def test_an_unclean_election_marks_the_group_as_lossy() -> None:
+    async with a_cluster() as (cluster, _):
+        status, _ = await cluster.ask(
+            "POST", "/v1/elections", {"group": "g1", "preferred": 2, "unclean": True}
+        )
+        _, group = await cluster.ask("GET", "/v1/groups/g1")
+
+        assert status == 200
+        assert (group["is_unclean"], group["is_lossy"]) == (True, True)
+        assert group["sync_state_set"] == [2]
+
+
+async def test_a_group_shows_what_the_leader_believes_and_its_history() -> None:
+    async with a_cluster() as (cluster, _):
+        _, group = await cluster.ask("GET", "/v1/groups/g1")
+
+        assert group["standings"]["1"]["standing"] == "healthy"
+        assert group["history"][0]["kind"] == "master_elected"
+
+
+async def test_metrics_are_exposed() -> None:
+    async with (
+        controllers() as cluster,
+        cluster.http.get(f"http://{cluster.addresses[0]}/metrics") as response,
+    ):
+        text = await response.text()
+
+    assert "paceline_controller_is_leader_count 1.0" in text
+    assert 'paceline_controller_commands_total{kind="lead",ok="true"} 1.0' in text
