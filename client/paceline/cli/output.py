@@ -1,5 +1,6 @@
 """What commands print: aligned tables and JSON lines; no library that would cost start-up time."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +48,24 @@ def message_json(message: "ReceivedMessage") -> bytes:
 
 
 def echo_messages(messages: "Sequence[ReceivedMessage]", *, as_json: bool) -> None:
-    """Print messages one a line, in one write: the bodies' bytes, or JSON."""
+    """Print messages one a line, in one write: the bodies' bytes, or JSON.
+
+    On a terminal control characters are shown as escapes: a body must not take it over.
+    """
     if not messages:
         return
     if as_json:
         lines = [message_json(message) for message in messages]
+    elif sys.stdout.isatty():
+        lines = [shown(message.body).encode() for message in messages]
     else:
-        lines = [bytes(message.body) for message in messages]
+        lines = [message.body for message in messages]
     click.echo(b"\n".join(lines))
+
+
+def shown(body: bytes) -> str:
+    """A body for human eyes."""
+    return "".join(
+        character if character.isprintable() or character in "\t\n" else repr(character)[1:-1]
+        for character in bytes(body).decode(errors="replace")
+    )

@@ -1,0 +1,201 @@
+"""`paceline pull`: print messages of a topic from wherever one likes, without a consumer group."""
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
+from paceline.cli.output import echo_messages
+from paceline.errors import (
+    BadRequestError,
+    DeadlineError,
+    OffsetOutOfRangeError,
+    QueueNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from paceline.consumer.pull import PullConsumer, QueueRange
+    from paceline.message import ReceivedMessage
+    from paceline.routing import QueueName
+    from paceline.wire.cluster import TopicView
+
+FIRST, LAST = "first", "last"
+STALL_MS = 10_000
+"""Messages are known to be there and none comes: long enough for a failover."""
+FOLLOW_MS = 60_000
+POLL_MESSAGES_MAX = 65_535
+"""A whole batch: each poll decodes its batch once."""
+_OFFSET = re.compile(r"first|last|[0-9]{1,18}", re.ASCII)
+_QUEUE = re.compile(r"(?:([A-Za-z0-9._-]{1,127})/)?([0-9]{1,5})", re.ASCII)
+
+
+@click.command("pull")
+@click.argument("topic")
+@click.option("--queue", metavar="[GROUP/]QUEUE", help="Only this queue; else all of the topic.")
+@click.option(
+    "--offset",
+    default=FIRST,
+    show_default=True,
+    metavar="N|first|last",
+    help="Where to begin: N needs --queue; last = only what comes from now on.",
+)
+@click.option("--max", "count_max", type=click.IntRange(1), help="End after so many messages.")
+@click.option(
+    "--wait-ms",
+    type=click.IntRange(0, 86_400_000),
+    default=0,
+    show_default=True,
+    help="At the end, wait so long for one more message.",
+)
+@click.option("--follow", is_flag=True, help="At the end, wait for more until Ctrl-C.")
+@cluster_options
+def command(
+    topic: str,
+    queue: str | None,
+    offset: str,
+    count_max: int | None,
+    wait_ms: int,
+    follow: bool,
+    connect: Connect,
+    as_json: bool,
+) -> None:
+    """Print messages of a topic, without a group.
+
+    Prints each message's body on a line, from the first offset to the end, in order within each
+    queue. Nothing is committed: the same call prints the same messages again.
+    """
+    from paceline.wire.names import check_topic_name
+
+    check_topic_name(topic)
+    if _OFFSET.fullmatch(offset) is None:
+        raise click.UsageError(f"--offset {offset!r} is no number, first or last")
+    if queue is not None and _QUEUE.fullmatch(queue) is None:
+        raise click.UsageError(f"--queue {queue!r} is not like 3 or g1/3")
+    run_async(
+        _pull(
+            connect,
+            topic,
+            queue,
+            offset,
+            count_max=count_max,
+            wait_ms=FOLLOW_MS if follow else wait_ms,
+            follow=follow,
+            as_json=as_json,
+        ),
+        is_bulk=True,
+    )
+
+
+async def _pull(
+    connect: Connect,
+    topic: str,
+    queue: str | None,
+    offset: str,
+    *,
+    count_max: int | None,
+    wait_ms: int,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    from paceline.consumer.pull import PullConsumer
+
+    async with open_cluster(connect) as cluster:
+        names = choose_queues(await find_topic(cluster, topic), queue)
+        async with PullConsumer(cluster) as consumer:
+            ranges = await consumer.ranges(names)
+            starts = {name: start_of(name, ranges[name], offset, len(names)) for name in names}
+            await consumer.assign(starts)
+            unread = {name: ranges[name].end for name in names if starts[name] < ranges[name].end}
+            left = count_max
+            while left is None or left > 0:
+                messages = await _next(consumer, unread, left, wait_ms)
+                if messages:
+                    echo_messages(messages, as_json=as_json)
+                    left = None if left is None else left - len(messages)
+                elif not unread and not follow:
+                    return
+
+
+def choose_queues(topic: "TopicView", queue: str | None) -> "list[QueueName]":
+    """All queues, or the one that "3" or "g1/3" names; QueueNotFoundError, BadRequestError."""
+    from paceline.routing import QueueName
+    from paceline.types import QueueId
+
+    names = [
+        QueueName(topic.topic, group, QueueId(number))
+        for group, count in sorted(topic.queues.items())
+        for number in range(count)
+    ]
+    if queue is None:
+        return names
+    matched = _QUEUE.fullmatch(queue)
+    assert matched is not None, queue
+    group, number = matched[1], int(matched[2])
+    found = [name for name in names if name.queue == number and group in (None, name.group)]
+    if not found:
+        counts = ", ".join(f"{group}: 0 to {count - 1}" for group, count in topic.queues.items())
+        raise QueueNotFoundError(
+            f"topic {topic.topic} has no queue {queue}; it has {counts}", queue=queue
+        )
+    if len(found) > 1:
+        choices = " or ".join(f"{name.group}/{name.queue}" for name in found)
+        raise BadRequestError(f"queue {queue} is in several groups: say {choices}", field="queue")
+    return found
+
+
+def start_of(name: "QueueName", found: "QueueRange", offset: str, count: int) -> int:
+    """The offset where to begin in a queue, checked against what it has."""
+    if offset == FIRST:
+        return found.start
+    if offset == LAST:
+        return found.end
+    if count > 1:
+        raise BadRequestError(
+            f"--offset {offset} needs --queue: topic {name.topic} has {count} queues",
+            field="offset",
+        )
+    wanted = int(offset)
+    if not found.start <= wanted <= found.end:
+        raise OffsetOutOfRangeError(
+            f"offset {wanted} is not in queue {name.group}/{name.queue} of {name.topic},"
+            f" which has {found.start} to {found.end} (the next message's)",
+            start=found.start,
+            end=found.end,
+        )
+    return wanted
+
+
+async def _next(
+    consumer: "PullConsumer", unread: "dict[QueueName, int]", left: int | None, wait_ms: int
+) -> "list[ReceivedMessage]":
+    """The next messages, or none: at the end of all queues, after `wait_ms`.
+
+    `unread` maps queues to the ends they had when we began; what is reached leaves it.
+    """
+    from paceline.routing import QueueName
+    from paceline.types import GroupName, QueueId, TopicName
+
+    if not unread and not wait_ms:
+        return []
+    messages = await consumer.poll(
+        messages_max=min(left or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX),
+        timeout_ms=STALL_MS if unread else wait_ms,
+    )
+    if messages:
+        last = messages[-1]
+        name = QueueName(TopicName(last.topic), GroupName(last.group), QueueId(last.queue_id))
+        if last.queue_offset + 1 >= unread.get(name, 0):
+            unread.pop(name, None)
+    elif unread:
+        # The last records of a queue may be none that are delivered.
+        for name in [name for name in unread if consumer.position(name) >= unread[name]]:
+            del unread[name]
+        if unread:
+            name = min(unread)
+            raise DeadlineError(
+                f"{name.topic} {name.group}/{name.queue} has messages up to {unread[name]}, and"
+                f" its broker gave none for {STALL_MS // 1000} s; is there a master?"
+                " (`paceline cluster status`)"
+            )
+    return messages
