@@ -1,0 +1,160 @@
+"""Configuration, data folder and what the program refuses with one sentence."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.config import load
+from paceline.disk_real import RealDisk
+from paceline.errors import ConfigError
+from paceline_controller.app import main
+from paceline_controller.config import ControllerConfig
+from paceline_controller.data_folder import claim, join_cluster, lock_data_folder
+
+FLAGS: dict[str, Any] = {
+    "controller_id": "c1",
+    "data_dir": "/tmp/none",
+    "secret_file": "/tmp/none/secret",
+    "peers": "c1=127.0.0.1:7801,c2=127.0.0.1:7802,c3=127.0.0.1:7803",
+    "controllers": "127.0.0.1:7701,127.0.0.1:7702,127.0.0.1:7703",
+    "listen": "127.0.0.1:7701",
+}
+
+
+def configured(**changes: Any) -> ControllerConfig:
+    return load(ControllerConfig, process="controller", flags={**FLAGS, **changes})
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    config = configured()
+
+    assert config.heartbeat_timeout_ms == 1500
+    assert config.group_settings().to_json()["min_in_sync_replicas"] == 2
+    assert config.raft_address() == ("127.0.0.1", 7801)
+    assert config.client_addresses() == {
+        "c1": "127.0.0.1:7701",
+        "c2": "127.0.0.1:7702",
+        "c3": "127.0.0.1:7703",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"controller_id": "c9"}, "peers does not name this controller"),
+        ({"controller_id": "c 1"}, "must be 1 to 64"),
+        ({"cluster_name": "a/b"}, "cluster_name"),
+        ({"peers": "c1"}, "must be name=host:port"),
+        ({"peers": "c1=h:1,c1=h:2"}, "names c1 twice"),
+        ({"controllers": "127.0.0.1:7701"}, "same controllers in both"),
+        ({"controllers": "a,b,c"}, "not an address"),
+        ({"min_in_sync_replicas": "4"}, "must not be above total_replicas"),
+        ({"listen": "0.0.0.0:7701"}, "not a loopback address"),
+        ({"durability": "hope"}, "must be one of fsync, memory"),
+        ({"heartbeat_timeout_ms": "10"}, "the least is 300"),
+    ],
+)
+def test_a_contradictory_setting_is_refused_with_a_sentence(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        configured(**changes)
+
+
+def test_a_data_folder_keeps_its_identity(tmp_path: Path) -> None:
+    disk, folder = RealDisk(), str(tmp_path)
+    first = claim(disk, folder, controller_id="c1", cluster_name="paceline")
+    join_cluster(disk, folder, first, "abc")
+
+    again = claim(disk, folder, controller_id="c1", cluster_name="paceline")
+
+    assert again.cluster_id == "abc"
+
+
+@pytest.mark.parametrize(
+    ("controller_id", "cluster_name", "sentence"),
+    [
+        ("c2", "paceline", "belongs to controller c1"),
+        ("c1", "other", "belongs to cluster paceline"),
+    ],
+)
+def test_a_data_folder_of_another_is_refused(
+    tmp_path: Path, controller_id: str, cluster_name: str, sentence: str
+) -> None:
+    disk, folder = RealDisk(), str(tmp_path)
+    claim(disk, folder, controller_id="c1", cluster_name="paceline")
+
+    with pytest.raises(ConfigError, match=sentence):
+        claim(disk, folder, controller_id=controller_id, cluster_name=cluster_name)
+
+
+def test_a_damaged_identity_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "controller.json").write_bytes(b"{")
+
+    with pytest.raises(ConfigError, match="is damaged"):
+        claim(RealDisk(), str(tmp_path), controller_id="c1", cluster_name="paceline")
+
+
+def arguments(tmp_path: Path, **changes: str) -> list[str]:
+    secret = tmp_path / "secret"
+    if not secret.exists():
+        secret.write_text("a secret of more than 16 bytes")
+        secret.chmod(0o600)
+    flags = {
+        **FLAGS,
+        "data_dir": str(tmp_path / "c1"),
+        "secret_file": str(secret),
+        **changes,
+    }
+    return [part for key, value in flags.items() for part in (f"--{key.replace('_', '-')}", value)]
+
+
+def refusal(given: list[str], capsys: pytest.CaptureFixture[str], *, code: int = 2) -> str:
+    """The program's last line, after it has ended with the exit code."""
+    assert main(given) == code
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_locked_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = lock_data_folder(RealDisk(), str(tmp_path / "c1"))
+
+    last = refusal(arguments(tmp_path), capsys)
+
+    lock.close()
+    assert "cannot use the data folder" in last
+
+
+def test_a_folder_of_another_controller_ends_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claim_folder = str(tmp_path / "c1")
+    RealDisk().make_folder(claim_folder)
+    claim(RealDisk(), claim_folder, controller_id="c7", cluster_name="paceline")
+
+    assert "belongs to controller c7" in refusal(arguments(tmp_path), capsys)
+
+
+def test_an_unknown_setting_and_a_missing_secret_end_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = arguments(tmp_path)
+
+    assert "--colour" in refusal([*given, "--colour", "red"], capsys)
+    assert "secret" in refusal(arguments(tmp_path, secret_file="/nowhere"), capsys)
+
+
+@pytest.mark.parametrize("busy", ["listen", "peers"])
+def test_a_port_in_use_ends_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], busy: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        taken = f"127.0.0.1:{holder.getsockname()[1]}"
+        changes = {"listen": "127.0.0.1:0", "peers": "c1=127.0.0.1:0", "controllers": "127.0.0.1:1"}
+        changes[busy] = taken if busy == "listen" else f"c1={taken}"
+
+        last = refusal(arguments(tmp_path, **changes), capsys)
+
+    assert taken in last
+    assert "cannot listen" in last
