@@ -43,7 +43,7 @@ class MasterLink:
         self.has_failed = False
         """Since the last `on_up`, the connection was lost or an attempt to make one failed."""
         self._cluster = cluster
-        self._on_up = on_up
+        self.on_up = on_up
         self._on_down = on_down
         self._wakeup = Wakeup()
         self._waiters: set[asyncio.Future[None]] = set()
@@ -167,7 +167,7 @@ class MasterLink:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._on_up()
+        self.on_up()
 
     def _on_closed(self, connection: BrokerConnection) -> None:
         if self.connection is connection:

@@ -9,14 +9,18 @@ from typing import Any
 
 import orjson
 
-from paceline.errors import OutcomeUnknownError, PacelineError, PeerError, to_problem
+from paceline.errors import (
+    DeadlineError,
+    OutcomeUnknownError,
+    PacelineError,
+    PeerError,
+    to_problem,
+)
 from paceline.net.http import BATCH_MEDIA_TYPE, HttpClient
-from paceline.net.stream_connection import FetchAnswer, OnAnswer, OnLost, parse_fetch_answer
+from paceline.net.stream_connection import OnAnswer, OnLost, pack_fetch
 from paceline.runtime import spawn
 from paceline.types import TopicName
 from paceline.wire.stream import (
-    FETCH_HEADER,
-    FETCH_QUEUE,
     PRODUCE_ANSWER,
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
@@ -62,7 +66,9 @@ class PostConnection:
     def produce(self, batch: bytes, on_answer: OnAnswer, on_lost: OnLost, context: Any) -> None:
         """As `StreamConnection.produce`."""
         self._unanswered_bytes += len(batch)
-        task = spawn(self._post(batch, on_answer, on_lost, context), name="post-batch")
+        self._keep(spawn(self._post(batch, on_answer, on_lost, context), name="post-batch"))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -78,29 +84,40 @@ class PostConnection:
         if self.on_closed is not None:
             self.on_closed()
 
-    async def fetch(
+    def begin_fetch(
         self,
         queues: Sequence[FetchQueue],
         *,
         wait_ms: int,
         max_bytes: int,
-        min_bytes: int,
-        timeout_ms: int,
-    ) -> FetchAnswer:
-        """As `StreamConnection.fetch`, by POST /v1/fetch."""
-        head = FETCH_HEADER.pack(wait_ms, max_bytes, min_bytes, len(queues))
-        body = b"".join((head, *(FETCH_QUEUE.pack(*queue) for queue in queues)))
+        on_answer: OnAnswer,
+        on_lost: OnLost,
+        context: Any,
+    ) -> None:
+        """As `StreamConnection.begin_fetch`, by POST /v1/fetch."""
+        body = pack_fetch(queues, wait_ms=wait_ms, max_bytes=max_bytes)
+        timeout_ms = wait_ms + _POST_TIMEOUT_MS
+        work = self._fetch(body, timeout_ms, on_answer, on_lost, context)
+        self._keep(spawn(work, name="post-fetch"))
+
+    async def _fetch(
+        self, body: bytes, timeout_ms: int, on_answer: OnAnswer, on_lost: OnLost, context: Any
+    ) -> None:
         try:
-            _, content = await self._http.post_bytes(
+            _, answer = await self._http.post_bytes(
                 self.address,
                 "/v1/fetch",
                 body,
                 content_type=BATCH_MEDIA_TYPE,
                 timeout_ms=timeout_ms,
             )
-        except OutcomeUnknownError as error:
-            raise PeerError(error.message) from error  # a read has no outcome to be unknown
-        return parse_fetch_answer(memoryview(content))
+        except PacelineError as error:
+            if isinstance(error, OutcomeUnknownError | PeerError | DeadlineError):
+                on_lost(context)
+            else:
+                on_answer(context, STATUS_ERROR, memoryview(orjson.dumps(to_problem(error))))
+        else:
+            on_answer(context, STATUS_OK, memoryview(answer))
 
     async def call(self, document: dict[str, Any], *, timeout_ms: int) -> dict[str, Any]:
         """As `StreamConnection.call`, by POST /v1/call."""

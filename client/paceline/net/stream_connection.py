@@ -70,6 +70,7 @@ class _Request(NamedTuple):
     on_lost: OnLost
     context: Any
     size_bytes: int
+    keeps_body: bool
 
 
 class StreamConnection(asyncio.BufferedProtocol):
@@ -134,55 +135,52 @@ class StreamConnection(asyncio.BufferedProtocol):
             for buffer in outgoing:
                 self._transport.write(buffer)
 
-    async def fetch(
+    def begin_fetch(
         self,
         queues: Sequence[FetchQueue],
         *,
         wait_ms: int,
         max_bytes: int,
-        min_bytes: int,
-        timeout_ms: int,
-    ) -> FetchAnswer:
-        """Read many queues at once; waits at the broker up to `wait_ms` for `min_bytes`.
+        on_answer: OnAnswer,
+        on_lost: OnLost,
+        context: Any,
+    ) -> None:
+        """Ask for batches of many queues, at once on the wire; the broker waits up to `wait_ms`.
 
-        Raises the broker's error, PeerError when the connection is lost, DeadlineError.
+        As for `produce`, but `body` belongs to the caller (`parse_fetch_answer` splits it).
         """
-        head = FETCH_HEADER.pack(wait_ms, max_bytes, min_bytes, len(queues))
-        body = b"".join((head, *(FETCH_QUEUE.pack(*queue) for queue in queues)))
-        answer = await self._exchange(Operation.FETCH, body, timeout_ms)
-        return parse_fetch_answer(answer)
+        body = pack_fetch(queues, wait_ms=wait_ms, max_bytes=max_bytes)
+        self._request(
+            Operation.FETCH, (body,), len(body), on_answer, on_lost, context, keeps_body=True
+        )
+        self.flush()
 
     async def call(self, document: dict[str, Any], *, timeout_ms: int) -> dict[str, Any]:
         """A JSON call; `document["call"]` names it.
 
-        Errors as for `fetch`, but a connection lost on the way is OutcomeUnknownError: the call may
-        have been carried out.
+        Raises the broker's error; PeerError if it was not sent; DeadlineError, and
+        OutcomeUnknownError when the connection is lost on the way: it may have been carried out.
         """
-        answer = await self._exchange(
-            Operation.CALL, orjson.dumps(document), timeout_ms, lost=OutcomeUnknownError
-        )
+        answer = await self._exchange(Operation.CALL, orjson.dumps(document), timeout_ms)
         result = orjson.loads(answer)
         if not isinstance(result, dict):
             raise PeerError(f"{self.address} answered a call with no JSON object")
         return result
 
-    async def _exchange(
-        self,
-        operation: Operation,
-        body: bytes,
-        timeout_ms: int,
-        *,
-        lost: type[PacelineError] = PeerError,
-    ) -> memoryview:
+    async def _exchange(self, operation: Operation, body: bytes, timeout_ms: int) -> memoryview:
         if not self.is_open:
             raise PeerError(f"the connection to {self.address} is closed")
         waiter: asyncio.Future[memoryview] = self._loop.create_future()
 
         def on_lost(_: object) -> None:
             if not waiter.done():
-                waiter.set_exception(lost(f"the connection to {self.address} was lost"))
+                waiter.set_exception(
+                    OutcomeUnknownError(f"the connection to {self.address} was lost")
+                )
 
-        request_id = self._request(operation, (body,), len(body), _on_reply, on_lost, waiter)
+        request_id = self._request(
+            operation, (body,), len(body), _on_reply, on_lost, waiter, keeps_body=True
+        )
         self.flush()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -204,13 +202,15 @@ class StreamConnection(asyncio.BufferedProtocol):
         on_answer: OnAnswer,
         on_lost: OnLost,
         context: Any,
+        *,
+        keeps_body: bool = False,
     ) -> int:
         assert self._is_upgraded, "nothing may be sent before HELLO"
         if self._is_closed:
             self._loop.call_soon(on_lost, context)
             return 0
         request_id = self._last_request_id = (self._last_request_id + 1) & 0xFFFF_FFFF
-        self._requests[request_id] = _Request(on_answer, on_lost, context, size_bytes)
+        self._requests[request_id] = _Request(on_answer, on_lost, context, size_bytes, keeps_body)
         self.unanswered_bytes += size_bytes
         frame_bytes = FRAME_HEADER_BYTES + size_bytes
         self._outgoing.append(FRAME_HEADER.pack(frame_bytes, request_id, operation, STATUS_OK, 0))
@@ -334,7 +334,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             return  # its asker gave up
         self.unanswered_bytes -= request.size_bytes
         body = frame[FRAME_HEADER_BYTES:]
-        if not is_own_buffer and request.on_answer is _on_reply:
+        if request.keeps_body and not is_own_buffer:
             body = memoryview(bytes(body))  # the asker keeps it, the scratch buffer goes on
         request.on_answer(request.context, status, body)
 
@@ -377,6 +377,12 @@ def error_of(body: Buffer) -> PacelineError:
     except orjson.JSONDecodeError:
         return OutcomeUnknownError("an error answer that is no problem document")
     return from_problem(problem if isinstance(problem, dict) else {})
+
+
+def pack_fetch(queues: Sequence[FetchQueue], *, wait_ms: int, max_bytes: int) -> bytes:
+    """The body of a fetch that is answered as soon as there is a batch."""
+    head = FETCH_HEADER.pack(wait_ms, max_bytes, 1, len(queues))
+    return b"".join((head, *(FETCH_QUEUE.pack(*queue) for queue in queues)))
 
 
 def parse_fetch_answer(body: memoryview) -> FetchAnswer:

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 from aiohttp import web
+from tests.unit.client.fake_calls import FakeGroupCalls
 
 from paceline.errors import (
     FlushReplicaTimeoutError,
@@ -98,7 +99,8 @@ class FakeLog:
         self.queues: dict[tuple[int, int], list[StoredBatch]] = {}
         self.producers: dict[tuple[int, int, int], ProducerState] = {}
         self.confirm = 0
-        self.offsets: dict[tuple[str, int, int], int] = {}
+        self.offsets: dict[tuple[str, int, int], tuple[int, int]] = {}
+        """(group, topic id, queue) -> (committed offset, reset generation)."""
         self.changed = asyncio.Event()
 
     def end(self, queue: tuple[int, int]) -> int:
@@ -420,7 +422,7 @@ class FakeCluster:
         self.fault: Callable[[FakeBroker, BatchHeader], Fault] = lambda broker, header: NO_FAULT
         self.late_stores = 0
         self.calls: list[dict[str, Any]] = []
-        self.on_call: Callable[[FakeBroker, dict[str, Any]], dict[str, Any]] | None = None
+        self.group_calls = FakeGroupCalls()
         self.controller = ""
         self._group_names = [f"g{number + 1}" for number in range(groups)]
         self._brokers_per_group = brokers
@@ -503,8 +505,12 @@ class FakeCluster:
 
     async def answer_call(self, broker: FakeBroker, document: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(document)
-        assert self.on_call is not None
-        return self.on_call(broker, document)
+        if not broker.is_master:
+            raise NotMasterError(f"replica {broker.replica_id} is not master", master=None)
+        if broker.not_yet is not None:
+            raise broker.not_yet
+        answer = await self.group_calls.answer(broker, document)
+        return {**answer, "epoch": self.epoch(broker.group), "confirm": broker.log.confirm}
 
     # -- inside -----------------------------------------------------------------------------------
 

@@ -177,7 +177,7 @@ async def test_an_unknown_outcome_is_reported_and_the_next_message_starts_a_new_
 
 
 async def test_only_refused_batches_are_reported_as_not_stored() -> None:
-    settings = ProducerSettings(delivery_timeout_ms=120, request_timeout_ms=50)
+    settings = ProducerSettings(delivery_timeout_ms=500, request_timeout_ms=200)
     async with FakeCluster() as cluster:
         cluster.add_topic("orders", 1)
         refused = InSyncReplicasNotEnoughError("1 member of 2 acknowledges")

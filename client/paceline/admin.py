@@ -1,0 +1,239 @@
+"""The admin client: topics, groups, elections, and the state of a cluster.
+
+Writes go to the leading controller: any controller names it, a new one is found by asking again.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from paceline.errors import (
+    CommandRefusedError,
+    DeadlineError,
+    NotLeaderError,
+    NotYetAvailableError,
+    OutcomeUnknownError,
+    PacelineError,
+    PeerError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from paceline.net.cluster import Cluster
+from paceline.retry import Backoff
+from paceline.routing import broker_addresses
+from paceline.runtime import pause
+from paceline.types import GroupName, ReplicaId, TopicName
+from paceline.wire.cluster import ClusterView, GroupSettings, TopicView
+
+_REQUEST_TIMEOUT_MS = 3_000
+_STATUS_TIMEOUT_MS = 1_000
+
+
+class AdminClient:
+    """Administration of one cluster; `async with` or `close`. All calls have `timeout_ms`."""
+
+    def __init__(
+        self, bootstrap: str | Sequence[str] | Cluster, *, timeout_ms: int = 10_000
+    ) -> None:
+        """`bootstrap`: "host:port,..." of controllers or brokers. `timeout_ms` is for each call."""
+        self._owns_cluster = not isinstance(bootstrap, Cluster)
+        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        self._timeout_ms = timeout_ms
+        self._leader: str | None = None
+
+    async def __aenter__(self) -> "AdminClient":
+        self._cluster.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._owns_cluster:
+            await self._cluster.close()
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    async def create_topic(self, topic: str, *, queues: int | Mapping[str, int] = 8) -> TopicView:
+        """Create a topic with `queues` in every broker group (or as the table of groups says).
+
+        Returns when this client's own view has it. TopicExistsError, BadNameError, BadRequestError,
+        GroupNotFoundError; PeerError or DeadlineError when no controller could do it in time.
+        """
+        wanted = dict(queues) if isinstance(queues, Mapping) else queues
+        document = {"topic": topic, "queues": wanted}
+        try:
+            answer = await self._write("POST", "/v1/topics", document)
+        except _RepeatedError as repeated:
+            # An earlier try of ours may have made it: then it looks as we asked.
+            if not isinstance(repeated.error, TopicExistsError):
+                raise repeated.error from None
+            found = await self.topic(topic)
+            same = set(found.queues.values()) == {wanted} or dict(found.queues) == wanted
+            if not same:
+                raise repeated.error from None
+            return found
+        created = TopicView.from_json({key: answer[key] for key in _TOPIC_FIELDS})
+        await self._cluster.watch.wait_for(
+            lambda view: created.topic in view.topics, timeout_ms=self._timeout_ms
+        )
+        return created
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic and its messages. TopicNotFoundError."""
+        try:
+            await self._write("DELETE", f"/v1/topics/{topic}", None)
+        except _RepeatedError as repeated:
+            if not isinstance(repeated.error, TopicNotFoundError):
+                raise repeated.error from None
+
+    async def topics(self) -> list[TopicView]:
+        """All topics, by name."""
+        view = await self.view()
+        return [view.topics[name] for name in sorted(view.topics)]
+
+    async def topic(self, topic: str) -> TopicView:
+        """One topic; TopicNotFoundError."""
+        view = await self.view()
+        found = view.topics.get(TopicName(topic))
+        if found is None:
+            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
+        return found
+
+    # -- groups and the cluster -------------------------------------------------------------------
+
+    async def view(self) -> ClusterView:
+        """The cluster as its controllers publish it, asked now."""
+        return ClusterView.from_json(await self._read("/v1/routes"))
+
+    async def group(self, group: str) -> dict[str, Any]:
+        """One broker group: view, standings, positions, history (docs/protocol/controller.md)."""
+        return await self._read(f"/v1/groups/{group}")
+
+    async def set_group_settings(self, group: str, **changes: Any) -> GroupSettings:
+        """Change settings of a broker group; they take effect with its next epoch (R8)."""
+        path = f"/v1/groups/{group}/settings"
+        try:
+            answer = await self._write("PUT", path, changes)
+        except _RepeatedError as repeated:
+            raise repeated.error from None
+        return GroupSettings.from_json(answer["settings"])
+
+    async def elect(
+        self, group: str, *, preferred: int | None = None, unclean: bool = False
+    ) -> dict[str, Any]:
+        """Have another master elected, or the `preferred` replica.
+
+        `unclean` may elect a replica outside the sync state set and loses records (R21).
+        """
+        document: dict[str, Any] = {"group": GroupName(group)}
+        if preferred is not None:
+            document["preferred"] = ReplicaId(preferred)
+        if unclean:
+            document["unclean"] = True
+        try:
+            return await self._write("POST", "/v1/elections", document)
+        except _RepeatedError as repeated:
+            raise repeated.error from None
+
+    async def cluster_status(self) -> dict[str, Any]:
+        """The controllers' view of the cluster and, under `brokers`, what each broker says itself.
+
+        `brokers` maps client address -> its `/v1/status`, or None if it does not answer.
+        """
+        document = await self._read("/v1/cluster")
+        addresses = broker_addresses(await self.view())
+        answers = await asyncio.gather(*(self._status_of(address) for address in addresses))
+        return {**document, "brokers": dict(zip(addresses, answers, strict=True))}
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _status_of(self, address: str) -> dict[str, Any] | None:
+        try:
+            return await self._cluster.http.get(
+                address, "/v1/status", timeout_ms=_STATUS_TIMEOUT_MS
+            )
+        except PacelineError:
+            return None  # a broker that does not answer is part of the picture
+
+    async def _controllers(self) -> list[str]:
+        self._cluster.start()
+        view = self._cluster.view or await self._cluster.watch.wait_for(
+            lambda view: True, timeout_ms=self._timeout_ms
+        )
+        return list(view.controllers)
+
+    async def _read(self, path: str) -> dict[str, Any]:
+        """A GET from the first controller that answers."""
+        backoff = Backoff(self._cluster.random, first_ms=50)
+        last: PacelineError | None = None
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                while True:
+                    for address in await self._controllers():
+                        try:
+                            return await self._cluster.http.get(
+                                address, path, timeout_ms=_REQUEST_TIMEOUT_MS
+                            )
+                        except (PeerError, DeadlineError, NotYetAvailableError) as error:
+                            last = error
+                    await pause(backoff.next_ms())
+        except TimeoutError:
+            raise self._gave_up(last) from last
+
+    async def _write(
+        self, method: str, path: str, document: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """A write at the leader. `_RepeatedError` wraps an error after a try of unknown outcome."""
+        backoff = Backoff(self._cluster.random, first_ms=20)
+        last: PacelineError | None = None
+        is_unknown = False
+        turn = 0
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                while True:
+                    addresses = await self._controllers()
+                    address = self._leader or addresses[turn % len(addresses)]
+                    try:
+                        return await self._cluster.http.send(
+                            method, address, path, document, timeout_ms=_REQUEST_TIMEOUT_MS
+                        )
+                    except NotLeaderError as error:
+                        last = error
+                        named = error.details.get("leader")
+                        self._leader = named if isinstance(named, str) and named else None
+                        if self._leader not in (None, address):
+                            continue  # ask the one it names, at once
+                    except (PeerError, NotYetAvailableError) as error:
+                        last, self._leader = error, None
+                    except (DeadlineError, OutcomeUnknownError) as error:
+                        last, self._leader, is_unknown = error, None, True
+                    except PacelineError as error:
+                        if is_unknown and not isinstance(error, CommandRefusedError):
+                            raise _RepeatedError(error) from error
+                        raise
+                    turn += 1
+                    await pause(backoff.next_ms())
+        except TimeoutError:
+            raise self._gave_up(last) from last
+
+    def _gave_up(self, last: PacelineError | None) -> PacelineError:
+        why = "no controller answered" if last is None else last.message
+        return DeadlineError(f"no result within {self._timeout_ms} ms: {why}")
+
+
+_TOPIC_FIELDS = ("topic", "topic_id", "queues")
+
+
+class _RepeatedError(Exception):
+    """An error that may be the echo of our own earlier try, whose outcome is unknown."""
+
+    def __init__(self, error: PacelineError) -> None:
+        super().__init__(error.message)
+        self.error = error

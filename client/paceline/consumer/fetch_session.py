@@ -1,0 +1,321 @@
+"""Fetching from the master of one broker group: long polls over many queues, batches out.
+
+Each fetch covers the queues that want more and are in no other fetch. When one is answered, the
+positions move and the next fetch goes out *before* the batches are handed over, so that the broker
+works while the application decodes. Everything here runs in callbacks on the event loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+from paceline.errors import CorruptLogError, PacelineError, PeerError
+from paceline.net.cluster import BrokerConnection
+from paceline.net.master_link import MasterLink
+from paceline.net.stream_connection import error_of, parse_fetch_answer
+from paceline.ports import Random
+from paceline.records.decode import BatchView
+from paceline.retry import Backoff
+from paceline.routing import QueueKey
+from paceline.wire.stream import STATUS_OK, FetchCode, FetchPart, FetchQueue
+
+log = logging.getLogger("paceline.client")
+
+FETCHES_MAX = 16
+"""Fetches under way; brokers take 64 of one connection."""
+WAIT_MS_MAX = 5_000
+WAIT_MS_CROWDED = 500
+"""With many fetches under way each waits less, so that their queues come together again."""
+_CROWD = 4
+_SILENCE_MS = 5_000
+"""A broker that answers this much later than it was asked to wait is given up."""
+
+
+class FetchedBatch:
+    """A batch of a queue; records before number `skip` were delivered before."""
+
+    __slots__ = ("skip", "view")
+
+    def __init__(self, view: BatchView, skip: int) -> None:
+        self.view = view
+        self.skip = skip
+
+
+class Trouble(Enum):
+    """Why a queue cannot be fetched from where it stands."""
+
+    OUT_OF_RANGE = "out_of_range"
+    UNKNOWN_QUEUE = "unknown_queue"
+    CORRUPT = "corrupt"
+
+
+class QueueFetch:
+    """One queue that is fetched. `position` is the next offset to ask for."""
+
+    __slots__ = ("generation", "has_room", "is_in_flight", "key", "position", "retry_at")
+
+    def __init__(self, key: QueueKey, position: int) -> None:
+        self.key = key
+        self.position = position
+        self.generation = 0
+        """Raised by a seek: what was fetched before is not wanted any more."""
+        self.has_room = True
+        self.is_in_flight = False
+        self.retry_at = 0.0
+
+    def seek(self, position: int) -> None:
+        """Go on from another offset."""
+        self.position = position
+        self.generation += 1
+        self.is_in_flight = False  # whatever is under way asks for something else
+        self.retry_at = 0.0
+
+
+class _Fetch:
+    """One request under way."""
+
+    __slots__ = ("asked", "connection", "silent_at")
+
+    def __init__(
+        self,
+        asked: list[tuple[QueueFetch, int, int]],
+        connection: BrokerConnection,
+        silent_at: float,
+    ) -> None:
+        self.asked = asked  # (queue, its position, its generation)
+        self.connection = connection
+        self.silent_at = silent_at
+
+    def queues(self) -> list[QueueFetch]:
+        """The queues that still wait for this answer: a seek goes its own way."""
+        return [queue for queue, _, generation in self.asked if queue.generation == generation]
+
+
+OnBatches = Callable[[QueueFetch, list[FetchedBatch]], None]
+OnTrouble = Callable[[QueueFetch, Trouble, FetchPart | None], None]
+
+
+class FetchSession:
+    """All fetches of one consumer from one broker group.
+
+    `on_batches(queue, batches)`: whole batches in order, CRCs checked. `on_trouble(queue, trouble,
+    part)`: the owner seeks or removes the queue; until then it is asked for again with back-off.
+    """
+
+    def __init__(
+        self,
+        link: MasterLink,
+        random: Random,
+        *,
+        fetch_bytes_max: int,
+        queue_bytes_max: int,
+        on_batches: OnBatches,
+        on_trouble: OnTrouble,
+    ) -> None:
+        self._link = link
+        self._fetch_bytes_max = fetch_bytes_max
+        self._queue_bytes_max = queue_bytes_max
+        self._on_batches = on_batches
+        self._on_trouble = on_trouble
+        self._loop = asyncio.get_running_loop()
+        self._backoff = Backoff(random, first_ms=10)
+        self._queues: dict[QueueKey, QueueFetch] = {}
+        self._under_way: set[_Fetch] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        link.on_up = self._on_up
+
+    def add(self, queue: QueueFetch) -> None:
+        """Begin to fetch a queue."""
+        self._queues[queue.key] = queue
+        self.wake()
+
+    def remove(self, key: QueueKey) -> None:
+        """Stop fetching a queue; nothing of it is handed over any more."""
+        queue = self._queues.pop(key, None)
+        if queue is not None:
+            queue.generation += 1
+
+    def close(self) -> None:
+        self._is_closed = True
+        for key in tuple(self._queues):
+            self.remove(key)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def wake(self) -> None:
+        """Something changed (room, a seek, a connection): ask for what can be asked."""
+        connection = self._link.connection
+        if connection is None or self._is_closed or len(self._under_way) >= FETCHES_MAX:
+            return
+        now = self._loop.time()
+        due = [
+            queue
+            for queue in self._queues.values()
+            if queue.has_room and not queue.is_in_flight and queue.retry_at <= now
+        ]
+        if due:
+            self._ask(connection, due, now)
+
+    def _on_up(self) -> None:
+        for queue in self._queues.values():
+            queue.retry_at = 0.0
+        self.wake()
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def _ask(self, connection: BrokerConnection, due: list[QueueFetch], now: float) -> None:
+        wait_ms = WAIT_MS_MAX if len(self._under_way) < _CROWD else WAIT_MS_CROWDED
+        asked = [(queue, queue.position, queue.generation) for queue in due]
+        fetch = _Fetch(asked, connection, now + (wait_ms + _SILENCE_MS) / 1000)
+        for queue in due:
+            queue.is_in_flight = True
+        self._under_way.add(fetch)
+        rows = [
+            FetchQueue(queue.key.topic_id, queue.key.queue, queue.position, self._queue_bytes_max)
+            for queue in due
+        ]
+        connection.begin_fetch(
+            rows,
+            wait_ms=wait_ms,
+            max_bytes=self._fetch_bytes_max,
+            on_answer=self._on_answer,
+            on_lost=self._on_lost,
+            context=fetch,
+        )
+        self._arm(wait_ms + _SILENCE_MS)
+
+    def _arm(self, wait_ms: float) -> None:
+        if self._timer is None and not self._is_closed:
+            self._timer = self._loop.call_later(wait_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        silent = any(fetch.silent_at <= now for fetch in self._under_way)
+        if silent and self._link.connection is not None:
+            log.warning("master_silent", extra={"group": self._link.group})
+            self._link.suspect()
+        self.wake()
+        waits = [fetch.silent_at for fetch in self._under_way]
+        waits += [queue.retry_at for queue in self._queues.values() if queue.retry_at > now]
+        if waits:
+            self._arm(max(1.0, (min(waits) - now) * 1000))
+
+    def _retry_later(self, queues: Iterable[QueueFetch]) -> None:
+        wait_ms = self._backoff.next_ms()
+        retry_at = self._loop.time() + wait_ms / 1000
+        for queue in queues:
+            queue.retry_at = retry_at
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._arm(wait_ms + 1)
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _land(self, fetch: _Fetch) -> None:
+        self._under_way.discard(fetch)
+        for queue in fetch.queues():
+            queue.is_in_flight = False
+
+    def _on_lost(self, fetch: _Fetch) -> None:
+        self._land(fetch)
+        self._retry_later(fetch.queues())
+
+    def _on_answer(self, fetch: _Fetch, status: int, body: memoryview) -> None:
+        self._land(fetch)
+        try:
+            if status != STATUS_OK:
+                raise error_of(body)
+            answer = parse_fetch_answer(body)
+            if not self._link.saw_epoch(answer.master_epoch):
+                raise PeerError(f"an answer of epoch {answer.master_epoch}, which has ended")
+            taken = self._take(fetch, answer.parts)
+        except PacelineError as error:
+            log.debug("fetch_failed", extra={"group": self._link.group, "error": error.message})
+            self._retry_later(fetch.queues())
+            return
+        self.wake()
+        for queue, generation, batches in taken:
+            if queue.generation == generation:
+                self._hand_over(queue, batches)
+
+    def _take(
+        self, fetch: _Fetch, parts: list[tuple[FetchPart, memoryview]]
+    ) -> list[tuple[QueueFetch, int, list[FetchedBatch]]]:
+        """Move positions past what came; the batches by queue, payloads not yet looked at."""
+        asked: dict[tuple[int, int], QueueFetch] = {
+            (queue.key.topic_id, queue.key.queue): queue for queue, _, _ in fetch.asked
+        }
+        begun = {queue: (position, number) for queue, position, number in fetch.asked}
+        taken: list[tuple[QueueFetch, int, list[FetchedBatch]]] = []
+        waiting: list[QueueFetch] = []
+        for part, data in parts:
+            queue = asked.get((part.topic_id, part.queue_id))
+            if queue is None:
+                raise PeerError(f"a part for queue {part.queue_id} that was not asked for")
+            position, generation = begun[queue]
+            if queue.generation != generation:
+                continue
+            if part.code != FetchCode.OK:
+                waiting.append(queue)
+                self._report(queue, part)
+            elif part.size:
+                batches = _batches(queue.key, data, position)
+                last = batches[-1].view.header
+                queue.position = last.end_queue_offset
+                taken.append((queue, generation, batches))
+                self._backoff.reset()
+        if waiting:
+            self._retry_later(waiting)
+        return taken
+
+    def _report(self, queue: QueueFetch, part: FetchPart) -> None:
+        if part.code == FetchCode.OFFSET_OUT_OF_RANGE:
+            self._loop.call_soon(self._on_trouble, queue, Trouble.OUT_OF_RANGE, part)
+        elif part.code == FetchCode.UNKNOWN_QUEUE:
+            self._loop.call_soon(self._on_trouble, queue, Trouble.UNKNOWN_QUEUE, part)
+
+    def _hand_over(self, queue: QueueFetch, batches: list[FetchedBatch]) -> None:
+        good: list[FetchedBatch] = []
+        try:
+            for batch in batches:
+                batch.view.verify()
+                good.append(batch)
+        except CorruptLogError as error:
+            # Damage on the way or on that broker: ask again, from a fresh connection.
+            log.error(
+                "batch_corrupt",
+                extra={"group": self._link.group, "queue": queue.key.queue, "error": error.message},
+            )
+            bad = batches[len(good)].view.header
+            queue.seek(max(bad.base_queue_offset + batches[len(good)].skip, 0))
+            self._link.suspect()
+            self._on_trouble(queue, Trouble.CORRUPT, None)
+        if good:
+            self._on_batches(queue, good)
+
+
+def _batches(key: QueueKey, data: memoryview, position: int) -> list[FetchedBatch]:
+    """The batches of one part, which must continue the queue at `position`. PeerError if not."""
+    found: list[FetchedBatch] = []
+    at = 0
+    while at < len(data):
+        view = BatchView(data, at)
+        header = view.header
+        skip = position - header.base_queue_offset
+        if (
+            header.topic_id != key.topic_id
+            or header.queue_id != key.queue
+            or not 0 <= skip < header.record_count
+        ):
+            raise PeerError(
+                f"a batch of topic {header.topic_id} queue {header.queue_id} from offset"
+                f" {header.base_queue_offset}, asked was {key} from {position}"
+            )
+        found.append(FetchedBatch(view, skip))
+        position = header.end_queue_offset
+        at += header.size_bytes
+    return found

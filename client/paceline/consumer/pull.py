@@ -1,0 +1,420 @@
+"""The pull consumer: the application names queues and positions, and asks for messages.
+
+Batches are fetched ahead into a bounded buffer per queue; `poll` hands them out. No group is
+involved unless the application commits or reads offsets of one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
+from paceline.consumer.links import GroupLinks
+from paceline.errors import (
+    ConflictError,
+    CorruptLogError,
+    OffsetOutOfRangeError,
+    PacelineError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+)
+from paceline.message import ReceivedMessage, received_messages
+from paceline.net.cluster import Cluster
+from paceline.records.decode import BatchView
+from paceline.records.header import BATCH_BYTES_MAX, Kind
+from paceline.routing import QueueKey, QueueName, queues_of
+from paceline.types import GroupName, QueueOffset, TopicName
+from paceline.wire.cluster import TopicView
+from paceline.wire.stream import FetchPart
+
+FIRST = "first"
+LAST = "last"
+_CORRUPT_ATTEMPTS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullSettings:
+    """How a pull consumer fetches."""
+
+    fetch_bytes_max: int = 4 * 1024 * 1024
+    """Of one answer; at least one batch comes in any case."""
+    queue_bytes_max: int = 1024 * 1024
+    """Of one queue in one answer."""
+    buffer_bytes_max: int = 4 * 1024 * 1024
+    """Fetched ahead and not polled, per queue; above it the queue pauses."""
+    call_timeout_ms: int = 10_000
+
+
+class QueueRange(NamedTuple):
+    """The confirmed offsets of a queue: [start, end)."""
+
+    start: QueueOffset
+    end: QueueOffset
+
+
+class PulledBatch(NamedTuple):
+    """A whole record batch, CRC checked; records before number `skip` are not wanted."""
+
+    queue: QueueName
+    view: BatchView
+    skip: int
+
+    def messages(self) -> Iterable[ReceivedMessage]:
+        """The wanted messages."""
+        name = self.queue
+        return received_messages(self.view, topic=name.topic, group=name.group, skip=self.skip)
+
+
+class _Assigned:
+    """One assigned queue. `position` is what `poll` returns next."""
+
+    __slots__ = ("batches", "corrupt_attempts", "error", "fetch", "held_bytes", "name", "position")
+
+    def __init__(self, name: QueueName, fetch: QueueFetch) -> None:
+        self.name = name
+        self.fetch = fetch
+        self.position = fetch.position
+        self.batches: deque[FetchedBatch] = deque()
+        self.held_bytes = 0
+        self.error: PacelineError | None = None
+        self.corrupt_attempts = 0
+
+
+class PullConsumer:
+    """Reads assigned queues on one event loop; `async with` or `close`."""
+
+    def __init__(
+        self, bootstrap: str | Sequence[str] | Cluster, *, settings: PullSettings | None = None
+    ) -> None:
+        """`bootstrap`: "host:port,..." of controllers or brokers, or a `Cluster` to share."""
+        self._settings = settings or PullSettings()
+        self._owns_cluster = not isinstance(bootstrap, Cluster)
+        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        self._links = GroupLinks(self._cluster)
+        self._sessions: dict[GroupName, FetchSession] = {}
+        self._assigned: dict[QueueKey, _Assigned] = {}
+        self._ready: deque[QueueKey] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> "PullConsumer":
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self, *, timeout_ms: int = 10_000) -> None:
+        """Wait until the cluster is known. PeerError when no bootstrap address answers."""
+        self._cluster.start()
+        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
+
+    async def close(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+        await self._links.close()
+        if self._owns_cluster:
+            await self._cluster.close()
+
+    # -- queues and positions ---------------------------------------------------------------------
+
+    async def queues(self, topic: str) -> list[QueueName]:
+        """All queues of a topic, in stable order. TopicNotFoundError."""
+        view = await self._topic(topic)
+        return [QueueName(view.topic, key.group, key.queue) for key in queues_of(view)]
+
+    async def ranges(self, queues: Iterable[QueueName]) -> dict[QueueName, QueueRange]:
+        """First and end offset of queues, as of now (R4)."""
+        found: dict[QueueName, QueueRange] = {}
+        for group, names in _by_group(queues).items():
+            rows = [{"topic": name.topic, "queue": name.queue} for name in names]
+            answer = await self._call(group, {"call": "ends", "queues": rows})
+            for name, row in zip(names, answer["queues"], strict=True):
+                found[name] = QueueRange(row["start"], row["end"])
+        return found
+
+    async def assign(self, positions: Mapping[QueueName, int | str]) -> None:
+        """Read exactly these queues, from an offset, "first" or "last" (only what comes now).
+
+        Queues that were assigned before and are not named are dropped; the others seek.
+        """
+        resolved = await self._resolve(positions)
+        keys = {name: await self._key(name) for name in positions}
+        for key in set(self._assigned) - set(keys.values()):
+            del self._assigned[key]
+            self._sessions[key.group].remove(key)
+        for name, key in keys.items():
+            known = self._assigned.get(key)
+            if known is None:
+                fetch = QueueFetch(key, resolved[name])
+                self._assigned[key] = _Assigned(name, fetch)
+                self._session(key.group).add(fetch)
+            else:
+                self._seek(known, resolved[name])
+
+    async def subscribe(self, topic: str, *, start: int | str = FIRST) -> None:
+        """Assign all present queues of a topic, from `start`."""
+        await self.assign(dict.fromkeys(await self.queues(topic), start))
+
+    async def seek(self, queue: QueueName, position: int | str) -> None:
+        """Go on from another offset; what was fetched ahead is thrown away."""
+        key = await self._key(queue)
+        if key not in self._assigned:
+            raise QueueNotFoundError(f"queue {queue.group}/{queue.queue} is not assigned")
+        resolved = await self._resolve({queue: position})
+        self._seek(self._assigned[key], resolved[queue])
+
+    def position(self, queue: QueueName) -> QueueOffset:
+        """The offset of the next message that `poll` returns of an assigned queue."""
+        for assigned in self._assigned.values():
+            if assigned.name == queue:
+                return QueueOffset(assigned.position)
+        raise QueueNotFoundError(f"queue {queue.group}/{queue.queue} is not assigned")
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    async def poll(
+        self, *, messages_max: int = 500, timeout_ms: int = 1_000
+    ) -> list[ReceivedMessage]:
+        """At least one message of the assigned queues, or none after `timeout_ms`.
+
+        In order within each queue. OffsetOutOfRangeError (details `start`, `end`): a queue's
+        position is not there any more; seek it, the other queues go on. QueueNotFoundError: the
+        topic was deleted. CorruptLogError: brokers keep answering damaged bytes.
+        """
+        assigned = await self._next_ready(timeout_ms)
+        if assigned is None:
+            return []
+        batch = assigned.batches[0]
+        skip = max(0, assigned.position - batch.view.header.base_queue_offset)
+        name = assigned.name
+        found = list(received_messages(batch.view, topic=name.topic, group=name.group, skip=skip))
+        if len(found) > messages_max:
+            del found[messages_max:]
+            assigned.position = found[-1].queue_offset + 1
+            self._ready.append(assigned.fetch.key)
+        else:
+            self._pop(assigned)
+        return found
+
+    async def poll_batch(self, *, timeout_ms: int = 1_000) -> PulledBatch | None:
+        """The next whole batch, undecoded: the fastest way for bulk. Errors as for `poll`."""
+        assigned = await self._next_ready(timeout_ms)
+        if assigned is None:
+            return None
+        view = assigned.batches[0].view
+        skip = max(0, assigned.position - view.header.base_queue_offset)
+        self._pop(assigned)
+        return PulledBatch(assigned.name, view, skip)
+
+    # -- offsets of groups ------------------------------------------------------------------------
+
+    async def committed(
+        self, consumer_group: str, queues: Iterable[QueueName]
+    ) -> dict[QueueName, QueueOffset | None]:
+        """What a consumer group has committed; None where it never has."""
+        found: dict[QueueName, QueueOffset | None] = {}
+        for group, names in _by_group(queues).items():
+            rows = [{"topic": name.topic, "queue": name.queue} for name in names]
+            document = {"call": "offsets", "group": consumer_group, "queues": rows}
+            answer = await self._call(group, document)
+            for name, row in zip(names, answer["offsets"], strict=True):
+                found[name] = row["offset"]
+        return found
+
+    async def commit(
+        self,
+        consumer_group: str,
+        offsets: Mapping[QueueName, int] | None = None,
+        *,
+        reset: bool = False,
+    ) -> None:
+        """Commit offsets (default: the positions of all assigned queues) for a consumer group.
+
+        Each is the next offset to consume. OffsetMovedBackError below the committed one, unless
+        `reset`; OffsetOutOfRangeError beyond the queue's end.
+        """
+        if offsets is None:
+            offsets = {item.name: item.position for item in self._assigned.values()}
+        for group, names in _by_group(offsets).items():
+            rows = [
+                {"topic": name.topic, "queue": name.queue, "offset": offsets[name]}
+                for name in names
+            ]
+            document: dict[str, Any] = {"call": "commit", "group": consumer_group, "offsets": rows}
+            if reset:
+                document["reset"] = True
+            answer = await self._call(group, document)
+            refused = [row for row in answer["offsets"] if row["code"] is not None]
+            if refused:
+                raise ConflictError(
+                    f"{len(refused)} of {len(names)} offsets were refused: {refused[0]['code']}",
+                    offsets=refused,
+                )
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _next_ready(self, timeout_ms: int) -> _Assigned | None:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    assigned = self._take_ready()
+                    if assigned is not None:
+                        return assigned
+                    self._waiter = asyncio.get_running_loop().create_future()
+                    await self._waiter
+        except TimeoutError:
+            return None
+
+    def _take_ready(self) -> _Assigned | None:
+        while self._ready:
+            assigned = self._assigned.get(self._ready.popleft())
+            if assigned is None:
+                continue
+            if assigned.batches:
+                return assigned
+            if assigned.error is not None:
+                error, assigned.error = assigned.error, None
+                raise error
+        return None
+
+    def _pop(self, assigned: _Assigned) -> None:
+        batch = assigned.batches.popleft()
+        assigned.held_bytes -= batch.view.header.size_bytes
+        assigned.position = batch.view.header.end_queue_offset
+        if assigned.batches or assigned.error is not None:
+            self._ready.append(assigned.fetch.key)
+        self._regulate(assigned)
+
+    def _regulate(self, assigned: _Assigned) -> None:
+        has_room = assigned.held_bytes < self._settings.buffer_bytes_max
+        if has_room != assigned.fetch.has_room:
+            assigned.fetch.has_room = has_room
+            if has_room:
+                self._sessions[assigned.fetch.key.group].wake()
+
+    def _session(self, group: GroupName) -> FetchSession:
+        session = self._sessions.get(group)
+        if session is None:
+            session = self._sessions[group] = FetchSession(
+                self._links.link(group),
+                self._cluster.random,
+                fetch_bytes_max=min(self._settings.fetch_bytes_max, BATCH_BYTES_MAX),
+                queue_bytes_max=self._settings.queue_bytes_max,
+                on_batches=self._on_batches,
+                on_trouble=self._on_trouble,
+            )
+        return session
+
+    def _on_batches(self, queue: QueueFetch, batches: list[FetchedBatch]) -> None:
+        assigned = self._assigned.get(queue.key)
+        if assigned is None or assigned.fetch is not queue:
+            return
+        for batch in batches:
+            header = batch.view.header
+            if header.kind == Kind.NORMAL:
+                assigned.batches.append(batch)
+                assigned.held_bytes += header.size_bytes
+        assigned.corrupt_attempts = 0
+        if assigned.batches:
+            self._make_ready(assigned)
+        else:
+            assigned.position = queue.position
+        self._regulate(assigned)
+
+    def _on_trouble(self, queue: QueueFetch, trouble: Trouble, part: FetchPart | None) -> None:
+        assigned = self._assigned.get(queue.key)
+        if assigned is None or assigned.fetch is not queue:
+            return
+        name = assigned.name
+        if trouble is Trouble.OUT_OF_RANGE and part is not None:
+            assigned.error = OffsetOutOfRangeError(
+                f"offset {queue.position} of {name.topic} {name.group}/{name.queue} is not in"
+                f" [{part.start}, {part.end})",
+                start=part.start,
+                end=part.end,
+            )
+            queue.has_room = False  # until a seek
+        elif trouble is Trouble.UNKNOWN_QUEUE:
+            view = self._cluster.view
+            topic = None if view is None else view.topics.get(name.topic)
+            if topic is not None and topic.topic_id == queue.key.topic_id:
+                return  # the broker is behind our view: it is asked again
+            assigned.error = QueueNotFoundError(f"topic {name.topic} was deleted")
+            queue.has_room = False
+        else:
+            assigned.corrupt_attempts += 1
+            if assigned.corrupt_attempts < _CORRUPT_ATTEMPTS_MAX:
+                return
+            assigned.error = CorruptLogError(
+                f"{name.topic} {name.group}/{name.queue} at {queue.position}: damaged bytes"
+            )
+        self._make_ready(assigned)
+
+    def _make_ready(self, assigned: _Assigned) -> None:
+        if assigned.fetch.key not in self._ready:
+            self._ready.append(assigned.fetch.key)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _seek(self, assigned: _Assigned, position: int) -> None:
+        assigned.batches.clear()
+        assigned.held_bytes = 0
+        assigned.error = None
+        assigned.position = position
+        assigned.fetch.seek(position)
+        assigned.fetch.has_room = True
+        self._sessions[assigned.fetch.key.group].wake()
+
+    async def _resolve(self, positions: Mapping[QueueName, int | str]) -> dict[QueueName, int]:
+        named = [name for name, position in positions.items() if isinstance(position, str)]
+        ranges = await self.ranges(named) if named else {}
+        resolved: dict[QueueName, int] = {}
+        for name, position in positions.items():
+            if isinstance(position, int):
+                resolved[name] = position
+            elif position in (FIRST, LAST):
+                resolved[name] = ranges[name].start if position == FIRST else ranges[name].end
+            else:
+                raise OffsetOutOfRangeError(f"{position!r} is no offset, {FIRST!r} or {LAST!r}")
+        return resolved
+
+    async def _key(self, name: QueueName) -> QueueKey:
+        topic = await self._topic(name.topic)
+        if name.queue >= topic.queues.get(name.group, 0):
+            raise QueueNotFoundError(f"topic {name.topic} has no queue {name.group}/{name.queue}")
+        return QueueKey(topic.topic_id, name.group, name.queue)
+
+    async def _topic(self, topic: str) -> TopicView:
+        name = TopicName(topic)
+        try:
+            view = await self._cluster.watch.wait_for(
+                lambda view: name in view.topics, timeout_ms=self._settings.call_timeout_ms // 5
+            )
+        except PacelineError:
+            if self._cluster.view is None:
+                raise
+            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic) from None
+        return view.topics[name]
+
+    async def _call(self, group: GroupName, document: dict[str, Any]) -> dict[str, Any]:
+        return await self._links.call(group, document, timeout_ms=self._settings.call_timeout_ms)
+
+
+def _by_group(queues: Iterable[QueueName]) -> dict[GroupName, list[QueueName]]:
+    found: dict[GroupName, list[QueueName]] = {}
+    for name in queues:
+        found.setdefault(name.group, []).append(name)
+    return found

@@ -1,0 +1,126 @@
+"""Calls of the fake cluster: offsets, ends, and a coordinator of group members."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from paceline.errors import OffsetMovedBackError, PacelineError
+
+if TYPE_CHECKING:
+    from tests.unit.client.fake_cluster import FakeBroker
+
+
+class FakeGroupCalls:
+    """Answers as docs/protocol/stream.md says; members live as long as the cluster."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, dict[str, dict[str, Any]]] = {}
+        self.generation = 1
+        self.changed = asyncio.Event()
+        self.failures: list[PacelineError] = []
+        """Raised one by one by the next calls that are no heartbeats."""
+
+    async def answer(self, broker: "FakeBroker", document: dict[str, Any]) -> dict[str, Any]:
+        call = document["call"]
+        if call == "heartbeat":
+            return await self._heartbeat(document)
+        if self.failures:
+            raise self.failures.pop(0)
+        match call:
+            case "offsets":
+                return {
+                    "offsets": [self._committed(broker, document, row) for row in _rows(document)]
+                }
+            case "ends":
+                return {"queues": [self._range(broker, row) for row in _rows(document)]}
+            case "commit":
+                return self._commit(broker, document)
+            case "leave":
+                self.members.get(document["group"], {}).pop(document["client_id"], None)
+                self._change()
+                return {"generation": self.generation}
+        raise AssertionError(call)
+
+    def drop(self, group: str, client_id: str) -> None:
+        """As if a member had been silent for too long."""
+        self.members[group].pop(client_id, None)
+        self._change()
+
+    def reset(self, broker: "FakeBroker", group: str, queue: tuple[int, int], offset: int) -> None:
+        """As an operator's reset: a lower offset and a new generation."""
+        _, generation = broker.log.offsets.get((group, *queue), (0, 0))
+        broker.log.offsets[(group, *queue)] = (offset, generation + 1)
+
+    def _change(self) -> None:
+        self.generation += 1
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def _heartbeat(self, document: dict[str, Any]) -> dict[str, Any]:
+        members = self.members.setdefault(document["group"], {})
+        told = {"topics": document["topics"], "owned": document["owned"]}
+        if members.get(document["client_id"]) != told:
+            members[document["client_id"]] = told
+            self._change()
+        if document["generation"] == self.generation:
+            changed = self.changed
+            try:
+                async with asyncio.timeout(document["wait_ms"] / 1000):
+                    await changed.wait()
+            except TimeoutError:
+                pass
+        rows = [{"client_id": name, **member} for name, member in sorted(members.items())]
+        return {"generation": self.generation, "members": rows}
+
+    def _key(self, broker: "FakeBroker", row: dict[str, Any]) -> tuple[int, int]:
+        if "topic" in row:
+            return broker.cluster.view.topics[row["topic"]].topic_id, row["queue"]
+        return row["topic_id"], row["queue"]
+
+    def _committed(
+        self, broker: "FakeBroker", document: dict[str, Any], row: dict[str, Any]
+    ) -> dict[str, Any]:
+        topic_id, queue = self._key(broker, row)
+        offset, generation = broker.log.offsets.get((document["group"], topic_id, queue), (None, 0))
+        return {"topic_id": topic_id, "queue": queue, "offset": offset, "generation": generation}
+
+    def _range(self, broker: "FakeBroker", row: dict[str, Any]) -> dict[str, Any]:
+        topic_id, queue = self._key(broker, row)
+        return {
+            "topic_id": topic_id,
+            "queue": queue,
+            "start": 0,
+            "end": broker.log.end((topic_id, queue)),
+        }
+
+    def _commit(self, broker: "FakeBroker", document: dict[str, Any]) -> dict[str, Any]:
+        rows = []
+        for row in _rows(document):
+            topic_id, queue = self._key(broker, row)
+            key = (document["group"], topic_id, queue)
+            offset, generation = broker.log.offsets.get(key, (-1, 0))
+            code = None
+            if row.get("generation", generation) < generation or row["offset"] < offset:
+                code = "OFFSET_MOVED_BACK"
+            elif row["offset"] > broker.log.end((topic_id, queue)):
+                code = "OFFSET_OUT_OF_RANGE"
+            else:
+                offset = row["offset"]
+                broker.log.offsets[key] = (offset, generation)
+            rows.append(
+                {
+                    "topic_id": topic_id,
+                    "queue": queue,
+                    "offset": offset,
+                    "generation": generation,
+                    "code": code,
+                }
+            )
+        if all(row["code"] for row in rows):
+            raise OffsetMovedBackError("refused", offsets=rows)
+        return {"offsets": rows}
+
+
+def _rows(document: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = document.get("queues", document.get("offsets"))
+    assert isinstance(rows, list)
+    return rows
