@@ -20,6 +20,7 @@ from paceline.types import ControllerId
 from paceline_controller.config import ControllerConfig
 from paceline_controller.data_folder import FolderIdentity, claim, join_cluster, lock_data_folder
 from paceline_controller.node import ControllerNode
+from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.state import Machine
 
 log = logging.getLogger("paceline.controller")
@@ -35,9 +36,6 @@ def build_node(
     identity: FolderIdentity,
 ) -> ControllerNode:
     """A controller on the real replicated log. Must be called on the running event loop."""
-    # Here, not above: only this module's user needs PySyncObj, and tests replace the quorum.
-    from paceline_controller.raft.host import RaftQuorum
-
     machine = Machine()
     nodes: list[ControllerNode] = []
 

@@ -19,6 +19,8 @@ log = logging.getLogger("paceline.controller")
 
 OUTBOX_MESSAGES_MAX = 256
 SEND_TIMEOUT_S = 5.0
+SESSION_IDS_MAX = 4
+"""A broker takes a new session after an interrupted command; older ones it never uses again."""
 COMMANDS_MAX = 16
 """Commands of one session under way; brokers have one."""
 
@@ -39,8 +41,8 @@ class BrokerSession:
         self._socket = socket
         self._transport = transport
         self.commands: set[asyncio.Task[None]] = set()
-        self.session_ids: set[str] = set()
-        """Sessions it used: kept from expiring while it is connected."""
+        self.session_ids: deque[str] = deque(maxlen=SESSION_IDS_MAX)
+        """Sessions it used last: kept from expiring while it is connected."""
         self._view = ""
         self._outbox: deque[str] = deque()
         self._wake = asyncio.Event()

@@ -192,7 +192,8 @@ class SessionServer:
                     busy = OverloadedError("too many commands under way", retry_after_ms=100)
                     session.send(_answer(message.id, busy))
                     return
-                session.session_ids.add(message.session)
+                if message.session not in session.session_ids:
+                    session.session_ids.append(message.session)
                 task = spawn(self._answer(session, message), name=f"command:{message.session}")
                 session.commands.add(task)
                 task.add_done_callback(session.commands.discard)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from paceline.errors import NotLeaderError, OutcomeUnknownError, PacelineError
+from paceline.errors import NotLeaderError, PacelineError
 from paceline.ports import Clock
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, ReplicaId
@@ -212,7 +212,7 @@ class Supervisor:
             outcome = "elected" if result["ok"] else "refused"
             elapsed_ms = self._clock.monotonic_ms() - began_ms
             log.info("election", extra={**fields, "result": result, "elapsed_ms": elapsed_ms})
-        except (NotLeaderError, OutcomeUnknownError) as error:
+        except PacelineError as error:
             log.warning("election_unknown", extra={**fields, "why": error.message})
         finally:
             self._metrics.elections.labels(outcome=outcome, reason=command.reason).inc()
