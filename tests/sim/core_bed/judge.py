@@ -32,6 +32,10 @@ class Judge:
         self.truth = bytearray()
         self.masters: dict[MasterEpoch, tuple[str, Incarnation]] = {}
         self.epochs: dict[str, MasterEpoch] = {}
+        self.begins: dict[MasterEpoch, int] = {}
+        """Where each master's log ended when it began: later epochs' bytes come after it."""
+        self.shown: dict[MasterEpoch, int] = {}
+        """The highest confirm that the master of each epoch has shown."""
         self.reads_count = 0
 
     def store_replaced(self, node: str) -> None:
@@ -52,19 +56,33 @@ class Judge:
         present = self.masters.setdefault(epoch, (node, incarnation))
         if present != (node, incarnation):
             raise ViolationError(f"INV-4: epoch {epoch} belongs to {present}, not to {node}")
-        if log.end < len(self.truth):
+        # A process that was stopped may learn of its election when later masters are at work; what
+        # those acknowledged it need not have.
+        shown = max((self.shown[other] for other in self.shown if other < epoch), default=0)
+        if log.end < shown:
             raise ViolationError(
                 f"INV-12: {node} leads epoch {epoch} with a log that ends at {log.end}, "
-                f"acknowledged is {len(self.truth)}"
+                f"acknowledged is {shown}"
             )
-        self._compare(node, log, 0, len(self.truth), "INV-12")
+        self._compare(node, log, 0, shown, "INV-12")
+        self.begins[epoch] = log.end
 
-    def master_confirmed(self, node: str, log: CommitLog, start: int, confirm: int) -> None:
-        """A master acknowledged [start, confirm) to clients."""
+    def master_confirmed(
+        self, node: str, epoch: MasterEpoch, log: CommitLog, start: int, confirm: int
+    ) -> None:
+        """A master acknowledged [start, confirm) to clients.
+
+        One that was stopped and replaced may still do so for what its set had before: all of that
+        lies below where a later master began (INV-12).
+        """
+        for later, begin in self.begins.items():
+            if later > epoch and confirm > begin:
+                raise ViolationError(f"INV-4: {node} of epoch {epoch} confirms {confirm} > {begin}")
         known = min(confirm, len(self.truth))
         self._compare(node, log, min(start, known), known, "INV-3")
         if confirm > len(self.truth):
             self.truth += content(log, len(self.truth), confirm)
+        self._show(node, epoch, confirm)
 
     def replica_confirmed(self, node: str, log: CommitLog, start: int, confirm: int) -> None:
         """A replica shows [start, confirm) to readers."""
@@ -78,10 +96,18 @@ class Judge:
             raise ViolationError(f"{node} found damage after a crash: {log.report.damage}")
         self.replica_confirmed(node, log, 0, log.confirm)
 
-    def opened(self, node: str, confirm: int) -> None:
-        """INV-2, R3: a master that answers shows no less than was shown before."""
-        if confirm < len(self.truth):
-            raise ViolationError(f"INV-2: {node} shows {confirm} after {len(self.truth)}")
+    def opened(self, node: str, epoch: MasterEpoch, confirm: int) -> None:
+        """R3: from here on a master answers."""
+        self._show(node, epoch, confirm)
+
+    def _show(self, node: str, epoch: MasterEpoch, confirm: int) -> None:
+        """INV-2: clients see confirm rise; they drop answers of older epochs (DESIGN 5)."""
+        for other, shown in self.shown.items():
+            if other <= epoch and shown > confirm:
+                raise ViolationError(
+                    f"INV-2: {node} of epoch {epoch} shows {confirm}, epoch {other} showed {shown}"
+                )
+        self.shown[epoch] = confirm
 
     def read_answered(self, node: str, *, asked_at: int, confirm: int) -> None:
         """R4: an answer knows everything that was acknowledged before its question."""

@@ -97,7 +97,7 @@ def _open_at_once() -> list[Patch]:
         lead(node, group)
         if node.master is not None and not node.master.is_open:
             node.master.is_open = True
-            node.world.judge.opened(node.name, node.log.confirm)
+            node.world.judge.opened(node.name, node.master.epoch, node.log.confirm)
 
     return [(Node, "lead", lead_and_open)]
 
@@ -233,7 +233,8 @@ def _election_checks_nothing() -> list[Patch]:
         return
 
     def remaining_set(group: Any, command: Any) -> set[Any]:
-        return (group.sync_state_set | {command.winner}) - set(command.without)
+        members: set[Any] = group.sync_state_set | {command.winner}
+        return members - set(command.without)
 
     return [
         (mastership, "_check_numbers", check),

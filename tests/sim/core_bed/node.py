@@ -88,6 +88,8 @@ class Node:
         self.paused_until = 0
         self.claimed: ReplicaId | None = None
         """The id that its configuration names, also for an emptied disk."""
+        self.has_lost_memory = False
+        """R13: until a registration has told it, also over further starts. (A durable mark.)"""
         self._clear()
 
     def _clear(self) -> None:
@@ -124,6 +126,7 @@ class Node:
             self.disk, f"{DATA}/log", segment_size_bytes=SEGMENT_BYTES
         )
         self.was_suspect = report.is_suspect
+        self.has_lost_memory = self.has_lost_memory or self.store.was_unclean
         self.is_up = True
         self.world.judge.adopted(self.name, self.store.epoch)
         self.world.judge.restarted(self.name, self.log)
@@ -155,7 +158,7 @@ class Node:
             end=self.log.end,
             confirm=self.log.confirm,
             is_empty=self.log.end == 0,
-            is_unclean=self.is_memory and self.store.was_unclean,
+            is_unclean=self.is_memory and self.has_lost_memory,
             is_suspect=self.was_suspect and self.log.end > 0,
         )
         self._ask(command.to_json(), None)
@@ -193,6 +196,7 @@ class Node:
                 cluster_id=result["cluster_id"], replica_id=ReplicaId(result["replica_id"])
             )
             self.claimed = self.replica_id
+            self.has_lost_memory = False
             self.is_registered = True
         elif result["reason"] == "INCARNATION_STALE":
             self.world.note(f"{self.name} counts its incarnation up")
@@ -383,9 +387,11 @@ class Node:
         if ready.confirm is not None:
             before = self.log.confirm
             self.log.set_confirm(ready.confirm)
-            self.world.judge.master_confirmed(self.name, self.log, before, ready.confirm)
+            self.world.judge.master_confirmed(
+                self.name, self.master.epoch, self.log, before, ready.confirm
+            )
         if ready.opened:
-            self.world.judge.opened(self.name, self.log.confirm)
+            self.world.judge.opened(self.name, self.master.epoch, self.log.confirm)
             self._ask(OpenEpoch(**self._of_master(self.master)).to_json(), None)
         if ready.confirmed_round is not None:
             self._answer_reads(ready.confirmed_round)

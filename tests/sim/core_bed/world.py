@@ -8,7 +8,7 @@ no bound. After the walk everything is repaired and the group must come to rest 
 
 from collections.abc import Callable
 
-from tests.sim.core_bed.controllers import GROUP, Controllers
+from tests.sim.core_bed.controllers import GROUP, Answer, Controllers
 from tests.sim.core_bed.dice import Dice, Wheel
 from tests.sim.core_bed.judge import Judge, ViolationError, content
 from tests.sim.core_bed.network import Connection
@@ -19,7 +19,7 @@ from paceline.errors import CorruptLogError, StorageError
 from paceline.types import Incarnation, ReplicaId
 from paceline.wire.cluster import GroupSettings
 
-STEPS = 1500
+STEPS = 2000
 ROUNDS_MAX = 400
 """Rounds of fair scheduling after which a repaired group that is not at rest has stalled."""
 
@@ -48,6 +48,7 @@ WEIGHTS: dict[str, float] = {
     "boot": 5,
     "replace": 0.4,
     "pause": 0.5,
+    "settle": 1.5,
     "blackout": 0.08,
 }
 
@@ -226,11 +227,13 @@ class World:
         answers = self.controllers.answers
         if not answers:
             return
-        answer = answers.pop(self.dice.below(len(answers)))
+        self._answer_with(answers.pop(self.dice.below(len(answers))))
+
+    def _answer_with(self, answer: Answer) -> None:
         node = answer.node
         if self._is_paused(node):
-            answers.append(answer)
-        elif node.is_up and node.generation == answer.generation and not self.dice.happens(0.1):
+            self.controllers.answers.append(answer)
+        elif node.is_up and node.generation == answer.generation and not self.dice.happens(0.05):
             self._guarded(node, lambda: node.answered(answer))
 
     def _view(self) -> None:
@@ -373,6 +376,7 @@ class World:
         self._stop(node)
         node.boots_count += 1
         node.disk = disk
+        node.has_lost_memory = False
         self.judge.store_replaced(node.name)
 
     def _registered_incarnation(self, node: Node) -> Incarnation:
@@ -433,6 +437,7 @@ class World:
         raise StalledError(f"seed {self.seed}: no rest after {ROUNDS_MAX} rounds")
 
     def _fair_round(self, number: int) -> None:
+        """Everything that can act acts once, and everything under way arrives, in order."""
         self.controllers.now_ms += 100
         for node in self.nodes:
             if node.is_failed:
@@ -441,31 +446,47 @@ class World:
                 self._guarded(node, node.boot)
         while self.controllers.requests:
             self.controllers.deliver_request(0)
-        while self.controllers.answers:
-            answer = self.controllers.answers.pop(0)
-            if answer.node.is_up and answer.node.generation == answer.generation:
-                answer.node.answered(answer)
-        for node in self.nodes:
-            node.heartbeat()
-            node.views.clear()
-            node.view_arrived(self.controllers.view)
-            node.connect()
-            node.ran(100)
-            node.flush()
-            node.flush()
-            node.push_all()
-            if number % 10 == 9:
+        self._exchange()
+        if number % 10 == 9:
+            for node in self.nodes:
                 node.ask_again()
-        self._answer_probes()
-        for connection in list(self.connections):
-            for is_to_master in (True, False):
-                end = connection.master if is_to_master else connection.replica
-                while end.inbox:
-                    self._deliver_to(connection, to_master=is_to_master)
-                    if connection not in self.connections:
-                        break
         if number % 5 == 4:
             self.controllers.elect(self._alive(), error_rate=0.0)
+
+    def _settle(self) -> None:
+        """A moment of calm within the walk, so that there is something to lose again."""
+        for node in self.nodes:
+            if not node.is_up:
+                self._guarded(node, node.boot)
+        for index in reversed(range(len(self.controllers.requests))):
+            if self.dice.happens(0.7):  # some commands stay late
+                self.controllers.deliver_request(index)
+        self._exchange()
+
+    def _exchange(self) -> None:
+        """Answers, views, timers, flushes and messages of all nodes that are not paused."""
+        for _ in range(len(self.controllers.answers)):
+            self._answer_with(self.controllers.answers.pop(0))
+        for node in self.nodes:
+            if self._acts(node):
+                self._guarded(node, lambda node=node: self._act_once(node))  # type: ignore[misc]
+        self._answer_probes()
+        for connection in list(self.connections):
+            for end in (connection.master, connection.replica):
+                for _ in range(len(end.inbox)):
+                    if end.inbox and not self._is_paused(end.node):
+                        self._deliver_to(connection, to_master=end is connection.master)
+
+    def _act_once(self, node: Node) -> None:
+        node.heartbeat()
+        node.views.clear()
+        node.view_arrived(self.controllers.view)
+        if node.wants_connection:
+            node.connect()
+        node.ran(100)
+        node.flush()
+        node.flush()
+        node.push_all()
 
     def _is_at_rest(self) -> bool:
         masters = [node for node in self.nodes if node.master is not None]
@@ -487,12 +508,12 @@ class World:
     def _needs_operator(self) -> bool:
         """Nobody is electable, by rule: the group says so and waits for a person.
 
-        It takes a lost disk, and then: the others had left the set before (e.g. by the registration
-        of a dead process that was applied late, R9), or the only other member cut its log at
-        recovery and the lost one can never report (R23).
+        Registrations of dead processes that were applied late removed the members, to the last
+        (R9); or a disk was lost, and the only other member cut its log at recovery, so that the
+        lost one would have to report first (R23).
         """
         group = self.controllers.group
-        if group is None or not group.sync_state_set or self._losses_left > 0:
+        if group is None or not group.sync_state_set:
             return False
         members = [group.replicas[member] for member in group.sync_state_set]
         is_somebody_away = any(self.node_of(member.replica_id) is None for member in members)
