@@ -93,7 +93,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     defaults = Defaults(bootstrap=os.environ.get("PACELINE_BOOTSTRAP") or BOOTSTRAP_DEFAULT)
     try:
         code = command.main(given, prog_name="paceline", standalone_mode=False, obj=defaults)
-        sys.stdout.flush()
     except PacelineError as error:
         return _tell(error, as_json=as_json)
     except click.ClickException as error:
@@ -103,9 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The interpreter flushes stdout once more on its way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit:
+        # Only click's answer to a broken pipe; it has silenced the last flush of stdout too.
         return EXIT_PIPE_CLOSED
     return code if isinstance(code, int) else 0
 

@@ -1,0 +1,120 @@
+"""`paceline consume`: be a member of a consumer group and print what it is given."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
+from paceline.cli.output import echo_messages
+
+if TYPE_CHECKING:
+    from paceline.message import ReceivedMessage
+
+
+@click.command("consume")
+@click.argument("topic")
+@click.option("--group", required=True, help="The consumer group; its members share the queues.")
+@click.option(
+    "--from",
+    "start",
+    type=click.Choice(["first", "last"]),
+    default="first",
+    show_default=True,
+    help="Where the group begins on a queue it has never consumed.",
+)
+@click.option("--max", "count_max", type=click.IntRange(1), help="End after so many messages.")
+@click.option(
+    "--idle-exit-ms",
+    type=click.IntRange(1, 86_400_000),
+    help="End when no message came for so long; else at Ctrl-C.",
+)
+@cluster_options
+def command(
+    topic: str,
+    group: str,
+    start: str,
+    count_max: int | None,
+    idle_exit_ms: int | None,
+    connect: Connect,
+    as_json: bool,
+) -> None:
+    """Consume a topic as a member of a consumer group.
+
+    Prints each message's body on a line. The group's offsets move on as messages are printed, so
+    the next call goes on where this one ended.
+    """
+    from paceline.wire.names import check_name, check_topic_name
+
+    check_topic_name(topic)
+    check_name(group, "group")
+    printer = _Printer(count_max, as_json=as_json)
+    run_async(_consume(connect, topic, group, start, idle_exit_ms, printer), is_bulk=True)
+
+
+async def _consume(
+    connect: Connect,
+    topic: str,
+    group: str,
+    start: str,
+    idle_exit_ms: int | None,
+    printer: "_Printer",
+) -> None:
+    from paceline.consumer.push import PushConsumer, PushSettings
+
+    async with open_cluster(connect) as cluster:
+        await find_topic(cluster, topic)
+        consumer = PushConsumer(
+            cluster,
+            group=group,
+            topics=[topic],
+            listener=printer.listen,
+            settings=PushSettings(start=start),
+        )
+        async with consumer:
+            await printer.wait_end(idle_exit_ms)
+    if printer.error is not None:
+        raise printer.error
+
+
+class _NotWantedError(Exception):
+    """We have all we wanted: the message stays with the group, for its next member."""
+
+
+class _Printer:
+    """The listener: prints messages until it has enough."""
+
+    def __init__(self, count_max: int | None, *, as_json: bool) -> None:
+        self.error: OSError | None = None
+        """Why nothing more can be printed, e.g. because the reader of our pipe has gone."""
+        self._left = count_max
+        self._as_json = as_json
+        self._news = asyncio.Event()
+
+    async def listen(self, message: "ReceivedMessage") -> None:
+        """Print one message; returning means that the group is done with it."""
+        if self._is_over():
+            raise _NotWantedError
+        try:
+            echo_messages([message], as_json=self._as_json)
+        except OSError as error:
+            self.error = error
+            raise
+        finally:
+            self._news.set()
+        if self._left is not None:
+            self._left -= 1
+
+    async def wait_end(self, idle_exit_ms: int | None) -> None:
+        """Return after the last wanted message, or when none came for `idle_exit_ms`."""
+        idle_s = None if idle_exit_ms is None else idle_exit_ms / 1000
+        while not self._is_over():
+            self._news.clear()
+            try:
+                async with asyncio.timeout(idle_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return
+
+    def _is_over(self) -> bool:
+        return self._left == 0 or self.error is not None
