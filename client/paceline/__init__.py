@@ -1,0 +1,60 @@
+"""paceline: a replicated message broker; this package is its client library and shared kernel.
+
+The names below are the public interface. They are loaded when first used, so that a broker or
+controller process does not import the client.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paceline.admin import AdminClient as AdminClient
+    from paceline.blocking import BlockingAdminClient as BlockingAdminClient
+    from paceline.blocking import BlockingProducer as BlockingProducer
+    from paceline.blocking import BlockingPullConsumer as BlockingPullConsumer
+    from paceline.consumer.pull import PullConsumer as PullConsumer
+    from paceline.consumer.pull import PullSettings as PullSettings
+    from paceline.consumer.push import PushConsumer as PushConsumer
+    from paceline.consumer.push import PushSettings as PushSettings
+    from paceline.errors import PacelineError as PacelineError
+    from paceline.message import Message as Message
+    from paceline.message import ReceivedMessage as ReceivedMessage
+    from paceline.net.cluster import Cluster as Cluster
+    from paceline.producer import Producer as Producer
+    from paceline.producer_settings import ProducerSettings as ProducerSettings
+    from paceline.routing import QueueName as QueueName
+    from paceline.sending import SendResult as SendResult
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AdminClient": "paceline.admin",
+    "BlockingAdminClient": "paceline.blocking",
+    "BlockingProducer": "paceline.blocking",
+    "BlockingPullConsumer": "paceline.blocking",
+    "Cluster": "paceline.net.cluster",
+    "Message": "paceline.message",
+    "PacelineError": "paceline.errors",
+    "Producer": "paceline.producer",
+    "ProducerSettings": "paceline.producer_settings",
+    "PullConsumer": "paceline.consumer.pull",
+    "PullSettings": "paceline.consumer.pull",
+    "PushConsumer": "paceline.consumer.push",
+    "PushSettings": "paceline.consumer.push",
+    "QueueName": "paceline.routing",
+    "ReceivedMessage": "paceline.message",
+    "SendResult": "paceline.sending",
+}
+
+__all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604 - names of _HOMES are strings
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'paceline' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

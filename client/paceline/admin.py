@@ -162,21 +162,25 @@ class AdminClient:
         except PacelineError:
             return None  # a broker that does not answer is part of the picture
 
-    async def _controllers(self) -> list[str]:
+    async def _find_cluster(self) -> None:
+        """PeerError when no bootstrap address answers in time."""
         self._cluster.start()
-        view = self._cluster.view or await self._cluster.watch.wait_for(
-            lambda view: True, timeout_ms=self._timeout_ms
-        )
+        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=self._timeout_ms)
+
+    def _controllers(self) -> list[str]:
+        view = self._cluster.view
+        assert view is not None
         return list(view.controllers)
 
     async def _read(self, path: str) -> dict[str, Any]:
         """A GET from the first controller that answers."""
         backoff = Backoff(self._cluster.random, first_ms=50)
         last: PacelineError | None = None
+        await self._find_cluster()
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 while True:
-                    for address in await self._controllers():
+                    for address in self._controllers():
                         try:
                             return await self._cluster.http.get(
                                 address, path, timeout_ms=_REQUEST_TIMEOUT_MS
@@ -195,10 +199,11 @@ class AdminClient:
         last: PacelineError | None = None
         is_unknown = False
         turn = 0
+        await self._find_cluster()
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 while True:
-                    addresses = await self._controllers()
+                    addresses = self._controllers()
                     address = self._leader or addresses[turn % len(addresses)]
                     try:
                         return await self._cluster.http.send(

@@ -421,6 +421,8 @@ class FakeCluster:
         self.credit_bytes = credit_bytes
         self.fault: Callable[[FakeBroker, BatchHeader], Fault] = lambda broker, header: NO_FAULT
         self.late_stores = 0
+        self.break_off_writes = 0
+        """How many next writes at the controller are carried out and not answered."""
         self.calls: list[dict[str, Any]] = []
         self.group_calls = FakeGroupCalls()
         self.controller = ""
@@ -439,6 +441,8 @@ class FakeCluster:
         app = web.Application()
         app.router.add_get("/v1/routes", self._routes)
         app.router.add_get("/v1/watch", self._watch)
+        app.router.add_post("/v1/topics", self._create_topic)
+        app.router.add_delete("/v1/topics/{topic}", self._delete_topic)
         self._runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -539,6 +543,22 @@ class FakeCluster:
 
     async def _routes(self, _: web.Request) -> web.Response:
         return web.json_response(self.view.to_json())
+
+    async def _create_topic(self, request: web.Request) -> web.Response:
+        document = await request.json()
+        if document["topic"] in self.view.topics:
+            return web.json_response({"code": "TOPIC_EXISTS", "detail": "it is there"}, status=409)
+        self.add_topic(document["topic"], document["queues"])
+        if self.break_off_writes:
+            self.break_off_writes -= 1
+            assert request.transport is not None
+            request.transport.close()
+        topic = self.view.topics[document["topic"]].to_json()
+        return web.json_response({**topic, "version": self.view.version}, status=201)
+
+    async def _delete_topic(self, request: web.Request) -> web.Response:
+        self.delete_topic(request.match_info["topic"])
+        return web.json_response({"version": self.view.version})
 
     async def _watch(self, request: web.Request) -> web.Response:
         version = int(request.query["from"])

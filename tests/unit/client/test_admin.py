@@ -1,0 +1,94 @@
+"""Admin client and blocking façade."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+from tests.unit.client.fake_cluster import FakeCluster
+
+from paceline import BlockingPullConsumer, Message
+from paceline.admin import AdminClient
+from paceline.blocking import BlockingProducer
+from paceline.errors import PeerError, TopicExistsError, TopicNotFoundError
+
+
+async def test_a_topic_is_created_at_the_leader_that_another_controller_names() -> None:
+    async with FakeCluster() as cluster, _Follower(cluster) as follower:
+        cluster.publish(controllers=(follower.address, cluster.controller))
+        async with AdminClient(follower.address) as admin:
+            created = await admin.create_topic("orders", queues=3)
+            with pytest.raises(TopicExistsError):
+                await admin.create_topic("orders", queues=3)
+            listed = await admin.topics()
+            await admin.delete_topic("orders")
+            with pytest.raises(TopicNotFoundError):
+                await admin.topic("orders")
+
+    assert created.queues == {"g1": 3}
+    assert [topic.topic for topic in listed] == ["orders"]
+    assert follower.asked > 0
+
+
+async def test_a_repeated_creation_of_unknown_outcome_is_no_error() -> None:
+    async with FakeCluster() as cluster:
+        cluster.break_off_writes = 1
+        async with AdminClient(cluster.controller) as admin:
+            created = await admin.create_topic("orders", queues=3)
+
+    assert created.queues == {"g1": 3}
+
+
+async def test_nobody_at_the_bootstrap_address_is_one_clear_error() -> None:
+    async with AdminClient("127.0.0.1:1", timeout_ms=200) as admin:
+        with pytest.raises(PeerError, match=r"no node of the cluster answered at 127.0.0.1:1"):
+            await admin.topics()
+
+
+async def test_scripts_send_and_pull_without_an_event_loop() -> None:
+    def script(bootstrap: str) -> list[bytes]:
+        with BlockingProducer(bootstrap) as producer:
+            producer.send(Message("orders", b"0"))
+            producer.send_many([Message("orders", b"%d" % number) for number in range(1, 5)])
+        with BlockingPullConsumer(bootstrap) as consumer:
+            consumer.subscribe("orders")
+            found: list[bytes] = []
+            while len(found) < 5:
+                found += [message.body for message in consumer.poll()]
+            return found
+
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        found = await asyncio.to_thread(script, cluster.controller)
+
+    assert found == [b"%d" % number for number in range(5)]
+
+
+class _Follower:
+    """A controller that does not lead."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.asked = 0
+        self.address = ""
+        self._cluster = cluster
+        app = web.Application()
+        app.router.add_get("/v1/routes", self._routes)
+        app.router.add_get("/v1/watch", self._routes)
+        app.router.add_post("/v1/topics", self._not_leader)
+        self._runner = web.AppRunner(app, shutdown_timeout=0)
+
+    async def __aenter__(self) -> "_Follower":
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.address = "127.0.0.1:" + str(self._runner.addresses[0][1])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _routes(self, _: web.Request) -> web.Response:
+        return web.json_response(self._cluster.view.to_json())
+
+    async def _not_leader(self, _: web.Request) -> web.Response:
+        self.asked += 1
+        problem = {"code": "NOT_LEADER", "detail": "no", "leader": self._cluster.controller}
+        return web.json_response(problem, status=421)
