@@ -91,6 +91,12 @@ def choose(
         for member in members
         if standings[member] is standing and member not in (winner, leaving)
     ]
+    # A suspect comes back by growing, which proves that its log reaches confirm (R23).
+    without += [
+        member
+        for member in members
+        if group.replicas[member].is_suspect and member not in (winner, leaving, *without)
+    ]
     if leaving in members:
         without.append(leaving)
     return ElectMaster(

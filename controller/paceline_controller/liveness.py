@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
-from paceline.wire.session import Heartbeat
+from paceline.wire.session import Heartbeat, Role
 from paceline_controller.contacts import (
     REPROBE_MS,
     ConnectionId,
@@ -43,6 +43,8 @@ RETRY_MS = 100
 FIRST_WAIT_MS = 3000
 """How long a new group waits for all of its replicas before it begins with min of them."""
 BACKOFF_FACTOR_MAX = 8
+FENCED_AGAIN_MS = 1000
+"""A master that fences each of its epochs at once is elected again only this often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,12 +351,16 @@ class Liveness:
         reason = self._why(group, watch, beliefs, now_ms)
         if reason is None:
             return None
+        beliefs = self._beliefs(group, now_ms)  # anew: the reason may have cost the master its rank
         preferred = group.master if reason == "settings" else None
         choice = choose(group, beliefs, term=self._term, reason=reason, preferred=preferred)
         if isinstance(choice, NoElection):
             return None
+        is_again = choice.winner == group.master
+        if reason == "fenced" and is_again and now_ms < watch.epoch_ms + FENCED_AGAIN_MS:
+            return None
         if reason in ("not_open", "no_progress"):
-            if choice.winner == group.master:
+            if is_again:
                 return None  # there is nobody better
             watch.failures += 1
         return choice
@@ -377,6 +383,9 @@ class Liveness:
         patience = min(2**watch.failures, BACKOFF_FACTOR_MAX)
         since_ms = max(watch.epoch_ms, self._floor_ms)
         key = ReplicaKey(group.group, group.master)
+        if self._has_fenced(group, key):
+            self._contacts[key].penalty_until_ms = now_ms + self._settings.penalty_ms
+            return "fenced"
         if not group.is_open:
             if now_ms < since_ms + self._settings.election_open_timeout_ms * patience:
                 return None
@@ -388,6 +397,12 @@ class Liveness:
             self._contacts[key].penalty_until_ms = now_ms + self._settings.penalty_ms
             return "no_progress"
         return "settings" if group.next_settings is not None else None
+
+    def _has_fenced(self, group: Group, key: ReplicaKey) -> bool:
+        """It gave up this epoch and will never be master in it again (R1)."""
+        report = self._contacts[key].report
+        assert report is not None, key  # its standing is HEALTHY
+        return report.role is Role.FENCED and report.epoch >= group.master_epoch
 
     def _is_stuck(self, group: Group, watch: _Watch, key: ReplicaKey, now_ms: int) -> bool:
         """Confirm stands still while sends wait, although every member is well.

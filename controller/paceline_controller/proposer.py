@@ -73,7 +73,11 @@ class Proposer:
         self._sequence += 1
         for attempt in range(ATTEMPTS_MAX):
             try:
-                return await self.relay(session, sequence, command)
+                result = await self.relay(session, sequence, command)
+                if result.get("reason") in ("STALE_SEQUENCE", "UNKNOWN_SESSION"):
+                    # Its result is forgotten: many commands were applied between two attempts.
+                    raise OutcomeUnknownError(f"{command.kind}: {result['detail']}")
+                return result
             except OutcomeUnknownError as error:
                 log.warning("command_unknown", extra={"kind": command.kind, "why": error.message})
             except NotLeaderError as error:

@@ -448,6 +448,22 @@ def test_new_settings_begin_an_epoch_of_the_same_master() -> None:
     assert len(bed.elections) == 1
 
 
+def test_a_master_that_fenced_itself_in_its_epoch_is_replaced_by_another() -> None:
+    bed = a_running_group()
+
+    bed.beat(1, role=Role.FENCED, end=99_999)
+
+    assert [(election.winner, election.reason) for election in bed.elections] == [(2, "fenced")]
+
+
+def test_a_fenced_report_from_before_its_election_is_no_news() -> None:
+    bed = a_running_group()
+
+    bed.beat(1, role=Role.FENCED, epoch=MasterEpoch(0))
+
+    assert not bed.elections
+
+
 # -- transfers ------------------------------------------------------------------------------------
 
 
