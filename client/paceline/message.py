@@ -1,4 +1,4 @@
-"""What an application sends and receives; light, as a consumer makes 200,000 of them a second."""
+"""Pure: what an application sends and receives; light, as consumers make 200,000 a second."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "asyncio.create_task": (RUNTIME,),
     "asyncio.ensure_future": (RUNTIME,),
     "asyncio.to_thread": (),
-    "threading.Thread": ("client/paceline/disk_real.py",),
+    "threading.Thread": ("client/paceline/disk_real.py", "client/paceline/blocking.py"),
     "concurrent.futures.*": (),
     # Nothing below the entry point of a process reads the environment.
     "os.environ": ("*/app.py", "client/paceline/cli/*"),

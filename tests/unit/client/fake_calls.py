@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.errors import OffsetMovedBackError, PacelineError
 
 if TYPE_CHECKING:
-    from tests.unit.client.fake_cluster import FakeBroker
+    from tests.unit.client.fake_broker import FakeBroker
 
 
 class FakeGroupCalls:

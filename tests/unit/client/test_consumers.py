@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from tests.unit.client.fake_cluster import FakeBroker, FakeCluster
+from tests.unit.client.fake_broker import FakeBroker
+from tests.unit.client.fake_cluster import FakeCluster
 
 from paceline.consumer.pull import PullConsumer, PullSettings
 from paceline.consumer.push import PushConsumer, PushSettings

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster, Fault
+from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_log import Fault
 
 from paceline.errors import (
     BadRequestError,

@@ -4,7 +4,9 @@ import asyncio
 import re
 
 import pytest
-from tests.unit.client.fake_cluster import NO_FAULT, FakeBroker, FakeCluster, Fault
+from tests.unit.client.fake_broker import FakeBroker
+from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_log import NO_FAULT, Fault
 
 from paceline.errors import (
     FlushReplicaTimeoutError,

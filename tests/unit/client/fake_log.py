@@ -1,0 +1,124 @@
+"""The log of a fake broker group, with the rules of idempotent producers (R31), and faults."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from paceline.errors import (
+    OutOfOrderSequenceError,
+    PacelineError,
+    ProducerFencedError,
+    UnknownProducerError,
+)
+from paceline.records.decode import BatchView, check_batch
+from paceline.records.header import HEADER_BYTES, BatchHeader, stamp
+from paceline.wire.stream import PRODUCE_FLAG_DUPLICATE, PRODUCE_FLAG_OFFSET_UNKNOWN
+
+_WINDOW = 5
+
+
+@dataclass
+class Fault:
+    """What goes wrong with one produce request."""
+
+    refuse: PacelineError | None = None
+    """Answer this before anything is stored."""
+    drop_before: bool = False
+    """Close the connection, store nothing."""
+    drop_after: bool = False
+    """Store, then close the connection without an answer."""
+    late_ms: float | None = None
+    """Close the connection now and process the bytes later all the same (a paused broker)."""
+    is_unknown: bool = False
+    """Store, but answer FLUSH_SLAVE_TIMEOUT."""
+    answer_epoch: int | None = None
+    """Name this epoch in the answer."""
+    answer_after_ms: float = 0
+    is_silent: bool = False
+    """Store and never answer."""
+
+
+NO_FAULT = Fault()
+
+
+@dataclass
+class ProducerState:
+    """R31, per (producer, topic, queue)."""
+
+    epoch: int
+    last: int = -1
+    window: list[tuple[int, int, int]] = field(default_factory=list)  # base, last, queue offset
+
+
+@dataclass
+class StoredBatch:
+    base: int
+    count: int
+    data: bytes
+
+
+class FakeLog:
+    """The shared log of one group."""
+
+    def __init__(self) -> None:
+        self.queues: dict[tuple[int, int], list[StoredBatch]] = {}
+        self.producers: dict[tuple[int, int, int], ProducerState] = {}
+        self.confirm = 0
+        self.offsets: dict[tuple[str, int, int], tuple[int, int]] = {}
+        """(group, topic id, queue) -> (committed offset, reset generation)."""
+        self.changed = asyncio.Event()
+
+    def end(self, queue: tuple[int, int]) -> int:
+        batches = self.queues.get(queue)
+        return batches[-1].base + batches[-1].count if batches else 0
+
+    def bodies(self, queue: tuple[int, int]) -> list[bytes]:
+        return [
+            bytes(body)
+            for stored in self.queues.get(queue, [])
+            for body in BatchView(stored.data).bodies()
+        ]
+
+    def append(self, batch: bytes, epoch: int) -> tuple[int, int]:
+        """(base queue offset, flags). Raises what a broker refuses."""
+        header = check_batch(batch)
+        queue = (header.topic_id, header.queue_id)
+        duplicate = self._judge(header)
+        if duplicate is not None:
+            return duplicate
+        base = self.end(queue)
+        head = stamp(
+            batch,
+            physical_offset=self.confirm,
+            base_queue_offset=base,
+            store_unix_ms=1,
+            master_epoch=epoch,
+        )
+        self.confirm += len(batch)
+        stored = StoredBatch(base, header.record_count, head + batch[HEADER_BYTES:])
+        self.queues.setdefault(queue, []).append(stored)
+        state = self.producers[(header.producer_id, *queue)]
+        state.last = header.base_sequence + header.record_count - 1
+        state.window = [*state.window, (header.base_sequence, state.last, base)][-_WINDOW:]
+        self.changed.set()
+        self.changed = asyncio.Event()
+        return base, 0
+
+    def _judge(self, header: BatchHeader) -> tuple[int, int] | None:
+        key = (header.producer_id, header.topic_id, header.queue_id)
+        state = self.producers.get(key)
+        first, last = header.base_sequence, header.base_sequence + header.record_count - 1
+        if state is None or header.producer_epoch > state.epoch:
+            if first != 0:
+                raise UnknownProducerError(f"first sequence {first}")
+            self.producers[key] = ProducerState(header.producer_epoch)
+            return None
+        if header.producer_epoch < state.epoch:
+            raise ProducerFencedError(f"epoch {header.producer_epoch} < {state.epoch}")
+        for base, end, offset in state.window:
+            if (base, end) == (first, last):
+                return offset, PRODUCE_FLAG_DUPLICATE
+        if first == state.last + 1:
+            return None
+        if last <= state.last and state.window and last < state.window[0][0]:
+            return 0, PRODUCE_FLAG_DUPLICATE | PRODUCE_FLAG_OFFSET_UNKNOWN
+        raise OutOfOrderSequenceError(f"{first} after {state.last}", expected=state.last + 1)
