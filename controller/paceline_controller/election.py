@@ -85,20 +85,6 @@ def choose(
         return (belief.is_penalised, replica.is_suspect, is_other, -belief.end, member)
 
     winner = min(candidates, key=rank)
-    without = [
-        member
-        for standing in _LEAVE_ORDER
-        for member in members
-        if standings[member] is standing and member not in (winner, leaving)
-    ]
-    # A suspect comes back by growing, which proves that its log reaches confirm (R23).
-    without += [
-        member
-        for member in members
-        if group.replicas[member].is_suspect and member not in (winner, leaving, *without)
-    ]
-    if leaving in members:
-        without.append(leaving)
     return ElectMaster(
         group=group.group,
         term=term,
@@ -108,10 +94,36 @@ def choose(
         winner=winner,
         position=beliefs[winner].end,
         floor=group.confirm_floor,
-        without=tuple(without),
+        without=_to_leave_out(group, standings, winner=winner, leaving=leaving),
         have_all_reported=have_all_reported,
         reason=reason,
     )
+
+
+def _to_leave_out(
+    group: Group,
+    standings: Mapping[ReplicaId, Standing],
+    *,
+    winner: ReplicaId,
+    leaving: ReplicaId | None,
+) -> tuple[ReplicaId, ...]:
+    """Members that should not be in the new set, those to leave out first in front."""
+    kept = (winner, leaving)
+    without = [
+        member
+        for standing in _LEAVE_ORDER
+        for member in standings
+        if standings[member] is standing and member not in kept
+    ]
+    # A suspect comes back by growing, which proves that its log reaches confirm (R23).
+    without += [
+        member
+        for member in standings
+        if group.replicas[member].is_suspect and member not in (*kept, *without)
+    ]
+    if leaving in standings:
+        without.append(leaving)
+    return tuple(without)
 
 
 def _is_electable(

@@ -8,7 +8,6 @@ from tests.unit.controller.test_registration import restarted
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session import Heartbeat, Role
 from paceline_controller.contacts import REPROBE_MS, ProbeAnswer, ProbeTarget, ReplicaKey
-from paceline_controller.election import NoElection
 from paceline_controller.liveness import (
     FIRST_WAIT_MS,
     TICK_MS,
@@ -462,33 +461,6 @@ def test_a_fenced_report_from_before_its_election_is_no_news() -> None:
     bed.beat(1, role=Role.FENCED, epoch=MasterEpoch(0))
 
     assert not bed.elections
-
-
-# -- transfers ------------------------------------------------------------------------------------
-
-
-def test_a_transfer_leaves_the_leaving_master_out() -> None:
-    bed = a_running_group()
-
-    decision = bed.liveness.decide_transfer(
-        bed.driver.group, bed.now, reason="transfer", leaving=ReplicaId(1)
-    )
-
-    assert isinstance(decision, ElectMaster)
-    assert decision.winner != 1
-    assert decision.without == (1,)
-
-
-def test_a_transfer_to_a_dead_replica_is_refused() -> None:
-    bed = a_running_group()
-    bed.close(2)
-    bed.probe(2, is_refused=True)
-
-    decision = bed.liveness.decide_transfer(
-        bed.driver.group, bed.now, reason="operator", preferred=ReplicaId(2)
-    )
-
-    assert isinstance(decision, NoElection)
 
 
 def test_an_older_incarnations_heartbeat_says_nothing() -> None:
