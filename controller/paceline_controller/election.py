@@ -121,7 +121,7 @@ def _to_leave_out(
         for member in standings
         if group.replicas[member].is_suspect and member not in (*kept, *without)
     ]
-    if leaving in standings:
+    if leaving is not None and leaving in standings:
         without.append(leaving)
     return tuple(without)
 
