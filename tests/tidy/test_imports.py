@@ -26,6 +26,7 @@ KERNEL = frozenset(
         "disk_memory",
         "disk_real",
         "errors",
+        "event_loop",
         "metric_names",
         "node_process",
         "ports",

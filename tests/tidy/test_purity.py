@@ -18,6 +18,8 @@ PURE = (
     "client/paceline/types.py",
     "client/paceline/wire/*.py",
     "broker/paceline_broker/log/epochs.py",
+    "broker/paceline_broker/log/layout.py",
+    "broker/paceline_broker/log/walk.py",
     "broker/paceline_broker/projections/*.py",
     "broker/paceline_broker/replication/acknowledgement.py",
     "broker/paceline_broker/replication/frames.py",

@@ -10,10 +10,12 @@ import orjson
 from paceline.admin import AdminClient
 from paceline.cli.bench_figures import CpuMeter, Figures
 from paceline.cli.bench_http import post_again_and_again, post_request
+from paceline.consumer.pull import PullConsumer
 from paceline.errors import ConfigError
 from paceline.message import Message
 from paceline.producer import Producer
 from paceline.records.encode import encode_batch
+from paceline.records.header import RECORDS_MAX
 from paceline.runtime import pause
 from paceline.types import TopicName
 
@@ -21,6 +23,10 @@ BULK_BATCH_BYTES = 1024 * 1024
 BULK_IN_FLIGHT = 4
 WARM_UP_S = 0.5
 JSON_CONNECTIONS = 64
+COMMIT_INTERVAL_S = 1.0
+FILL_QUEUES = 4
+FILL_BYTES = 384 * 1024 * 1024  # a second or more of reading at the goal of 400k msg/s
+FILL_BATCH_BYTES = 128 * 1024  # some hundred messages a batch, as busy producers make them
 BATCH_CONTENT_TYPE = "application/vnd.paceline.batch"
 
 
@@ -135,6 +141,101 @@ async def post_json(setting: BenchSetting, address: str) -> Figures:
     return await _measure(setting, "produce", "json", JSON_CONNECTIONS, run)
 
 
+async def consume(setting: BenchSetting, *, as_messages: bool) -> Figures:
+    """Read a filled topic from its start, CRCs checked, offsets committed each second."""
+    topic = TopicName(f"{setting.topic}-consume")
+    filled = await _fill(setting, topic)
+    received = 0
+    async with PullConsumer(setting.bootstrap) as consumer:
+        await consumer.subscribe(topic)
+        setting.meter.start()
+        began = time.perf_counter()
+        commit_at = began + COMMIT_INTERVAL_S
+        while received < filled:
+            if as_messages:
+                received += len(await consumer.poll(messages_max=RECORDS_MAX))
+            else:
+                batch = await consumer.poll_batch()
+                received += 0 if batch is None else len(batch.view.bodies())
+            if time.perf_counter() >= commit_at:
+                commit_at += COMMIT_INTERVAL_S
+                await consumer.commit("bench")
+        await consumer.commit("bench")
+        seconds = time.perf_counter() - began
+    return _figures(
+        setting,
+        case="consume-messages" if as_messages else "consume-bodies",
+        seconds=seconds,
+        messages=received,
+    )
+
+
+async def _fill(setting: BenchSetting, topic: TopicName) -> int:
+    """A topic with `FILL_BYTES` of messages; how many it holds."""
+    async with AdminClient(setting.bootstrap) as admin, PullConsumer(setting.bootstrap) as reader:
+        if any(known.topic == topic for known in await admin.topics()):
+            ranges = await reader.ranges(await reader.queues(topic))
+            return sum(queue.end - queue.start for queue in ranges.values())
+    await create_topic(setting.bootstrap, topic, queues=FILL_QUEUES)
+    count = max(1, FILL_BYTES // setting.size)
+    chunk = max(1, FILL_BATCH_BYTES // (setting.size + 64))
+    async with Producer(setting.bootstrap) as producer:
+        for sent in range(0, count, chunk):
+            await producer.send_bodies(topic, [b"x" * setting.size] * min(chunk, count - sent))
+    return count
+
+
+async def end_to_end(setting: BenchSetting) -> Figures:
+    """One message at a time: from `send` until a waiting consumer has it."""
+    topic = TopicName(f"{setting.topic}-latency")
+    await create_topic(setting.bootstrap, topic, queues=1)
+    latencies_ms: list[float] = []
+    async with Producer(setting.bootstrap) as producer, PullConsumer(setting.bootstrap) as consumer:
+        await consumer.subscribe(topic)
+        message = Message(topic, b"x" * setting.size)
+        warm_until = time.perf_counter() + WARM_UP_S
+        stop_at = warm_until + setting.seconds
+        setting.meter.start()
+        while (began := time.perf_counter()) < stop_at:
+            sending = producer.send(message)
+            while not await consumer.poll():
+                pass
+            if began >= warm_until:
+                latencies_ms.append((time.perf_counter() - began) * 1000)
+            await sending
+    return _figures(
+        setting,
+        case="end-to-end",
+        seconds=setting.seconds,
+        messages=len(latencies_ms),
+        latencies_ms=latencies_ms,
+    )
+
+
+def _figures(
+    setting: BenchSetting,
+    *,
+    case: str,
+    seconds: float,
+    messages: int,
+    path: str = "stream",
+    inflight: int = 1,
+    latencies_ms: Sequence[float] = (),
+) -> Figures:
+    return Figures(
+        case=case,
+        path=path,
+        replicas=setting.replicas,
+        durability=setting.durability,
+        size=setting.size,
+        inflight=inflight,
+        messages=messages,
+        seconds=seconds,
+        latencies_ms=latencies_ms,
+        cpu_us_per_message=setting.meter.per_message(messages),
+    )
+
+
 async def _measure(
     setting: BenchSetting,
     case: str,
@@ -149,15 +250,12 @@ async def _measure(
     began = time.perf_counter()
     latencies_ms = await run(setting.seconds)
     seconds = time.perf_counter() - began
-    return Figures(
+    return _figures(
+        setting,
         case=case,
         path=path,
-        replicas=setting.replicas,
-        durability=setting.durability,
-        size=setting.size,
         inflight=inflight,
-        messages=len(latencies_ms),
         seconds=seconds,
+        messages=len(latencies_ms),
         latencies_ms=latencies_ms,
-        cpu_us_per_message=setting.meter.per_message(len(latencies_ms)),
     )
