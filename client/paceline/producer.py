@@ -176,15 +176,20 @@ class Producer:
         They are split into batches of `batch_bytes_max`; without a key each batch may go to another
         queue. Waits and errors as for `send`.
         """
-        for body in bodies:
-            if body.__class__ is not bytes or len(body) > MESSAGE_BYTES_MAX:
+        listed = list(bodies)
+        if set(map(type, listed)) - {bytes} or max(map(len, listed), default=0) > MESSAGE_BYTES_MAX:
+            for body in listed:
                 self._cost_of(Message(topic, body, key))
         if self._is_closed:
             raise ShuttingDownError("the producer is closed")
-        cost = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
+        cost = sum(map(len, listed)) + MESSAGE_OVERHEAD_BYTES * len(listed)
         self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
-        chunks = _chunks(list(bodies), self._settings.batch_bytes_max)
-        return SendingMany([self._send_chunk(topic, chunk, key) for chunk in chunks])
+        if cost <= self._settings.batch_bytes_max and 0 < len(listed) <= RECORDS_MAX:
+            return SendingMany([self._send_chunk(topic, listed, key, cost)])
+        chunks = _chunks(listed, self._settings.batch_bytes_max)
+        return SendingMany(
+            [self._send_chunk(topic, chunk, key, chunk_cost) for chunk, chunk_cost in chunks]
+        )
 
     # -- waiting for room or route ----------------------------------------------------------------
 
@@ -227,8 +232,7 @@ class Producer:
             or not self._dispatch.buffered_bytes
         )
 
-    def _send_chunk(self, topic: str, bodies: list[bytes], key: str | None) -> Sending:
-        cost = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
+    def _send_chunk(self, topic: str, bodies: list[bytes], key: str | None, cost: int) -> Sending:
         route = self._dispatch.routes.get(topic)
         if route is not None and self._has_room(topic, cost):
             batch, index = self._dispatch.place_bodies(route, bodies, key, cost)
@@ -359,14 +363,13 @@ def _checked_extras(message: Message) -> int:
     return size
 
 
-def _chunks(bodies: list[bytes], limit: int) -> list[list[bytes]]:
-    """Split so that each part fits a batch of `limit` bytes."""
+def _chunks(bodies: list[bytes], limit: int) -> list[tuple[list[bytes], int]]:
+    """Split so that each part fits a batch of `limit` bytes; with the cost of each."""
     ends = list(accumulate(len(body) + MESSAGE_OVERHEAD_BYTES for body in bodies))
-    chunks: list[list[bytes]] = []
-    start = 0
+    chunks: list[tuple[list[bytes], int]] = []
+    start = before = 0
     while start < len(bodies):
-        before = ends[start - 1] if start else 0
         end = min(max(bisect_right(ends, before + limit), start + 1), start + RECORDS_MAX)
-        chunks.append(bodies if end - start == len(bodies) else bodies[start:end])
-        start = end
+        chunks.append((bodies[start:end], ends[end - 1] - before))
+        start, before = end, ends[end - 1]
     return chunks
