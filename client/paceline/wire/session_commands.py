@@ -156,7 +156,7 @@ class OpenEpoch(_OfMaster):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaiseConfirmFloor(_OfMaster):
-    """No candidate that ends below `confirm` may lead (R16); each second if it moved. Result: ok."""
+    """No candidate that ends below `confirm` may lead (R16); sent each second if it moved."""
 
     kind: ClassVar[str] = "raise_confirm_floor"
 
