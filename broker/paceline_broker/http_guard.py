@@ -119,13 +119,12 @@ class GuardedHandler(RequestHandler):
                 b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/problem+json\r\n"
                 b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
             )
-            assert isinstance(transport, asyncio.Transport)
             transport.write(head + body)
             self.force_close()
 
     def _abort(self) -> None:
         self._write_timer = None
-        if isinstance(self.transport, asyncio.Transport):
+        if self.transport is not None:
             self.transport.abort()
 
     def _end_timers(self) -> None:

@@ -41,11 +41,13 @@ async def a_door(**settings: Any) -> AsyncIterator[Door]:
     metrics = Metrics(cluster="c", node_type="broker", node_id="g1/1")
     door.http = BrokerHttp(door.service, metrics=metrics)
     door.port = await door.http.start("127.0.0.1", 0)
-    async with aiohttp.ClientSession() as session:
-        door.session = session
-        yield door
-    await door.http.close()
-    await door.service.close()
+    try:
+        async with aiohttp.ClientSession() as session:
+            door.session = session
+            yield door
+    finally:
+        await door.http.close()
+        await door.service.close()
 
 
 def a_batch(*bodies: bytes, topic_id: int = 1, queue_id: int = 0, **arguments: Any) -> bytes:
