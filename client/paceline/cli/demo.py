@@ -7,7 +7,6 @@ Judged by `tally.py`: nothing acknowledged may be lost, delivered twice or out o
 import contextlib
 import signal
 import tempfile
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -29,15 +28,16 @@ from paceline.errors import DeadlineError
 from paceline.event_loop import run_loop
 from paceline.message import Message, ReceivedMessage
 from paceline.producer import Producer
-from paceline.runtime import pause
+from paceline.runtime import SystemClock, pause
 from paceline.sending import Sending
 
 TOPIC = "flights"
 GROUP = "flight-readers"
 QUEUES = 8
 IN_FLIGHT = 4096
-ASSIGNED_TIMEOUT_S = 20.0
-STALL_TIMEOUT_S = 30.0
+CLOCK = SystemClock()
+ASSIGNED_TIMEOUT_MS = 20_000
+STALL_TIMEOUT_MS = 30_000
 """Nothing new for so long means that what is missing is lost."""
 
 
@@ -112,11 +112,12 @@ class _Demo:
             await admin.create_topic(TOPIC, queues=QUEUES)
         async with self._consumer() as one, self._consumer() as two:
             await self._both_assigned(one, two)
-            began = time.perf_counter()
+            began = CLOCK.monotonic_ms()
             with self._progress() as progress:
                 await self._send_all(progress)
                 await self._receive_all(progress)
-            self.rate = round(self.tally.received / (time.perf_counter() - began))
+            elapsed_ms = CLOCK.monotonic_ms() - began
+            self.rate = round(self.tally.received * 1000 / elapsed_ms)
         return self.tally.verdict()
 
     def _consumer(self) -> PushConsumer:
@@ -131,9 +132,9 @@ class _Demo:
 
     async def _both_assigned(self, one: PushConsumer, two: PushConsumer) -> None:
         """Begin when the queues are shared, so that no hand-over blurs the figures."""
-        deadline = time.perf_counter() + ASSIGNED_TIMEOUT_S
+        deadline = CLOCK.monotonic_ms() + ASSIGNED_TIMEOUT_MS
         while sorted([len(one.queues), len(two.queues)]) != [QUEUES // 2, QUEUES // 2]:
-            if time.perf_counter() > deadline:
+            if CLOCK.monotonic_ms() > deadline:
                 raise DeadlineError("the two consumers did not share the queues in time")
             await pause(20)
 
@@ -168,7 +169,7 @@ class _Demo:
         while len(waiting) > down_to:
             row, sending = waiting.popleft()
             await sending
-            self.tally.row_acknowledged(row, at_ms=time.perf_counter() * 1000)
+            self.tally.row_acknowledged(row, at_ms=CLOCK.monotonic_ms())
 
     async def _kill_master(self) -> None:
         found = await find_master(self.cluster, "g1")
@@ -181,13 +182,13 @@ class _Demo:
 
     async def _receive_all(self, progress: Progress) -> None:
         bar = progress.add_task("received", total=self.rows)
-        moved_at, before = time.perf_counter(), -1
+        moved_at, before = CLOCK.monotonic_ms(), -1
         while self.tally.missing():
             received = self.tally.received
             progress.update(bar, completed=received)
             if received != before:
-                moved_at, before = time.perf_counter(), received
-            if time.perf_counter() - moved_at > STALL_TIMEOUT_S:
+                moved_at, before = CLOCK.monotonic_ms(), received
+            if CLOCK.monotonic_ms() - moved_at > STALL_TIMEOUT_MS:
                 return
             await pause(20)
         progress.update(bar, completed=self.tally.received)
