@@ -35,14 +35,18 @@ from paceline.net.cluster import Cluster
 from paceline.outbox import MESSAGE_OVERHEAD_BYTES, Batch
 from paceline.producer_settings import ProducerSettings
 from paceline.records.header import (
+    KEY_BYTES_MAX,
     MESSAGE_BYTES_MAX,
     PROPERTIES_BYTES_MAX,
     RECORDS_MAX,
+    TAG_BYTES_MAX,
 )
 from paceline.routing import QueueKey
 from paceline.sending import OnSent, Run, Sending, SendingMany
 from paceline.types import GroupName, QueueId, TopicId, TopicName
 
+_KEY_PLAIN = 64
+"""Shorter ASCII keys need no closer look: the usual ones."""
 _NO_QUEUE = QueueKey(TopicId(0), GroupName(""), QueueId(0))
 
 
@@ -205,8 +209,11 @@ class Producer:
             raise TooLargeError(
                 f"a body of {size} bytes is over {MESSAGE_BYTES_MAX}", limit=MESSAGE_BYTES_MAX
             )
-        if message.key:
-            size += len(message.key)
+        key = message.key
+        if key:
+            if key.__class__ is not str or len(key) > _KEY_PLAIN or not key.isascii():
+                _check_key(key)
+            size += len(key)
         if message.properties or message.tag or message.delivery_unix_ms is not None:
             size += _checked_extras(message)
         if self._is_closed:
@@ -340,20 +347,40 @@ def _placeholder() -> Batch:
     return Batch(_NO_QUEUE, deadline=0.0, born_unix_ms=0)
 
 
+def _check_key(key: object) -> None:
+    """Refuse a key that the codec would refuse for the whole batch."""
+    if not isinstance(key, str):
+        raise BadRequestError(f"a key must be text, not {type(key).__name__}", field="key")
+    _check_text(key, "key", KEY_BYTES_MAX)
+
+
+def _check_text(text: str, field: str, limit: int) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise BadRequestError(f"a {field} must be UTF-8 text: {error}", field=field) from error
+    if size > limit:
+        raise TooLargeError(f"a {field} of {size} bytes is over {limit}", limit=limit)
+
+
 def _checked_extras(message: Message) -> int:
     """Bytes of tag and properties; refuses what the codec would refuse for the whole batch."""
     if message.delivery_unix_ms is not None:
         raise BadRequestError(
             "delayed messages are not supported by this version", field="delivery_unix_ms"
         )
-    size = len(message.tag or "")
+    tag = message.tag or ""
+    _check_text(tag, "tag", TAG_BYTES_MAX)
+    size = len(tag)
     if message.properties:
         try:
             encoded = len(orjson.dumps(message.properties))
-        except TypeError as error:
+        except (TypeError, orjson.JSONEncodeError) as error:
             raise BadRequestError(
                 f"properties must be text to text: {error}", field="properties"
             ) from error
+        if set(map(type, message.properties.values())) - {str}:
+            raise BadRequestError("a property must be text", field="properties")
         if encoded > PROPERTIES_BYTES_MAX:
             raise TooLargeError(
                 f"properties of {encoded} bytes are over {PROPERTIES_BYTES_MAX}",

@@ -6,6 +6,7 @@ from typing import Any
 from paceline.errors import (
     DeadlineError,
     FencedEpochError,
+    InSyncReplicasNotEnoughError,
     NotMasterError,
     NotYetAvailableError,
     OutcomeUnknownError,
@@ -25,6 +26,7 @@ from paceline.types import GroupName
 PASSING = (
     DeadlineError,
     FencedEpochError,
+    InSyncReplicasNotEnoughError,
     NotMasterError,
     NotYetAvailableError,
     OutcomeUnknownError,

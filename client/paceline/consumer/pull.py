@@ -71,7 +71,17 @@ class PulledBatch(NamedTuple):
 class _Assigned:
     """One assigned queue. `position` is what `poll` returns next."""
 
-    __slots__ = ("batches", "corrupt_attempts", "error", "fetch", "held_bytes", "name", "position")
+    __slots__ = (
+        "_decoded",
+        "batches",
+        "corrupt_attempts",
+        "decoded_at",
+        "error",
+        "fetch",
+        "held_bytes",
+        "name",
+        "position",
+    )
 
     def __init__(self, name: QueueName, fetch: QueueFetch) -> None:
         self.name = name
@@ -81,6 +91,24 @@ class _Assigned:
         self.held_bytes = 0
         self.error: PacelineError | None = None
         self.corrupt_attempts = 0
+        self._decoded: list[ReceivedMessage] | None = None
+        self.decoded_at = 0
+
+    def decoded(self) -> list[ReceivedMessage]:
+        """The messages of the first batch; those before `decoded_at` were handed out."""
+        if self._decoded is None:
+            view = self.batches[0].view
+            skip = max(0, self.position - view.header.base_queue_offset)
+            name = self.name
+            self._decoded = list(
+                received_messages(view, topic=name.topic, group=name.group, skip=skip)
+            )
+            self.decoded_at = 0
+        return self._decoded
+
+    def forget_decoded(self) -> None:
+        """The first batch changes."""
+        self._decoded = None
 
 
 class PullConsumer:
@@ -194,18 +222,19 @@ class PullConsumer:
         topic was deleted. CorruptLogError: brokers keep answering damaged bytes.
         """
         assigned = await self._next_ready(timeout_ms)
-        if assigned is None:
-            return []
-        batch = assigned.batches[0]
-        skip = max(0, assigned.position - batch.view.header.base_queue_offset)
-        name = assigned.name
-        found = list(received_messages(batch.view, topic=name.topic, group=name.group, skip=skip))
-        if len(found) > messages_max:
-            del found[messages_max:]
-            assigned.position = found[-1].queue_offset + 1
-            self._ready.append(assigned.fetch.key)
-        else:
+        found: list[ReceivedMessage] = []
+        while assigned is not None:
+            decoded = assigned.decoded()
+            first = assigned.decoded_at
+            taken = decoded[first : first + messages_max - len(found)]
+            found += taken
+            if first + len(taken) < len(decoded):
+                assigned.decoded_at += len(taken)
+                assigned.position = taken[-1].queue_offset + 1
+                self._ready.append(assigned.fetch.key)
+                break
             self._pop(assigned)
+            assigned = self._take_ready(is_first=False) if len(found) < messages_max else None
         return found
 
     async def poll_batch(self, *, timeout_ms: int = 1_000) -> PulledBatch | None:
@@ -269,7 +298,7 @@ class PullConsumer:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
-                    assigned = self._take_ready()
+                    assigned = self._take_ready(is_first=True)
                     if assigned is not None:
                         return assigned
                     self._waiter = asyncio.get_running_loop().create_future()
@@ -277,7 +306,8 @@ class PullConsumer:
         except TimeoutError:
             return None
 
-    def _take_ready(self) -> _Assigned | None:
+    def _take_ready(self, *, is_first: bool) -> _Assigned | None:
+        """A queue with a batch. An error is raised only if nothing would be lost by it."""
         while self._ready:
             assigned = self._assigned.get(self._ready.popleft())
             if assigned is None:
@@ -285,12 +315,16 @@ class PullConsumer:
             if assigned.batches:
                 return assigned
             if assigned.error is not None:
+                if not is_first:
+                    self._ready.append(assigned.fetch.key)
+                    return None
                 error, assigned.error = assigned.error, None
                 raise error
         return None
 
     def _pop(self, assigned: _Assigned) -> None:
         batch = assigned.batches.popleft()
+        assigned.forget_decoded()
         assigned.held_bytes -= batch.view.header.size_bytes
         assigned.position = batch.view.header.end_queue_offset
         if assigned.batches or assigned.error is not None:
@@ -371,6 +405,7 @@ class PullConsumer:
 
     def _seek(self, assigned: _Assigned, position: int) -> None:
         assigned.batches.clear()
+        assigned.forget_decoded()
         assigned.held_bytes = 0
         assigned.error = None
         assigned.position = position

@@ -43,6 +43,7 @@ class ClusterWatch:
         self._changed: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._last_error: PacelineError | None = None
+        self._polled: dict[int, str] = {}  # watcher -> the node it asks
 
     @property
     def view(self) -> ClusterView | None:
@@ -118,17 +119,22 @@ class ClusterWatch:
     # -- inside -----------------------------------------------------------------------------------
 
     async def _watch(self, number: int) -> None:
+        """One watcher: stays with a node that answers, else goes on to the next in turn."""
         backoff = Backoff(self._random, first_ms=20, max_ms=500)
-        turn = number
+        address: str | None = None
         failures = 0
         while True:
             addresses = self._addresses()
-            address = addresses[turn % len(addresses)]
+            if failures or address not in addresses:
+                address = self._next(addresses, after=address, start=number)
+            elif number and not self._is_controller(address):
+                # Brokers repeat what controllers tell them, and may be cut off from them.
+                address = self._next(addresses, after=None, start=number)
+            self._polled[number] = address
             try:
                 await self._poll(address)
             except PacelineError as error:
                 self._last_error = error
-                turn += 1
                 failures += 1
                 log.debug("watch_failed", extra={"address": address, "error": error.message})
                 if failures >= len(addresses):
@@ -137,6 +143,16 @@ class ClusterWatch:
                 self._last_error = None
                 failures = 0
                 backoff.reset()
+
+    def _next(self, addresses: list[str], *, after: str | None, start: int) -> str:
+        """The next node in turn that the other watcher does not poll, if there is one."""
+        first = addresses.index(after) + 1 if after in addresses else start
+        turns = [addresses[(first + step) % len(addresses)] for step in range(len(addresses))]
+        busy = set(self._polled.values()) - {after}
+        return next((address for address in turns if address not in busy), turns[0])
+
+    def _is_controller(self, address: str) -> bool:
+        return self._view is None or address in self._view.controllers
 
     def _addresses(self) -> list[str]:
         """Controllers first, once known; then what we were given; then any broker."""
