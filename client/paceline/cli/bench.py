@@ -14,6 +14,7 @@ import click
 import orjson
 
 from paceline.cli import bench_cases as cases
+from paceline.cli import bench_failures
 from paceline.cli.bench_figures import CpuMeter
 from paceline.cli.bench_report import print_table, write_report
 from paceline.cli.local_client import find_master, wait_ready
@@ -25,6 +26,7 @@ from paceline.types import TopicName
 TOPIC = TopicName("bench")
 ALL_RUNS = ((3, "memory"), (3, "fsync"), (1, "memory"), (1, "fsync"))
 CASES = ("produce", "bulk", "json", "post", "consume", "latency")
+KILLING_CASES = ("failover", "restart")
 PEER_TIMEOUT_S = 180
 
 
@@ -42,7 +44,13 @@ class _Options:
 @click.command("bench")
 @click.option("--replicas", type=click.IntRange(1, 5), default=3, show_default=True)
 @click.option("--durability", type=click.Choice(["memory", "fsync"]), default="fsync")
-@click.option("--case", "chosen", multiple=True, type=click.Choice(CASES), help="Default: all.")
+@click.option(
+    "--case",
+    "chosen",
+    multiple=True,
+    type=click.Choice(CASES + KILLING_CASES),
+    help="Default: all but failover, restart.",
+)
 @click.option("--inflight", default="1,64,512,4096", show_default=True)
 @click.option("--size", type=click.IntRange(1, 1 << 20), default=1024, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.2, 600), default=3.0, show_default=True)
@@ -170,9 +178,14 @@ async def _measure(
     )
     rows: list[dict[str, Any]] = []
     for case in options.chosen:
-        for figures in await cases.run_case(
-            case, setting, inflight=options.inflight, master_address=master.address
-        ):
+        if case in KILLING_CASES:
+            kill = bench_failures.failover if case == "failover" else bench_failures.restart
+            measured = [await kill(cluster, setting)]
+        else:
+            measured = await cases.run_case(
+                case, setting, inflight=options.inflight, master_address=master.address
+            )
+        for figures in measured:
             rows.append(figures.to_json())
             if as_json:
                 click.echo(orjson.dumps(rows[-1]).decode())
