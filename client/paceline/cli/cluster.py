@@ -1,7 +1,7 @@
 """`paceline cluster status`: controllers, groups, masters, sync state sets, positions."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,8 +72,8 @@ async def _ask(cluster: "Cluster", addresses: Sequence[str]) -> dict[str, Status
 
 def describe(
     view: "ClusterView",
-    controllers: dict[str, Status | None],
-    brokers: dict[str, Status | None],
+    controllers: Mapping[str, Status | None],
+    brokers: Mapping[str, Status | None],
 ) -> Status:
     """The picture as one JSON document, from the published view and what each node said."""
     groups = [_group(view.groups[name], brokers) for name in sorted(view.groups)]
@@ -101,7 +101,7 @@ def _controller(address: str, said: Status | None) -> Status:
     }
 
 
-def _group(group: "GroupView", brokers: dict[str, Status | None]) -> Status:
+def _group(group: "GroupView", brokers: Mapping[str, Status | None]) -> Status:
     replicas = [
         _replica(group, replica, brokers.get(replica.client_address))
         for _, replica in sorted(group.replicas.items())

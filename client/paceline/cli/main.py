@@ -46,7 +46,8 @@ COMMANDS = {
     ),
     "cluster": _Entry("paceline.cli.cluster:command", "Show how the cluster is."),
     "demo": _Entry(
-        "paceline.cli.demo:command", "Send real flight records, kill the master, lose nothing."
+        "paceline.cli.demo:command",
+        "Send 336,776 real flight records, kill the master half-way, lose nothing.",
     ),
     "bench": _Entry(
         "paceline.cli.bench:command",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from paceline.consumer.pull import PullConsumer, QueueRange
     from paceline.message import ReceivedMessage
     from paceline.routing import QueueName
+    from paceline.types import QueueOffset
     from paceline.wire.cluster import TopicView
 
 FIRST, LAST = "first", "last"
@@ -167,26 +168,23 @@ def start_of(name: "QueueName", found: "QueueRange", offset: str, count: int) ->
 
 
 async def _next(
-    consumer: "PullConsumer", unread: "dict[QueueName, int]", left: int | None, wait_ms: int
+    consumer: "PullConsumer", unread: "dict[QueueName, QueueOffset]", left: int | None, wait_ms: int
 ) -> "list[ReceivedMessage]":
     """The next messages, or none: at the end of all queues, after `wait_ms`.
 
     `unread` maps queues to the ends they had when we began; what is reached leaves it.
     """
-    from paceline.routing import QueueName
-    from paceline.types import GroupName, QueueId, TopicName
-
     if not unread and not wait_ms:
         return []
     messages = await consumer.poll(
         messages_max=min(left or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX),
         timeout_ms=STALL_MS if unread else wait_ms,
     )
-    if messages:
-        last = messages[-1]
-        name = QueueName(TopicName(last.topic), GroupName(last.group), QueueId(last.queue_id))
-        if last.queue_offset + 1 >= unread.get(name, 0):
-            unread.pop(name, None)
+    if messages and unread:
+        last = {(message.group, message.queue_id): message.queue_offset for message in messages}
+        for name, end in tuple(unread.items()):
+            if last.get((name.group, name.queue), -1) + 1 >= end:
+                del unread[name]
     elif unread:
         # The last records of a queue may be none that are delivered.
         for name in [name for name in unread if consumer.position(name) >= unread[name]]:

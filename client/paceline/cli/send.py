@@ -143,17 +143,15 @@ async def _send_file(
     clock = SystemClock()
     async with open_cluster(connect) as cluster:
         await find_topic(cluster, template.topic)
-        producer = Producer(cluster)
         began_ms = clock.monotonic_ms()
-        with open_progress(file, is_wanted=not as_json) as progress:
-            upload = Upload(producer, template, progress)
-            try:
-                await upload.run(file, reader)
-            finally:
-                # Everything is settled here but after Ctrl-C.
-                await producer.close(timeout_ms=INTERRUPT_WAIT_MS)
-                upload.count_rest()
-        _show_summary(upload, template.topic, clock.monotonic_ms() - began_ms, as_json=as_json)
+        upload = Upload(Producer(cluster), template)
+        try:
+            with open_progress(file, is_wanted=not as_json) as progress:
+                await upload.run(file, reader, progress)
+        finally:
+            # All is settled here but after Ctrl-C; then people want to know how far it came.
+            await upload.end(timeout_ms=INTERRUPT_WAIT_MS)
+            _show_summary(upload, template.topic, clock.monotonic_ms() - began_ms, as_json=as_json)
         if upload.error is not None:
             raise upload.error
 
@@ -181,25 +179,24 @@ def _show_summary(upload: "Upload", topic: str, took_ms: int, *, as_json: bool) 
 class Upload:
     """Sends rows as they are read, and counts outcomes. The first error ends it."""
 
-    def __init__(self, producer: "Producer", template: Template, progress: "Progress") -> None:
+    def __init__(self, producer: "Producer", template: Template) -> None:
         self.sent = 0
         self.acknowledged = 0
         self.error: PacelineError | None = None
         self._producer = producer
         self._template = template
-        self._progress = progress
         self._unsettled: deque[tuple[list[Sending], int]] = deque()
         self._unsettled_bytes = 0
         self._unsettled_messages = 0
 
-    async def run(self, file: BinaryIO, reader: "RowReader") -> None:
+    async def run(self, file: BinaryIO, reader: "RowReader", progress: "Progress") -> None:
         """Send all that `file` gives and wait for every outcome; `error` says what went wrong."""
         from paceline.cli.send_source import blocks
 
         try:
             async for block in blocks(file):
                 await self._send(reader.feed(block))
-                self._progress.show(len(block), self.acknowledged)
+                progress.show(len(block), self.acknowledged)
                 if self.error is not None:
                     break
             else:
@@ -208,10 +205,11 @@ class Upload:
             self._fail(BadRequestError(f"the input cannot be read: {error}"))
         while self._unsettled:
             await self._settle_oldest()
-            self._progress.show(0, self.acknowledged)
+            progress.show(0, self.acknowledged)
 
-    def count_rest(self) -> None:
-        """After an interruption, with the producer closed: count what became of the rest."""
+    async def end(self, *, timeout_ms: int) -> None:
+        """Close the producer; after an interruption count what became of the rest."""
+        await self._producer.close(timeout_ms=timeout_ms)
         while self._unsettled:
             sendings, _ = self._unsettled.popleft()
             self._count([sending for sending in sendings if sending.done()])

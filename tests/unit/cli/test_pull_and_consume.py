@@ -1,0 +1,109 @@
+"""`paceline pull` and `paceline consume`."""
+
+import pytest
+from tests.unit.cli.conftest import Runner
+
+from paceline.cli.output import shown
+
+
+def test_pull_prints_bodies_from_the_first_to_the_end(paceline: Runner) -> None:
+    paceline("send", "orders", "--key", "k", stdin=b"one\ntwo\n")
+
+    first = paceline("pull", "orders")
+    again = paceline("pull", "orders")
+
+    assert first.exit_code == 0
+    assert first.stdout == "one\ntwo\n"
+    assert again.stdout == first.stdout
+
+
+def test_pull_of_an_empty_topic_prints_nothing(paceline: Runner) -> None:
+    outcome = paceline("pull", "orders")
+
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "")
+
+
+def test_pull_as_json_has_every_field_and_base64_for_other_bytes(paceline: Runner) -> None:
+    paceline("send", "orders", "--key", "k", stdin=b"\xff\n")
+
+    (message,) = paceline.json("pull", "orders")
+
+    assert message.pop("born_unix_ms") > 0
+    assert message.pop("store_unix_ms") > 0
+    assert message.pop("queue") in (0, 1)
+    assert message == {
+        "topic": "orders",
+        "group": "g1",
+        "offset": 0,
+        "key": "k",
+        "tag": None,
+        "properties": {},
+        "body_base64": "/w==",
+    }
+
+
+def test_pull_from_an_offset_of_one_queue_with_a_limit(paceline: Runner) -> None:
+    lines = b"".join(b"%d\n" % number for number in range(10))
+    paceline("send", "orders", "--key", "k", stdin=lines)
+    queue = str(paceline.json("pull", "orders", "--max", "1")[0]["queue"])
+
+    some = paceline("pull", "orders", "--queue", queue, "--offset", "3", "--max", "2")
+    named = paceline("pull", "orders", "--queue", f"g1/{queue}", "--offset", "8")
+    last = paceline("pull", "orders", "--offset", "last", "--wait-ms", "1")
+
+    assert some.stdout == "3\n4\n"
+    assert named.stdout == "8\n9\n"
+    assert last.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["--queue", "7"], 1, "topic orders has no queue 7; it has g1: 0 to 1"),
+        (["--queue", "g9/0"], 1, "topic orders has no queue g9/0"),
+        (["--offset", "1"], 2, "--offset 1 needs --queue: topic orders has 2 queues"),
+        (["--offset", "1", "--queue", "0"], 2, "offset 1 is not in queue g1/0 of orders"),
+    ],
+)
+def test_pull_refuses_what_is_not_there(
+    paceline: Runner, arguments: list[str], code: int, sentence: str
+) -> None:
+    outcome = paceline("pull", "orders", *arguments)
+
+    assert outcome.exit_code == code
+    assert sentence in outcome.stderr
+
+
+def test_a_group_goes_on_where_it_ended(paceline: Runner) -> None:
+    paceline("send", "orders", "--key", "k", stdin=b"one\ntwo\nthree\n")
+
+    first = paceline("consume", "orders", "--group", "g", "--max", "2")
+    second = paceline("consume", "orders", "--group", "g", "--max", "1")
+    other = paceline("consume", "orders", "--group", "other", "--max", "3")
+
+    assert first.exit_code == 0, first.stderr
+    assert first.stdout == "one\ntwo\n"
+    assert second.stdout == "three\n"
+    assert other.stdout == "one\ntwo\nthree\n"
+
+
+def test_consume_ends_when_nothing_comes(paceline: Runner) -> None:
+    paceline("send", "orders", "before")
+
+    outcome = paceline(
+        "consume", "orders", "--group", "g", "--from", "last", "--idle-exit-ms", "50"
+    )
+
+    assert (outcome.exit_code, outcome.stdout) == (0, "")
+
+
+def test_consume_as_json(paceline: Runner) -> None:
+    paceline("send", "orders", "one", "--tag", "t")
+
+    (message,) = paceline.json("consume", "orders", "--group", "g", "--max", "1")
+
+    assert (message["body"], message["tag"], message["offset"]) == ("one", "t", 0)
+
+
+def test_a_body_cannot_take_over_a_terminal() -> None:
+    assert shown(b"a\x1b[31m\tb\xff") == "a\\x1b[31m\tb\ufffd"
