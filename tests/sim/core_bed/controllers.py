@@ -50,6 +50,7 @@ class Controllers:
         self.now_ms = 1_000_000
         self.requests: list[Request] = []
         self.answers: list[Answer] = []
+        self._late: list[tuple[int, Request]] = []
         self._index = 0
         self._sequence = 0
         self._view = ClusterView(cluster_id="", version=0)
@@ -84,9 +85,33 @@ class Controllers:
         )
 
     def ask(self, request: Request) -> None:
-        self.requests.append(request)
+        """Send a command off: some arrive twice, some after a very long time."""
         if self._dice.happens(0.1):
             self.requests.append(request)
+        if self._dice.happens(0.15):
+            self.ask_late(request)
+        else:
+            self.requests.append(request)
+
+    def ask_late(self, request: Request) -> None:
+        self._late.append((self.now_ms + 100 + self._dice.below(4000), request))
+
+    def forget_registrations(self, node: "Node") -> None:
+        """Of a process that died: most reach nobody, as a leader drops what nobody waits for."""
+
+        def is_kept(request: Request) -> bool:
+            is_registration = request.command["kind"] == "register_replica"
+            return request.node is not node or not is_registration or self._dice.happens(0.1)
+
+        self.requests = [request for request in self.requests if is_kept(request)]
+        self._late = [late for late in self._late if is_kept(late[1])]
+
+    def release(self, *, all_of_it: bool = False) -> None:
+        """What was late long enough is on its way again."""
+        due = [late for late in self._late if all_of_it or late[0] <= self.now_ms]
+        if due:
+            self._late = [late for late in self._late if late not in due]
+            self.requests.extend(request for _, request in due)
 
     def deliver_request(self, index: int) -> None:
         request = self.requests.pop(index)
@@ -94,6 +119,15 @@ class Controllers:
         if request.node is not None:
             sequence = request.command["sequence"]
             self.answers.append(Answer(request.node, request.generation, sequence, result))
+
+    def deliver_registration(self, node: "Node") -> None:
+        """What the node's present process says of itself, now."""
+        self.release(all_of_it=True)
+        for index in reversed(range(len(self.requests))):
+            request = self.requests[index]
+            is_present = request.node is node and request.generation == node.generation
+            if is_present and request.command["kind"] == "register_replica":
+                self.deliver_request(index)
 
     def heard(
         self, replica: ReplicaId, incarnation: Incarnation, end: int, *, is_healthy: bool
@@ -140,7 +174,7 @@ class Controllers:
         return Belief(standing=Standing.HEALTHY if is_healthy else Standing.UNHEALTHY, end=end)
 
     def _propose(self, election: ElectMaster) -> None:
-        self.requests.append(Request(self._envelope(election.to_json()), None, 0))
+        self.ask(Request(self._envelope(election.to_json()), None, 0))
 
     def envelope(self, command: dict[str, Any], session: str, sequence: int) -> dict[str, Any]:
         """A command of a broker as the leader passes it on."""

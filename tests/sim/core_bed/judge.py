@@ -4,6 +4,8 @@
 clients. The judge knows nothing of sets, votes or connections.
 """
 
+from collections.abc import Sequence
+
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 
@@ -15,14 +17,14 @@ class ViolationError(AssertionError):
 
 
 def content(log: CommitLog, start: int, end: int) -> bytes:
-    """The bytes [start, end) of a log; both are batch boundaries."""
+    """The bytes [start, end) of a log; `start` is a batch boundary, `end` need not be one here."""
     pieces: list[bytes] = []
     position = start
     while position < end:
-        piece = log.read_raw(PhysicalOffset(position), READ_BYTES, PhysicalOffset(end))
+        piece = log.read_raw(PhysicalOffset(position), READ_BYTES)
         pieces.append(bytes(piece))
         position += len(piece)
-    return b"".join(pieces)
+    return b"".join(pieces)[: end - start]
 
 
 class Judge:
@@ -116,6 +118,11 @@ class Judge:
             raise ViolationError(
                 f"R4: {node} answered from {confirm}, {asked_at} was acknowledged before"
             )
+
+    def given_up(self, logs: Sequence[CommitLog]) -> None:
+        """R8: one lost disk, and still a log holds everything acknowledged, for the operator."""
+        if not any(log.end >= len(self.truth) for log in logs):
+            raise ViolationError(f"R8: no log holds all {len(self.truth)} acknowledged bytes")
 
     def _compare(self, node: str, log: CommitLog, start: int, end: int, rule: str) -> None:
         if end > start and content(log, start, end) != self.truth[start:end]:

@@ -236,8 +236,12 @@ def _election_checks_nothing() -> list[Patch]:
         members: set[Any] = group.sync_state_set | {command.winner}
         return members - set(command.without)
 
+    def is_below_floor(*arguments: Any) -> bool:
+        return False  # the floor that it names has moved as well
+
     return [
         (mastership, "_check_numbers", check),
+        (mastership, "_is_below_floor", is_below_floor),
         (mastership, "_check_winner", check),
         (mastership, "_check_members", check),
         (mastership, "_remaining_set", remaining_set),
@@ -249,6 +253,7 @@ def _failed_fsync_forgotten() -> list[Patch]:
 
     def flush_failed(node: Node, error: Exception) -> None:
         node.log._unsynced = [node.log._segments.active]
+        node.log._ticket = None
 
     return [(Node, "flush_failed", flush_failed)]
 

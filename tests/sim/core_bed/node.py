@@ -86,10 +86,14 @@ class Node:
         self.generation = 0
         self.is_up = False
         self.paused_until = 0
+        self.deaf_until = 0
         self.claimed: ReplicaId | None = None
         """The id that its configuration names, also for an emptied disk."""
-        self.has_lost_memory = False
-        """R13: until a registration has told it, also over further starts. (A durable mark.)"""
+        self.is_unclean = False
+        """A durable mark, until a registration has told it: this log may lack what the set relies
+        on, because power was lost with memory durability (R13), or because this start was found to
+        be a stale one, and so its store may be an old copy (R9).
+        """
         self._clear()
 
     def _clear(self) -> None:
@@ -126,7 +130,8 @@ class Node:
             self.disk, f"{DATA}/log", segment_size_bytes=SEGMENT_BYTES
         )
         self.was_suspect = report.is_suspect
-        self.has_lost_memory = self.has_lost_memory or self.store.was_unclean
+        if self.is_memory and self.store.was_unclean:
+            self.is_unclean = True
         self.is_up = True
         self.world.judge.adopted(self.name, self.store.epoch)
         self.world.judge.restarted(self.name, self.log)
@@ -158,7 +163,7 @@ class Node:
             end=self.log.end,
             confirm=self.log.confirm,
             is_empty=self.log.end == 0,
-            is_unclean=self.is_memory and self.has_lost_memory,
+            is_unclean=self.is_unclean,
             is_suspect=self.was_suspect and self.log.end > 0,
         )
         self._ask(command.to_json(), None)
@@ -169,13 +174,13 @@ class Node:
         self.asked[self.sequence] = (envelope, proposal)
         if proposal is not None:
             self.proposed[proposal] = envelope
-        self.world.controllers.ask(Request(envelope, self, self.generation))
+        self.world.ask(Request(envelope, self, self.generation))
 
     def ask_again(self) -> None:
         """No answer came: the same commands once more, or the machine hears "unknown" (R7)."""
         for envelope, proposal in list(self.asked.values()):
             if proposal is None:
-                self.world.controllers.ask(Request(envelope, self, self.generation))
+                self.world.ask(Request(envelope, self, self.generation))
             else:
                 self.step(ProposalUnknown(proposal))
 
@@ -196,10 +201,11 @@ class Node:
                 cluster_id=result["cluster_id"], replica_id=ReplicaId(result["replica_id"])
             )
             self.claimed = self.replica_id
-            self.has_lost_memory = False
+            self.is_unclean = False
             self.is_registered = True
         elif result["reason"] == "INCARNATION_STALE":
             self.world.note(f"{self.name} counts its incarnation up")
+            self.is_unclean = True
             self.world.restart(self)
         elif result["reason"] != "RECOVERY_NEEDED":
             raise AssertionError(result)
@@ -238,7 +244,11 @@ class Node:
     def take(self, group: GroupView) -> None:
         """As `BrokerRole._take`."""
         own = None if self.replica_id is None else group.replicas.get(self.replica_id)
-        if own is None or own.incarnation != self.incarnation:
+        if own is None or own.incarnation < self.incarnation:
+            return
+        if own.incarnation > self.incarnation:
+            self.world.note(f"{self.name} ends: another start of it is registered")
+            self.world.restart(self)
             return
         if group.master_epoch < self.store.epoch:
             return
@@ -427,7 +437,7 @@ class Node:
         envelope = self.proposed.get(proposal.sequence)
         if envelope is not None:
             self.asked[envelope["sequence"]] = (envelope, proposal.sequence)
-            self.world.controllers.ask(Request(envelope, self, self.generation))
+            self.world.ask(Request(envelope, self, self.generation))
             return
         command = AlterCommand(
             group=GROUP,
@@ -461,7 +471,7 @@ class Node:
         if self.leader is None or not self.wants_connection:
             return
         master = self.world.node_of(self.leader[0])
-        if master is None or not master.is_up or master is self:
+        if master is None or master is self or not self.world.can_reach(self, master):
             return
         assert self.replica_id is not None
         introduction = Introduction(

@@ -8,7 +8,7 @@ no bound. After the walk everything is repaired and the group must come to rest 
 
 from collections.abc import Callable
 
-from tests.sim.core_bed.controllers import GROUP, Answer, Controllers
+from tests.sim.core_bed.controllers import GROUP, Answer, Controllers, Request
 from tests.sim.core_bed.dice import Dice, Wheel
 from tests.sim.core_bed.judge import Judge, ViolationError, content
 from tests.sim.core_bed.network import Connection
@@ -35,35 +35,29 @@ WEIGHTS: dict[str, float] = {
     "heartbeat": 5,
     "tick": 4,
     "read": 2,
-    "elect": 3,
-    "ask_again": 2,
+    "elect": 4,
+    "ask_again": 3,
     "resync": 2,
     "checkpoint": 0.5,
-    "break": 0.5,
+    "break": 0.9,
     "lose": 0.6,
     "kill": 0.3,
     "power": 0.3,
     "fuse": 0.3,
-    "disk_error": 0.1,
+    "disk_error": 0.3,
     "boot": 5,
     "replace": 0.4,
     "pause": 0.5,
+    "deafen": 0.3,
+    "partition": 0.6,
     "settle": 1.5,
     "blackout": 0.08,
 }
 
 
 SWARMED = (
-    "flush",
-    "view",
-    "request",
-    "elect",
-    "connect",
-    "power",
-    "kill",
-    "break",
-    "pause",
-    "tick",
+    *("flush", "view", "request", "elect", "connect", "tick", "settle", "read"),
+    *("power", "kill", "break", "pause", "deafen", "partition", "replace"),
 )
 """Each run has its own taste: these weights are drawn anew for it, so rare mixtures occur too."""
 
@@ -83,7 +77,7 @@ class World:
         self.settings = GroupSettings(
             total_replicas=3,
             min_in_sync_replicas=2,
-            durability="memory" if self.dice.happens(0.25) else "fsync",
+            durability="memory" if self.dice.happens(0.33) else "fsync",
         )
         self.judge = Judge()
         self.controllers = Controllers(self.dice, self.settings)
@@ -94,10 +88,17 @@ class World:
         self._known_version = 0
         self._probes: list[tuple[Node, int, ReplicaId, Incarnation]] = []
         self._losses_left = 1  # disks, backups, or power with memory durability: one copy in all
+        self._cut: set[Node] = set()
+        self._cut_until = 0
         self._backup: tuple[Node, Incarnation, MemoryDisk] | None = None
         self.is_given_up = False
         taste = {name: self.dice.one_of([0.3, 1.0, 1.0, 3.0]) for name in SWARMED}
+        if self.settings.durability == "memory":
+            taste["flush"] *= 0.1  # nobody waits for the disk then
+            taste["power"] *= 3.0  # but only once
+            taste["replace"] *= 0.2
         self._wheel = Wheel({name: WEIGHTS[name] * taste.get(name, 1.0) for name in WEIGHTS})
+        self._flush_rate = self.dice.one_of([0.2, 0.5, 1.0])
         self.tells_floor = self.dice.happens(0.6)
         """Whether masters keep the controllers' confirm floor up to date (R16)."""
         self._actions: dict[str, Callable[[], None]] = {
@@ -116,6 +117,7 @@ class World:
             self.controllers.now_ms += 5
             self._actions[self._wheel.draw(self.dice)]()
             self._spread_views()
+            self.controllers.release()
         self._repair()
 
     # -- for the nodes
@@ -126,6 +128,17 @@ class World:
     def next_body(self) -> bytes:
         self._bodies_count += 1
         return b"%d " % self._bodies_count + bytes(self.dice.below(200))
+
+    def ask(self, request: Request) -> None:
+        """A node's command to the controllers; what a cut node says may arrive after the cut."""
+        node = request.node
+        if node is None or node not in self._cut or self._cut_until <= self.steps_count:
+            self.controllers.ask(request)
+        elif self.dice.happens(0.5):
+            self.controllers.ask_late(request)
+
+    def can_reach(self, one: Node, other: Node) -> bool:
+        return other.is_up and not self._are_parted(one, other)
 
     def node_of(self, replica: ReplicaId) -> Node | None:
         for node in self.nodes:
@@ -231,13 +244,15 @@ class World:
 
     def _answer_with(self, answer: Answer) -> None:
         node = answer.node
-        if self._is_paused(node):
+        if self._is_deaf(node):
             self.controllers.answers.append(answer)
         elif node.is_up and node.generation == answer.generation and not self.dice.happens(0.05):
             self._guarded(node, lambda: node.answered(answer))
 
     def _view(self) -> None:
-        nodes = [node for node in self.nodes if self._acts(node) and node.views]
+        nodes = [
+            node for node in self.nodes if node.is_up and node.views and not self._is_deaf(node)
+        ]
         if nodes:
             node = self.dice.one_of(nodes)
             view = node.views.pop(self.dice.below(len(node.views)))
@@ -268,11 +283,14 @@ class World:
             for node in self.nodes
             if node.is_up
             and node.replica_id is not None
-            and not (self._is_paused(node) and self.dice.happens(0.8))
+            and not (self._is_deaf(node) and self.dice.happens(0.8))
         }
 
     def _is_paused(self, node: Node) -> bool:
         return node.paused_until > self.steps_count
+
+    def _is_deaf(self, node: Node) -> bool:
+        return node.deaf_until > self.steps_count or self._is_paused(node)
 
     def _acts(self, node: Node) -> bool:
         return node.is_up and not self._is_paused(node)
@@ -297,7 +315,7 @@ class World:
             node.disk.crash(self.dice.random, keep_page_cache=True)
 
     def _power(self) -> None:
-        node = self.dice.one_of(self.nodes)
+        node = self.dice.one_of([*self.nodes, *filter(_is_master, self.nodes)])
         if self._may_lose_power():
             self._lose_power(node)
 
@@ -307,6 +325,31 @@ class World:
         if self._acts(node):
             node.paused_until = self.steps_count + 50 + self.dice.below(400)
             self.note(f"{node.name} is paused until {node.paused_until}")
+
+    def _deafen(self) -> None:
+        """A broker hears nothing from the controllers for a while; they may hear it."""
+        node = self.dice.one_of(self.nodes)
+        if node.is_up and not self._is_deaf(node):
+            node.deaf_until = self.steps_count + 50 + self.dice.below(300)
+            self.note(f"{node.name} hears no controller until {node.deaf_until}")
+
+    def _partition(self) -> None:
+        """Some nodes are cut off from the others and from the controllers."""
+        if self._cut_until > self.steps_count:
+            return
+        self._cut = {node for node in self.nodes if self.dice.happens(0.5)}
+        self._cut_until = self.steps_count + 50 + self.dice.below(300)
+        for node in self._cut:
+            node.deaf_until = max(node.deaf_until, self._cut_until)
+        for connection in self.connections:
+            if self._are_parted(connection.replica.node, connection.master.node):
+                connection.break_off(self.dice)
+        names = " ".join(sorted(node.name for node in self._cut))
+        self.note(f"{names or 'nobody'} cut off until {self._cut_until}")
+
+    def _are_parted(self, one: Node, other: Node) -> bool:
+        is_on = self._cut_until > self.steps_count
+        return is_on and (one in self._cut) != (other in self._cut)
 
     def _blackout(self) -> None:
         """All machines lose power at once."""
@@ -354,6 +397,8 @@ class World:
 
         A copy is old enough when a later start of the node has registered: then R9 finds it out. A
         younger one only the confirm floor could, and that follows confirm by up to a second (R16).
+        For the same reason its first registration arrives: a copy that starts again and again
+        unheard counts its incarnation past the recorded one.
         """
         node = self.dice.one_of(self.nodes)
         if self._losses_left < 1 or not node.is_up or node.replica_id is None:
@@ -376,8 +421,10 @@ class World:
         self._stop(node)
         node.boots_count += 1
         node.disk = disk
-        node.has_lost_memory = False
+        node.is_unclean = False
         self.judge.store_replaced(node.name)
+        self._guarded(node, node.boot)
+        self.controllers.deliver_registration(node)
 
     def _registered_incarnation(self, node: Node) -> Incarnation:
         group = self.controllers.group
@@ -389,6 +436,7 @@ class World:
         """The process is gone; what it sent may still arrive."""
         node.is_up = False
         node.paused_until = 0
+        self.controllers.forget_registrations(node)
         for connection in self.connections:
             end = connection.end_of(node)
             if end.node is node and end.generation == node.generation:
@@ -421,8 +469,11 @@ class World:
     def _repair(self) -> None:
         """No more faults, everything is delivered: the group must come to rest, complete."""
         self.note("repaired")
+        self._flush_rate = 1.0
+        self._cut_until = 0
+        self.controllers.release(all_of_it=True)
         for node in self.nodes:
-            node.paused_until = 0
+            node.paused_until = node.deaf_until = 0
             node.disk.fuse = None
             node.disk._failures.clear()
         for number in range(ROUNDS_MAX):
@@ -431,8 +482,9 @@ class World:
                 self._check_end()
                 return
             if self._needs_operator():
-                self.note("the last member has lost its log: the operator decides")
+                self.note("nobody is electable: the operator decides")
                 self.is_given_up = True
+                self.judge.given_up([node.log for node in self.nodes])
                 return
         raise StalledError(f"seed {self.seed}: no rest after {ROUNDS_MAX} rounds")
 
@@ -459,7 +511,7 @@ class World:
             if not node.is_up:
                 self._guarded(node, node.boot)
         for index in reversed(range(len(self.controllers.requests))):
-            if self.dice.happens(0.7):  # some commands stay late
+            if self.dice.happens(0.6):  # some commands stay late
                 self.controllers.deliver_request(index)
         self._exchange()
 
@@ -478,14 +530,16 @@ class World:
                         self._deliver_to(connection, to_master=end is connection.master)
 
     def _act_once(self, node: Node) -> None:
-        node.heartbeat()
-        node.views.clear()
-        node.view_arrived(self.controllers.view)
+        if not self._is_deaf(node):
+            node.heartbeat()
+            node.views.clear()
+            node.view_arrived(self.controllers.view)
         if node.wants_connection:
             node.connect()
         node.ran(100)
-        node.flush()
-        node.flush()
+        if self.dice.happens(self._flush_rate):
+            node.flush()
+            node.flush()
         node.push_all()
 
     def _is_at_rest(self) -> bool:
