@@ -153,11 +153,11 @@ class _Watcher:
                 if self.view is None or view.version >= self.view.version:
                     self.view = view
                 break
-        brokers = self.cluster.brokers
+        nodes = self.cluster.nodes
         answers = await asyncio.gather(
-            *(_get_json(session, f"http://{node.address}/v1/status") for node in brokers)
+            *(_get_json(session, f"http://{node.address}/v1/status") for node in nodes)
         )
-        for node, answer in zip(brokers, answers, strict=True):
+        for node, answer in zip(nodes, answers, strict=True):
             if answer is None:
                 self.statuses.pop(node.name, None)
             else:
@@ -180,7 +180,7 @@ class _Watcher:
         open_groups = {
             status["group"]
             for status in self.statuses.values()
-            if status.get("role") == "master" and status.get("is_open")
+            if status["role"] == "master" and status["is_open"]
         }
         return len(open_groups) >= self.cluster.plan.groups
 
@@ -201,11 +201,12 @@ class _Watcher:
     def _row(self, node: Node) -> tuple[str, ...]:
         if not node.is_running:
             return (node.name, f"ended ({_how(node)})", "", "", "", "", node.address)
-        if node.role == "controller":
-            return (node.name, "controller", "", "", "", "", node.address)
         status = self.statuses.get(node.name)
         if status is None:
             return (node.name, "no answer", "", "", "", "", node.address)
+        if node.role == "controller":
+            epoch = f"term {status['term']}"
+            return (node.name, f"controller, {status['role']}", epoch, "", "", "", node.address)
         group = None if self.view is None else self.view.groups.get(status["group"])
         in_sync = "" if group is None or status["replica_id"] not in group.sync_state_set else "yes"
         fields = (str(status[key]) for key in ("role", "epoch"))
