@@ -58,6 +58,8 @@ _WRITE_BUFFER_MAX = 512 * 1024 * 1024
 """A peer that does not read is dropped beyond this; above SNAPSHOT_BYTES_MAX."""
 
 _LENGTH_BYTES = 4
+_REFUSAL_LENGTH_MAX = 500
+"""At most 4 bytes of JSON each: far below HANDSHAKE_BYTES_MAX. As much as the peer would show."""
 
 
 class LinkEvents(Protocol):
@@ -223,8 +225,10 @@ class Links:
             async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
                 return await self._answer_greeting(reader, writer)
         except PacelineError as error:
-            # Tell a misconfigured peer why; says nothing that the peer did not know.
-            _write_document(writer, orjson.dumps({"refused": error.message}))
+            # Tell a misconfigured peer why; says nothing that the peer did not know. Cut, because
+            # the sentence repeats what the peer said, and escaped that may be longer than allowed.
+            reason = error.message[:_REFUSAL_LENGTH_MAX]
+            _write_document(writer, orjson.dumps({"refused": reason}))
             await asyncio.wait_for(writer.drain(), self._settings.ping_ms / 1000)
             raise
         finally:
@@ -357,7 +361,7 @@ class Links:
         if isinstance(error, StorageError):
             self._events.failed(error)
             return
-        reason = str(error) or type(error).__name__
+        reason = str(error)[:_REFUSAL_LENGTH_MAX] or type(error).__name__
         if self._last_refusal.get(peer) == reason:
             return
         self._last_refusal[peer] = reason
