@@ -213,8 +213,10 @@ class ControllerLinks:
         self._tasks.append(spawn(self._beat_for_ever(), name="heartbeats"))
 
     async def stop(self) -> None:
-        await cancel_and_wait(*self._tasks)
-        await self.http.close()
+        """Also when `start` was never reached: the broker's own port may be in use."""
+        if self._tasks:
+            await cancel_and_wait(*self._tasks)
+            await self.http.close()
 
     def beat(self) -> None:
         """Send a heartbeat to all controllers now (change of role or health, or asked to)."""
