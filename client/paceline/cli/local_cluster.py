@@ -26,7 +26,7 @@ from typing import NoReturn
 
 import orjson
 
-from paceline.errors import ConfigError, StorageError
+from paceline.errors import ConfigError
 from paceline.runtime import SystemClock, SystemRandom
 from paceline.secret import make_secret
 
@@ -185,7 +185,7 @@ class LocalCluster:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(fd)
-            raise StorageError(
+            raise ConfigError(
                 f"{self.plan.data_dir} is in use by another running cluster: "
                 "stop that one or choose another --data-dir"
             ) from error
