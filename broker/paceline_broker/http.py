@@ -124,6 +124,9 @@ class BrokerHttp:
             except PacelineError as error:
                 counters.refused(error.code)
                 return problem_answer(error)
+            except ConnectionResetError:
+                # The client left before its answer: no fault of ours, and nobody reads this one.
+                return web.Response()
             except web.HTTPException as error:
                 code = error.reason.upper().replace(" ", "_").replace("-", "_")
                 body = problem_body(code, error.status, error.reason)

@@ -36,6 +36,9 @@ async def problem_middleware(
             return await handler(request)
     except PacelineError as error:
         return _problem(error)
+    except ConnectionResetError:
+        # The client left before its answer: no fault of ours, and nobody reads this one.
+        return web.Response()
     except TimeoutError:
         return _problem(DeadlineError("the request took too long"))
     except web.HTTPRequestEntityTooLarge:

@@ -36,10 +36,13 @@ class Door(Bench):
 
 
 @asynccontextmanager
-async def a_door(**settings: Any) -> AsyncIterator[Door]:
+async def a_door(*, middleware: Any = None, **settings: Any) -> AsyncIterator[Door]:
+    """`middleware` runs inside the door's own, before every handler."""
     door = Door(**settings)
     metrics = Metrics(cluster="c", node_type="broker", node_id="g1/1")
     door.http = BrokerHttp(door.service, metrics=metrics)
+    if middleware is not None:
+        door.http.app.middlewares.append(middleware)
     door.port = await door.http.start("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession() as session:
