@@ -4,7 +4,7 @@ Commands, answers and views travel late, in any order, twice or not at all. Noth
 what is applied is committed.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tests.sim.core_bed.dice import Dice
 
@@ -15,9 +15,6 @@ from paceline_controller.state import Machine
 from paceline_controller.state.commands import ElectMaster, Lead
 from paceline_controller.state.model import Group
 
-if TYPE_CHECKING:
-    from tests.sim.core_bed.node import Node
-
 GROUP = GroupName("g1")
 LEADER_SESSION = "leader"
 TERM = 1
@@ -27,14 +24,14 @@ class Request(NamedTuple):
     """A command under way to the controllers."""
 
     command: dict[str, Any]
-    node: "Node | None"
+    node: str | None
     generation: int
 
 
 class Answer(NamedTuple):
     """A result under way to the process that asked."""
 
-    node: "Node"
+    node: str
     generation: int
     sequence: int
     result: dict[str, Any]
@@ -96,12 +93,12 @@ class Controllers:
     def ask_late(self, request: Request) -> None:
         self._late.append((self.now_ms + 100 + self._dice.below(4000), request))
 
-    def forget_registrations(self, node: "Node") -> None:
+    def forget_registrations(self, node: str) -> None:
         """Of a process that died: most reach nobody, as a leader drops what nobody waits for."""
 
         def is_kept(request: Request) -> bool:
             is_registration = request.command["kind"] == "register_replica"
-            return request.node is not node or not is_registration or self._dice.happens(0.1)
+            return request.node != node or not is_registration or self._dice.happens(0.1)
 
         self.requests = [request for request in self.requests if is_kept(request)]
         self._late = [late for late in self._late if is_kept(late[1])]
@@ -120,12 +117,12 @@ class Controllers:
             sequence = request.command["sequence"]
             self.answers.append(Answer(request.node, request.generation, sequence, result))
 
-    def deliver_registration(self, node: "Node") -> None:
+    def deliver_registration(self, node: str, generation: int) -> None:
         """What the node's present process says of itself, now."""
         self.release(all_of_it=True)
         for index in reversed(range(len(self.requests))):
             request = self.requests[index]
-            is_present = request.node is node and request.generation == node.generation
+            is_present = request.node == node and request.generation == generation
             if is_present and request.command["kind"] == "register_replica":
                 self.deliver_request(index)
 

@@ -36,8 +36,6 @@ class Mutant:
     rule: str
     meaning: str
     patches: Callable[[], list[Patch]]
-    seeds_max: int = 500
-    """Some seed below this must fail."""
 
     @contextmanager
     def applied(self) -> Iterator[None]:

@@ -8,16 +8,15 @@ no bound. After the walk everything is repaired and the group must come to rest 
 
 from collections.abc import Callable
 
-from tests.sim.core_bed.controllers import GROUP, Answer, Controllers, Request
-from tests.sim.core_bed.dice import Dice, Wheel
-from tests.sim.core_bed.judge import Judge, ViolationError, content
+from tests.sim.core_bed.controllers import GROUP, Answer
+from tests.sim.core_bed.dice import Wheel
+from tests.sim.core_bed.faults import Faults
+from tests.sim.core_bed.judge import ViolationError, content
 from tests.sim.core_bed.network import Connection
 from tests.sim.core_bed.node import Node
+from tests.sim.core_bed.scene import is_master
 
-from paceline.disk_memory import MemoryDisk, PowerLost
-from paceline.errors import CorruptLogError, StorageError
 from paceline.types import Incarnation, ReplicaId
-from paceline.wire.cluster import GroupSettings
 
 STEPS = 2000
 ROUNDS_MAX = 400
@@ -66,41 +65,21 @@ class StalledError(AssertionError):
     """A repaired group does not come to rest."""
 
 
-class World:
-    """See the module. `trace` collects one line for each event worth reading."""
+class World(Faults):
+    """See the module."""
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.dice = Dice(f"core bed {seed}")
-        self.trace: list[str] = []
-        self.steps_count = 0
-        self.settings = GroupSettings(
-            total_replicas=3,
-            min_in_sync_replicas=2,
-            durability="memory" if self.dice.happens(0.33) else "fsync",
-        )
-        self.judge = Judge()
-        self.controllers = Controllers(self.dice, self.settings)
-        self.nodes = [Node(self, name) for name in ("n1", "n2", "n3")]
-        self.connections: list[Connection] = []
-        self._connections_count = 0
-        self._bodies_count = 0
-        self._known_version = 0
-        self._probes: list[tuple[Node, int, ReplicaId, Incarnation]] = []
-        self._losses_left = 1  # disks, backups, or power with memory durability: one copy in all
-        self._cut: set[Node] = set()
-        self._cut_until = 0
-        self._backup: tuple[Node, Incarnation, MemoryDisk] | None = None
+        super().__init__(seed)
         self.is_given_up = False
+        """The run ended in a state that only an operator may leave."""
+        self._known_version = 0
+        self._flush_rate = self.dice.one_of([0.2, 0.5, 1.0])
         taste = {name: self.dice.one_of([0.3, 1.0, 1.0, 3.0]) for name in SWARMED}
         if self.settings.durability == "memory":
             taste["flush"] *= 0.1  # nobody waits for the disk then
             taste["power"] *= 3.0  # but only once
             taste["replace"] *= 0.2
         self._wheel = Wheel({name: WEIGHTS[name] * taste.get(name, 1.0) for name in WEIGHTS})
-        self._flush_rate = self.dice.one_of([0.2, 0.5, 1.0])
-        self.tells_floor = self.dice.happens(0.6)
-        """Whether masters keep the controllers' confirm floor up to date (R16)."""
         self._actions: dict[str, Callable[[], None]] = {
             name: getattr(self, f"_{name}") for name in WEIGHTS
         }
@@ -119,47 +98,6 @@ class World:
             self._spread_views()
             self.controllers.release()
         self._repair()
-
-    # -- for the nodes
-
-    def note(self, line: str) -> None:
-        self.trace.append(f"{self.steps_count:5} {line}")
-
-    def next_body(self) -> bytes:
-        self._bodies_count += 1
-        return b"%d " % self._bodies_count + bytes(self.dice.below(200))
-
-    def ask(self, request: Request) -> None:
-        """A node's command to the controllers; what a cut node says may arrive after the cut."""
-        node = request.node
-        if node is None or node not in self._cut or self._cut_until <= self.steps_count:
-            self.controllers.ask(request)
-        elif self.dice.happens(0.5):
-            self.controllers.ask_late(request)
-
-    def can_reach(self, one: Node, other: Node) -> bool:
-        return other.is_up and not self._are_parted(one, other)
-
-    def node_of(self, replica: ReplicaId) -> Node | None:
-        for node in self.nodes:
-            if node.is_up and node.replica_id == replica:
-                return node
-        return None
-
-    def connect(self, replica: Node, master: Node) -> Connection:
-        self._connections_count += 1
-        connection = Connection(self._connections_count, replica, master)
-        self.connections.append(connection)
-        return connection
-
-    def probe(self, master: Node, replica: ReplicaId, incarnation: Incarnation) -> None:
-        self._probes.append((master, master.generation, replica, incarnation))
-
-    def restart(self, node: Node) -> None:
-        """The process ends and another begins; the machine stays on."""
-        self._stop(node)
-        node.disk.crash(self.dice.random, keep_page_cache=True)
-        self._guarded(node, node.boot)
 
     # -- the walk
 
@@ -190,13 +128,13 @@ class World:
 
     def _send(self) -> None:
         count = 1 + self.dice.below(3)
-        self._at_some(lambda node: node.send_messages(count), _is_master)
+        self._at_some(lambda node: node.send_messages(count), is_master)
 
     def _push(self) -> None:
-        self._at_some(Node.push_all, _is_master)
+        self._at_some(Node.push_all, is_master)
 
     def _read(self) -> None:
-        self._at_some(Node.read, _is_master)
+        self._at_some(Node.read, is_master)
 
     def _connect(self) -> None:
         self._at_some(Node.connect, lambda node: node.wants_connection)
@@ -220,7 +158,7 @@ class World:
             for _ in range(ticks):
                 node.ran(elapsed_ms)
 
-        self._at_some(run, _is_master)
+        self._at_some(run, is_master)
         self._answer_probes()
 
     def _answer_probes(self) -> None:
@@ -243,7 +181,7 @@ class World:
         self._answer_with(answers.pop(self.dice.below(len(answers))))
 
     def _answer_with(self, answer: Answer) -> None:
-        node = answer.node
+        node = self.node_named(answer.node)
         if self._is_deaf(node):
             self.controllers.answers.append(answer)
         elif node.is_up and node.generation == answer.generation and not self.dice.happens(0.05):
@@ -285,184 +223,6 @@ class World:
             and node.replica_id is not None
             and not (self._is_deaf(node) and self.dice.happens(0.8))
         }
-
-    def _is_paused(self, node: Node) -> bool:
-        return node.paused_until > self.steps_count
-
-    def _is_deaf(self, node: Node) -> bool:
-        return node.deaf_until > self.steps_count or self._is_paused(node)
-
-    def _acts(self, node: Node) -> bool:
-        return node.is_up and not self._is_paused(node)
-
-    # -- faults
-
-    def _break(self) -> None:
-        if self.connections:
-            self.dice.one_of(self.connections).break_off(self.dice)
-
-    def _lose(self) -> None:
-        """Something under way to or from the controllers is lost."""
-        for queue in (self.controllers.requests, self.controllers.answers):
-            if queue and self.dice.happens(0.5):
-                del queue[self.dice.below(len(queue))]
-
-    def _kill(self) -> None:
-        node = self.dice.one_of(self.nodes)
-        if node.is_up and not node.is_failed:
-            self.note(f"{node.name} is killed")
-            self._stop(node)
-            node.disk.crash(self.dice.random, keep_page_cache=True)
-
-    def _power(self) -> None:
-        node = self.dice.one_of([*self.nodes, *filter(_is_master, self.nodes)])
-        if self._may_lose_power():
-            self._lose_power(node)
-
-    def _pause(self) -> None:
-        """A process is stopped and goes on later as if nothing had happened (SIGSTOP)."""
-        node = self.dice.one_of([*self.nodes, *filter(_is_master, self.nodes)])
-        if self._acts(node):
-            node.paused_until = self.steps_count + 50 + self.dice.below(400)
-            self.note(f"{node.name} is paused until {node.paused_until}")
-
-    def _deafen(self) -> None:
-        """A broker hears nothing from the controllers for a while; they may hear it."""
-        node = self.dice.one_of(self.nodes)
-        if node.is_up and not self._is_deaf(node):
-            node.deaf_until = self.steps_count + 50 + self.dice.below(300)
-            self.note(f"{node.name} hears no controller until {node.deaf_until}")
-
-    def _partition(self) -> None:
-        """Some nodes are cut off from the others and from the controllers."""
-        if self._cut_until > self.steps_count:
-            return
-        self._cut = {node for node in self.nodes if self.dice.happens(0.5)}
-        self._cut_until = self.steps_count + 50 + self.dice.below(300)
-        for node in self._cut:
-            node.deaf_until = max(node.deaf_until, self._cut_until)
-        for connection in self.connections:
-            if self._are_parted(connection.replica.node, connection.master.node):
-                connection.break_off(self.dice)
-        names = " ".join(sorted(node.name for node in self._cut))
-        self.note(f"{names or 'nobody'} cut off until {self._cut_until}")
-
-    def _are_parted(self, one: Node, other: Node) -> bool:
-        is_on = self._cut_until > self.steps_count
-        return is_on and (one in self._cut) != (other in self._cut)
-
-    def _blackout(self) -> None:
-        """All machines lose power at once."""
-        if self.settings.durability == "fsync":
-            for node in self.nodes:
-                self._lose_power(node)
-
-    def _may_lose_power(self) -> bool:
-        """With memory durability a power loss is the loss of a copy: only one is survived (R13)."""
-        if self.settings.durability == "fsync":
-            return True
-        self._losses_left -= 1
-        return self._losses_left >= 0
-
-    def _lose_power(self, node: Node) -> None:
-        self.note(f"{node.name} loses power")
-        self._stop(node)
-        node.boots_count += 1
-        survival = self.dice.one_of([0.0, 0.5, 1.0])
-        node.disk.crash(self.dice.random, keep_page_cache=False, survival=survival)
-
-    def _fuse(self) -> None:
-        """Power will fail at one of the next operations of a disk."""
-        node = self.dice.one_of(self.nodes)
-        if node.is_up and node.disk.fuse is None and self.settings.durability == "fsync":
-            node.disk.fuse = self.dice.below(12)
-
-    def _disk_error(self) -> None:
-        """A call of the disk fails. The machine is rebooted before the broker starts again: what
-        the page cache still shows after a failed fsync proves nothing (R22).
-        """
-        node = self.dice.one_of(self.nodes)
-        if node.is_up and self.settings.durability == "fsync":
-            node.disk.fail_next(self.dice.one_of(["sync_now", "sync_now", "writev"]))
-
-    def _boot(self) -> None:
-        node = self.dice.one_of(self.nodes)
-        if not node.is_up or node.is_failed:
-            if node.is_up:
-                self._lose_power(node)
-            self._guarded(node, node.boot)
-
-    def _replace(self) -> None:
-        """Once: a disk is lost, or an old copy of one is restored.
-
-        A copy is old enough when a later start of the node has registered: then R9 finds it out. A
-        younger one only the confirm floor could, and that follows confirm by up to a second (R16).
-        For the same reason its first registration arrives: a copy that starts again and again
-        unheard counts its incarnation past the recorded one.
-        """
-        node = self.dice.one_of(self.nodes)
-        if self._losses_left < 1 or not node.is_up or node.replica_id is None:
-            return
-        if self._backup is None and self.dice.happens(0.7):
-            image = node.disk.crash_image(self.dice.random, keep_page_cache=False, survival=0.0)
-            self._backup = (node, node.incarnation, image)
-            return
-        disk = MemoryDisk()
-        if self._backup is not None:
-            node, incarnation, disk = self._backup
-            if self._registered_incarnation(node) <= incarnation:
-                return
-            self.note(f"{node.name} gets an old copy of its disk")
-        else:
-            if self.dice.happens(0.5):
-                node.claimed = None
-            self.note(f"{node.name} loses its disk")
-        self._losses_left -= 1
-        self._stop(node)
-        node.boots_count += 1
-        node.disk = disk
-        node.is_unclean = False
-        self.judge.store_replaced(node.name)
-        self._guarded(node, node.boot)
-        self.controllers.deliver_registration(node)
-
-    def _registered_incarnation(self, node: Node) -> Incarnation:
-        group = self.controllers.group
-        if group is None or node.claimed is None:
-            return Incarnation(0)
-        return group.replicas[node.claimed].incarnation
-
-    def _stop(self, node: Node) -> None:
-        """The process is gone; what it sent may still arrive."""
-        node.is_up = False
-        node.paused_until = 0
-        self.controllers.forget_registrations(node)
-        for connection in self.connections:
-            end = connection.end_of(node)
-            if end.node is node and end.generation == node.generation:
-                connection.break_off(self.dice)
-                end.is_open = False
-                end.inbox.clear()
-        self.connections = [c for c in self.connections if not c.is_over]
-
-    def _guarded(self, node: Node, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except PowerLost:
-            self._lose_power(node)
-        except CorruptLogError:
-            raise  # no fault of this bed damages what was written
-        except StorageError as error:
-            if node.is_up:
-                node.fail(error)
-            else:
-                self._lose_power(node)
-
-    def _at_some(self, act: Callable[[Node], None], is_meant: Callable[[Node], bool]) -> None:
-        nodes = [node for node in self.nodes if self._acts(node) and is_meant(node)]
-        if nodes:
-            node = self.dice.one_of(nodes)
-            self._guarded(node, lambda: act(node))
 
     # -- afterwards
 
@@ -582,10 +342,6 @@ class World:
         for node in self.nodes:
             if content(node.log, 0, node.log.end) != self.judge.truth:
                 raise ViolationError(f"INV-3: the log of {node.name} differs at rest")
-
-
-def _is_master(node: Node) -> bool:
-    return node.master is not None
 
 
 def run_seed(seed: int) -> World:
