@@ -27,10 +27,8 @@ class Faults(Scene):
 
     def _kill(self) -> None:
         node = self.dice.one_of(self.nodes)
-        if node.is_up and not node.is_failed:
-            self.note(f"{node.name} is killed")
-            self._stop(node)
-            node.disk.crash(self.dice.random, keep_page_cache=True)
+        if node.is_up:
+            self._kill_process(node)
 
     def _power(self) -> None:
         node = self.dice.one_of([*self.nodes, *filter(is_master, self.nodes)])
@@ -86,9 +84,7 @@ class Faults(Scene):
             node.disk.fuse = self.dice.below(12)
 
     def _disk_error(self) -> None:
-        """A call of the disk fails. The machine is rebooted before the broker starts again: what
-        the page cache still shows after a failed fsync proves nothing (R22).
-        """
+        """A call of the disk fails: the process is out until its restart (R22)."""
         node = self.dice.one_of(self.nodes)
         if node.is_up and self.settings.durability == "fsync":
             node.disk.fail_next(self.dice.one_of(["sync_now", "sync_now", "writev"]))
@@ -97,7 +93,7 @@ class Faults(Scene):
         node = self.dice.one_of(self.nodes)
         if not node.is_up or node.is_failed:
             if node.is_up:
-                self._lose_power(node)
+                self._kill_process(node)
             self._guarded(node, node.boot)
 
     def _replace(self) -> None:

@@ -101,6 +101,12 @@ class Scene:
 
     # -- ends of processes
 
+    def _kill_process(self, node: Node) -> None:
+        """What it has written stays in the page cache; after a failed fsync that proves nothing."""
+        self.note(f"{node.name} is killed")
+        self._stop(node)
+        node.disk.crash(self.dice.random, keep_page_cache=True)
+
     def _lose_power(self, node: Node) -> None:
         self.note(f"{node.name} loses power")
         self._stop(node)
@@ -132,7 +138,7 @@ class Scene:
             if node.is_up:
                 node.fail(error)
             else:
-                self._lose_power(node)
+                self._kill_process(node)
 
     def _at_some(self, act: Callable[[Node], None], is_meant: Callable[[Node], bool]) -> None:
         nodes = [node for node in self.nodes if self._acts(node) and is_meant(node)]

@@ -253,7 +253,7 @@ class World(Faults):
         self.controllers.now_ms += 100
         for node in self.nodes:
             if node.is_failed:
-                self._lose_power(node)
+                self._kill_process(node)
             if not node.is_up:
                 self._guarded(node, node.boot)
         while self.controllers.requests:
