@@ -5,7 +5,9 @@ stopped process, and when it runs again it does not know that time has passed.
 """
 
 import asyncio
-import contextlib
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,11 @@ from tests.process.load import (
     settled,
     under_load,
 )
+from tests.process.target import Wire, connected
 
+from paceline.records.encode import encode_batch
 from paceline.runtime import SystemClock
+from paceline.wire.stream import PRODUCE_ANSWER, STATUS_OK, Operation, ProduceAnswer, encode_frame
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -32,34 +37,34 @@ PAUSE_MS = 3_000
 REPLICA_LAG_MS_MAX = 2_000
 """The broker's default: a silent member leaves the set after so long (R12)."""
 LETTERS = 20
+IN_FLIGHT_MS = 300
+"""What the replicas had said before they stopped is answered within this."""
+SILENCE_MS = 800
 
 
 async def test_master_resumed_after_three_seconds_acknowledges_nothing(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data") as cluster:
-        await create_topic(cluster, "letters")
+        topic_id = await create_topic(cluster, "letters")
         async with under_load(cluster, "orders") as load:
             await reach(load, 1_000)
             zombie = await the_master(cluster)
-            letters = [await Letter.to(cluster, zombie, number) for number in range(LETTERS)]
-            clock = SystemClock()
-            resume_ms = clock.monotonic_ms() + PAUSE_MS
-            with cluster.paused(zombie):
-                for letter in letters[::2]:
-                    letter.post()
-                await a_later_epoch(load)
-                for letter in letters[1::2]:
-                    letter.post()
-                await until(resume_ms)
-            answers = [await letter.answer() for letter in letters]
-            for letter in letters:
-                await letter.close()
+            async with letters_to(cluster, zombie, topic_id) as letters:
+                resume_ms = SystemClock().monotonic_ms() + PAUSE_MS
+                with cluster.paused(zombie):
+                    for letter in letters[: LETTERS // 2]:
+                        letter.post()
+                    await a_later_epoch(load)
+                    for letter in letters[LETTERS // 2 :]:
+                        letter.post()
+                    await until(resume_ms)
+                answers = [await letter.answer() for letter in letters]
+            taken = [answer for answer in answers if answer is not None and answer[0] < 400]
+            assert not taken, f"the zombie acknowledged: {taken[:3]}"
             await reach(load, load.count + 500)
             await all_in_sync(cluster)
         positions = await settled(cluster)
         stored = set((await pulled_everything(cluster, "letters")).values())
 
-    acknowledged = [answer for answer in answers if answer is not None and answer[0] < 400]
-    assert not acknowledged, f"the zombie acknowledged: {acknowledged[:3]}"
     for letter, answer in zip(letters, answers, strict=True):
         if answer is not None and answer[1]["definite"]:
             assert letter.body not in stored, "refused for certain, and stored"
@@ -90,52 +95,98 @@ async def test_paused_replica_leaves_the_set_and_comes_back(tmp_path: Path) -> N
     check_stored(cluster, positions, load)
 
 
+async def test_nothing_is_acknowledged_without_the_replicas(tmp_path: Path) -> None:
+    """R8, R11: nor lost, when the master then dies with a tail that only it has."""
+    with running_cluster(tmp_path / "data", restart=True) as cluster:
+        async with under_load(cluster, "orders") as load:
+            await reach(load, 1_000)
+            master = await the_master(cluster)
+            replicas = [node["name"] for node in cluster.brokers() if node["name"] != master]
+            clock = SystemClock()
+            with cluster.paused(replicas[0]), cluster.paused(replicas[1]):
+                await until(clock.monotonic_ms() + IN_FLIGHT_MS)
+                before = load.count
+                await until(clock.monotonic_ms() + SILENCE_MS)
+                assert load.count == before, "acknowledged by the master alone"
+                cluster.send_signal(master, signal.SIGKILL)
+            await reach(load, load.count + 1_000)
+            await all_in_sync(cluster)
+        positions = await settled(cluster)
+
+    check_epochs(load)
+    check_stored(cluster, positions, load)
+
+
 class Letter:
-    """One send over a connection of its own, made while the broker still ran."""
+    """One send over a connection of its own, made while the broker still ran.
 
-    def __init__(
-        self, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self.body = body
-        self._reader = reader
-        self._writer = writer
+    The even ones are streams: their frames are taken in the turn of the loop in which they are
+    read, before a resumed broker has heard of anything else. The odd ones go as JSON.
+    """
 
-    @classmethod
-    async def to(cls, cluster: RunningCluster, name: str, number: int) -> "Letter":
-        """Connected to the broker `name`, which has answered once."""
-        host, _, port = cluster.node(name)["address"].rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        letter = cls(f"letter-{number}".encode(), reader, writer)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        answer = await letter.answer()
-        assert answer is not None
-        assert answer[0] == 200, answer
-        return letter
+    def __init__(self, number: int, topic_id: int, wire: Wire) -> None:
+        self.body = f"letter-{number}".encode()
+        self._is_stream = number % 2 == 0
+        self._topic_id = topic_id
+        self._wire = wire
+
+    async def open(self) -> None:
+        """Have the broker accept the connection."""
+        if self._is_stream:
+            await self._wire.upgrade()
+        else:
+            self._wire.say(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = await self.answer()
+            assert answer is not None
+            assert answer[0] == 200, answer
 
     def post(self) -> None:
         """The kernel takes it, whether the broker runs or not."""
+        if self._is_stream:
+            batch = encode_batch([self.body], born_unix_ms=1, topic_id=self._topic_id, queue_id=0)
+            self._wire.say(encode_frame(1, Operation.PRODUCE, batch))
+            return
         content = orjson.dumps({"messages": [{"body": self.body.decode()}]})
         head = (
             "POST /v1/topics/letters/messages HTTP/1.1\r\nHost: x\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
         )
-        self._writer.write(head.encode() + content)
+        self._wire.say(head.encode() + content)
 
     async def answer(self) -> tuple[int, dict[str, Any]] | None:
         """Status and document; None if the broker closed the connection instead."""
         try:
-            async with asyncio.timeout(15):
-                head = await self._reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().split(b"content-length:")[1].split()[0])
-                document = orjson.loads(await self._reader.readexactly(length))
+            return await self._read()
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
-        return int(head.split()[1]), document
 
-    async def close(self) -> None:
-        self._writer.close()
-        with contextlib.suppress(ConnectionError):
-            await self._writer.wait_closed()
+    async def _read(self) -> tuple[int, dict[str, Any]]:
+        if self._is_stream:
+            _, status, body = await self._wire.frame()
+            if status == STATUS_OK:
+                return 200, {"epoch": ProduceAnswer._make(PRODUCE_ANSWER.unpack(body)).master_epoch}
+            problem = orjson.loads(body)
+            return problem["status"], problem
+        async with asyncio.timeout(10):
+            head = await self._wire.reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length:")[1].split()[0])
+        return int(head.split()[1]), orjson.loads(await self._wire.hear(length))
+
+
+@asynccontextmanager
+async def letters_to(
+    cluster: RunningCluster, name: str, topic_id: int
+) -> AsyncIterator[list[Letter]]:
+    """Opened letters to one broker."""
+    address = cluster.node(name)["address"]
+    async with AsyncExitStack() as stack:
+        letters = [
+            Letter(number, topic_id, await stack.enter_async_context(connected(address)))
+            for number in range(LETTERS)
+        ]
+        for letter in letters:
+            await letter.open()
+        yield letters
 
 
 async def a_later_epoch(load: Load) -> None:
