@@ -33,10 +33,9 @@ Found = TypeVar("Found")
 
 @dataclass
 class RunningCluster:
-    """A cluster started by `paceline up --json`; `launcher` is the process that owns the nodes."""
+    """A cluster started by `paceline up --json`, which owns the nodes."""
 
     data_dir: Path
-    launcher: subprocess.Popen[bytes]
     bootstrap: list[str]
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -113,7 +112,7 @@ def running_cluster(
     with _launched([*fixed, *arguments]) as launcher:
         try:
             bootstrap = _wait_ready(launcher)
-            yield RunningCluster(data_dir=data_dir, launcher=launcher.process, bootstrap=bootstrap)
+            yield RunningCluster(data_dir=data_dir, bootstrap=bootstrap)
         except BaseException as error:
             error.add_note(log_tails(data_dir))
             raise
