@@ -190,8 +190,8 @@ def _renew(group: Group, replica: Replica, request: RegisterReplica, outcome: Ou
 def _why_not_member(group: Group, replica: Replica, request: RegisterReplica) -> str | None:
     if replica.store_id != request.store_id:
         return "other_store"  # R9
-    if request.is_unclean:
-        return "unclean"  # R13
+    if request.is_unclean and group.settings.durability == "memory":
+        return "unclean"  # R13; what fsync acknowledged is still there after a power loss
     if request.is_learner:
         return "learner"  # R18
     if request.end < group.confirm_floor:

@@ -1,5 +1,6 @@
 """Who may register as what, and which member falls out of the set by it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,6 +120,7 @@ def test_an_incarnation_that_does_not_rise_leaves_the_set_and_is_refused(
 )
 def test_a_member_that_lost_its_log_leaves_the_set(changes: dict[str, Any]) -> None:
     driver = a_group()
+    driver.group.settings = replace(driver.group.settings, durability="memory")
 
     restarted(driver, 2, **changes)
 
@@ -152,8 +154,19 @@ def test_a_suspect_stays_a_member_while_nobody_leads() -> None:
     assert driver.group.replicas[ReplicaId(2)].is_suspect
 
 
+def test_with_fsync_durability_a_power_loss_of_all_costs_no_member() -> None:
+    driver = a_group()
+
+    for number in (1, 2, 3):
+        restarted(driver, number, is_unclean=True)  # R13 is about memory durability
+
+    assert driver.group.sync_state_set == {1, 2, 3}
+    assert driver.elect(2, have_all_reported=True)["ok"]
+
+
 def test_the_last_member_stays_but_nobody_is_electable() -> None:
     driver = a_group()
+    driver.group.settings = replace(driver.group.settings, durability="memory")
     for number in (1, 2, 3):
         restarted(driver, number, is_unclean=True)
 
