@@ -109,6 +109,8 @@ class Flusher:
 
     async def _sync(self, ticket: FlushTicket) -> None:
         for file in ticket.files:
+            if ticket.generation != self._log.generation:
+                return  # a truncation came between: it made its own syncs and closed what it cut
             await self._disk.sync(file)
         if ticket.folder is not None:
             await self._disk.sync_folder_later(ticket.folder)

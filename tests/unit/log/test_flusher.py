@@ -137,6 +137,31 @@ async def test_a_failed_sync_poisons_and_is_reported_once() -> None:
     await watched.flusher.stop()
 
 
+async def test_a_truncation_may_remove_a_segment_that_waits_for_its_sync() -> None:
+    """R25: its file is closed; that is no fault of the disk, and the log lives."""
+    disk = GatedDisk()
+    log = a_log(disk)
+    kept = append(log)
+    log.flush_now()
+    watched = Watched(disk, log)
+    for _ in range(2):
+        append(log, 5000)  # the second one rolls
+    watched.write()
+    await _turns(5)
+    assert disk.waiting == 1
+
+    log.truncate_to(kept)
+    disk.gate.release()
+    last = append(log)
+    watched.write()
+    disk.gate.release()
+    await watched.until_flushed(last)
+
+    assert watched.failures == []
+    assert log.failure is None
+    await watched.flusher.stop()
+
+
 async def test_a_poisoned_log_ends_the_flusher_with_a_report() -> None:
     disk = MemoryDisk()
     watched = Watched(disk, a_log(disk))
