@@ -2,8 +2,9 @@
 
 One link to every controller; each hears heartbeats, only the leader gets commands. A command is
 repeated under the same (session, sequence) until its outcome is definite (R7); after
-UNKNOWN_SESSION the old sequence can never be applied any more (R38), so the same compare-and-set
-goes out again under a fresh session. Commands leave one at a time, in the order they were asked.
+UNKNOWN_SESSION or DEADLINE_PASSED the old sequence can never be applied any more (R38), so the
+same compare-and-set goes out again under a fresh session. Commands leave one at a time, in the
+order they were asked.
 
 Owned by the broker's event loop; every callback is called on it and must not block.
 """
@@ -17,7 +18,6 @@ from typing import Any
 import aiohttp
 
 from paceline.errors import (
-    CommandRefusedError,
     DeadlineError,
     PacelineError,
     PeerError,
@@ -37,6 +37,7 @@ RETRY_MS_MIN, RETRY_MS_MAX = 50, 500
 HANDSHAKE_TIMEOUT_MS = 2000
 OUTBOX_MESSAGES_MAX = 256
 SESSION_ID_BYTES = 16
+NEVER_APPLIED = ("UNKNOWN_SESSION", "DEADLINE_PASSED")
 
 
 class _Link:
@@ -255,29 +256,44 @@ class ControllerLinks:
             # next command must not be sent under the same sequence and get this one's answer.
             sequence = self._next_sequence
             result = await self._repeat(session, sequence, command)
-            if result.get("reason") == "UNKNOWN_SESSION":
-                log.warning("session_expired", extra={"command": command.kind})
+            if result.get("reason") in NEVER_APPLIED:
+                # Said without a look at the group: no answer to the command yet.
+                log.warning(
+                    "command_anew", extra={"kind": command.kind, "reason": result["reason"]}
+                )
+                await self._pause(RETRY_MS_MIN)
                 continue
             self._session, self._next_sequence = session, sequence + 1
             return result
 
     async def _open_session(self) -> None:
-        session = self.random.token(SESSION_ID_BYTES).hex()
-        result = await self._repeat(session, 0, wire.OpenSession())
-        if not result["ok"]:
-            raise CommandRefusedError(f"the controllers refused a session: {result}", **result)
-        self._session, self._next_sequence = session, 1
+        while True:
+            session = self.random.token(SESSION_ID_BYTES).hex()
+            result = await self._repeat(session, 0, wire.OpenSession())
+            if result["ok"]:
+                self._session, self._next_sequence = session, 1
+                return
+            # It came too late or there are too many: that passes, and the command must not be lost.
+            log.warning("session_not_opened", extra={"reason": result.get("reason")})
+            await self._pause(RETRY_MS_MAX)
+
+    async def _pause(self, at_most_ms: int) -> None:
+        await pause(self.random.uniform(at_most_ms / 2, at_most_ms))
 
     async def _repeat(
         self, session: str, sequence: int, command: wire.BrokerCommand
     ) -> dict[str, Any]:
         """Ask the leader, whoever it is, until one answers with a result."""
+        attempt = 0
         while True:
             self._changed.clear()
-            leader = next((link for link in self._links if link.is_up and link.is_leader), None)
-            if leader is None:
+            # A deposed leader that nobody can tell so may claim to lead beside the present one.
+            leaders = [link for link in self._links if link.is_up and link.is_leader]
+            if not leaders:
                 await self._wait_for_change(self._timeout_ms)
                 continue
+            leader = leaders[attempt % len(leaders)]
+            attempt += 1
             try:
                 async with asyncio.timeout(self._timeout_ms / 1000):
                     answer = await leader.ask(session=session, sequence=sequence, command=command)

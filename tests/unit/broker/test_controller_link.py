@@ -1,0 +1,107 @@
+"""Commands to the controllers: repeated until the answer is definite, whatever comes between."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from paceline.runtime import SeededRandom, pause
+from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
+from paceline.wire import session as wire
+from paceline_broker.controller_link import ControllerLinks
+from paceline_broker.identity import Identity
+
+COMMAND = wire.OpenEpoch(
+    group=GroupName("g1"),
+    master=ReplicaId(1),
+    master_incarnation=Incarnation(1),
+    master_epoch=MasterEpoch(3),
+    confirm=96,
+)
+Answers = Callable[[str, int, wire.BrokerCommand], dict[str, Any] | None]
+
+
+class FakeLink:
+    """A session with a controller that says it leads; `answers` None: it never answers."""
+
+    is_up = is_leader = True
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self.asked: list[tuple[str, int, str]] = []
+
+    async def ask(self, *, session: str, sequence: int, command: wire.BrokerCommand) -> wire.Answer:
+        self.asked.append((session, sequence, command.kind))
+        result = self._answers(session, sequence, command)
+        if result is None:
+            await asyncio.get_running_loop().create_future()
+        return wire.Answer(id=1, result=result)
+
+
+def some_links(*links: FakeLink) -> ControllerLinks:
+    owner = ControllerLinks(
+        controllers=(),
+        secret=b"",
+        identity=_nobody,
+        heartbeat=lambda: None,
+        on_view=lambda view: None,
+        on_refused=lambda refused: None,
+        random=SeededRandom("links"),
+        heartbeat_interval_ms=100,
+        request_timeout_ms=30,
+    )
+    owner._links.extend(links)  # type: ignore[arg-type]  # noqa: SLF001
+    return owner
+
+
+def _nobody() -> Identity:
+    raise NotImplementedError
+
+
+def _later_taken(reason: str, kind: str) -> Answers:
+    """The first command of `kind` is refused for `reason`, all else is taken."""
+    refusals = [{"ok": False, "reason": reason, "detail": ""}]
+
+    def answer(session: str, sequence: int, command: wire.BrokerCommand) -> dict[str, Any]:
+        return refusals.pop() if command.kind == kind and refusals else {"ok": True}
+
+    return answer
+
+
+async def test_a_command_that_came_too_late_is_asked_anew() -> None:
+    link = FakeLink(_later_taken("DEADLINE_PASSED", "open_epoch"))
+
+    result = await some_links(link).request(COMMAND)
+
+    assert result["ok"]  # R6: else a master that is open would be replaced
+    (_, first), (_, second) = [(s, n) for s, n, kind in link.asked if kind == "open_epoch"]
+    sessions = {session for session, _, _ in link.asked}
+    assert (first, second, len(sessions)) == (1, 1, 2)  # R38: under a fresh session
+
+
+async def test_a_session_that_is_refused_does_not_lose_the_command() -> None:
+    link = FakeLink(_later_taken("DEADLINE_PASSED", "open_session"))
+
+    result = await some_links(link).request(COMMAND)
+
+    assert result["ok"]
+
+
+async def test_a_deposed_leader_that_is_cut_off_does_not_stop_commands() -> None:
+    deposed = FakeLink(lambda session, sequence, command: None)
+    present = FakeLink(lambda session, sequence, command: {"ok": True})
+
+    async with asyncio.timeout(10):
+        result = await some_links(deposed, present).request(COMMAND)
+
+    assert result["ok"]
+    assert len({session for session, _, _ in deposed.asked + present.asked}) == 1  # R7
+
+
+async def test_requests_leave_one_at_a_time() -> None:
+    link = FakeLink(lambda session, sequence, command: {"ok": True})
+    links = some_links(link)
+
+    await asyncio.gather(*(links.request(COMMAND) for _ in range(3)))
+    await pause(0)
+
+    assert [sequence for _, sequence, _ in link.asked] == [0, 1, 2, 3]
