@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable
+from typing import Any
 
 import aiohttp
 import click
@@ -28,10 +29,11 @@ from paceline_broker.http import BrokerHttp
 from paceline_broker.identity import StoreIdentity
 from paceline_broker.probe_replica import is_replica_gone
 from paceline_broker.replication.server import ReplicationServer
-from paceline_broker.role import BrokerRole, Surroundings
+from paceline_broker.role import BrokerRole
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.store import Store, lock_data_folder, open_store
+from paceline_broker.surroundings import Surroundings
 
 log = logging.getLogger("paceline.broker")
 
@@ -109,6 +111,13 @@ class Broker:
             self.refusal = sentence
         self.ended.set()
 
+    def fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What no task and no callback caught: logged; a broken invariant ends the process."""
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if isinstance(error, AssertionError):
+            self.refuse(f"an invariant is broken, nothing is guessed: {error!r}; see the log")
+
     def _session_refused(self, message: wire.Refused) -> None:
         # A running broker outlives one misconfigured controller; a starting one says why.
         if not self._is_registered:
@@ -146,6 +155,7 @@ class Broker:
             self.refuse(error.message)
             return
         self._is_registered = True
+        self.role.registered()
         known = self._store.identity.identity
         self._node.name = f"broker:{known.group}/{known.replica_id}"
         self._links.beat()
@@ -223,6 +233,7 @@ async def run_broker(config: BrokerConfig) -> None:
         node=node,
     )
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(broker.fault)
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, broker.ended.set)

@@ -13,6 +13,7 @@ Two are kept, so that a damaged newest one costs a longer fold and not the state
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -25,6 +26,7 @@ _HEAD = struct.Struct("<II")
 _POSITION = struct.Struct("<Q")
 KEPT_COUNT = 2
 SUFFIX = ".ckpt"
+UNFINISHED_SUFFIX = ".new"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,9 @@ class CheckpointFolder:
         self._disk = disk
         self._folder = folder
         disk.make_folder(folder)
+        for name in disk.list(folder):
+            if name.endswith(UNFINISHED_SUFFIX):  # a crash came before its rename
+                disk.unlink(f"{folder}/{name}")
 
     def newest(self, *, limit: PhysicalOffset) -> Checkpoint | None:
         """The newest intact checkpoint at or below `limit` (the recovered end, R13), or None."""
@@ -55,20 +60,26 @@ class CheckpointFolder:
         return None
 
     def drop_beyond(self, limit: PhysicalOffset) -> None:
-        """Remove checkpoints above the recovered end: they describe bytes that are gone (R13)."""
+        """Remove checkpoints above the log's end: they describe bytes that are gone (R13).
+
+        Also before a truncation: at their positions other records will stand.
+        """
         beyond = [name for name in self._names() if int(name.removesuffix(SUFFIX)) > limit]
         for name in beyond:
             self._disk.unlink(f"{self._folder}/{name}")
         if beyond:
             self._disk.sync_folder(self._folder)
 
-    async def write(self, position: PhysicalOffset, snapshot: bytes) -> None:
+    async def write(
+        self, position: PhysicalOffset, snapshot: bytes, *, is_current: Callable[[], bool]
+    ) -> bool:
         """Write one checkpoint durably; the data sync leaves the event loop.
 
-        The caller guarantees that `position` is confirmed and flushed. Raises StorageError.
+        The caller guarantees that `position` is confirmed and flushed. Nothing is kept, and False
+        returned, if `is_current` no longer holds after the sync. Raises StorageError.
         """
         path = f"{self._folder}/{position:020d}{SUFFIX}"
-        temporary = f"{self._folder}/.{position:020d}.new"
+        temporary = f"{self._folder}/.{position:020d}{UNFINISHED_SUFFIX}"
         tail = _POSITION.pack(position) + snapshot
         file = self._disk.open(temporary, create=True)
         try:
@@ -77,10 +88,14 @@ class CheckpointFolder:
             await self._disk.sync(file)
         finally:
             file.close()
+        if not is_current():
+            self._disk.unlink(temporary)
+            return False
         self._disk.rename(temporary, path)
         self._disk.sync_folder(self._folder)
         for name in self._names()[:-KEPT_COUNT]:
             self._disk.unlink(f"{self._folder}/{name}")
+        return True
 
     def _names(self) -> list[str]:
         return [name for name in self._disk.list(self._folder) if name.endswith(SUFFIX)]

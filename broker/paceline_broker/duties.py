@@ -19,6 +19,8 @@ log = logging.getLogger("paceline.duties")
 TICK_MS = 100
 FLOOR_INTERVAL_MS = 1000
 """R16: the confirm floor is told each second when it moved."""
+STALL_MS_MAX = 200
+"""A gap of our own loop beyond this restarts the disk's clock (as in liveness and R12)."""
 DISK_STALL_MS = 1500
 """As long as the controllers' heartbeat timeout: a disk that is silent so long is no better."""
 REGISTRATION_ATTEMPTS_MAX = 3
@@ -53,7 +55,7 @@ async def register(
             end=commit_log.end,
             confirm=commit_log.confirm,
             is_empty=commit_log.end == 0,
-            is_unclean=identity.was_unclean,
+            is_unclean=known.is_unclean,
             is_suspect=store.report.is_suspect and commit_log.end > 0,
         )
         result = await links.request(command)
@@ -83,8 +85,7 @@ class Duties:
         self._config = config
         self._clock = clock
         now = clock.monotonic_ms()
-        self._floor_ms = now
-        self._floor_told = 0
+        self._ticked_ms = self._floor_ms = now
         self._checkpoint_ms = now
         self._flushed = store.log.flushed
         self._flushed_ms = now
@@ -100,7 +101,10 @@ class Duties:
     def _watch_disk(self, now: int) -> None:
         """A disk that has bytes to flush and finishes nothing for too long is stalled."""
         commit_log = self._store.log
-        if commit_log.flushed != self._flushed or commit_log.flushed == commit_log.written:
+        was_away = now - self._ticked_ms > TICK_MS + STALL_MS_MAX  # then it was not the disk
+        self._ticked_ms = now
+        is_moving = commit_log.flushed != self._flushed or commit_log.flushed == commit_log.written
+        if is_moving or was_away:
             self._flushed, self._flushed_ms = commit_log.flushed, now
         is_stalled = now - self._flushed_ms > DISK_STALL_MS
         if is_stalled != self._role.is_stalled:
@@ -109,12 +113,9 @@ class Duties:
             self._role.tell_health()
 
     def _tell_floor(self, now: int) -> None:
-        mastership = self._role.mastership
-        if mastership is None or not mastership.is_open or now - self._floor_ms < FLOOR_INTERVAL_MS:
-            return
-        if mastership.confirm > self._floor_told and not self._role.is_telling_floor:
-            self._floor_ms, self._floor_told = now, mastership.confirm
-            self._role.raise_confirm_floor(mastership)
+        if now - self._floor_ms >= FLOOR_INTERVAL_MS:
+            self._floor_ms = now
+            self._role.tell_floor()
 
     async def _keep_checkpoints(self, now: int) -> None:
         if now - self._checkpoint_ms >= self._config.checkpoint_interval_ms:

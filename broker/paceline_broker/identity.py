@@ -28,6 +28,8 @@ class Identity:
     incarnation: Incarnation
     boot_id: str
     clean_shutdown: bool
+    is_unclean: bool = False
+    """A power loss came since the controllers last registered this store (R13)."""
     cluster_id: str | None = None
     replica_id: ReplicaId | None = None
 
@@ -41,8 +43,6 @@ class StoreIdentity:
         self._epoch_path = f"{folder}/epoch.json"
         self._identity: Identity | None = None
         self._epoch = MasterEpoch(0)
-        self.was_unclean = False
-        """This start follows a power loss or kernel restart without a clean shutdown (R13)."""
 
     @property
     def identity(self) -> Identity:
@@ -76,19 +76,24 @@ class StoreIdentity:
                     f"the data folder holds a store of broker group {previous.group!r}, "
                     f"the configuration says {group!r}: point data_dir elsewhere or correct group"
                 )
-            self.was_unclean = previous.boot_id != boot_id and not previous.clean_shutdown
+            is_unclean = previous.boot_id != boot_id and not previous.clean_shutdown
             present = replace(
                 previous,
                 incarnation=Incarnation(previous.incarnation + 1),
                 boot_id=boot_id,
                 clean_shutdown=False,
+                # Kept until a registration has told it: a second start before must not wash it off.
+                is_unclean=previous.is_unclean or is_unclean,
             )
         self._epoch = self._load_epoch()
         self._store(present)
         return present
 
     def join_cluster(self, *, cluster_id: str, replica_id: ReplicaId) -> None:
-        """Remember what the controller said at registration; a contradiction is refused (R18)."""
+        """The controllers have registered this start, and know of a power loss before it (R13).
+
+        What they said is remembered; a contradiction is refused (R18).
+        """
         known = self.identity
         if known.cluster_id not in (None, cluster_id):
             raise ConfigError(
@@ -100,8 +105,9 @@ class StoreIdentity:
                 f"the data folder is replica {known.replica_id} of group {known.group!r}, the "
                 f"controllers call it replica {replica_id}: it may not join under another identity"
             )
-        if known.cluster_id is None or known.replica_id is None:
-            self._store(replace(known, cluster_id=cluster_id, replica_id=replica_id))
+        joined = replace(known, cluster_id=cluster_id, replica_id=replica_id, is_unclean=False)
+        if joined != known:
+            self._store(joined)
 
     def adopt_epoch(self, epoch: MasterEpoch) -> None:
         """Persist `epoch` before anything is done in it (R2, INV-4); durable on return."""

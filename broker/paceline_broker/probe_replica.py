@@ -17,6 +17,8 @@ async def is_replica_gone(http: aiohttp.ClientSession, replica: ReplicaView) -> 
     url = f"http://{replica.client_address}/v1/probe"
     try:
         async with http.get(url, timeout=aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)) as answer:
+            if answer.status != 200:
+                return False  # somebody lives there who has no time to say who it is
             document = orjson.loads(await answer.read())
     except aiohttp.ClientConnectorError as error:
         return isinstance(error.os_error, ConnectionRefusedError)

@@ -12,32 +12,24 @@ another master in this one.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
-from paceline.address import parse_address
-from paceline.errors import CorruptLogError, NotMasterError, OutcomeUnknownError, StorageError
-from paceline.ports import Clock, Random
+from paceline.errors import CorruptLogError, NotMasterError, PacelineError, StorageError
 from paceline.runtime import cancel_and_wait, pause, spawn
-from paceline.telemetry import Node
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
-from paceline.wire.cluster import ClusterView, GroupView, ReplicaView
-from paceline_broker.config import BrokerConfig
-from paceline_broker.controller_link import ControllerLinks
+from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.log_reader import StoreReader
+from paceline_broker.master_requests import MasterRequests
 from paceline_broker.mastership import Mastership, MastershipOwner
 from paceline_broker.projections.projections import Projections
 from paceline_broker.replication.client import (
-    ReplicaIdentity,
-    ReplicaSettings,
     ReplicationClient,
 )
 from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
-from paceline_broker.replication.server import ReplicationServer
 from paceline_broker.service.ports import Identity, RoleState
-from paceline_broker.store import Store
+from paceline_broker.surroundings import Surroundings, make_client
 
 log = logging.getLogger("paceline.role")
 
@@ -45,22 +37,6 @@ MEMORY_FLUSH_LINGER_MS = 200
 """RocketMQ's asynchronous flush comes each 500 ms; a power cut of all members costs this much."""
 HAND_OVER_TIMEOUT_MS = 1000
 """An election takes some 20 ms; who cannot hand over in a second is replaced after its stop."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the role is given once by `app.py`."""
-
-    config: BrokerConfig
-    secret: bytes
-    store: Store
-    server: ReplicationServer
-    links: ControllerLinks
-    probe: Callable[[ReplicaView], Awaitable[bool]]
-    """Whether that start of a replica is surely gone (R12); see probe_replica.py."""
-    clock: Clock
-    random: Random
-    node: Node
 
 
 class BrokerRole(MastershipOwner):
@@ -81,10 +57,11 @@ class BrokerRole(MastershipOwner):
         self._client: ReplicationClient | None = None
         self._client_master: ReplicaId | None = None
         self._stopped_reason: str | None = None
+        self._is_registered = False
+        self._early_view: ClusterView | None = None
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._requests: set[asyncio.Task[None]] = set()
-        self._telling_floor: asyncio.Task[None] | None = None
+        self._requests = MasterRequests(around.links, group=self.identity.group)
         store = around.store
         self.flusher = Flusher(
             store.disk,
@@ -188,7 +165,7 @@ class BrokerRole(MastershipOwner):
         """End whatever this broker is; the log stays open for the caller to close."""
         await cancel_and_wait(self._task)
         await self._leave("the broker stops")
-        await cancel_and_wait(*self._requests)
+        await self._requests.stop()
         await self.flusher.stop()
 
     async def hand_over(self, *, timeout_ms: int = HAND_OVER_TIMEOUT_MS) -> None:
@@ -206,21 +183,40 @@ class BrokerRole(MastershipOwner):
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await mastership.all_confirmed()
-                command = wire.StepDown(**self._of_master(mastership))
-                result = await self._around.links.request(command)
-                while result["ok"] and self._mastership is mastership:
+                is_replaced = await self._requests.step_down(mastership)
+                while is_replaced and self._mastership is mastership:
                     await pause(5)
-        except (TimeoutError, NotMasterError, OutcomeUnknownError) as error:
+        except (TimeoutError, PacelineError) as error:
             log.info("hand_over_given_up", extra={"reason": str(error)})
 
     def tell_health(self) -> None:
         """The disk stalled or recovered: the controllers hear it at once."""
         self._around.links.beat()
 
+    def tell_floor(self) -> None:
+        """Each second: the controllers hear how far confirm is (R16)."""
+        if self._mastership is not None and self._mastership.is_open:
+            self._requests.tell_floor(self._mastership)
+
+    def registered(self) -> None:
+        """The controllers have this start on record (R9): from now on views give it its role."""
+        self._is_registered = True
+        early, self._early_view = self._early_view, None
+        if early is not None:
+            self.view_arrived(early)
+        self._arrived.set()
+
     def view_arrived(self, view: ClusterView) -> None:
         """A controller pushed a view; older ones and those of another cluster are ignored (R38)."""
         known = self.identity.cluster_id
-        if known is None or view.cluster_id != known:
+        if known is None:
+            # The view that shows our registration comes before the answer that names the cluster,
+            # and no other may follow for a long time.
+            early = self._early_view
+            if early is None or early.cluster_id != view.cluster_id or early.version < view.version:
+                self._early_view = view
+            return
+        if view.cluster_id != known:
             return
         if self.view is not None and view.version <= self.view.version:
             return
@@ -233,7 +229,7 @@ class BrokerRole(MastershipOwner):
             await self._arrived.wait()
             self._arrived.clear()
             group = self.group_view
-            if group is not None:
+            if group is not None and self._is_registered:
                 try:
                     await self._take(group)
                 except (StorageError, CorruptLogError) as error:
@@ -262,8 +258,8 @@ class BrokerRole(MastershipOwner):
                 "only one may run on a data folder"
             )
             return
-        if group.master_epoch < self.epoch:
-            return  # a view from before what this store was already told
+        if own.incarnation < known.incarnation or group.master_epoch < self.epoch:
+            return  # a view from before our registration, or what this store was already told
         is_mine = group.master == known.replica_id and group.master_incarnation == known.incarnation
         if group.master_epoch > self.epoch:
             await self._leave(f"epoch {group.master_epoch} begins")
@@ -282,9 +278,14 @@ class BrokerRole(MastershipOwner):
             self._follow(group)
         elif self.state is RoleState.MASTER:
             self._become(RoleState.FENCED)
-        self._settle_suspicion(group)
+        self._settle_suspicion()
 
     def _begin_mastership(self, group: GroupView) -> None:
+        if self._stopped_reason is not None:
+            # Elected before the controllers heard that this store must not lead (R16, R22, R24):
+            # FENCED in this epoch tells them to elect again.
+            self._become(RoleState.FENCED)
+            return
         known = self.identity
         assert known.cluster_id is not None
         assert known.replica_id is not None
@@ -318,32 +319,7 @@ class BrokerRole(MastershipOwner):
         assert self._client is None, "the master changed within an epoch"  # INV-4
         if self._stopped_reason is not None:
             return
-        known = self.identity
-        assert known.cluster_id is not None
-        assert known.replica_id is not None
-        host, port = parse_address(master.replication_address)
-        config = self._around.config
-        self._client = ReplicationClient(
-            identity=ReplicaIdentity(
-                cluster_id=known.cluster_id,
-                group=known.group,
-                replica_id=known.replica_id,
-                store_id=self._store_id,
-                incarnation=known.incarnation,
-                epoch=self.epoch,
-            ),
-            host=host,
-            port=port,
-            source_host=config.source_host or None,
-            secret=self._around.secret,
-            commit_log=self._store.log,
-            counts_flushed=group.settings.durability == "fsync",
-            is_ready=True,
-            hooks=_Following(self),
-            clock=self._around.clock,
-            random=self._around.random,
-            settings=ReplicaSettings(),
-        )
+        self._client = make_client(self._around, group, hooks=_Following(self))
         self._client_master = master.replica_id
         self._pace_flushes(group)
         self._client.start()
@@ -364,9 +340,10 @@ class BrokerRole(MastershipOwner):
             self._end_mastership(mastership, reason)
 
     def _end_mastership(self, mastership: Mastership, reason: str) -> None:
-        mastership.finish_writes()
+        # First of all: whatever fails below, this term answers nobody any more (R2).
         self._around.server.end_term(reason)
         self._store.forget_pending_checkpoint()
+        mastership.finish_writes()
         if self._store.log.failure is None:
             self._store.reload_projections()  # R28: what was not confirmed is not kept
         log.info("mastership_ended", extra={"reason": reason})
@@ -378,12 +355,21 @@ class BrokerRole(MastershipOwner):
         self._around.links.beat()
         self.on_role_changed()
 
-    def _settle_suspicion(self, group: GroupView) -> None:
-        """Cut bytes at recovery are settled once the controller counts this start again (R23)."""
+    def _settle_suspicion(self) -> None:
+        """Forget that recovery cut bytes once this log holds whatever was confirmed (R23).
+
+        A member that has the start of the present epoch on its disk has all that its master had
+        then; a master is settled by its own epoch's opening.
+        """
+        commit_log, group, mastership = self._store.log, self.group_view, self._mastership
+        if not commit_log.checkpointed.is_suspect or group is None:
+            return
+        start = commit_log.epochs.start_of(self.epoch)
         is_member = self.identity.replica_id in group.sync_state_set
-        is_led = self._client is not None and self._client.is_connected
-        if self._store.log.checkpointed.is_suspect and is_member and is_led:
-            self._store.log.clear_suspicion()
+        is_led = group.master_epoch == self.epoch and start is not None
+        is_whole = start is not None and start < commit_log.flushed
+        if is_member and is_led and is_whole and (mastership is None or mastership.is_open):
+            commit_log.clear_suspicion()
 
     @property
     def _store_id(self) -> str:
@@ -399,7 +385,7 @@ class BrokerRole(MastershipOwner):
     def mastership_opened(self, mastership: Mastership) -> None:
         self.reader.is_readable = True
         log.info("mastership_opened", extra={"confirm": mastership.confirm})
-        self._request(wire.OpenEpoch(**self._of_master(mastership)), mastership)
+        self._requests.open_epoch(mastership)
         self._around.links.beat()
         self.on_role_changed()
 
@@ -419,20 +405,7 @@ class BrokerRole(MastershipOwner):
         self._arrived.set()  # the newest view may already name the next role
 
     def propose(self, mastership: Mastership, proposal: AlterSyncStateSet) -> None:
-        command = wire.AlterSyncStateSet(
-            group=self.identity.group,
-            master=proposal.master,
-            master_incarnation=mastership.term.incarnation,
-            master_epoch=proposal.master_epoch,
-            set_epoch=proposal.set_epoch,
-            members=dict(proposal.incarnations),
-            confirm=proposal.confirm,
-        )
-        log.info(
-            "set_change_proposed",
-            extra={"members": sorted(proposal.sync_state_set), "set_epoch": proposal.set_epoch},
-        )
-        self._request(command, mastership, sequence=proposal.sequence)
+        self._requests.propose(mastership, proposal)
 
     def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
         group = self.group_view
@@ -441,46 +414,6 @@ class BrokerRole(MastershipOwner):
             return _always(view is not None)  # another start has registered: this one is gone
         return self._around.probe(view)
 
-    def raise_confirm_floor(self, mastership: Mastership) -> None:
-        """Tell the controllers how far confirm is (R16), unless the last word is on its way."""
-        command = wire.RaiseConfirmFloor(**self._of_master(mastership))
-        if self._telling_floor is None or self._telling_floor.done():
-            self._telling_floor = self._request(command, mastership)
-
-    @property
-    def is_telling_floor(self) -> bool:
-        return self._telling_floor is not None and not self._telling_floor.done()
-
-    def _of_master(self, mastership: Mastership) -> dict[str, Any]:
-        return {
-            "group": self.identity.group,
-            "master": mastership.term.replica_id,
-            "master_incarnation": mastership.term.incarnation,
-            "master_epoch": mastership.epoch,
-            "confirm": mastership.confirm,
-        }
-
-    def _request(
-        self, command: wire.BrokerCommand, mastership: Mastership, *, sequence: int | None = None
-    ) -> asyncio.Task[None]:
-        work = self._ask(command, mastership, sequence)
-        task = spawn(work, name=f"ask-controller-{command.kind}")
-        self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
-        return task
-
-    async def _ask(
-        self, command: wire.BrokerCommand, mastership: Mastership, sequence: int | None
-    ) -> None:
-        result = await self._around.links.request(command)
-        if not result["ok"]:
-            log.info(
-                "command_refused", extra={"command": command.kind, "reason": result.get("reason")}
-            )
-        if sequence is None or result["ok"] or mastership.term.has_ended:
-            return
-        mastership.term.proposal_refused(sequence, set_epoch=result.get("set_epoch", 0))
-
     # -- the flusher ------------------------------------------------------------------------------
 
     def _flushed(self, position: PhysicalOffset) -> None:
@@ -488,12 +421,16 @@ class BrokerRole(MastershipOwner):
             self._mastership.term.flushed(position)
         elif self._client is not None:
             self._client.flushed(position)
+        if self._store.log.checkpointed.is_suspect:
+            try:
+                self._settle_suspicion()
+            except StorageError as error:
+                self._flush_failed(error)
 
     def _flush_failed(self, error: StorageError) -> None:
         if self._mastership is not None:
             self._mastership.term.fail(f"an fsync failed: {error.message}")
-        elif self._client is not None:
-            self._client.halt()
+        else:
             self.replica_failed(error)
 
     # -- the replica's hooks (through _Following) -------------------------------------------------
@@ -509,9 +446,8 @@ class BrokerRole(MastershipOwner):
         self.reader.confirm_moved(confirm)
 
     def replica_truncating(self, truncate_to: PhysicalOffset) -> None:
-        """Only towards an unclean epoch does a cut reach below what was folded (R16, R21)."""
-        if self.projections.position > truncate_to:
-            self._store.reload_projections(limit=truncate_to)
+        """The log is about to be cut: other projections may stand there after (R21)."""
+        if self._store.prepare_truncation(truncate_to):
             self.on_role_changed()
 
     def replica_stopped(self, reason: str) -> None:

@@ -70,10 +70,9 @@ class Store:
     def reload_projections(self, *, limit: PhysicalOffset | None = None) -> None:
         """Drop the state and fold it again, from the newest checkpoint up to confirm (R28).
 
-        A `limit` below confirm is where the log is about to be cut, towards an unclean epoch.
-
-        After a demotion the state may hold what was never confirmed, so it is not rolled back but
-        made anew. Raises CorruptLogError if the log does not reach back to any checkpoint (R14).
+        A `limit` below confirm is where the log is about to be cut, towards an unclean epoch. After
+        a demotion the state may hold what was never confirmed, so it is not rolled back but made
+        anew. Raises CorruptLogError if the log does not reach back to any checkpoint (R14).
         """
         self._pending = None
         if limit is None or limit > self.log.confirm:
@@ -95,6 +94,19 @@ class Store:
             "projections_loaded",
             extra={"checkpoint": int(self.checkpointed), "position": int(limit)},
         )
+
+    def prepare_truncation(self, truncate_to: PhysicalOffset) -> bool:
+        """The log is about to be cut: forget what was derived from beyond; True if that was state.
+
+        Only towards an unclean epoch does a cut reach below what was folded (R16, R21). Checkpoints
+        go first, durably: once other records stand at their positions nothing tells them apart.
+        """
+        self._pending = None
+        self._checkpoints.drop_beyond(truncate_to)
+        if self.projections.position <= truncate_to:
+            return False
+        self.reload_projections(limit=truncate_to)
+        return True
 
     def begin_checkpoint(self) -> None:
         """Take a snapshot of the present state, to be written once its position is confirmed."""
@@ -118,9 +130,14 @@ class Store:
         if pending.position > min(self.log.confirm, self.log.flushed):
             return False
         self._pending = None
-        await self._checkpoints.write(pending.position, pending.snapshot)
-        self.checkpointed = max(self.checkpointed, pending.position)
-        return True
+        is_written = await self._checkpoints.write(
+            pending.position,
+            pending.snapshot,
+            is_current=lambda: pending.generation == self.log.generation,
+        )
+        if is_written:
+            self.checkpointed = max(self.checkpointed, pending.position)
+        return is_written
 
     def forget_pending_checkpoint(self) -> None:
         """The mastership that took it has ended."""

@@ -173,8 +173,10 @@ class ReplicationClient:
         return self._random.token(NONCE_BYTES)
 
     def halt(self) -> None:
-        """No further attempts: the log failed or an operator is needed."""
+        """Not another word: the log failed or an operator is needed (R22)."""
         self._has_stopped = True
+        if self._link is not None:
+            self._link.abort("the replica is halted")
 
     async def _run(self) -> None:
         wait_ms = self._settings.reconnect_ms_min

@@ -179,9 +179,15 @@ class ReplicaReplication:
             return ReplicaReady(close=f"a frame at {frame.position}, the log ends at {self._end}")
         if frame.confirm < self._master_confirm or frame.round < self._round:
             return ReplicaReady(close="a frame that takes back confirm or its round")
+        is_first = not self.has_confirm
         self._master_confirm = frame.confirm
         self._round = frame.round
-        return APPEND if frame.body_bytes else self._moved()
+        if frame.body_bytes:
+            return APPEND
+        ready = self._moved()
+        if is_first and self.has_confirm and ready.confirm is None:
+            return ready._replace(confirm=self.confirm)  # nothing new, but now it is certain
+        return ready
 
     def _moved(self) -> ReplicaReady:
         if not self._is_joined:

@@ -73,10 +73,37 @@ def test_an_adopted_epoch_is_durable_and_never_falls() -> None:
 def test_a_kernel_restart_without_a_clean_shutdown_is_unclean() -> None:
     disk = MemoryDisk()
     a_start(disk)
-    assert a_start(disk, boot_id="boot-2").was_unclean
 
-    a_start(disk, boot_id="boot-2").mark_clean_shutdown()
-    assert not a_start(disk, boot_id="boot-3").was_unclean
+    assert a_start(disk, boot_id="boot-2").identity.is_unclean
+
+
+def test_a_kernel_restart_after_a_clean_shutdown_is_clean() -> None:
+    disk = MemoryDisk()
+    a_start(disk).mark_clean_shutdown()
+
+    assert not a_start(disk, boot_id="boot-2").identity.is_unclean
+
+
+def test_a_store_stays_unclean_until_a_registration_has_told_it() -> None:
+    disk = MemoryDisk()
+    a_start(disk)
+    a_start(disk, boot_id="boot-2").mark_clean_shutdown()  # no controller was reached
+
+    again = a_start(disk, boot_id="boot-2")
+
+    assert again.identity.is_unclean  # R13: what the power loss took is still missing
+    again.join_cluster(cluster_id="one", replica_id=ReplicaId(1))
+    assert not a_start(disk, boot_id="boot-2").identity.is_unclean
+
+
+def test_raising_a_stale_incarnation_does_not_wash_off_a_power_loss() -> None:
+    disk = MemoryDisk()
+    a_start(disk)
+    identity = a_start(disk, boot_id="boot-2")
+
+    identity.begin_incarnation(group=GROUP, boot_id="boot-2", random=SeededRandom("again"))
+
+    assert identity.identity.is_unclean
 
 
 def test_a_damaged_identity_is_never_guessed() -> None:
@@ -92,8 +119,8 @@ def test_a_damaged_identity_is_never_guessed() -> None:
 async def test_the_newest_intact_checkpoint_below_the_limit_is_taken() -> None:
     disk = MemoryDisk()
     folder = CheckpointFolder(disk, "/data/projections")
-    await folder.write(PhysicalOffset(100), b"one")
-    await folder.write(PhysicalOffset(200), b"two")
+    await folder.write(PhysicalOffset(100), b"one", is_current=lambda: True)
+    await folder.write(PhysicalOffset(200), b"two", is_current=lambda: True)
 
     assert _snapshot(folder, 1000) == b"two"
     assert _snapshot(folder, 199) == b"one"
@@ -106,12 +133,22 @@ async def test_the_newest_intact_checkpoint_below_the_limit_is_taken() -> None:
 
 async def test_checkpoints_beyond_the_recovered_end_are_dropped() -> None:
     folder = CheckpointFolder(MemoryDisk(), "/data/projections")
-    await folder.write(PhysicalOffset(100), b"one")
-    await folder.write(PhysicalOffset(200), b"two")
+    await folder.write(PhysicalOffset(100), b"one", is_current=lambda: True)
+    await folder.write(PhysicalOffset(200), b"two", is_current=lambda: True)
 
     folder.drop_beyond(PhysicalOffset(150))
 
     assert _snapshot(folder, 1000) == b"one"
+
+
+async def test_a_checkpoint_of_a_log_that_was_cut_meanwhile_is_not_kept() -> None:
+    disk = MemoryDisk()
+    folder = CheckpointFolder(disk, "/data/projections")
+
+    is_written = await folder.write(PhysicalOffset(100), b"one", is_current=lambda: False)
+
+    assert not is_written
+    assert disk.list("/data/projections") == []
 
 
 def _snapshot(folder: CheckpointFolder, limit: int) -> bytes:

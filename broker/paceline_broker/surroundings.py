@@ -1,0 +1,68 @@
+"""What the role is given once, and what it makes of it for one epoch: the replication client."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from paceline.address import parse_address
+from paceline.ports import Clock, Random
+from paceline.telemetry import Node
+from paceline.wire.cluster import GroupView, ReplicaView
+from paceline_broker.config import BrokerConfig
+from paceline_broker.master_requests import Controllers
+from paceline_broker.replication.client import (
+    ReplicaHooks,
+    ReplicaIdentity,
+    ReplicaSettings,
+    ReplicationClient,
+)
+from paceline_broker.replication.server import ReplicationServer
+from paceline_broker.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Given by `app.py`."""
+
+    config: BrokerConfig
+    secret: bytes
+    store: Store
+    server: ReplicationServer
+    links: Controllers
+    probe: Callable[[ReplicaView], Awaitable[bool]]
+    """Whether that start of a replica is surely gone (R12); see probe_replica.py."""
+    clock: Clock
+    random: Random
+    node: Node
+
+
+def make_client(
+    around: Surroundings, group: GroupView, *, hooks: ReplicaHooks
+) -> ReplicationClient:
+    """The client that follows the group's master in its epoch, which the store has adopted."""
+    master, known = group.master_view(), around.store.identity.identity
+    assert master is not None
+    assert known.cluster_id is not None
+    assert known.replica_id is not None
+    assert group.master_epoch == around.store.identity.epoch  # R2
+    host, port = parse_address(master.replication_address)
+    return ReplicationClient(
+        identity=ReplicaIdentity(
+            cluster_id=known.cluster_id,
+            group=known.group,
+            replica_id=known.replica_id,
+            store_id=known.store_id,
+            incarnation=known.incarnation,
+            epoch=group.master_epoch,
+        ),
+        host=host,
+        port=port,
+        source_host=around.config.source_host or None,
+        secret=around.secret,
+        commit_log=around.store.log,
+        counts_flushed=group.settings.durability == "fsync",
+        is_ready=True,
+        hooks=hooks,
+        clock=around.clock,
+        random=around.random,
+        settings=ReplicaSettings(),
+    )
