@@ -103,7 +103,8 @@ class Ledger:
         try:
             await writer.read_round()
         except BaseException:
-            confirmed.cancel()
+            if not confirmed.cancel():
+                confirmed.exception()  # the end of a mastership fails both waits: one is told
             raise
         await confirmed
         return answer

@@ -154,6 +154,10 @@ class FakeWriter:
         """The mastership ends: whoever waits does not know."""
         while self.waiting:
             self.waiting.popleft()[1](OutcomeUnknownError("fenced"))
+        for waiter in self.round_waiters:
+            if not waiter.done():
+                waiter.set_exception(NotMasterError("fenced", master=None))
+        self.round_waiters.clear()
 
 
 class FakeRole:

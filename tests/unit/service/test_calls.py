@@ -1,6 +1,7 @@
 """Offsets, locks, ends and members: when their answers may leave, and who may give them."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -46,6 +47,27 @@ async def test_commit_is_answered_when_confirm_has_passed_it() -> None:
     [answer] = await asking
     assert answer["offsets"][0]["offset"] == 4
     assert answer["confirm"] == bench.log.end
+
+
+async def test_query_of_a_fenced_master_leaves_no_forgotten_error_behind() -> None:
+    """Confirm and round both fail when a mastership ends; an error nobody takes is logged."""
+    bench = Bench(is_automatic=False)
+    stored(bench)
+    commit = await started(bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 4}]))
+    bench.writer.rounds_blocked = True
+    query = await started(bench.call("offsets", group="g"))
+    forgotten: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: forgotten.append(what))
+
+    bench.writer.fence()
+    with pytest.raises(OutcomeUnknownError):
+        await commit
+    with pytest.raises(NotMasterError):
+        await query
+    del commit, query
+    gc.collect()
+
+    assert forgotten == []
 
 
 async def test_query_is_answered_with_the_state_at_its_arrival_after_confirm_and_a_round() -> None:
