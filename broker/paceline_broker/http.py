@@ -21,9 +21,9 @@ from paceline.errors import (
     TooLargeError,
     to_problem,
 )
+from paceline.http_guard import Guard, problem_body
 from paceline.telemetry import Metrics
 from paceline.wire.stream import UPGRADE_TOKEN
-from paceline_broker.http_guard import Guard, problem_body
 from paceline_broker.http_messages import MessageRoutes
 from paceline_broker.http_requests import (
     check_parameters,

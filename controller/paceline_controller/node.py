@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from paceline.http_guard import Guard
 from paceline.ports import Clock, Random
 from paceline.telemetry import Metrics
 from paceline.types import ControllerId
@@ -74,6 +75,7 @@ class ControllerNode:
         self.sessions = self._make_sessions(random, secret)
         self.http = ControllerHttp(self, clock=clock)
         self._runner = web.AppRunner(self.http.app, access_log=None, shutdown_timeout=1.0)
+        self._listening: asyncio.Server | None = None
         self._view_version = -1
         self._view: ClusterView | None = None
         self._view_json: dict[str, Any] = {}
@@ -138,13 +140,15 @@ class ControllerNode:
         """
         await self._prober.start()
         await self._runner.setup()
+        assert self._runner.server is not None
         listen = self._config.listen
-        site = web.TCPSite(self._runner, listen.host, listen.port)
-        await site.start()
+        self._listening = await asyncio.get_running_loop().create_server(
+            Guard(self._runner.server), listen.host, listen.port, backlog=1024
+        )
         self.supervisor.start()
         await self.quorum.start()
         self._restored(0)  # what the quorum recovered
-        port: int = self._runner.addresses[0][1]
+        port: int = self._listening.sockets[0].getsockname()[1]
         return port
 
     async def stop(self) -> None:
@@ -154,6 +158,8 @@ class ControllerNode:
         await self.supervisor.stop()
         await self.quorum.stop()
         self.hub.abort_all()
+        if self._listening is not None:
+            self._listening.close()
         await self._runner.cleanup()
         await self._prober.stop()
 

@@ -27,6 +27,7 @@ KERNEL = frozenset(
         "disk_real",
         "errors",
         "event_loop",
+        "http_guard",
         "metric_names",
         "node_process",
         "ports",

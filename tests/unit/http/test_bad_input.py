@@ -9,7 +9,7 @@ import pytest
 from tests.unit.http.door import Door, a_batch, a_door
 from tests.unit.service.fakes import until
 
-from paceline_broker import http_guard
+from paceline import http_guard
 
 BATCH = "application/vnd.paceline.batch"
 JSON = "application/json"

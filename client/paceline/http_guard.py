@@ -1,5 +1,6 @@
-"""The HTTP listener's own limits, which aiohttp does not have: header deadline, connection cap,
-slow readers, and error bodies that repeat nothing of the request.
+"""Limits of a node's HTTP listener that aiohttp does not have: header deadline, connection cap,
+slow readers, and error bodies that repeat nothing of the request. Brokers and controllers listen
+with it.
 """
 
 import asyncio
@@ -96,7 +97,7 @@ class GuardedHandler(RequestHandler):
         """Malformed HTTP, or a bug: a problem document without a byte of the request."""
         if status >= 500:
             self.log_exception("Error handling request", exc_info=exc)
-            body = problem_body("INTERNAL", status, "internal error, see the broker's log")
+            body = problem_body("INTERNAL", status, "internal error, see the log of this node")
         else:
             body = problem_body("BAD_REQUEST", status, "malformed HTTP request")
         response = web.Response(status=status, body=body, content_type="application/problem+json")
