@@ -1,4 +1,8 @@
-"""Real processes, killed: nothing acknowledged is lost, doubled, reordered or changed."""
+"""Real processes, killed: nothing acknowledged is lost, doubled, reordered or changed.
+
+Judged from the files (load.py, logs.py): what was acknowledged is there (INV-1), once and in order
+(INV-12), a place is always the same message (INV-7), all replicas hold the same bytes (INV-3).
+"""
 
 import signal
 from pathlib import Path
