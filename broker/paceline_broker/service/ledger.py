@@ -103,8 +103,7 @@ class Ledger:
         try:
             await writer.read_round()
         except BaseException:
-            if not confirmed.cancel():
-                confirmed.exception()  # the end of a mastership fails both waits: one is told
+            confirmed.cancel()
             raise
         await confirmed
         return answer
