@@ -16,6 +16,8 @@ TRIES = 2
 """One refusal could be a listener between two accepts of a full backlog."""
 BETWEEN_TRIES_MS = 3
 TRY_TIMEOUT_S = 0.25
+UNCLEAR_STATUSES = frozenset({429, 500, 502, 503, 504})
+"""A broker that is busy or failing is there: no proof that this start of it is gone (R19)."""
 ANSWER_BYTES_MAX = 4096
 
 
@@ -67,6 +69,8 @@ class Prober:
             if isinstance(error.os_error, ConnectionRefusedError):
                 raise ConnectionRefusedError(str(error)) from error
             raise
+        if status in UNCLEAR_STATUSES:
+            raise aiohttp.ClientError(f"answered {status}")
         return _parse(body, status)
 
 

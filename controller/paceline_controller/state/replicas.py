@@ -183,8 +183,13 @@ def _renew(group: Group, replica: Replica, request: RegisterReplica, outcome: Ou
         vacate(group, outcome, reason="restarted")  # R19
     if reason is not None:
         remove_member(group, replica.replica_id, outcome, reason=reason)
-    elif request.is_suspect and group.master is not None:
+    elif request.is_suspect and group.master is not None and _can_spare_a_member(group):
         remove_member(group, replica.replica_id, outcome, reason="suspect")  # R23
+
+
+def _can_spare_a_member(group: Group) -> bool:
+    """R8: the recorded master may be dead, and the suspects of one power cut are many."""
+    return len(group.sync_state_set) > group.settings.min_in_sync_replicas
 
 
 def _why_not_member(group: Group, replica: Replica, request: RegisterReplica) -> str | None:

@@ -154,6 +154,17 @@ def test_a_suspect_stays_a_member_while_nobody_leads() -> None:
     assert driver.group.replicas[ReplicaId(2)].is_suspect
 
 
+def test_suspects_of_one_power_cut_never_take_the_set_below_min() -> None:
+    """The recorded master may be dead: without this the set was {3} and nobody electable (R8)."""
+    driver = a_group()
+    assert driver.group.settings.min_in_sync_replicas == 2
+
+    restarted(driver, 2, is_suspect=True)
+    restarted(driver, 3, is_suspect=True)
+
+    assert len(driver.group.sync_state_set) >= 2
+
+
 def test_with_fsync_durability_a_power_loss_of_all_costs_no_member() -> None:
     driver = a_group()
 
