@@ -15,6 +15,7 @@ from paceline.errors import (
     CorruptLogError,
     OverloadedError,
     PacelineError,
+    StorageError,
     TopicNotFoundError,
 )
 from paceline.ports import Buffer, Clock
@@ -145,19 +146,23 @@ class Sender:
         if now < projections.log_time_ms:
             now = projections.log_time_ms
         logged = projections.topics.get(header.topic_id)
-        if logged is None or logged.queues < count:
-            self._log_topic(writer, projections, header.topic_id, now)
         base = queue.end
-        position = writer.end
-        stamped = stamp(
-            batch,
-            physical_offset=position,
-            base_queue_offset=base,
-            store_unix_ms=now,
-            master_epoch=writer.epoch,
-        )
-        # No await since ensure_can_append, so the log, the fold and the stamp agree.
-        end = writer.append(stamped, memoryview(batch)[HEADER_BYTES:])
+        try:
+            if logged is None or logged.queues < count:
+                self._log_topic(writer, projections, header.topic_id, now)
+            position = writer.end
+            stamped = stamp(
+                batch,
+                physical_offset=position,
+                base_queue_offset=base,
+                store_unix_ms=now,
+                master_epoch=writer.epoch,
+            )
+            # No await since ensure_can_append, so the log, the fold and the stamp agree.
+            end = writer.append(stamped, memoryview(batch)[HEADER_BYTES:])
+        except StorageError as error:  # a full disk at a roll: the mastership is over (R22)
+            sink.failed(request_id, error)
+            return
         assert position == projections.position, (position, projections.position)  # R28
         projections.fold_messages(header, queue, base, now)
         assert end == projections.position, (end, projections.position)

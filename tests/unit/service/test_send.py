@@ -13,9 +13,12 @@ from paceline.errors import (
     OutOfOrderSequenceError,
     OverloadedError,
     PacelineError,
+    StorageError,
     TopicNotFoundError,
 )
+from paceline.ports import Buffer
 from paceline.records.header import Kind
+from paceline.types import PhysicalOffset
 from paceline.wire.stream import ProduceAnswer
 
 
@@ -54,6 +57,26 @@ async def test_answer_leaves_when_confirm_has_passed_and_not_before() -> None:
     assert sink.ids == [1, 2]
     assert sink.last.base_queue_offset == 2
     assert sink.last.confirm == bench.log.end
+
+
+async def test_a_log_that_fails_is_an_answer_for_every_sender(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A full disk at a roll: also whoever waited for the topic must hear of it (R22)."""
+    bench, sink = Bench(), Answers()
+    later = a_batch(topic_id=2)
+    bench.service.sender.send(later, sink, 1)
+    bench.service.sender.send(later, sink, 2)
+
+    def fail(header: bytes, payload: Buffer) -> PhysicalOffset:
+        raise StorageError("no space left")
+
+    monkeypatch.setattr(bench.writer, "append", fail)
+    bench.service.view_changed(a_view(version=2, topics={"orders": 4, "more": 4}))
+
+    assert sink.ids == [1, 2]
+    assert isinstance(sink.last, StorageError)
+    assert not sink.last.is_definite
 
 
 async def test_stamped_batch_carries_the_masters_fields() -> None:
