@@ -6,7 +6,6 @@ import io
 import tomllib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,6 +15,7 @@ from tests.process.load import controller_leader, settled
 
 from paceline.admin import AdminClient
 from paceline.records.encode import encode_batch
+from paceline.runtime import SeededRandom
 from paceline.wire.cluster import ClusterView, ReplicaView
 from paceline.wire.stream import FRAME_HEADER, FRAME_HEADER_BYTES
 
@@ -199,6 +199,6 @@ async def session_of(address: str) -> AsyncIterator[aiohttp.ClientWebSocketRespo
         yield socket
 
 
-def secret_of(data_dir: Path) -> bytes:
-    """The cluster's real secret."""
-    return (data_dir / "cluster-secret").read_bytes().strip()
+def random_bytes(size: int) -> bytes:
+    """Garbage, always the same: a failure can be repeated."""
+    return SeededRandom("garbage").token(size)

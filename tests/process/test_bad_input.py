@@ -4,7 +4,6 @@ After every case the logs end where they ended, the controllers' state is what i
 cluster takes and gives a message. (The numbers are those of reference reliability.md 5.4.)
 """
 
-import os
 from typing import Any
 
 import orjson
@@ -13,6 +12,7 @@ from tests.process.target import (
     PRODUCER_ID,
     Target,
     connected,
+    random_bytes,
 )
 
 from paceline.records.header import Kind
@@ -345,7 +345,7 @@ def frame_of(size: int, *, operation: int = 1, status: int = 0, reserved: int = 
     "garbage",
     [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        os.urandom(4096),
+        random_bytes(4096),
         bytes(64),
         b"\xff" * 64,
         frame_of(FRAME_BYTES_MAX + 1),

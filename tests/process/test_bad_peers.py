@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import WSMsgType
-from tests.process.target import Target, connected, session_of
+from tests.process.target import Target, connected, random_bytes, session_of
 
 from paceline.types import (
     ControllerId,
@@ -44,7 +44,7 @@ CANARY = "canary-of-the-pickle"
 PICKLE = pickle.dumps((os.system, (f"touch {CANARY}",)))
 GARBAGE = {
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "random": os.urandom(4096),
+    "random": random_bytes(4096),
     "zeros": bytes(256),
     "large length": b"\xff\xff\xff\x7f" * 64,
     "pickle": len(PICKLE).to_bytes(4, "little") + PICKLE,
@@ -222,7 +222,7 @@ async def test_garbage_on_a_session_is_refused(target: Target, text: str) -> Non
 
 
 async def test_binary_or_large_message_closes_a_session(target: Target) -> None:
-    for content in (os.urandom(100), bytes(5 * 1024 * 1024)):
+    for content in (random_bytes(100), bytes(5 * 1024 * 1024)):
         async with session_of(target.leader) as session:
             await session.receive()
             with contextlib.suppress(ConnectionError):  # it is closed before all is sent
