@@ -159,7 +159,13 @@ class Broker:
         known = self._store.identity.identity
         self._node.name = f"broker:{known.group}/{known.replica_id}"
         self._links.beat()
-        duties = Duties(role=self.role, store=self._store, config=self._config, clock=self._clock)
+        duties = Duties(
+            role=self.role,
+            store=self._store,
+            config=self._config,
+            clock=self._clock,
+            forget_silent_producers=self._service.forget_silent_producers,
+        )
         await duties.run()
 
     async def stop(self) -> None:

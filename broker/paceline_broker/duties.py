@@ -3,7 +3,9 @@
 Owned by `app.py`'s one background task; reads the role, never changes it but for `is_stalled`.
 """
 
+import asyncio
 import logging
+from collections.abc import Callable
 
 from paceline.errors import ConfigError, StorageError
 from paceline.ports import Clock, Random
@@ -21,6 +23,7 @@ FLOOR_INTERVAL_MS = 1000
 """R16: the confirm floor is told each second when it moved."""
 STALL_MS_MAX = 200
 """A gap of our own loop beyond this restarts the disk's clock (as in liveness and R12)."""
+FORGET_INTERVAL_MS = 60_000
 DISK_STALL_MS = 1500
 """As long as the controllers' heartbeat timeout: a disk that is silent so long is no better."""
 REGISTRATION_ATTEMPTS_MAX = 3
@@ -78,9 +81,17 @@ class Duties:
     """The periodic work of one broker. `run` ends only by cancellation."""
 
     def __init__(
-        self, *, role: BrokerRole, store: Store, config: BrokerConfig, clock: Clock
+        self,
+        *,
+        role: BrokerRole,
+        store: Store,
+        config: BrokerConfig,
+        clock: Clock,
+        forget_silent_producers: Callable[[], bool],
     ) -> None:
+        """`forget_silent_producers`: the service's; a no-op but on an open master (R29, R31)."""
         self._role = role
+        self._forget_silent_producers = forget_silent_producers
         self._store = store
         self._config = config
         self._clock = clock
@@ -91,12 +102,21 @@ class Duties:
         self._flushed_ms = now
 
     async def run(self) -> None:
+        # Apart, as a checkpoint waits for the disk: who watches the disk must not wait with it.
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(), name="duties-watch")
+            group.create_task(self._keep_checkpoints(), name="duties-checkpoints")
+
+    async def _watch(self) -> None:
+        forget_ms = self._clock.monotonic_ms()
         while True:
             await pause(TICK_MS)
             now = self._clock.monotonic_ms()
             self._watch_disk(now)
             self._tell_floor(now)
-            await self._keep_checkpoints(now)
+            if now - forget_ms >= FORGET_INTERVAL_MS:
+                forget_ms = now
+                self._forget_silent_producers()
 
     def _watch_disk(self, now: int) -> None:
         """A disk that has bytes to flush and finishes nothing for too long is stalled."""
@@ -117,7 +137,12 @@ class Duties:
             self._floor_ms = now
             self._role.tell_floor()
 
-    async def _keep_checkpoints(self, now: int) -> None:
+    async def _keep_checkpoints(self) -> None:
+        while True:
+            await pause(TICK_MS)
+            await self._checkpoint_if_due(self._clock.monotonic_ms())
+
+    async def _checkpoint_if_due(self, now: int) -> None:
         if now - self._checkpoint_ms >= self._config.checkpoint_interval_ms:
             self._checkpoint_ms = now
             self._store.begin_checkpoint()
