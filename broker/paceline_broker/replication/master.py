@@ -353,6 +353,9 @@ class MasterReplication:
             return self._fence("mastership was vacated")  # R19
         close = self._take_registrations(view.replicas)
         if view.set_epoch > self._set_epoch:
+            proposed = None if self._proposal is None else self._proposal.sync_state_set
+            if view.sync_state_set != proposed:
+                close += self._drop_removed(self._set - view.sync_state_set)
             self._set = view.sync_state_set
             self._set_epoch = view.set_epoch
             if self._proposal is not None:
@@ -381,6 +384,15 @@ class MasterReplication:
             if self._live.get(peer.replica) is peer:
                 del self._live[peer.replica]
         return tuple(close)
+
+    def _drop_removed(self, removed: frozenset[ReplicaId]) -> tuple[ConnectionId, ...]:
+        """Members that the controllers took out, not we, start over with a handshake (R9).
+
+        Another store or an old copy may have registered as one of them: what its former process
+        still has under way must not earn it a place that the newcomer would inherit.
+        """
+        dropped = [self._drop_connections_of(replica) for replica in sorted(removed)]
+        return tuple(connection for connections in dropped for connection in connections)
 
     def _on_proposal_refused(self, sequence: int, set_epoch: SetEpoch) -> MasterReady:
         proposal = self._proposal

@@ -127,7 +127,6 @@ class Faults(Scene):
         self._stop(node)
         node.boots_count += 1
         node.disk = disk
-        node.was_stale = False
         self.judge.store_replaced(node.name)
         self._guarded(node, node.boot)
         self.controllers.deliver_registration(node.name, node.generation)

@@ -78,10 +78,6 @@ class Leading:
         self.deaf_until = 0
         self.claimed: ReplicaId | None = None
         """The id that its configuration names, also for an emptied disk."""
-        self.was_stale = False
-        """A durable mark, until a registration has told it: a start was found to be a stale one, so
-        this store may be an old copy, and must not keep the place of the one it copies (R9).
-        """
         self._clear()
 
     def _clear(self) -> None:
@@ -137,11 +133,6 @@ class Leading:
     def is_memory(self) -> bool:
         return self.world.settings.durability == "memory"
 
-    @property
-    def has_lost_memory(self) -> bool:
-        """R13: only with memory durability is a power loss the loss of what was acknowledged."""
-        return self.is_memory and self.store.identity.is_unclean
-
     def register(self) -> None:
         """R9, R13, R23: tell what this start is."""
         command = RegisterReplica(
@@ -154,7 +145,7 @@ class Leading:
             end=self.log.end,
             confirm=self.log.confirm,
             is_empty=self.log.end == 0,
-            is_unclean=self.was_stale or self.has_lost_memory,
+            is_unclean=self.store.identity.is_unclean,
             is_suspect=self.was_suspect and self.log.end > 0,
         )
         self._ask(command.to_json(), None)
@@ -192,11 +183,9 @@ class Leading:
                 cluster_id=result["cluster_id"], replica_id=ReplicaId(result["replica_id"])
             )
             self.claimed = self.replica_id
-            self.was_stale = False
             self.is_registered = True
         elif result["reason"] == "INCARNATION_STALE":
             self.world.note(f"{self.name} counts its incarnation up")
-            self.was_stale = True
             self.world.restart(self.name)
         elif result["reason"] != "RECOVERY_NEEDED":
             raise AssertionError(result)

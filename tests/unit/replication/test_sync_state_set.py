@@ -264,3 +264,23 @@ def test_replica_that_was_restarted_may_join_again_at_once() -> None:
     assert ready.joined == 8
 
     assert master.step(Ran(100)).propose is not None
+
+
+def test_member_that_the_controllers_removed_must_come_back_by_a_handshake() -> None:
+    """R9: an old copy registered as replica 3; its former process still acknowledges."""
+    master = an_open_master()
+
+    ready = master.step(GroupCommitted(a_view(sync_state_set=OF_TWO, set_epoch=6)))
+
+    assert ready.close == (3,)
+    assert master.step(acked(3, 96)) == NOTHING
+    assert join(master, 3, connection=8).joined == 8
+
+
+def test_member_that_left_by_our_own_proposal_keeps_its_connection() -> None:
+    master = an_open_master()
+    assert ticks_to_proposal(master) is not None
+
+    ready = master.step(GroupCommitted(a_view(sync_state_set=OF_TWO, set_epoch=6)))
+
+    assert ready.close == ()
