@@ -53,9 +53,9 @@ class MessageRoutes:
         check_parameters(request)
         send = parse_send(await read_json(request))
         topic = await self._messages.topic(request.match_info["topic"])
-        rows = await self._messages.send(topic, send)
-        envelope = self._service.calls.envelope()
-        return json_answer({"status": "SEND_OK", "messages": rows, **envelope})
+        stored = await self._messages.send(topic, send)
+        broker = self._service.calls.envelope()["broker"]
+        return json_answer({"status": "SEND_OK", **stored, "broker": broker})
 
     async def _send_batch(self, request: web.Request) -> web.Response:
         check_parameters(request)

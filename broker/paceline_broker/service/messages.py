@@ -72,8 +72,9 @@ class Messages:
 
     # -- sending -----------------------------------------------------------------------------------
 
-    async def send(self, topic: TopicView, request: SendRequest) -> list[dict[str, Any]]:
-        """Store messages; one row per message, in the order of the request.
+    async def send(self, topic: TopicView, request: SendRequest) -> dict[str, Any]:
+        """Store messages: "messages", a row for each in the order of the request, and the "epoch"
+        and "confirm" of the acknowledgement itself: the role may be another by now (INV-4).
 
         Raises the first error of any batch; batches of other queues may be stored then, which only
         idempotence fields make safe to repeat.
@@ -103,7 +104,11 @@ class Messages:
         for (queue, indexes), answer in zip(by_queue.items(), answers, strict=True):
             for number, index in enumerate(indexes):
                 rows[index] = _row(queue, number, answer)
-        return rows
+        return {
+            "messages": rows,
+            "epoch": min(answer.master_epoch for answer in answers),
+            "confirm": max(answer.confirm for answer in answers),
+        }
 
     async def send_batch(self, batch: Buffer) -> ProduceAnswer:
         """Store a record batch as it came; the answer when confirm has passed it."""
