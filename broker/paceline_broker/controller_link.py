@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import aiohttp
@@ -83,11 +84,14 @@ class _Link:
             delay_ms = min(delay_ms * 2, RETRY_MS_MAX)
 
     async def _serve_one_connection(self) -> None:
-        url = f"http://{self.address}{wire.PATH}"
-        async with self._owner.http.ws_connect(
-            url, heartbeat=1.0, max_msg_size=wire.MESSAGE_BYTES_MAX
-        ) as socket:
+        connecting = self._owner.http.ws_connect(
+            f"http://{self.address}{wire.PATH}",
+            heartbeat=1.0,
+            max_msg_size=wire.MESSAGE_BYTES_MAX,
+        )
+        async with AsyncExitStack() as stack:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_MS / 1000):
+                socket = await stack.enter_async_context(connecting)
                 await self._shake_hands(socket)
             writing = spawn(self._write(socket), name=f"controller_link_write:{self.address}")
             try:
@@ -95,16 +99,14 @@ class _Link:
                 self._owner.link_changed()
                 self._owner.beat()
                 async for message in socket:
-                    if message.type is not aiohttp.WSMsgType.TEXT:
-                        raise PeerError(f"controller {self.address} sent {message.type.name}")
-                    self._on_message(wire.parse_from_controller(message.data))
+                    self._on_message(self._parsed(message))
             finally:
                 self._went_down()
                 await cancel_and_wait(writing)
 
     async def _shake_hands(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         owner = self._owner
-        challenge = wire.parse_from_controller(await socket.receive_str())
+        challenge = self._parsed(await socket.receive())
         if not isinstance(challenge, wire.Challenge):
             raise PeerError(f"controller {self.address} began with {type(challenge).__name__}")
         identity = owner.identity()
@@ -118,7 +120,7 @@ class _Link:
             nonce=owner.random.token(NONCE_BYTES),
         )
         await socket.send_str(wire.encode(hello))
-        welcome = wire.parse_from_controller(await socket.receive_str())
+        welcome = self._parsed(await socket.receive())
         if isinstance(welcome, wire.Refused):
             owner.refused(welcome)
             raise PeerError(f"{self.address} refused the session: {welcome.detail}")
@@ -130,6 +132,11 @@ class _Link:
             owner.refused(wire.Refused(code=error.code, detail=error.message))
             raise
         self.is_leader = welcome.is_leader
+
+    def _parsed(self, message: aiohttp.WSMessage) -> wire.FromController:
+        if message.type is not aiohttp.WSMsgType.TEXT:  # also when it closes in the handshake
+            raise PeerError(f"controller {self.address} sent {message.type.name}")
+        return wire.parse_from_controller(message.data)
 
     async def _write(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         while True:

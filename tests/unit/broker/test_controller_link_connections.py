@@ -1,0 +1,115 @@
+"""A broker's link to one controller comes again after whatever ends it in the handshake."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from paceline.runtime import SeededRandom
+from paceline.types import ControllerId, GroupName, Incarnation
+from paceline.wire import session as wire
+from paceline.wire.proof import NONCE_BYTES
+from paceline_broker import controller_link
+from paceline_broker.controller_link import ControllerLinks
+from paceline_broker.identity import Identity
+
+DEADLINE_S = 10
+Serve = Callable[[web.WebSocketResponse], Awaitable[None]]
+
+
+class Controller:
+    """Takes sessions, does with the first one what the test says, and counts them."""
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+        self.sessions_count = 0
+        self.came_again = asyncio.Event()
+
+    async def session(self, request: web.Request) -> web.StreamResponse:
+        self.sessions_count += 1
+        if self.sessions_count > 1:
+            self.came_again.set()
+        else:
+            await self._serve(await self._upgraded(request))
+        return web.Response(status=503)
+
+    async def _upgraded(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        return socket
+
+
+@asynccontextmanager
+async def linked_to(controller: Controller) -> AsyncIterator[None]:
+    app = web.Application()
+    app.router.add_get(wire.PATH, controller.session)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    links = ControllerLinks(
+        controllers=(f"127.0.0.1:{runner.addresses[0][1]}",),
+        secret=b"secret",
+        identity=lambda: Identity(
+            store_id="store",
+            group=GroupName("g1"),
+            incarnation=Incarnation(1),
+            boot_id="boot",
+            clean_shutdown=False,
+        ),
+        heartbeat=lambda: None,
+        on_view=lambda view: None,
+        on_refused=lambda refused: None,
+        random=SeededRandom("links"),
+        heartbeat_interval_ms=100,
+        request_timeout_ms=1000,
+    )
+    await links.start()
+    try:
+        yield
+    finally:
+        await links.stop()
+        await runner.cleanup()
+
+
+async def close_at_once(socket: web.WebSocketResponse) -> None:
+    await socket.close()
+
+
+async def close_after_the_hello(socket: web.WebSocketResponse) -> None:
+    """As a controller does that was paused until the broker gave the handshake up."""
+    challenge = wire.Challenge(controller_id=ControllerId("c1"), nonce=bytes(NONCE_BYTES))
+    await socket.send_str(wire.encode(challenge))
+    await socket.receive_str()
+    await socket.close()
+
+
+async def send_bytes(socket: web.WebSocketResponse) -> None:
+    await socket.send_bytes(b"\x00")
+    await socket.receive()
+
+
+@pytest.mark.parametrize("serve", [close_at_once, close_after_the_hello, send_bytes])
+async def test_link_comes_again_after_a_broken_handshake(serve: Serve) -> None:
+    controller = Controller(serve)
+
+    async with linked_to(controller), asyncio.timeout(DEADLINE_S):
+        await controller.came_again.wait()
+
+
+async def test_link_gives_up_a_controller_that_never_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host that vanishes between connect and upgrade sends no reset, ever."""
+    monkeypatch.setattr(controller_link, "HANDSHAKE_TIMEOUT_MS", 50)
+
+    class Silent(Controller):
+        async def _upgraded(self, request: web.Request) -> web.WebSocketResponse:
+            await asyncio.get_running_loop().create_future()
+            raise AssertionError
+
+    controller = Silent(close_at_once)
+
+    async with linked_to(controller), asyncio.timeout(DEADLINE_S):
+        await controller.came_again.wait()
