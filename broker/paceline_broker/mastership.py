@@ -81,7 +81,7 @@ class Mastership:
         self._store = store
         self._log = store.log
         self._flusher = flusher
-        self._unconfirmed_bytes_max = unconfirmed_bytes_max
+        self.unconfirmed_bytes_max = unconfirmed_bytes_max
         self._loop = asyncio.get_running_loop()
         self._is_turn_due = False
         self._is_draining = False
@@ -152,10 +152,10 @@ class Mastership:
                 "too few in-sync replicas acknowledge now; nothing was stored"
             )
         unconfirmed = self._log.end - self._log.confirm
-        if unconfirmed > self._unconfirmed_bytes_max:
+        if unconfirmed > self.unconfirmed_bytes_max:
             raise OverloadedError(
                 f"{unconfirmed} bytes wait for the replicas, the limit is "
-                f"{self._unconfirmed_bytes_max}; nothing was stored",
+                f"{self.unconfirmed_bytes_max}; nothing was stored",
                 retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
             )
 
@@ -221,10 +221,6 @@ class Mastership:
 
         self.wait_confirmed(self.end, confirmed, timeout_ms=DRAIN_TIMEOUT_MS)
         await done
-
-    def resume(self) -> None:
-        """The hand-over was definitely refused (R20)."""
-        self._is_draining = False
 
     # -- TermHooks --------------------------------------------------------------------------------
 

@@ -1,0 +1,45 @@
+"""What a mastership takes, and what it refuses before anything is appended (R20, R27)."""
+
+import pytest
+from tests.unit.broker.brokers import Broker, a_group, eventually, tell
+
+from paceline.errors import NotYetAvailableError, OverloadedError
+from paceline_broker.service.ports import RoleState
+
+
+async def a_master_alone(broker: Broker) -> None:
+    tell(a_group(broker, minimum=1, sync_state_set=frozenset({1})), 1, broker)
+    await eventually(lambda: broker.role.state is RoleState.MASTER and broker.mastership.is_open)
+
+
+async def test_too_many_unconfirmed_bytes_are_refused_before_the_append() -> None:
+    broker = Broker()
+    async with broker.running():
+        await a_master_alone(broker)
+        mastership = broker.mastership
+        mastership.unconfirmed_bytes_max = 1000
+        mastership.ensure_can_append()
+
+        end = broker.send(b"x" * 2000)
+        with pytest.raises(OverloadedError, match="nothing was stored") as refused:
+            mastership.ensure_can_append()
+
+        assert refused.value.is_definite
+        assert refused.value.details["retry_after_ms"]
+        assert mastership.end == end
+        await eventually(lambda: mastership.confirm == end)
+        mastership.ensure_can_append()
+
+
+async def test_a_draining_master_takes_nothing_but_confirms_what_it_has() -> None:
+    broker = Broker()
+    async with broker.running():
+        await a_master_alone(broker)
+
+        end = broker.send()
+        broker.mastership.drain()
+        with pytest.raises(NotYetAvailableError):
+            broker.mastership.ensure_can_append()
+
+        await broker.mastership.all_confirmed()
+        assert broker.mastership.confirm == end
