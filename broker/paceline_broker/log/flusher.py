@@ -23,6 +23,8 @@ log = logging.getLogger("paceline.log")
 
 # Recovery verifies up to twice this: 64 MiB of 1 KiB batches take 0.2 s (2.7 us a batch).
 CHECKPOINT_BYTES = 32 * 1024 * 1024
+UPKEEP_RETRY_S = 5.0
+"""A full disk stays full for longer than a flush: not every flush tries, and logs, again."""
 
 
 class Flusher:
@@ -53,6 +55,7 @@ class Flusher:
         self._wakeup: asyncio.Future[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._keep_not_before = 0.0
 
     def start(self) -> None:
         self._flushing = spawn(self._run(), name="log-flusher")
@@ -126,6 +129,8 @@ class Flusher:
     def keep_up(self) -> None:
         """Start making what is missing, unless that is going on."""
         is_idle = self._keeping is None or self._keeping.done()
+        if is_idle and asyncio.get_running_loop().time() < self._keep_not_before:
+            return
         if is_idle and (self._log.spare_wanted is not None or self._is_checkpoint_due()):
             self._keeping = spawn(self._keep(), name="log-keeper")
 
@@ -142,6 +147,7 @@ class Flusher:
                 await self._save_checkpoint()
         except StorageError as error:
             # Not fatal by itself: a roll makes its own file, recovery walks further back.
+            self._keep_not_before = asyncio.get_running_loop().time() + UPKEEP_RETRY_S
             log.warning("log_upkeep_failed", extra={"fault": error.message})
 
     async def _save_checkpoint(self) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.unit.log.builders import FOLDER, a_log, append, begin_epoch, content, open_log
 
-from paceline.disk_memory import MemoryDisk
+from paceline.disk_memory import MemoryDisk, MemoryFile
 from paceline.disk_real import RealDisk
 from paceline.errors import StorageError
 from paceline.ports import Disk, File
@@ -77,6 +77,16 @@ class GatedDisk(MemoryDisk):
         await self.gate.acquire()
         self.waiting -= 1
         await super().sync(file)
+
+
+class FullDisk(MemoryDisk):
+    """Has no room for another segment."""
+
+    attempts = 0
+
+    async def create_ahead(self, path: str, size: int) -> MemoryFile:
+        self.attempts += 1
+        raise StorageError("No space left on device")
 
 
 async def _turns(count: int) -> None:
@@ -207,6 +217,29 @@ async def test_the_next_segment_is_made_ahead_off_the_loop() -> None:
     append(watched.log, 5000)
 
     assert operations == ["rename"]
+    await watched.flusher.stop()
+
+
+async def test_a_full_disk_is_not_asked_for_a_spare_with_every_flush(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FullDisk()
+    watched = Watched(disk, a_log(disk))
+    append(watched.log, 5000)
+    for _ in range(5):
+        end = append(watched.log)
+        watched.write()
+        await watched.until_flushed(end)
+        await _turns(5)
+    assert disk.attempts == 1
+    assert [record.getMessage() for record in caplog.records] == ["log_upkeep_failed"]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: 1e12)
+    watched.flusher.keep_up()
+    await _turns(5)
+    monkeypatch.undo()
+
+    assert disk.attempts == 2
     await watched.flusher.stop()
 
 
