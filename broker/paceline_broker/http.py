@@ -206,6 +206,7 @@ class BrokerHttp:
                 "incarnation": identity.incarnation,
                 "role": role.state.value,
                 "epoch": role.epoch,
+                "healthy": role.is_healthy(),
             }
         )
 

@@ -203,6 +203,7 @@ async def test_probe_names_incarnation_role_and_epoch() -> None:
             "incarnation": 1,
             "role": "master",
             "epoch": 1,
+            "healthy": True,
         }
 
 
