@@ -206,7 +206,6 @@ class BrokerHttp:
                 "incarnation": identity.incarnation,
                 "role": role.state.value,
                 "epoch": role.epoch,
-                "healthy": role.is_healthy(),
             }
         )
 

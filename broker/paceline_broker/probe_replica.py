@@ -1,8 +1,4 @@
-"""Whether a start of a replica is surely gone: its port refuses, or another answers (R12).
-
-One that says itself that its log or disk has failed is as good as gone: it never acknowledges
-again (R22), and waiting for it would stop every send for `replica_lag_ms_max`.
-"""
+"""Whether a start of a replica is surely gone: its port refuses, or another answers (R12)."""
 
 import logging
 
@@ -17,10 +13,7 @@ PROBE_TIMEOUT_S = 0.5
 
 
 async def is_replica_gone(http: aiohttp.ClientSession, replica: ReplicaView) -> bool:
-    """True only for a refused connection, another incarnation, or one that calls itself unhealthy.
-
-    Silence proves nothing.
-    """
+    """True only for a refused connection or another incarnation; silence proves nothing."""
     url = f"http://{replica.client_address}/v1/probe"
     try:
         async with http.get(url, timeout=aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)) as answer:
@@ -35,4 +28,4 @@ async def is_replica_gone(http: aiohttp.ClientSession, replica: ReplicaView) -> 
     if not isinstance(document, dict):
         return False
     seen = (document.get("replica_id"), document.get("incarnation"))
-    return seen != (replica.replica_id, replica.incarnation) or document.get("healthy") is False
+    return seen != (replica.replica_id, replica.incarnation)

@@ -203,7 +203,6 @@ async def test_probe_names_incarnation_role_and_epoch() -> None:
             "incarnation": 1,
             "role": "master",
             "epoch": 1,
-            "healthy": True,
         }
 
 
