@@ -1,0 +1,314 @@
+"""Pure: what happened in a run, as it is recorded, and all that a checker ever sees.
+
+A history has what clients did (`Operation`s, with the time of asking and of the answer), what was
+seen of the nodes (`Probe`s, `Committed` events of controllers), what was done to them
+(`FaultEvent`s), and at the end a dump of every replica's log and of every controller. All times
+are microseconds of one clock, the harness's, which no fault touches. Everything is identified by
+its `number`, the place in the history, so that a violation can name its proof.
+
+Which code sent, what a producer believed or what the workload intended is not here on purpose.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeAlias
+
+
+class Outcome(StrEnum):
+    """How an operation ended for the client that asked."""
+
+    OK = "ok"
+    FAIL = "fail"
+    """Definitely not done: the effect must never show (S4)."""
+    UNKNOWN = "unknown"
+    """Done or not, now or later: a lost connection, a timeout, the end of the run."""
+
+
+class Queue(NamedTuple):
+    """One queue of the cluster, as people name it."""
+
+    topic: str
+    group: str
+    queue: int
+
+
+class Seen(NamedTuple):
+    """One message as somebody saw it at an offset."""
+
+    offset: int
+    value: str
+    """What the sender called it ("c3-17": client and number), unique in a history."""
+    crc: int
+    """crc32c of the whole body as it was seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What all entries of a history have."""
+
+    number: int
+    """Place in the history, rising with the time of entry; how violations name it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Event):
+    """What one client asked and what came of it; entered when it is answered or given up."""
+
+    client: str
+    asked_us: int
+    answered_us: int
+    """For an UNKNOWN one: when the client gave up."""
+    outcome: Outcome
+    error: str | None = None
+    """Code of the error (`PacelineError.code`) if it was not OK."""
+    node: str | None = None
+    """The node that answered, where the client knows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send(Operation):
+    """One message sent; retries of the client library are inside."""
+
+    topic: str
+    key: str | None
+    value: str
+    crc: int
+    session: str = ""
+    """The producer object: order is promised within one (S8)."""
+    is_idempotent: bool = True
+    queue: Queue | None = None
+    """Where it was stored; None unless OK."""
+    offset: int | None = None
+    """-1: a duplicate of which the broker no longer knows the offset."""
+    epoch: int | None = None
+    """Master epoch that the acknowledgement names (S13)."""
+    is_duplicate: bool = False
+    is_confirmed: bool = True
+    """False only under the weaker choices of R37: acknowledged before confirm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull(Operation):
+    """Messages of one queue read from an offset on."""
+
+    queue: Queue
+    offset: int
+    assignment: str = ""
+    """Pulls of one client, queue and assignment follow each other without gap (S9); "" = none."""
+    messages: tuple[Seen, ...] = ()
+    start: int | None = None
+    end: int | None = None
+    """The queue's valid range as the answer states it, if it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliver(Operation):
+    """One message handed to a member's listener: asked = it began, answered = it returned."""
+
+    consumer_group: str
+    member: str
+    queue: Queue
+    message: Seen
+    token: int | None = None
+    """Fencing token under which it was processed, in ordered consumption (S26, S27)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit(Operation):
+    """A group's offset of a queue is committed: the next offset to consume."""
+
+    consumer_group: str
+    member: str
+    queue: Queue
+    offset: int
+    is_reset: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryOffset(Operation):
+    """What a group has committed in a queue; `offset` None = never anything."""
+
+    consumer_group: str
+    queue: Queue
+    offset: int | None = None
+    maybe_stale: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryRange(Operation):
+    """First and next offset of a queue, as answered by the node."""
+
+    queue: Queue
+    start: int | None = None
+    end: int | None = None
+    maybe_stale: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock(Operation):
+    """A queue lock is asked for, or renewed."""
+
+    consumer_group: str
+    member: str
+    queue: Queue
+    token: int | None = None
+    """One number that orders grants: epoch * 2**64 + physical offset of the grant (R33)."""
+    lease_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unlock(Operation):
+    """A queue lock is given back."""
+
+    consumer_group: str
+    member: str
+    queue: Queue
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic(Operation):
+    """A topic is made; `topic_id` None unless OK."""
+
+    topic: str
+    queues: Mapping[str, int]
+    topic_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTopic(Operation):
+    """A topic is looked up, linearizably; OK with `topic_id` None = there is none."""
+
+    topic: str
+    topic_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe(Event):
+    """A broker's own word on itself at a moment (white box)."""
+
+    at_us: int
+    node: str
+    group: str
+    replica: int | None
+    incarnation: int
+    role: str
+    """ "master", "replica", "none" ..., as `/v1/status` says."""
+    epoch: int
+    is_open: bool
+    start: int
+    end: int
+    flushed: int
+    confirm: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Event):
+    """One event of the controllers' machine, when a controller applied it."""
+
+    at_us: int
+    node: str
+    index: int
+    """Index of the replicated command, equal on all controllers."""
+    kind: str
+    """ "master_elected", "sync_state_set_changed", "replica_registered" ..."""
+    members: Mapping[str, Any]
+    """The event's other members: group, master, master_epoch, set_epoch, sync_state_set ..."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultEvent(Event):
+    """A fault begins or ends."""
+
+    at_us: int
+    kind: str
+    """Name in `faults.plan.KINDS`."""
+    target: str
+    """What it hit in the end: "g1-b2", "c1", "g1-b1>g1-b2" for a one-way cut, "all"."""
+    is_begin: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase(Event):
+    """The run enters a phase: "load", "heal" (from here on only what is named stays broken),
+    "drain", "end"."""
+
+    at_us: int
+    name: str
+    broken: tuple[str, ...] = ()
+    """Nodes that stay broken for ever (L3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBatch:
+    """One batch of a replica's log."""
+
+    position: int
+    size: int
+    epoch: int
+    kind: str
+    """Name of `records.header.Kind`."""
+    crc: int
+    """crc32c over all its bytes."""
+    queue: Queue | None = None
+    base_offset: int = 0
+    messages: tuple[tuple[str, int], ...] = ()
+    """(value, crc of the body) of each record, for normal batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDump(Event):
+    """The log of one replica at the end, read from its files by other code than wrote them."""
+
+    node: str
+    group: str
+    replica: int | None
+    start: int
+    confirm: int
+    end: int
+    batches: tuple[StoredBatch, ...]
+    damage: str | None = None
+    """Why reading stopped before `end`, if it did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerDump(Event):
+    """State of one controller at the end (S32)."""
+
+    node: str
+    index: int
+    """Applied so far."""
+    digest: str
+    replayed_digest: str | None = None
+    """Digest of a fresh machine that applied the log (or snapshot and tail) from the files."""
+
+
+Entry: TypeAlias = (
+    Send
+    | Pull
+    | Deliver
+    | Commit
+    | QueryOffset
+    | QueryRange
+    | Lock
+    | Unlock
+    | CreateTopic
+    | DescribeTopic
+    | Probe
+    | Decision
+    | FaultEvent
+    | Phase
+    | ReplicaDump
+    | ControllerDump
+)
+
+
+@dataclass(slots=True)
+class History:
+    """All entries of one run, in order of number, and what the run was."""
+
+    world: Mapping[str, Any]
+    """Seed, bed ("core", "world", "processes"), topology, settings: for people and checkers."""
+    entries: list[Entry] = field(default_factory=list)
