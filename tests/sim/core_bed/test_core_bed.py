@@ -1,7 +1,8 @@
 """500 runs of the core bed: replication, log and controller state under every fault it knows."""
 
 import pytest
-from tests.sim.core_bed.world import run_seed
+
+from paceline_chaos.core.world import run_seed
 
 CHUNK = 50
 

@@ -1,10 +1,10 @@
 """Each rule of safety, taken out: the core bed must notice, or it would not guard the rule."""
 
 import pytest
-from tests.sim.core_bed.mutants import MUTANTS
-from tests.sim.core_bed.world import StalledError, World
 
 from paceline.errors import CorruptLogError
+from paceline_chaos.core.world import StalledError, World
+from paceline_chaos.mutants.core import MUTANTS
 
 SEEDS_MAX = 1500
 """The rarest is caught by one seed in a hundred or two."""

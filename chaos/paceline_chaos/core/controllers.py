@@ -6,10 +6,9 @@ what is applied is committed.
 
 from typing import Any, NamedTuple
 
-from tests.sim.core_bed.dice import Dice
-
 from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView
+from paceline_chaos.core.dice import Dice
 from paceline_controller.election import Belief, NoElection, Standing, choose, choose_first
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import ElectMaster, Lead

@@ -8,14 +8,13 @@ it on its own.
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from tests.sim.core_bed.dice import Dice
-
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.replication.frames import Acknowledgement
 from paceline_broker.replication.handshake import ConnectionId, Introduction, Refused, Welcome
+from paceline_chaos.core.dice import Dice
 
 if TYPE_CHECKING:
-    from tests.sim.core_bed.node import Node
+    from paceline_chaos.core.node import Node
 
 
 class Push(NamedTuple):

@@ -8,15 +8,14 @@ no bound. After the walk everything is repaired and the group must come to rest 
 
 from collections.abc import Callable
 
-from tests.sim.core_bed.controllers import GROUP, Answer
-from tests.sim.core_bed.dice import Wheel
-from tests.sim.core_bed.faults import Faults
-from tests.sim.core_bed.judge import ViolationError, content
-from tests.sim.core_bed.network import Connection
-from tests.sim.core_bed.node import Node
-from tests.sim.core_bed.scene import is_master
-
 from paceline.types import Incarnation, ReplicaId
+from paceline_chaos.core.controllers import GROUP, Answer
+from paceline_chaos.core.dice import Wheel
+from paceline_chaos.core.faults import Faults
+from paceline_chaos.core.judge import ViolationError, content
+from paceline_chaos.core.network import Connection
+from paceline_chaos.core.node import Node
+from paceline_chaos.core.scene import is_master
 
 STEPS = 2000
 ROUNDS_MAX = 400
@@ -351,6 +350,6 @@ def run_seed(seed: int) -> World:
         world.run()
     except Exception as error:
         error.add_note(f"seed {seed}, durability {world.settings.durability}, group {GROUP}")
-        error.add_note(f"again: .venv/bin/python -m tests.sim.core_bed --seed {seed}")
+        error.add_note(f"again: .venv/bin/python -m paceline_chaos.core --seed {seed}")
         raise
     return world

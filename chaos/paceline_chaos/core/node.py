@@ -6,10 +6,6 @@ flusher's steps; `leading.py` has the rest.
 
 from typing import TYPE_CHECKING
 
-from tests.sim.core_bed.controllers import GROUP
-from tests.sim.core_bed.leading import Leading
-from tests.sim.core_bed.network import Closed, Connection, Message, Push
-
 from paceline.errors import StorageError
 from paceline.types import PhysicalOffset
 from paceline.wire.cluster import ClusterView, GroupView
@@ -28,6 +24,9 @@ from paceline_broker.replication.replica import (
     Truncated,
     Welcomed,
 )
+from paceline_chaos.core.controllers import GROUP
+from paceline_chaos.core.leading import Leading
+from paceline_chaos.core.network import Closed, Connection, Message, Push
 
 if TYPE_CHECKING:
     pass

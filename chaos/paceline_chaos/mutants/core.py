@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from tests.sim.core_bed.node import Node
-
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.replication import master as master_module
@@ -24,6 +22,7 @@ from paceline_broker.replication.master_events import (
     ReplicaAcked,
 )
 from paceline_broker.replication.peer import Peer
+from paceline_chaos.core.node import Node
 from paceline_controller.state import mastership, replicas
 
 Patch = tuple[object, str, Any]

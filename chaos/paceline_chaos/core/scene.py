@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 
-from tests.sim.core_bed.controllers import Controllers, Request
-from tests.sim.core_bed.dice import Dice
-from tests.sim.core_bed.judge import Judge
-from tests.sim.core_bed.network import Connection
-from tests.sim.core_bed.node import Node
-
 from paceline.disk_memory import PowerLost
 from paceline.errors import CorruptLogError, StorageError
 from paceline.types import Incarnation, ReplicaId
 from paceline.wire.cluster import GroupSettings
+from paceline_chaos.core.controllers import Controllers, Request
+from paceline_chaos.core.dice import Dice
+from paceline_chaos.core.judge import Judge
+from paceline_chaos.core.network import Connection
+from paceline_chaos.core.node import Node
 
 
 class Scene:

@@ -1,10 +1,9 @@
 """What goes wrong: processes, machines, disks, connections, partitions. One method is one fault."""
 
-from tests.sim.core_bed.node import Node
-from tests.sim.core_bed.scene import Scene, is_master
-
 from paceline.disk_memory import MemoryDisk
 from paceline.types import Incarnation
+from paceline_chaos.core.node import Node
+from paceline_chaos.core.scene import Scene, is_master
 
 
 class Faults(Scene):

@@ -1,15 +1,15 @@
-"""Run seeds of the core bed by hand: `python -m tests.sim.core_bed --seed 7`."""
+"""Run seeds of the core bed by hand: `python -m paceline_chaos.core --seed 7`."""
 
 import argparse
 import sys
 import traceback
 
-from tests.sim.core_bed.mutants import MUTANTS
-from tests.sim.core_bed.world import World
+from paceline_chaos.core.world import World
+from paceline_chaos.mutants.core import MUTANTS
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.sim.core_bed", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m paceline_chaos.core", description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=1, help="how many seeds from there on")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="with this rule taken out")

@@ -7,9 +7,6 @@ projections. Anything the disk does may raise PowerLost; the world catches it.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.core_bed.controllers import GROUP, Answer, Request
-from tests.sim.core_bed.network import Closed, Connection, Message, Push
-
 from paceline.disk_memory import MemoryDisk
 from paceline.records.encode import encode_batch, encode_internal
 from paceline.records.header import HEADER_BYTES, Kind, stamp
@@ -43,9 +40,11 @@ from paceline_broker.replication.master_events import (
 from paceline_broker.replication.replica import (
     ReplicaReplication,
 )
+from paceline_chaos.core.controllers import GROUP, Answer, Request
+from paceline_chaos.core.network import Closed, Connection, Message, Push
 
 if TYPE_CHECKING:
-    from tests.sim.core_bed.scene import Scene
+    from paceline_chaos.core.scene import Scene
 
 DATA = "data"
 SEGMENT_BYTES = 4096
