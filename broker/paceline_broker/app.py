@@ -224,18 +224,27 @@ async def _listening(starting: Awaitable[int], address: Address) -> int:
         ) from error
 
 
-async def run_broker(config: BrokerConfig) -> None:
-    """One broker until SIGTERM or SIGINT. Raises PacelineError with a sentence."""
+async def run_broker(
+    config: BrokerConfig,
+    *,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    boot: str | None = None,
+) -> None:
+    """One broker until SIGTERM or SIGINT. Raises PacelineError with a sentence.
+
+    Default: this machine's disk, clock and boot id.
+    """
     node = Node(name=f"broker:{config.group}")
     start_logging(node, level=config.log_level)
     log.info("starting", extra={"config": configuration.effective(config)})
     broker = Broker(
         config,
-        disk=RealDisk(),
-        clock=SystemClock(),
+        disk=disk or RealDisk(),
+        clock=clock or SystemClock(),
         random=SystemRandom(),
         secret=read_secret(config.secret_file),
-        boot=boot_id(),
+        boot=boot or boot_id(),
         node=node,
     )
     loop = asyncio.get_running_loop()

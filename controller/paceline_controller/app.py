@@ -70,11 +70,16 @@ def build_node(
     return node
 
 
-async def run_controller(config: ControllerConfig) -> None:
-    """One controller until SIGTERM or SIGINT. Raises PacelineError with a sentence."""
+async def run_controller(
+    config: ControllerConfig, *, disk: Disk | None = None, clock: Clock | None = None
+) -> None:
+    """One controller until SIGTERM or SIGINT. Raises PacelineError with a sentence.
+
+    Default: this machine's disk and clock.
+    """
     start_logging(Node(name=f"controller:{config.controller_id}"), level=config.log_level)
     log.info("starting", extra={"config": configuration.effective(config)})
-    disk = RealDisk()
+    disk = disk or RealDisk()
     secret = read_secret(config.secret_file)
     lock = lock_data_folder(disk, config.data_dir)
     try:
@@ -87,7 +92,7 @@ async def run_controller(config: ControllerConfig) -> None:
         node = build_node(
             config,
             disk=disk,
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             random=SystemRandom(),
             secret=secret,
             identity=identity,

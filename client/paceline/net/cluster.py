@@ -34,10 +34,13 @@ class Cluster:
         *,
         clock: Clock | None = None,
         random: Random | None = None,
+        source_host: str = "",
     ) -> None:
+        """`source_host`: local address that connections start from; empty: the system chooses."""
         self.clock: Clock = clock or SystemClock()
         self.random: Random = random or SystemRandom()
-        self.http = HttpClient()
+        self.http = HttpClient(source_host=source_host)
+        self._source_host = source_host
         self.watch = ClusterWatch(_addresses(bootstrap), self.http, self.random)
 
     @property
@@ -63,7 +66,9 @@ class Cluster:
         A stream, or POSTs where the upgrade is refused. The caller closes it.
         """
         try:
-            connection = await connect_stream(address, timeout_ms=CONNECT_TIMEOUT_MS)
+            connection = await connect_stream(
+                address, timeout_ms=CONNECT_TIMEOUT_MS, source_host=self._source_host
+            )
         except UpgradeRefusedError:
             return PostConnection(address, group, self.http, self.topic_name)
         view = self.view

@@ -21,7 +21,9 @@ BATCH_MEDIA_TYPE = "application/vnd.paceline.batch"
 class HttpClient:
     """Owner of an aiohttp session; `close` ends it. Addresses are "host:port"."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, source_host: str = "") -> None:
+        """`source_host`: where connections start from; empty: the system chooses."""
+        self._source = (source_host, 0) if source_host else None
         self._session: aiohttp.ClientSession | None = None
 
     async def get(
@@ -89,7 +91,10 @@ class HttpClient:
     ) -> tuple[str, bytes]:
         if self._session is None:
             # No total timeout of aiohttp's own: ours below covers the whole exchange.
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(local_addr=self._source),
+                timeout=aiohttp.ClientTimeout(total=None),
+            )
         try:
             async with (
                 asyncio.timeout(timeout_ms / 1000),

@@ -405,15 +405,21 @@ def parse_fetch_answer(body: memoryview) -> FetchAnswer:
     return FetchAnswer(master_epoch, confirm, parts)
 
 
-async def connect_stream(address: str, *, timeout_ms: int) -> StreamConnection:
-    """Connect, upgrade, wait for HELLO. Raises UpgradeRefusedError, PeerError, DeadlineError."""
+async def connect_stream(
+    address: str, *, timeout_ms: int, source_host: str = ""
+) -> StreamConnection:
+    """Connect, upgrade, wait for HELLO. Raises UpgradeRefusedError, PeerError, DeadlineError.
+
+    `source_host`: where the connection starts from; empty: the system chooses.
+    """
     host, port = parse_address(address)
+    source = (source_host, 0) if source_host else None
     loop = asyncio.get_running_loop()
     connection: StreamConnection | None = None
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             _, connection = await loop.create_connection(
-                lambda: StreamConnection(address), host, port
+                lambda: StreamConnection(address), host, port, local_addr=source
             )
             await connection.wait_ready()
             return connection
