@@ -1,0 +1,126 @@
+"""What every job of a workload is given, and the few helpers that all share.
+
+Jobs know the cluster by its bootstrap addresses only, and the world by the ports they are given:
+the same code runs on a virtual loop and against real processes.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from paceline.errors import NotLeaderError, PacelineError
+from paceline.net.cluster import Cluster
+from paceline.ports import Clock, Random
+from paceline.routing import broker_addresses
+from paceline.runtime import pause
+from paceline_chaos.history.model import Queue
+from paceline_chaos.history.recorder import Recorder
+
+T = TypeVar("T")
+
+CALL_TIMEOUT_MS = 4_000
+"""After that a client gives an operation up and records what it knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """The surroundings of one client."""
+
+    client: str
+    bootstrap: Sequence[str]
+    recorder: Recorder
+    clock: Clock
+    random: Random
+    topic: str
+    """Exists before clients start."""
+    body_bytes_max: int
+    think_ms: float
+    """Mean pause between two requests of one worker."""
+    is_over: Callable[[], bool]
+    """True: begin nothing new."""
+    source_host: str = ""
+    """Local address that connections start from; empty: the system chooses."""
+    node_names: Mapping[str, str] = field(default_factory=dict)
+    """Client address of a node -> what the history calls it, where that is known."""
+
+    def cluster(self) -> Cluster:
+        """A view of the cluster of its own for one library client; the caller closes it."""
+        return Cluster(
+            self.bootstrap, clock=self.clock, random=self.random, source_host=self.source_host
+        )
+
+    def node(self, address: str) -> str:
+        """What the history calls the node at a client address."""
+        return self.node_names.get(address, address)
+
+    async def think(self) -> None:
+        """Pause as a client does between two requests."""
+        await pause(self.random.uniform(0.0, 2 * self.think_ms))
+
+    def whole(self, low: int, high: int) -> int:
+        """A whole number in [low, high]."""
+        return min(high, low + int(self.random.uniform(0.0, high - low + 1)))
+
+    def happens(self, probability: float) -> bool:
+        return self.random.uniform(0.0, 1.0) < probability
+
+    def choice(self, values: Sequence[T]) -> T:
+        return values[self.whole(0, len(values) - 1)]
+
+    async def try_again(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """The result of `work()`, repeated through operating errors; None once it is over."""
+        while not self.is_over():
+            try:
+                return await work()
+            except PacelineError:
+                await pause(self.random.uniform(50, 300))
+        return None
+
+
+def queues_in(cluster: Cluster, topic: str) -> list[Queue]:
+    """All queues of a topic in the cluster's present view."""
+    view = cluster.view
+    found = next((t for name, t in view.topics.items() if name == topic), None) if view else None
+    if found is None:
+        return []
+    return [
+        Queue(topic, str(group), queue)
+        for group in sorted(found.queues)
+        for queue in range(found.queues[group])
+    ]
+
+
+def addresses_of(cluster: Cluster, group: str) -> list[str]:
+    """Client addresses of all brokers of a group in the present view."""
+    view = cluster.view
+    if view is None:
+        return []
+    return [
+        replica.client_address
+        for name in view.groups
+        if name == group
+        for _, replica in sorted(view.groups[name].replicas.items())
+    ]
+
+
+def all_addresses(cluster: Cluster) -> list[str]:
+    """Client addresses of all brokers in the present view."""
+    return [] if cluster.view is None else broker_addresses(cluster.view)
+
+
+async def ask_leader(
+    cluster: Cluster, around: Around, path: str, *, timeout_ms: int = CALL_TIMEOUT_MS
+) -> dict[str, Any]:
+    """A GET that only the leading controller answers. Raises the last controller's error."""
+    view = cluster.view
+    controllers = list(around.bootstrap) if view is None else list(view.controllers)
+    address = around.choice(controllers)
+    for _ in range(len(controllers) + 2):
+        try:
+            return await cluster.http.get(address, path, timeout_ms=timeout_ms)
+        except NotLeaderError as error:
+            last = error
+            named = error.details.get("leader")
+            address = named if isinstance(named, str) and named else around.choice(controllers)
+            await pause(around.random.uniform(5, 50))
+    raise last

@@ -1,0 +1,272 @@
+"""Consumers in groups: the push consumer, and ordered consumption under queue locks.
+
+The ordered consumer takes a queue's lock, reads from the committed offset, processes messages one
+after another and commits with its token (R33); now and then it works on although its lease may have
+run out, which only the token makes harmless (S26).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.consumer.links import GroupLinks
+from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.errors import PacelineError
+from paceline.message import ReceivedMessage
+from paceline.net.cluster import Cluster
+from paceline.routing import master_address
+from paceline.runtime import pause
+from paceline.types import GroupName
+from paceline_chaos.history.model import (
+    Commit,
+    Deliver,
+    Lock,
+    QueryOffset,
+    Queue,
+    Seen,
+    Unlock,
+)
+from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
+from paceline_chaos.world.jobs.reading import pull_http, seen
+
+PUSH_GROUP = "push-1"
+ORDERED_GROUP = "ordered-1"
+_PROCESS_MS_MAX = 20.0
+_LEASE_MS = 2_000
+_SESSION_POLLS = 100
+"""So many looks at the clock, then the consumer leaves its group and joins it again."""
+
+
+class Pusher:
+    """A member of the push consumers' group; joins and leaves."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._sessions = 0
+
+    async def run(self) -> None:
+        """One membership after another until it is over."""
+        around = self._around
+        while not around.is_over():
+            self._sessions += 1
+            cluster = around.cluster()
+            member = f"{around.client}/push-{self._sessions}"
+            consumer = PushConsumer(
+                cluster,
+                group=PUSH_GROUP,
+                topics=[around.topic],
+                listener=self._listener(member),
+                settings=PushSettings(start="first", concurrency=4, commit_interval_ms=300),
+                client_id=member,
+            )
+            try:
+                await consumer.start()
+                for _ in range(_SESSION_POLLS):
+                    if around.is_over():
+                        break
+                    await pause(100)
+            except PacelineError:
+                await around.think()
+            finally:
+                await consumer.close()
+                await cluster.close()
+
+    def _listener(self, member: str) -> Any:
+        around = self._around
+
+        async def listen(message: ReceivedMessage) -> None:
+            with around.recorder.asking(
+                Deliver,
+                client=around.client,
+                consumer_group=PUSH_GROUP,
+                member=member,
+                queue=Queue(message.topic, message.group, message.queue_id),
+                message=seen(message.queue_offset, message.body),
+            ) as asking:
+                if around.happens(0.2):
+                    await pause(around.random.uniform(0, _PROCESS_MS_MAX))
+                if around.happens(0.01):
+                    raise _ListenerFailedError
+                asking.ok()
+
+        return listen
+
+
+class _ListenerFailedError(Exception):
+    """What an application may raise: the message comes again."""
+
+
+class OrderedConsumer:
+    """Consumes queues in order, each under its lock."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._member = f"{around.client}/ordered"
+
+    async def run(self) -> None:
+        """Take queues by chance until it is over."""
+        around = self._around
+        cluster = around.cluster()
+        cluster.start()
+        links = GroupLinks(cluster)
+        try:
+            while not around.is_over():
+                queues = queues_in(cluster, around.topic)
+                if queues:
+                    await self._hold(cluster, links, around.choice(queues))
+                await around.think()
+        finally:
+            await links.close()
+            await cluster.close()
+
+    async def _hold(self, cluster: Cluster, links: GroupLinks, queue: Queue) -> None:
+        """Lock, work some rounds, unlock (most times)."""
+        around = self._around
+        token = await self._lock(links, queue)
+        for _ in range(around.whole(1, 6)):
+            if token is None or around.is_over():
+                return
+            if not await self._work(cluster, links, queue, token):
+                break
+            if around.happens(0.1):
+                await pause(around.random.uniform(0, 1.5 * _LEASE_MS))  # perhaps too long
+            elif around.happens(0.5):
+                token = await self._lock(links, queue)
+        if token is not None and around.happens(0.8):
+            await self._unlock(links, queue, token)
+
+    async def _call(
+        self, links: GroupLinks, queue: Queue, document: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        return await links.call(
+            GroupName(queue.group),
+            {"group": ORDERED_GROUP, **document},
+            timeout_ms=CALL_TIMEOUT_MS,
+            attempt_ms=1_000,
+        )
+
+    async def _lock(self, links: GroupLinks, queue: Queue) -> int | None:
+        """The token, if the lock was granted or renewed."""
+        around = self._around
+        row = {"topic": queue.topic, "queue": queue.queue}
+        document = {
+            "call": "lock",
+            "client_id": self._member,
+            "lease_ms": _LEASE_MS,
+            "queues": [row],
+        }
+        with around.recorder.asking(
+            Lock,
+            client=around.client,
+            consumer_group=ORDERED_GROUP,
+            member=self._member,
+            queue=queue,
+            lease_ms=_LEASE_MS,
+        ) as asking:
+            try:
+                answer = await self._call(links, queue, document)
+            except PacelineError as error:
+                asking.raised(error)
+                return None
+            epoch, position = answer["queues"][0]["token"]
+            token = (int(epoch) << 64) + int(position)
+            asking.ok(token=token)
+            return token
+
+    async def _unlock(self, links: GroupLinks, queue: Queue, token: int) -> None:
+        around = self._around
+        row = {"topic": queue.topic, "queue": queue.queue, "token": _pair(token)}
+        with around.recorder.asking(
+            Unlock,
+            client=around.client,
+            consumer_group=ORDERED_GROUP,
+            member=self._member,
+            queue=queue,
+            token=token,
+        ) as asking:
+            try:
+                await self._call(
+                    links,
+                    queue,
+                    {"call": "unlock", "client_id": self._member, "queues": [row]},
+                )
+            except PacelineError as error:
+                asking.raised(error)
+            else:
+                asking.ok()
+
+    async def _work(self, cluster: Cluster, links: GroupLinks, queue: Queue, token: int) -> bool:
+        """Process what follows the committed offset, then commit it; False if that failed."""
+        around = self._around
+        start = await self._committed(links, queue)
+        address = None if cluster.view is None else _master(cluster, queue)
+        if start is None or address is None:
+            return False
+        rows = await pull_http(cluster, around, address, queue, start, "")
+        for row in (rows or ())[: around.whole(1, 10)]:
+            await self._deliver(queue, row, token)
+            start = row.offset + 1
+        return not rows or await self._commit(links, queue, token, start)
+
+    async def _deliver(self, queue: Queue, message: Seen, token: int) -> None:
+        around = self._around
+        with around.recorder.asking(
+            Deliver,
+            client=around.client,
+            consumer_group=ORDERED_GROUP,
+            member=self._member,
+            queue=queue,
+            message=message,
+            token=token,
+        ) as asking:
+            await pause(around.random.uniform(0, _PROCESS_MS_MAX))
+            asking.ok()
+
+    async def _committed(self, links: GroupLinks, queue: Queue) -> int | None:
+        """The committed offset, 0 if there is none; None if nobody says."""
+        around = self._around
+        row = {"topic": queue.topic, "queue": queue.queue}
+        with around.recorder.asking(
+            QueryOffset, client=around.client, consumer_group=ORDERED_GROUP, queue=queue
+        ) as asking:
+            try:
+                answer = await self._call(links, queue, {"call": "offsets", "queues": [row]})
+            except PacelineError as error:
+                asking.raised(error)
+                return None
+            offset: int | None = answer["offsets"][0]["offset"]
+            asking.ok(offset=offset)
+            return offset or 0
+
+    async def _commit(self, links: GroupLinks, queue: Queue, token: int, offset: int) -> bool:
+        around = self._around
+        row = {
+            "topic": queue.topic,
+            "queue": queue.queue,
+            "offset": offset,
+            "token": _pair(token),
+        }
+        with around.recorder.asking(
+            Commit,
+            client=around.client,
+            consumer_group=ORDERED_GROUP,
+            member=self._member,
+            queue=queue,
+            offset=offset,
+        ) as asking:
+            try:
+                await self._call(links, queue, {"call": "commit", "offsets": [row]})
+            except PacelineError as error:
+                asking.raised(error)
+                return False
+            asking.ok()
+            return True
+
+
+def _pair(token: int) -> list[int]:
+    """As it is on the wire."""
+    return [token >> 64, token & (2**64 - 1)]
+
+
+def _master(cluster: Cluster, queue: Queue) -> str | None:
+    view = cluster.view
+    return None if view is None else master_address(view, GroupName(queue.group))

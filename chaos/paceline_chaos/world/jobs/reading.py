@@ -1,0 +1,237 @@
+"""Readers: any replica over HTTP, and the library's pull consumer with offsets of a group.
+
+The HTTP reader asks another broker each time, replicas too, and goes on at the next offset: what
+any of them shows must be the same message for ever (S2, S10), without a gap (S9).
+"""
+
+import base64
+from collections import defaultdict
+from typing import Any
+
+from paceline.consumer.pull import PullConsumer, PullSettings
+from paceline.errors import OffsetOutOfRangeError, PacelineError
+from paceline.message import ReceivedMessage
+from paceline.net.cluster import Cluster
+from paceline.routing import QueueName
+from paceline.types import GroupName, QueueId, TopicName
+from paceline_chaos.history.model import Commit, Pull, QueryOffset, QueryRange, Queue, Seen
+from paceline_chaos.world.bodies import crc_of, value_of
+from paceline_chaos.world.jobs.around import (
+    CALL_TIMEOUT_MS,
+    Around,
+    addresses_of,
+    queues_in,
+)
+
+_READ_MESSAGES_MAX = 100
+_FROM_THE_START = 0.01
+"""Chance that a reader begins a queue again."""
+
+
+def seen(offset: int, body: bytes) -> Seen:
+    """A message as it was shown."""
+    return Seen(offset, value_of(body), crc_of(body))
+
+
+async def pull_http(
+    cluster: Cluster, around: Around, address: str, queue: Queue, offset: int, assignment: str
+) -> tuple[Seen, ...] | None:
+    """Ask one broker for messages of a queue from `offset` on, and record it; None = no answer."""
+    path = f"/v1/topics/{queue.topic}/queues/{queue.queue}/messages"
+    parameters = {"offset": str(offset), "max_messages": str(_READ_MESSAGES_MAX)}
+    with around.recorder.asking(
+        Pull,
+        client=around.client,
+        queue=queue,
+        offset=offset,
+        assignment=assignment,
+        node=around.node(address),
+    ) as asking:
+        try:
+            answer = await cluster.http.get(
+                address, path, params=parameters, timeout_ms=CALL_TIMEOUT_MS
+            )
+        except PacelineError as error:
+            asking.raised(error)
+            return None
+        rows = tuple(seen(row["offset"], _body_of(row)) for row in answer["messages"])
+        asking.ok(messages=rows, start=answer["start"], end=answer["end"])
+        return rows
+
+
+def _body_of(row: dict[str, Any]) -> bytes:
+    if "body_base64" in row:
+        return base64.b64decode(row["body_base64"])
+    text: str = row["body"]
+    return text.encode()
+
+
+class Reader:
+    """Reads every queue of the topic over HTTP, each time from another broker."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._next: dict[Queue, int] = {}
+        self._turns: defaultdict[Queue, int] = defaultdict(int)
+
+    async def run(self) -> None:
+        """Read until it is over."""
+        around = self._around
+        cluster = around.cluster()
+        cluster.start()
+        try:
+            while not around.is_over():
+                for queue in queues_in(cluster, around.topic):
+                    await self._read(cluster, queue)
+                    await around.think()
+                if not queues_in(cluster, around.topic):
+                    await around.think()
+        finally:
+            await cluster.close()
+
+    async def _read(self, cluster: Cluster, queue: Queue) -> None:
+        around = self._around
+        addresses = addresses_of(cluster, queue.group)
+        if not addresses:
+            return
+        if around.happens(_FROM_THE_START):
+            self._turns[queue] += 1
+            self._next[queue] = 0
+        assignment = f"{around.client}/http-{self._turns[queue]}"
+        offset = self._next.get(queue, 0)
+        rows = await pull_http(cluster, around, around.choice(addresses), queue, offset, assignment)
+        if rows:
+            self._next[queue] = rows[-1].offset + 1
+
+
+class Puller:
+    """The library's pull consumer: reads, commits for a group of its own, asks for offsets."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._group = f"pull-{around.client}"
+        self._round = 0
+
+    async def run(self) -> None:
+        """One consumer after another until it is over."""
+        around = self._around
+        while not around.is_over():
+            self._round += 1
+            cluster = around.cluster()
+            consumer = PullConsumer(cluster, settings=PullSettings(call_timeout_ms=CALL_TIMEOUT_MS))
+            try:
+                await consumer.start()
+                await self._consume(consumer)
+            except PacelineError:
+                await around.think()
+            finally:
+                await consumer.close()
+                await cluster.close()
+
+    async def _consume(self, consumer: PullConsumer) -> None:
+        around = self._around
+        names = await consumer.queues(around.topic)
+        positions = {name: await self._start_of(consumer, name) for name in names}
+        await consumer.assign(positions)
+        for _ in range(300):
+            if around.is_over():
+                return
+            await self._poll(consumer, positions)
+            if around.happens(0.25):
+                await self._commit(consumer, around.choice(names), positions)
+            if around.happens(0.1):
+                await self._query_offset(consumer, around.choice(names), self._group)
+            if around.happens(0.1):
+                await self._query_range(consumer, around.choice(names))
+            if around.happens(0.1):
+                await self._query_offset(consumer, around.choice(names), "push-1")
+            await around.think()
+
+    async def _start_of(self, consumer: PullConsumer, name: QueueName) -> int:
+        return await self._query_offset(consumer, name, self._group) or 0
+
+    async def _poll(self, consumer: PullConsumer, positions: dict[QueueName, int]) -> None:
+        around = self._around
+        asked_us = around.recorder.now_us()
+        try:
+            messages = await consumer.poll(messages_max=200, timeout_ms=int(around.think_ms))
+        except OffsetOutOfRangeError as error:
+            for name, offset in positions.items():  # which one is not said: all are asked again
+                around.recorder.asking(
+                    Pull, client=around.client, queue=history_queue(name), offset=offset
+                ).raised(error)
+            raise
+        by_queue: dict[QueueName, list[ReceivedMessage]] = {}
+        for message in messages:
+            name = QueueName(
+                TopicName(message.topic), GroupName(message.group), QueueId(message.queue_id)
+            )
+            by_queue.setdefault(name, []).append(message)
+        for name, rows in by_queue.items():
+            around.recorder.asking(
+                Pull,
+                client=around.client,
+                queue=history_queue(name),
+                offset=positions[name],
+                asked_us=asked_us,
+                assignment=f"{around.client}/pull-{self._round}",
+            ).ok(messages=tuple(seen(row.queue_offset, row.body) for row in rows))
+            positions[name] = rows[-1].queue_offset + 1
+
+    async def _commit(
+        self, consumer: PullConsumer, name: QueueName, positions: dict[QueueName, int]
+    ) -> None:
+        around = self._around
+        offset, is_reset = positions[name], around.happens(0.05)
+        if is_reset:
+            offset = around.whole(0, offset)
+        with around.recorder.asking(
+            Commit,
+            client=around.client,
+            consumer_group=self._group,
+            member=around.client,
+            queue=history_queue(name),
+            offset=offset,
+            is_reset=is_reset,
+        ) as asking:
+            try:
+                await consumer.commit(self._group, {name: offset}, reset=is_reset)
+            except PacelineError as error:
+                asking.raised(error)
+            else:
+                asking.ok()
+
+    async def _query_offset(
+        self, consumer: PullConsumer, name: QueueName, group: str
+    ) -> int | None:
+        around = self._around
+        with around.recorder.asking(
+            QueryOffset,
+            client=around.client,
+            consumer_group=group,
+            queue=history_queue(name),
+        ) as asking:
+            try:
+                found = (await consumer.committed(group, [name]))[name]
+            except PacelineError as error:
+                asking.raised(error)
+                return None
+            asking.ok(offset=found)
+            return found
+
+    async def _query_range(self, consumer: PullConsumer, name: QueueName) -> None:
+        around = self._around
+        with around.recorder.asking(
+            QueryRange, client=around.client, queue=history_queue(name)
+        ) as asking:
+            try:
+                found = (await consumer.ranges([name]))[name]
+            except PacelineError as error:
+                asking.raised(error)
+            else:
+                asking.ok(start=found.start, end=found.end)
+
+
+def history_queue(name: QueueName) -> Queue:
+    """As histories name it."""
+    return Queue(str(name.topic), str(name.group), int(name.queue))

@@ -1,0 +1,118 @@
+"""The sender: keyed and keyless messages, alone and many at a time, through idempotent producers.
+
+Each worker has a key of its own and waits for an outcome before it sends the next message of it, so
+that order per key is a promise (S8); bursts are sent in one loop turn and ride in one batch. From
+time to time the producer is closed and another one takes over: a new session.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from paceline.errors import PacelineError
+from paceline.message import Message
+from paceline.producer import Producer
+from paceline.producer_settings import ProducerSettings
+from paceline.runtime import cancel_and_wait, spawn
+from paceline.sending import Sending, SendResult
+from paceline_chaos.history.model import Queue, Send
+from paceline_chaos.history.recorder import Asking
+from paceline_chaos.world.bodies import crc_of, make_body
+from paceline_chaos.world.jobs.around import Around
+
+_WORKERS = 3
+_BURST_MAX = 8
+_SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
+"""Covers a failover; short enough that a run ends with outcomes, not with waiting."""
+_SESSION_MESSAGES = 400
+
+
+class Sender:
+    """One client that sends."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._numbers = 0
+        self._sessions = 0
+
+    async def run(self) -> None:
+        """Send until it is over; returns when every message has its outcome."""
+        while not self._around.is_over():
+            await self._session()
+
+    async def _session(self) -> None:
+        around = self._around
+        self._sessions += 1
+        name = f"{around.client}/{self._sessions}"
+        cluster = around.cluster()
+        producer = Producer(cluster, settings=_SETTINGS)
+        workers: list[asyncio.Task[None]] = []
+        try:
+            await producer.start()
+            end = self._numbers + _SESSION_MESSAGES
+            workers = [
+                spawn(self._work(producer, name, number, end), name=f"sender-{number}")
+                for number in range(_WORKERS)
+            ]
+            await asyncio.wait(workers)
+        except PacelineError:  # nobody answered yet: another session tries again
+            await around.think()
+        finally:
+            await cancel_and_wait(*workers)
+            await producer.close(timeout_ms=0)
+            await cluster.close()
+
+    async def _work(self, producer: Producer, session: str, number: int, end: int) -> None:
+        around = self._around
+        key = f"{around.client}-{number}"
+        while not around.is_over() and self._numbers < end:
+            if around.happens(0.7):
+                await self._send(producer, session, [key])
+            elif around.happens(0.5):
+                await self._send(producer, session, [None] * around.whole(1, _BURST_MAX))
+            else:
+                await self._send(producer, session, [key] * around.whole(2, _BURST_MAX))
+            await around.think()
+
+    async def _send(self, producer: Producer, session: str, keys: Sequence[str | None]) -> None:
+        """Send one message for each key in one turn; wait for all outcomes."""
+        asked = [self._begin(producer, session, key) for key in keys]
+        for asking, sending in asked:
+            if isinstance(sending, PacelineError):
+                asking.raised(sending)
+                continue
+            try:
+                result = await sending
+            except PacelineError as error:
+                asking.raised(error)
+            else:
+                _enter(asking, result)
+
+    def _begin(
+        self, producer: Producer, session: str, key: str | None
+    ) -> "tuple[Asking[Send], Sending | PacelineError]":
+        around = self._around
+        self._numbers += 1
+        value = f"{around.client}-{self._numbers}"
+        body = make_body(value, around.whole(8, around.body_bytes_max))
+        asking = around.recorder.asking(
+            Send,
+            client=around.client,
+            topic=around.topic,
+            key=key,
+            value=value,
+            crc=crc_of(body),
+            session=session,
+        )
+        try:
+            return asking, producer.send(Message(around.topic, body, key=key))
+        except PacelineError as error:
+            return asking, error
+
+
+def _enter(asking: Asking[Send], result: SendResult) -> None:
+    asking.ok(
+        queue=Queue(str(result.topic), str(result.group), int(result.queue_id)),
+        offset=int(result.queue_offset),
+        epoch=int(result.epoch),
+        is_duplicate=result.is_duplicate,
+    )

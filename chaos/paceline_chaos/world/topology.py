@@ -1,0 +1,143 @@
+"""Pure: what a world is made of, drawn from its seed: nodes, groups, clients, settings.
+
+The draws are weighted towards the usual (three controllers, three replicas, fsync), but every seed
+may be a corner: one controller, one replica, five replicas of which four must be in sync, timers
+so short that healthy nodes are suspected. Everything is printed as one JSON line.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MIB = 1024 * 1024
+JOBS = ("send", "read", "pull", "push", "ordered", "topics")
+"""What a client can be; see workload.py."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timers:
+    """Settings of brokers and controllers that are times; ms. Defaults as shipped."""
+
+    heartbeat_interval_ms: int = 300
+    heartbeat_timeout_ms: int = 1500
+    replica_lag_ms_max: int = 2000
+    slave_timeout_ms: int = 3000
+    election_open_timeout_ms: int = 3000
+    progress_timeout_ms: int = 6000
+    checkpoint_interval_ms: int = 10_000
+    lock_lease_ms: int = 60_000
+
+
+FAST = Timers(
+    heartbeat_interval_ms=100,
+    heartbeat_timeout_ms=600,
+    replica_lag_ms_max=600,
+    slave_timeout_ms=800,
+    election_open_timeout_ms=1500,
+    progress_timeout_ms=3000,
+    checkpoint_interval_ms=1000,
+    lock_lease_ms=2000,
+)
+"""About three times as much happens in a virtual second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """One client process and the jobs it does at the same time."""
+
+    name: str
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """What a world is made of."""
+
+    seed: int
+    controllers: tuple[str, ...]
+    groups: Mapping[str, tuple[str, ...]]
+    """Broker group -> names of its brokers."""
+    clients: tuple[Client, ...]
+    durability: str
+    min_in_sync_replicas: int
+    segment_size_bytes: int
+    body_bytes_max: int
+    queues: int
+    """Of the topic that clients use, in each group."""
+    think_ms: float
+    """Mean pause of a client between two requests."""
+    delay_ms: float
+    """Mean delay of the network, one way."""
+    load_ms: int
+    timers: Timers
+
+    @property
+    def brokers(self) -> dict[str, str]:
+        """Broker -> its group."""
+        return {name: group for group, names in self.groups.items() for name in names}
+
+    @property
+    def replicas(self) -> int:
+        """Of each group."""
+        return len(next(iter(self.groups.values())))
+
+    def nodes(self) -> list[str]:
+        """All servers."""
+        return [*self.controllers, *self.brokers]
+
+    def host_of(self, name: str) -> str:
+        """Address of the machine of a node or client."""
+        if name in self.controllers:
+            return f"127.0.0.{11 + self.controllers.index(name)}"
+        brokers = list(self.brokers)
+        if name in brokers:
+            return f"127.0.0.{31 + brokers.index(name)}"
+        return f"127.0.0.{101 + [client.name for client in self.clients].index(name)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+
+def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
+    """The topology of a seed."""
+    dice = random.Random(f"topology-{seed}")
+    replicas = dice.choices((1, 2, 3, 4, 5), (1, 1, 12, 1, 2))[0]
+    group_count = dice.choices((1, 2), (4, 1))[0] if replicas <= 3 else 1
+    controllers = dice.choices((1, 3, 5), (2, 12, 1))[0]
+    groups = {
+        f"g{group}": tuple(f"g{group}-b{number}" for number in range(1, replicas + 1))
+        for group in range(1, group_count + 1)
+    }
+    minimum = (replicas + 1) // 2
+    if dice.random() < 0.2:
+        minimum = dice.randint(1, replicas)
+    return Topology(
+        seed=seed,
+        controllers=tuple(f"c{number}" for number in range(1, controllers + 1)),
+        groups=groups,
+        clients=_draw_clients(dice),
+        durability=dice.choices(("fsync", "memory"), (3, 1))[0],
+        min_in_sync_replicas=minimum,
+        segment_size_bytes=MIB * dice.choice((1, 1, 1, 4)),
+        body_bytes_max=dice.choice((40, 200, 1000, 8000)),
+        queues=dice.choice((1, 2, 4)),
+        think_ms=dice.choice((60.0, 100.0, 150.0)),
+        delay_ms=dice.choice((0.1, 0.5, 0.5, 2.0, 8.0)),
+        load_ms=load_ms,
+        timers=dice.choice((Timers(), FAST, FAST)),
+    )
+
+
+def _draw_clients(dice: random.Random) -> tuple[Client, ...]:
+    """A sender and a reader in any case; the others by chance."""
+    fixed = [("send",), ("read",)]
+    drawn = [
+        tuple(sorted(set(dice.choices(JOBS, (3, 1, 2, 3, 2, 1), k=dice.choice((1, 1, 2))))))
+        for _ in range(dice.randint(0, 4))
+    ]
+    return tuple(
+        Client(name=f"client-{number}", jobs=jobs)
+        for number, jobs in enumerate([*fixed, *drawn], start=1)
+    )

@@ -1,0 +1,68 @@
+"""The clients of a run: each does its jobs until it is over, and records every operation.
+
+Knows nothing of simulations: it takes addresses, ports and a recorder, and runs on any event loop.
+An operating error is an outcome and never ends a job; anything else is a bug and is raised.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from paceline.admin import AdminClient
+from paceline.errors import PacelineError, TopicNotFoundError
+from paceline.runtime import pause
+from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
+from paceline_chaos.world.jobs.reading import Puller, Reader
+from paceline_chaos.world.jobs.sending import Sender
+from paceline_chaos.world.jobs.topics import TopicMaker
+
+TOPIC = "orders"
+"""The topic that clients use."""
+
+
+class Job(Protocol):
+    """One kind of work."""
+
+    async def run(self) -> None: ...
+
+
+JOBS: dict[str, Callable[[Around], Job]] = {
+    "send": Sender,
+    "read": Reader,
+    "pull": Puller,
+    "push": Pusher,
+    "ordered": OrderedConsumer,
+    "topics": TopicMaker,
+}
+"""Names in topologies and scenario files."""
+
+
+async def run_client(jobs: Sequence[str], around: Around) -> None:
+    """Do all jobs at the same time until `around.is_over()`; returns when all have ended.
+
+    Raises an ExceptionGroup with what no client may raise. Cancelling ends it at once.
+    """
+    async with asyncio.TaskGroup() as group:
+        for name in jobs:
+            group.create_task(JOBS[name](around).run(), name=f"{around.client}-{name}")
+
+
+async def create_topic(around: Around, *, queues: int, timeout_ms: int = 20_000) -> Any:
+    """Make the topic in every broker group; its `TopicView`. Raises PacelineError in the end."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    while True:
+        cluster = around.cluster()
+        try:
+            async with AdminClient(cluster, timeout_ms=5_000) as admin:
+                try:
+                    return await admin.topic(around.topic)
+                except TopicNotFoundError:
+                    return await admin.create_topic(around.topic, queues=queues)
+        except PacelineError:
+            if loop.time() > deadline:
+                raise
+            await pause(100)
+        finally:
+            await cluster.close()
