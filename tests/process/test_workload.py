@@ -6,16 +6,19 @@ from pathlib import Path
 
 from tests.process.harness import RunningCluster, running_cluster
 
+from paceline.disk_real import RealDisk
 from paceline.runtime import SeededRandom, SystemClock, pause
 from paceline_chaos.history.model import Deliver, Entry, Lock, Operation, Outcome, Pull, Send
 from paceline_chaos.history.recorder import Recorder
+from paceline_chaos.world.dump import dump_log
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.workload import JOBS, TOPIC, create_topic, run_client
 
 LOAD_MS = 3_000
 
 
-async def history_of(cluster: RunningCluster) -> list[Entry]:
+async def history_of(cluster: RunningCluster) -> tuple[int, list[Entry]]:
+    """Topic id, and what every kind of client did for some seconds."""
     clock = SystemClock()
     recorder = Recorder(lambda: clock.monotonic_ms() * 1000, {"bed": "processes"})
     end_ms: list[int] = []
@@ -33,21 +36,22 @@ async def history_of(cluster: RunningCluster) -> list[Entry]:
             is_over=lambda: bool(end_ms) and clock.monotonic_ms() > end_ms[0],
         )
 
-    await create_topic(around("maker"), queues=2)
+    topic = await create_topic(around("maker"), queues=2)
     end_ms.append(clock.monotonic_ms() + LOAD_MS)
     async with asyncio.TaskGroup() as group:
         for number, job in enumerate(JOBS):
             group.create_task(run_client([job], around(f"c{number}")))
         await pause(LOAD_MS)
     recorder.close()
-    return recorder.history.entries
+    return topic.topic_id, recorder.history.entries
 
 
 def test_every_job_works_on_real_processes_and_every_message_is_acknowledged(
     tmp_path: Path,
 ) -> None:
     with running_cluster(tmp_path, "--brokers", "3") as cluster:
-        entries = asyncio.run(history_of(cluster))
+        topic_id, entries = asyncio.run(history_of(cluster))
+        folders = [str(cluster.data_dir / node["name"]) for node in cluster.brokers()]
 
     operations = [entry for entry in entries if isinstance(entry, Operation)]
     kinds = Counter(type(entry) for entry in operations)
@@ -61,3 +65,19 @@ def test_every_job_works_on_real_processes_and_every_message_is_acknowledged(
     }  # fmt: skip
     assert shown
     assert shown <= known
+    check_dumps(folders, topic_id, sends)
+
+
+def check_dumps(folders: list[str], topic_id: int, sends: list[Send]) -> None:
+    """Each broker's files, read by the harness's own code, hold what was acknowledged."""
+    places = {(entry.queue, entry.offset or 0): (entry.value, entry.crc) for entry in sends}
+    for folder in folders:
+        dump = dump_log(RealDisk(), folder, group="g1", topics={topic_id: TOPIC})
+        stored = {
+            (batch.queue, batch.base_offset + index): message
+            for batch in dump.batches
+            for index, message in enumerate(batch.messages)
+        }
+        assert dump.damage is None
+        assert dump.confirm == dump.end
+        assert {place: stored.get(place) for place in places} == places

@@ -1,0 +1,190 @@
+"""Pure: which faults a seed suffers: a random subset of the kinds (swarm), aimed mostly at masters.
+
+Every fault is drawn from a stream of its own, so that a plan without one of its faults (the
+shrinker) leaves everything else as it was. Plans keep the budget: never is more than a minority of
+the copies of acknowledged bytes damaged, else a loss would prove nothing. What costs a copy is a
+lost, stale or flipped disk, and with memory durability a power loss or a failed sync too; a group
+of `min_in_sync_replicas` m has m copies of everything acknowledged, so at most m - 1 such faults
+hit it, all on one broker, in one run.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline_chaos.faults.plan import Fault
+from paceline_chaos.world.topology import Topology
+
+WEIGHTS: Mapping[str, float] = {
+    "kill": 3,
+    "stop": 1,
+    "pause": 2,
+    "power": 2,
+    "power_at": 2,
+    "cut": 2,
+    "isolate": 2,
+    "split": 1,
+    "bridge": 0.5,
+    "flap": 1,
+    "reset": 1,
+    "slow_link": 1,
+    "disk_fail": 1,
+    "disk_stall": 1,
+    "disk_full": 0.7,
+    "disk_flip": 0.7,
+    "disk_lost": 0.7,
+    "disk_stale": 0.7,
+    "clock_step": 1,
+    "clock_rate": 0.7,
+}
+"""How often a kind is drawn among those that a seed has."""
+_FAULTS_MEAN = 7
+_KIND_SHARE = 0.4
+_QUIET_MS = 1_000
+"""At the beginning of the load: so that there is something to lose."""
+_DAMAGE = frozenset({"disk_flip", "disk_lost", "disk_stale"})
+_MEMORY_DAMAGE = frozenset({"power", "power_at", "disk_fail"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What happens to a world."""
+
+    faults: tuple[Fault, ...]
+    """In order of their beginnings."""
+    broken: tuple[Fault, ...] = ()
+    """Begin with the liveness phase and last for ever; what would take a quorum is left out."""
+
+
+def draw_plan(topology: Topology) -> Plan:
+    """The plan of a seed."""
+    dice = random.Random(f"plan-{topology.seed}")
+    kinds = [kind for kind in WEIGHTS if dice.random() < _KIND_SHARE]
+    while len(kinds) < 2:
+        kinds = sorted({*kinds, dice.choice(list(WEIGHTS))})
+    count = max(2, min(3 * _FAULTS_MEAN, round(dice.gammavariate(4, _FAULTS_MEAN / 4))))
+    drawer = _Drawer(topology, victims={})
+    faults = []
+    for number in range(count):
+        fault = drawer.draw(kinds, random.Random(f"fault-{topology.seed}-{number}"))
+        if fault is not None:
+            faults.append(fault)
+    return Plan(
+        faults=tuple(sorted(faults, key=lambda fault: fault.at_ms)),
+        broken=_draw_broken(topology, random.Random(f"broken-{topology.seed}")),
+    )
+
+
+class _Drawer:
+    """Draws faults one after another and keeps count of the copies that they cost."""
+
+    def __init__(self, topology: Topology, victims: dict[str, str]) -> None:
+        self._topology = topology
+        self._victims = victims
+        """Group -> the one broker whose copies may be damaged."""
+        self._damages: dict[str, int] = {}
+
+    def draw(self, kinds: list[str], dice: random.Random) -> Fault | None:
+        kind = dice.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
+        at_ms = dice.randint(_QUIET_MS, max(_QUIET_MS + 1, self._topology.load_ms - 500))
+        for_ms = round(min(10_000, dice.lognormvariate(7.3, 1.0)))  # median 1.5 s, mean 2.4 s
+        fault = _shaped(self._topology, kind, at_ms, for_ms, dice)
+        return self._within_budget(fault, dice)
+
+    def _within_budget(self, fault: Fault, dice: random.Random) -> Fault | None:
+        is_memory = self._topology.durability == "memory"
+        is_of_controllers = fault.target in ("leader", "follower", "controllers")
+        if is_of_controllers:
+            group, names = "controllers", self._topology.controllers
+            is_damage = fault.kind in _DAMAGE
+            copies = (len(names) - 1) // 2
+        else:
+            group = dice.choice(list(self._topology.groups))
+            names = self._topology.groups[group]
+            is_damage = fault.kind in _DAMAGE or (is_memory and fault.kind in _MEMORY_DAMAGE)
+            copies = min(self._topology.min_in_sync_replicas - 1, (len(names) - 1) // 2)
+        if not is_damage:
+            return fault
+        if self._damages.get(group, 0) >= copies:
+            return None
+        self._damages[group] = self._damages.get(group, 0) + 1
+        victim = self._victims.setdefault(group, dice.choice(names))
+        return Fault(
+            at_ms=fault.at_ms,
+            kind=fault.kind,
+            target=victim,
+            for_ms=fault.for_ms,
+            details=fault.details,
+        )
+
+
+def _shaped(topology: Topology, kind: str, at_ms: int, for_ms: int, dice: random.Random) -> Fault:
+    """A fault of a kind with targets and numbers."""
+    target, other, details = _target(topology, dice), None, dict[str, float]()
+    match kind:
+        case "kill" | "power":
+            if dice.random() < 0.15:
+                target = dice.choice(("all", "brokers", "controllers"))
+            if dice.random() < 0.3:
+                for_ms = min(for_ms, 100)  # back before anybody has noticed
+        case "power_at":
+            details = {"operations": dice.randint(0, 40)}
+        case "cut" | "slow_link" | "flap":
+            other = _other(topology, dice)
+            details = _link_details(kind, dice)
+        case "split":
+            names = topology.nodes()
+            target = ",".join(dice.sample(names, dice.randint(1, max(1, len(names) - 1))))
+        case "disk_fail":
+            details = {"count": 1, "call": dice.choice((0, 0, 1))}
+        case "disk_stall":
+            details = {"delay_ms": dice.choice((50, 300, 2500))}
+        case "disk_flip":
+            details = {"region": dice.choice((0, 1))}
+        case "clock_step":
+            details = {"offset_ms": dice.choice((-1, 1)) * dice.choice((100, 5_000, 3_600_000))}
+        case "clock_rate":
+            details = {"rate": dice.choice((0.7, 0.98, 1.02, 1.5))}
+    return Fault(at_ms=at_ms, kind=kind, target=target, for_ms=for_ms, other=other, details=details)
+
+
+def _link_details(kind: str, dice: random.Random) -> dict[str, float]:
+    if kind == "slow_link":
+        return {"delay_ms": dice.choice((20, 100, 400))}
+    return {"period_ms": dice.choice((100, 500, 1500))} if kind == "flap" else {}
+
+
+def _target(topology: Topology, dice: random.Random) -> str:
+    """A role or a node; masters half of the time."""
+    group = dice.choice(list(topology.groups))
+    return str(
+        dice.choices(
+            (f"master:{group}", f"replica:{group}", f"any:{group}", "leader", "follower"),
+            (50, 18, 12, 14, 6),
+        )[0]
+    )
+
+
+def _other(topology: Topology, dice: random.Random) -> str:
+    """The other end of a link."""
+    group = dice.choice(list(topology.groups))
+    return str(
+        dice.choices(
+            (f"replica:{group}", f"master:{group}", "controllers", "leader", "clients"),
+            (30, 15, 25, 15, 15),
+        )[0]
+    )
+
+
+def _draw_broken(topology: Topology, dice: random.Random) -> tuple[Fault, ...]:
+    """Perhaps one broker of a group and one controller stay broken for ever."""
+    broken = []
+    can_spare = topology.replicas > max(topology.min_in_sync_replicas, topology.replicas // 2 + 1)
+    if topology.replicas >= 3 and can_spare and dice.random() < 0.4:
+        group = dice.choice(list(topology.groups))
+        target = dice.choice((f"master:{group}", f"replica:{group}", f"any:{group}"))
+        broken.append(Fault(at_ms=0, kind=dice.choice(("kill", "pause", "isolate")), target=target))
+    if len(topology.controllers) >= 3 and dice.random() < 0.3:
+        target = dice.choice(("leader", "follower"))
+        broken.append(Fault(at_ms=0, kind=dice.choice(("kill", "pause", "isolate")), target=target))
+    return tuple(broken)
