@@ -247,6 +247,12 @@ async def run_broker(
         boot=boot or boot_id(),
         node=node,
     )
+    await serve(broker)
+    log.info("stopped")
+
+
+async def serve(broker: Broker) -> None:
+    """Run an opened broker until SIGTERM or SIGINT. Raises ConfigError: why it had to stop."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(broker.fault)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -259,7 +265,6 @@ async def run_broker(
         await broker.stop()
     if broker.refusal is not None:
         raise ConfigError(broker.refusal)
-    log.info("stopped")
 
 
 @click.command("paceline-broker")

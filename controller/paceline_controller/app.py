@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 import click
 
@@ -79,8 +80,29 @@ async def run_controller(
     """
     start_logging(Node(name=f"controller:{config.controller_id}"), level=config.log_level)
     log.info("starting", extra={"config": configuration.effective(config)})
-    disk = disk or RealDisk()
-    secret = read_secret(config.secret_file)
+    await serve(
+        config,
+        disk=disk or RealDisk(),
+        clock=clock or SystemClock(),
+        random=SystemRandom(),
+        secret=read_secret(config.secret_file),
+    )
+    log.info("stopped")
+
+
+async def serve(
+    config: ControllerConfig,
+    *,
+    disk: Disk,
+    clock: Clock,
+    random: Random,
+    secret: bytes,
+    on_built: Callable[[ControllerNode], None] = lambda node: None,
+) -> None:
+    """Open the data folder and run a controller on it until SIGTERM or SIGINT.
+
+    `on_built` sees the node before it starts. Raises PacelineError: why it had to stop.
+    """
     lock = lock_data_folder(disk, config.data_dir)
     try:
         identity = claim(
@@ -90,13 +112,9 @@ async def run_controller(
             cluster_name=config.cluster_name,
         )
         node = build_node(
-            config,
-            disk=disk,
-            clock=clock or SystemClock(),
-            random=SystemRandom(),
-            secret=secret,
-            identity=identity,
+            config, disk=disk, clock=clock, random=random, secret=secret, identity=identity
         )
+        on_built(node)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -106,7 +124,6 @@ async def run_controller(
         lock.close()
     if node.refusal is not None:
         raise ConfigError(node.refusal)
-    log.info("stopped")
 
 
 async def _serve(node: ControllerNode, disk: Disk, identity: FolderIdentity) -> None:
