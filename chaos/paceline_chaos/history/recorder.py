@@ -1,7 +1,8 @@
 """Collects a history while it happens.
 
 Owns the numbers: entries are numbered from 0 in the order in which they are entered. All times are
-what `now_us` says, the harness's clock. A client asks with `asking(...)`, which enters the
+what `now_us` says: the harness's clock, but never the same twice, so that what happens in one
+instant of virtual time still has an order (S7, S8). A client asks with `asking(...)`, which enters the
 operation when its outcome is known, and as UNKNOWN if the client never got so far; `close` does the
 same for operations whose client was killed in the middle of them. A message of a send that is in no
 history would look like an invention (S3).
@@ -43,10 +44,16 @@ class Recorder:
         sink: Callable[[Event], None] | None = None,
     ) -> None:
         """`sink` gets each entry at once (`codec.HistoryWriter.write`): a crash leaves a file."""
-        self.now_us = now_us
         self.history = History(world=world)
+        self._clock_us = now_us
+        self._last_us = -1
         self._sink = sink
         self._open: dict[Asking[Any], None] = {}
+
+    def now_us(self) -> int:
+        """The time, and a moment later than all that was read before."""
+        self._last_us = max(self._clock_us(), self._last_us + 1)
+        return self._last_us
 
     def add(self, kind: type[EventT], /, **members: Any) -> EventT:
         """Enter one thing: a `kind` with these members, and the next number.

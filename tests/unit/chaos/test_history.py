@@ -173,6 +173,17 @@ def test_error_says_whether_it_was_done() -> None:
     ]
 
 
+def test_what_happens_in_one_instant_has_an_order() -> None:
+    made = Recorder(lambda: 5, {})
+    first, second = asking(made, "c1-1"), asking(made, "c1-2")
+
+    second.ok(queue=Q, offset=1)
+    first.ok(queue=Q, offset=0)
+
+    times = [(e.asked_us, e.answered_us) for e in made.history.entries]  # type: ignore[union-attr]
+    assert times == [(6, 7), (5, 8)]
+
+
 def test_first_outcome_counts() -> None:
     made = recorder()
     with asking(made) as asked:
