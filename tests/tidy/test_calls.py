@@ -10,6 +10,12 @@ from tests.tidy.tree import PRODUCT, TESTS, Module
 RUNTIME = "client/paceline/runtime.py"
 """The real Clock and Random, and the only place that starts tasks or waits."""
 
+SEEDED = "chaos/paceline_chaos/*"
+"""Faults and schedules are drawn from generators made of a seed's text: the same everywhere."""
+
+PATCHES = "chaos/paceline_chaos/sim/patches.py"
+"""Replaces names of the standard library while a simulation runs, so it has to name them."""
+
 HOMES: dict[str, tuple[str, ...]] = {
     # The bench measures microseconds of this machine; the Clock port counts milliseconds.
     "time.perf_counter": ("client/paceline/cli/bench*.py",),
@@ -18,7 +24,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "datetime.datetime.utcnow": (RUNTIME,),
     "datetime.datetime.today": (RUNTIME,),
     "datetime.date.today": (RUNTIME,),
-    "random.*": (RUNTIME,),
+    "random.Random": (RUNTIME, SEEDED),
+    "random.*": (RUNTIME, PATCHES),
     "secrets.*": (RUNTIME,),
     "uuid.uuid1": (RUNTIME,),
     "uuid.uuid4": (RUNTIME,),
@@ -27,7 +34,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "asyncio.create_task": (RUNTIME,),
     "asyncio.ensure_future": (RUNTIME,),
     "asyncio.to_thread": (),
-    "threading.Thread": ("client/paceline/disk_real.py", "client/paceline/blocking.py"),
+    "threading.Thread": ("client/paceline/disk_real.py", "client/paceline/blocking.py", PATCHES),
     "concurrent.futures.*": (),
     # Nothing below the entry point of a process reads the environment.
     "os.environ": ("*/app.py", "client/paceline/cli/*"),
