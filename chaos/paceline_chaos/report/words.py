@@ -1,0 +1,160 @@
+"""Pure: one entry of a history as a sentence, for whoever reads the proof of a violation."""
+
+from paceline_chaos.history.model import (
+    Commit,
+    ControllerDump,
+    CreateTopic,
+    Decision,
+    Deliver,
+    DescribeTopic,
+    Entry,
+    FaultEvent,
+    Lock,
+    Operation,
+    Outcome,
+    Phase,
+    Probe,
+    Pull,
+    QueryOffset,
+    QueryRange,
+    Queue,
+    ReplicaDump,
+    Seen,
+    Send,
+    Unlock,
+)
+
+SHOWN_MAX = 4
+"""Messages of one answer that are named."""
+
+
+def actor(entry: Entry) -> str:
+    """Who: a client, a member of a consumer group, a node, or what a fault hit."""
+    if isinstance(entry, Operation):
+        return entry.client
+    if isinstance(entry, FaultEvent):
+        return entry.target
+    return "" if isinstance(entry, Phase) else entry.node
+
+
+def moment_us(entry: Entry) -> int | None:
+    """When it was entered; None for dumps, which are of the end."""
+    if isinstance(entry, Operation):
+        return entry.answered_us
+    if isinstance(entry, ReplicaDump | ControllerDump):
+        return None
+    return entry.at_us
+
+
+def sentence(entry: Entry) -> str:
+    """What happened."""
+    if isinstance(entry, Operation):
+        return f"{_asked(entry)}: {_answered(entry)}{_by(entry)}"
+    if isinstance(entry, Probe):
+        opened = "open" if entry.is_open else "not open"
+        return (
+            f"{entry.role} in epoch {entry.epoch}, {opened}, start {entry.incarnation}; "
+            f"log [{entry.start:,}, {entry.end:,}), flushed {entry.flushed:,}, "
+            f"confirm {entry.confirm:,}"
+        )
+    if isinstance(entry, Decision):
+        members = ", ".join(f"{name} {value}" for name, value in entry.members.items())
+        return f"applied {entry.kind} at index {entry.index}: {members}"
+    if isinstance(entry, FaultEvent):
+        return f"{entry.kind} {'begins' if entry.is_begin else 'ends'} {entry.detail}".strip()
+    if isinstance(entry, Phase):
+        broken = f", {', '.join(entry.broken)} stay broken" if entry.broken else ""
+        return f"phase {entry.name}{broken}"
+    if isinstance(entry, ReplicaDump):
+        damage = f", damaged: {entry.damage}" if entry.damage else ""
+        return (
+            f"log at the end: [{entry.start:,}, {entry.end:,}), confirm {entry.confirm:,}, "
+            f"{len(entry.batches):,} batches{damage}"
+        )
+    replayed = "" if entry.replayed_digest is None else f", replayed {entry.replayed_digest}"
+    return f"state at the end: index {entry.index}, digest {entry.digest}{replayed}"
+
+
+def place(queue: Queue | None, offset: int | None = None) -> str:
+    """ "orders g1/0 @ 12"."""
+    if queue is None:
+        return "nowhere"
+    at = "" if offset is None else f" @ {offset}"
+    return f"{queue.topic} {queue.group}/{queue.queue}{at}"
+
+
+def _asked(entry: Operation) -> str:
+    match entry:
+        case Send():
+            key = f", key {entry.key}" if entry.key is not None else ""
+            return f"sent {entry.value} to {entry.topic}{key}"
+        case Pull():
+            return f"pulled from {place(entry.queue, entry.offset)}"
+        case Deliver():
+            token = "" if entry.token is None else f" under token {entry.token}"
+            return (
+                f"{entry.consumer_group}/{entry.member} was handed "
+                f"{_seen(entry.message)} of {place(entry.queue)}{token}"
+            )
+        case Commit():
+            what = "reset" if entry.is_reset else "committed"
+            return f"{entry.consumer_group} {what} {place(entry.queue, entry.offset)}"
+        case QueryOffset():
+            return f"asked what {entry.consumer_group} has committed in {place(entry.queue)}"
+        case QueryRange():
+            return f"asked for the range of {place(entry.queue)}"
+        case Lock():
+            return f"{entry.consumer_group}/{entry.member} asked to lock {place(entry.queue)}"
+        case Unlock():
+            return f"gave back the lock {entry.token} of {place(entry.queue)}"
+        case CreateTopic() | DescribeTopic():
+            what = "created" if isinstance(entry, CreateTopic) else "looked up"
+            return f"{what} topic {entry.topic}"
+    return type(entry).__name__
+
+
+def _answered(entry: Operation) -> str:
+    if entry.outcome is Outcome.UNKNOWN:
+        return f"outcome unknown ({entry.error or 'no answer'})"
+    if entry.outcome is Outcome.FAIL:
+        return f"refused ({entry.error or 'no code'})"
+    match entry:
+        case Send():
+            again = ", a duplicate" if entry.is_duplicate else ""
+            early = "" if entry.is_confirmed else ", not confirmed"
+            return (
+                f"acknowledged {place(entry.queue, entry.offset)} "
+                f"in epoch {entry.epoch}{again}{early}"
+            )
+        case Pull():
+            shown = ", ".join(_seen(message) for message in entry.messages[:SHOWN_MAX])
+            more = len(entry.messages) - SHOWN_MAX
+            rest = f" and {more} more" if more > 0 else ""
+            return f"{shown or 'nothing'}{rest}{_range(entry.start, entry.end)}"
+        case QueryOffset():
+            return f"{entry.offset}{_stale(entry.maybe_stale)}"
+        case QueryRange():
+            return f"{_range(entry.start, entry.end).strip()}{_stale(entry.maybe_stale)}"
+        case Lock():
+            return f"token {entry.token} for {entry.lease_ms} ms"
+        case CreateTopic() | DescribeTopic():
+            return "none" if entry.topic_id is None else f"id {entry.topic_id}"
+    return "done"
+
+
+def _by(entry: Operation) -> str:
+    return "" if entry.node is None else f", by {entry.node}"
+
+
+def _seen(message: Seen) -> str:
+    return f"{message.value} @ {message.offset}"
+
+
+def _range(start: int | None, end: int | None) -> str:
+    if start is None and end is None:
+        return ""
+    return f" [{'?' if start is None else start}, {'?' if end is None else end})"
+
+
+def _stale(maybe_stale: bool) -> str:
+    return " (maybe stale)" if maybe_stale else ""
