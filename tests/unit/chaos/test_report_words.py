@@ -36,12 +36,6 @@ BY: dict[str, Any] = {
     "answered_us": 2,
     "outcome": Outcome.OK,
 }
-    "number": 1,
-    "client": "client-1",
-    "asked_us": 1,
-    "answered_us": 2,
-    "outcome": Outcome.OK,
-}
 GROUP: dict[str, Any] = {"consumer_group": "readers", "queue": QUEUE}
 
 
