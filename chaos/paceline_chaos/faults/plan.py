@@ -45,5 +45,6 @@ KINDS: Mapping[str, str] = {
     "disk_lost": "the process dies and comes back with an empty disk",
     "disk_stale": "the process dies and comes back with an older copy of its disk",
     "clock_step": "the wall clock jumps by `offset_ms`",
+    "exit": "the process ended by itself (never planned); a service manager starts it again",
     "clock_rate": "both clocks run at `rate` for `for_ms`",
 }

@@ -135,10 +135,11 @@ def _messages(view: BatchView) -> Iterator[tuple[str, int]]:
         yield value_of(body), crc_of(body)
 
 
-def replayed_digest(disk: Disk, folder: str, *, controller_id: str, until_index: int) -> str:
+def replayed_digest(disk: Disk, folder: str, *, controller_id: str, until_index: int) -> str | None:
     """Digest of a fresh machine after snapshot and journal, up to `until_index` (S32).
 
-    Raises CorruptLogError. The disk must not be in use.
+    None if the files do not reach so far: a follower applies what others have durable. Raises
+    CorruptLogError. The disk must not be in use.
     """
     machine = Machine()
     snapshot = SnapshotStore(disk, f"{folder}/raft/snapshot").load()
@@ -148,6 +149,8 @@ def replayed_digest(disk: Disk, folder: str, *, controller_id: str, until_index:
         applied = snapshot.index
     journal = Journal(disk, f"{folder}/raft/journal", controller_id=controller_id)
     try:
+        if journal.last_index < until_index and applied < until_index:
+            return None
         for command, index, _ in journal[:]:
             if applied < index <= until_index and command[:1] == COMMAND_ENTRY:
                 inner = orjson.loads(command[1:])["command"]

@@ -1,0 +1,394 @@
+"""Carries out faults on a stage: roles become nodes when a fault begins, and every begin and end
+goes into the history.
+
+Faults overlap. What they share is counted: a link is healed when no fault cuts it any more, a node
+starts when no fault holds it. `heal_all` ends everything; a fault that begins afterwards is the
+liveness phase's and lasts.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+from paceline.runtime import SeededRandom
+from paceline_chaos.faults.plan import Fault
+from paceline_chaos.history.model import FaultEvent
+from paceline_chaos.world.nodes import DATA, SYNC_MS, BrokerNode, Node
+from paceline_chaos.world.stage import Stage
+
+End = Callable[[], None]
+_SIGTERM = 15
+_FLIP_TRIES = 20
+_STALE_AFTER_MS = 2_000
+"""An old copy of a disk is so old at least."""
+
+
+class Injector:
+    """Owner of all faults under way on one stage."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._cuts: Counter[tuple[str, str]] = Counter()
+        self._delays: Counter[tuple[str, str]] = Counter()
+        self._ends: dict[int, Callable[[], None]] = {}
+        self._next = 0
+        self.done: Counter[str] = Counter()
+        """Faults that hit somebody, by kind."""
+
+    def schedule(self, faults: Iterable[Fault], *, start_ms: int) -> None:
+        """Let faults begin at their times after `start_ms`."""
+        for number, fault in enumerate(faults):
+            chance = SeededRandom(f"{self._stage.topology.seed}/fault/{number}/{fault.at_ms}")
+            self._stage.at(start_ms + fault.at_ms, partial(self.begin, fault, chance))
+
+    def begin(self, fault: Fault, chance: SeededRandom, *, is_for_ever: bool = False) -> list[str]:
+        """Begin a fault now; the names of the nodes it hit."""
+        targets = self._resolve(fault.target, chance)
+        for name in targets:
+            self._begin_at(fault, name, chance, is_for_ever=is_for_ever)
+        if targets:
+            self.done[fault.kind] += 1
+        return targets
+
+    def _begin_at(
+        self, fault: Fault, name: str, chance: SeededRandom, *, is_for_ever: bool
+    ) -> None:
+        told = self._tell_begin(fault, name)
+        end = self._carry_out(fault, name, chance)
+        if end is None:
+            return
+        self._next += 1
+        number = self._next
+
+        def finish() -> None:
+            if self._ends.pop(number, None) is not None:
+                end()
+                self._tell(fault.kind, told, is_begin=False)
+
+        self._ends[number] = finish
+        if not is_for_ever:
+            self._stage.at(self._stage.now_ms + max(1, fault.for_ms), finish)
+
+    def heal_all(self) -> None:
+        """End every fault that is under way."""
+        for finish in list(self._ends.values()):
+            finish()
+        for node in self._stage.nodes.values():
+            node.disk.fuse = None
+            node.disk.observer = None
+
+    def exited(self, node: Node, reason: str) -> None:
+        """A process has ended by itself; it is started again."""
+        self._tell("exit", node.name, is_begin=True, detail=reason)
+
+    def break_for_ever(self, faults: Iterable[Fault]) -> list[str]:
+        """Begin faults that last, as far as what is left can go on; the nodes they hit."""
+        broken: list[str] = []
+        for number, fault in enumerate(faults):
+            chance = SeededRandom(f"{self._stage.topology.seed}/broken/{number}")
+            for name in self._resolve(fault.target, chance)[:1]:
+                if self._stage.can_spare(name, broken):
+                    named = replace(fault, target=name)
+                    broken += self.begin(named, chance, is_for_ever=True)
+        return broken
+
+    # -- who ---------------------------------------------------------------------------------------
+
+    def _resolve(self, target: str, chance: SeededRandom) -> list[str]:
+        """The nodes that a target means now; none if nobody has that role."""
+        stage = self._stage
+        role, _, group = target.partition(":")
+        master = stage.master(group) if group else None
+        names = [node.name for node in stage.group(group)] if group else []
+        leader = stage.leader()
+        match role:
+            case "master":
+                return [master.name] if master else _one_of(names, chance)
+            case "replica":
+                others = [name for name in names if master is None or name != master.name]
+                return _one_of(others, chance)
+            case "any":
+                return _one_of(names, chance)
+            case "leader":
+                return [leader.name] if leader else _one_of(list(stage.controllers), chance)
+            case "follower":
+                followers = [n for n in stage.controllers if leader is None or n != leader.name]
+                return _one_of(followers, chance)
+            case "all":
+                return list(stage.nodes)
+            case "brokers":
+                return list(stage.brokers)
+            case "controllers":
+                return list(stage.controllers)
+            case "clients":
+                return list(stage.clients)
+        known = {*stage.nodes, *stage.clients}
+        return [name for name in target.split(",") if name in known]
+
+    # -- what --------------------------------------------------------------------------------------
+
+    def _carry_out(self, fault: Fault, name: str, chance: SeededRandom) -> End | None:
+        """Do it; how to end it, None if there is nothing to end."""
+        stage, node = self._stage, self._stage.nodes.get(name)
+        match fault.kind:
+            case "cut" | "slow_link" | "flap" | "isolate" | "split" | "bridge" | "reset":
+                return self._network_fault(fault, name, chance)
+            case "clock_step":
+                stage.simulation.machine(name).set_clock(
+                    wall_step_ms=fault.details.get("offset_ms", 0)
+                )
+                return None
+            case "clock_rate":
+                machine = stage.simulation.machine(name)
+                machine.set_clock(rate=fault.details.get("rate", 1.0))
+                return lambda: machine.set_clock(rate=1.0)
+        if node is None:
+            return self._client_fault(fault, name)
+        if fault.kind.startswith("disk_"):
+            return _disk_fault(stage, fault, node, chance)
+        return self._process_fault(fault, node)
+
+    def _process_fault(self, fault: Fault, node: Node) -> End | None:
+        match fault.kind:
+            case "kill":
+                node.hold()
+                node.kill()
+                return node.release
+            case "stop":
+                node.hold()
+                if node.process is not None and node.is_running:
+                    node.process.signal(_SIGTERM)
+                return lambda: _release_stopped(node)
+            case "pause":
+                process = node.process
+                if process is None:
+                    return None
+                process.pause()
+                return process.resume
+            case "power":
+                node.hold()
+                node.power_off()
+                return node.release
+            case "power_at":
+                return self._arm_fuse(fault, node)
+        raise AssertionError(f"unknown fault {fault.kind}")
+
+    def _arm_fuse(self, fault: Fault, node: Node) -> End | None:
+        """Power loss inside the n-th disk operation from now on."""
+        if not node.is_running:
+            return None
+        node.disk.fuse = int(fault.details.get("operations", 0))
+        disk = node.disk
+
+        def look(operation: str, path: str) -> None:
+            if disk.fuse == 0 and node.is_running:
+                disk.observer = None
+                self.done["power_at_blown"] += 1
+                node.hold()
+                node.power_off()
+                self._stage.at(self._stage.now_ms + max(1, fault.for_ms), node.release)
+
+        disk.observer = look
+        return None
+
+    def _client_fault(self, fault: Fault, name: str) -> End | None:
+        """Only kills and pauses: a client has no disk."""
+        processes = self._stage.client_processes[name]
+        if fault.kind == "kill":
+            processes[-1].kill()
+            return lambda: self._stage.start_client(self._stage.clients[name])
+        if fault.kind == "pause":
+            processes[-1].pause()
+            return processes[-1].resume
+        return None
+
+    # -- network -----------------------------------------------------------------------------------
+
+    def _network_fault(self, fault: Fault, name: str, chance: SeededRandom) -> End | None:
+        stage = self._stage
+        everybody = list(stage.simulation.machines)
+        others = [other for other in everybody if other != name]
+        match fault.kind:
+            case "isolate":
+                return self._cut([(name, o) for o in others] + [(o, name) for o in others])
+            case "split":
+                side = set(fault.target.split(","))
+                if name != fault.target.split(",", maxsplit=1)[0]:
+                    return None  # one split, however many names its side has
+                return self._cut([(a, b) for a in everybody for b in everybody
+                                  if (a in side) != (b in side)])  # fmt: skip
+            case "bridge":
+                half = {other for other in others if chance.uniform(0, 1) < 0.5}
+                return self._cut([(a, b) for a in others for b in others
+                                  if (a in half) != (b in half)])  # fmt: skip
+        peers = [p for p in self._resolve(fault.other or "all", chance) if p != name]
+        match fault.kind:
+            case "cut":
+                return self._cut([(name, peer) for peer in peers])
+            case "reset":
+                for peer in others:
+                    stage.simulation.reset(name, peer)
+                return None
+            case "slow_link":
+                return self._slow(name, peers, fault.details.get("delay_ms", 100))
+            case "flap":
+                links = [(name, p) for p in peers] + [(p, name) for p in peers]
+                return self._flap(links, fault.details.get("period_ms", 500))
+        raise AssertionError(f"unknown fault {fault.kind}")
+
+    def _cut(self, links: list[tuple[str, str]]) -> End:
+        network = self._stage.simulation.network
+        for link in links:
+            self._cuts[link] += 1
+            if self._cuts[link] == 1:
+                network.cut(*link)
+
+        def heal() -> None:
+            for link in links:
+                self._cuts[link] -= 1
+                if self._cuts[link] == 0:
+                    network.heal(*link)
+
+        return heal
+
+    def _flap(self, links: list[tuple[str, str]], period_ms: float) -> End:
+        """Cut and heal in turn until the end."""
+        state: list[End | None] = [self._cut(links)]
+
+        def turn() -> None:
+            if not state:
+                return
+            heal = state.pop()
+            if heal is not None:
+                heal()
+                state.append(None)
+            else:
+                state.append(self._cut(links))
+            self._stage.at(self._stage.now_ms + period_ms, turn)
+
+        def end() -> None:
+            heal = state.pop()
+            if heal is not None:
+                heal()
+
+        self._stage.at(self._stage.now_ms + period_ms, turn)
+        return end
+
+    def _slow(self, name: str, peers: list[str], delay_ms: float) -> End:
+        simulation = self._stage.simulation
+        links = [(name, peer) for peer in peers] + [(peer, name) for peer in peers]
+        for link in links:
+            simulation.delay(*link, base_ms=delay_ms, jitter_ms=delay_ms / 10)
+
+        def end() -> None:
+            for link in links:
+                self._stage.usual_delay(*link)
+
+        return end
+
+    # -- history -----------------------------------------------------------------------------------
+
+    def _tell_begin(self, fault: Fault, name: str) -> str:
+        told = name if fault.other is None else f"{name}>{fault.other}"
+        detail = " ".join(f"{key}={value:g}" for key, value in sorted(fault.details.items()))
+        self._tell(fault.kind, told, is_begin=True, detail=detail)
+        return told
+
+    def _tell(self, kind: str, target: str, *, is_begin: bool, detail: str = "") -> None:
+        self._stage.recorder.add(
+            FaultEvent, kind=kind, target=target, is_begin=is_begin, detail=detail
+        )
+
+
+def _one_of(names: list[str], chance: SeededRandom) -> list[str]:
+    return [names[min(len(names) - 1, int(chance.uniform(0, len(names))))]] if names else []
+
+
+def _release_stopped(node: Node) -> None:
+    """After a graceful stop; whoever has not ended by now is killed, as service managers do."""
+    node.kill()
+    node.release()
+
+
+# -- disks -----------------------------------------------------------------------------------------
+
+
+def _disk_fault(stage: Stage, fault: Fault, node: Node, chance: SeededRandom) -> End | None:
+    node.had_disk_fault = True
+    disk = node.disk
+    match fault.kind:
+        case "disk_fail":
+            call = "writev" if fault.details.get("call") == 1 else "sync"
+            disk.fail_next(call, count=int(fault.details.get("count", 1)))
+            return None
+        case "disk_stall":
+            disk.sync_delay_ms = fault.details.get("delay_ms", 300)
+
+            def recover() -> None:
+                node.disk.sync_delay_ms = SYNC_MS
+
+            return recover
+        case "disk_full":
+            disk.capacity_bytes = 0
+
+            def free() -> None:
+                node.disk.capacity_bytes = None
+
+            return free
+        case "disk_flip":
+            _flip(node, below_confirm=fault.details.get("region") == 1, chance=chance)
+            return None
+        case "disk_lost":
+            node.hold()
+            node.kill()
+            node.empty_disk()
+            return node.release
+        case "disk_stale":
+            return _stale(stage, node)
+    raise AssertionError(f"unknown fault {fault.kind}")
+
+
+def _flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> None:
+    """Flip one bit of the log, where there are bytes."""
+    if not isinstance(node, BrokerNode):
+        name, end = "raft/journal", 0
+        file = node.disk.open(f"{DATA}/{name}")
+        end = node.disk.size(file)
+        file.close()
+        if end:
+            node.disk.flip_bit(f"{DATA}/{name}", int(chance.uniform(0, end)), 3)
+            node.is_damaged = True
+        return
+    broker = node.broker
+    if broker is None:
+        return
+    positions = broker.role.status()
+    limit = positions["confirm"] if below_confirm else positions["end"]
+    firsts = sorted(
+        int(name[:20])
+        for name in node.disk.list(f"{DATA}/log")
+        if name.endswith(".log") and name[:20].isdigit()
+    )
+    if limit <= 0 or not firsts:
+        return
+    at = int(chance.uniform(0, limit))
+    first = max(f for f in firsts if f <= at)
+    node.disk.flip_bit(f"{DATA}/log/{first:020d}.log", at - first, int(chance.uniform(0, 8)))
+    node.is_damaged = True
+
+
+def _stale(stage: Stage, node: Node) -> End:
+    """Take a copy now; later the process dies and finds the copy."""
+    copy = node.disk.crash_image(node.chance, keep_page_cache=True)
+    copy.sync_delay_ms = SYNC_MS
+
+    def put_back() -> None:
+        if node.holds:
+            return  # another fault has the node; a restore may well wait for another day
+        node.hold()
+        node.kill()
+        node.disk = copy
+        stage.at(stage.now_ms + 200, node.release)
+
+    return put_back

@@ -1,0 +1,270 @@
+"""The servers of a world: machines with disks, and on them the incarnations of real programs.
+
+A node starts its program as the operating system would: the same `serve` as the entry points, on
+the machine's disk, clock and a generator of this incarnation. A node whose process ended by itself
+is started again, as a service manager does; one that a fault has taken waits for the fault's end.
+An exit that no fault explains, and whatever no task has caught, is a bug of the product.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from paceline.address import Address
+from paceline.disk_memory import MemoryDisk, PowerLost
+from paceline.errors import PacelineError
+from paceline.runtime import SeededRandom
+from paceline.telemetry import Node as LogNode
+from paceline.telemetry import become_node
+from paceline_broker.app import Broker
+from paceline_broker.app import serve as serve_broker
+from paceline_broker.config import BrokerConfig
+from paceline_chaos.sim.machine import Machine
+from paceline_chaos.sim.process import Process, State
+from paceline_chaos.world.topology import Topology
+from paceline_controller.app import serve as serve_controller
+from paceline_controller.config import ControllerConfig
+from paceline_controller.node import ControllerNode
+
+DATA = "/data"
+SECRET = b"simulated-world-secret-of-32-bytes"
+CONTROLLER_PORT, RAFT_PORT, CLIENT_PORT, REPLICATION_PORT = 7000, 7001, 8000, 8001
+RESTART_MS = 300
+"""A service manager's pause before it starts a process that ended by itself."""
+SYNC_MS = 0.3
+"""Of a healthy disk; not zero, so that others run while a sync is under way."""
+_BROKEN_INVARIANT = "an invariant is broken"
+
+
+class Node:
+    """One server: owner of its machine, disk and process. `program` runs in the process."""
+
+    def __init__(self, name: str, machine: Machine, topology: Topology, bugs: list[str]) -> None:
+        self.name = name
+        self.machine = machine
+        self.topology = topology
+        self.disk = MemoryDisk()
+        self.disk.sync_delay_ms = SYNC_MS
+        self.chance = SeededRandom(f"{topology.seed}/disk/{name}")
+        self.process: Process | None = None
+        self.incarnation = 0
+        self.boots = 1
+        self.holds = 0
+        """Faults that want it down; it starts when there are none."""
+        self.is_powerless = False
+        self.had_disk_fault = False
+        self.is_damaged = False
+        """Its disk was damaged: when it refuses to start, the operator empties the folder."""
+        self.exits: list[str] = []
+        self.on_exit: Callable[[Node, str], None] = lambda node, reason: None
+        self._bugs = bugs
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and not self.process.is_dead
+
+    @property
+    def is_answering(self) -> bool:
+        return self.process is not None and self.is_running and not self.process.is_paused
+
+    async def program(self) -> None:
+        """What the process runs."""
+        raise NotImplementedError
+
+    def random(self) -> SeededRandom:
+        """The generator of this incarnation."""
+        return SeededRandom(f"{self.topology.seed}/node/{self.name}/{self.incarnation}")
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the program, unless it runs or a fault wants it down."""
+        if self.is_running or self.holds:
+            return
+        if self.incarnation:
+            # Open files of the process before are void; after power loss, pages are lost as well.
+            self.disk.crash(self.chance, keep_page_cache=not self.is_powerless)
+        if self.is_powerless:
+            self.is_powerless = False
+            self.boots += 1
+        self.incarnation += 1
+        self.process = self.machine.start(self._main, name=self.name)
+        self.process.on_end.append(self._ended)
+
+    def hold(self) -> None:
+        """A fault takes the node; `release` gives it back."""
+        self.holds += 1
+
+    def release(self) -> None:
+        self.holds -= 1
+        self.start()
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+
+    def power_off(self) -> None:
+        """Power loss of the machine; what was not synced is lost or torn at the next start."""
+        self.is_powerless = True
+        self.machine.power_off()
+
+    async def _main(self) -> None:
+        become_node(LogNode(name=self.name))
+        await self.program()
+
+    def _ended(self, process: Process) -> None:
+        """The process is over. By itself: with a reason, and it will be started again."""
+        if process is not self.process or process.state is State.KILLED:
+            return
+        error = process.error
+        if process.state is State.EXITED or isinstance(error, PowerLost):
+            return
+        reason = f"{type(error).__name__}: {error}"
+        self.exits.append(reason)
+        is_refusal = isinstance(error, PacelineError) and _BROKEN_INVARIANT not in reason
+        if not is_refusal or not (self.had_disk_fault or self.is_powerless):
+            self._bugs.append(f"{self.name} ended: {reason}")
+        if is_refusal and self.is_damaged:
+            self.empty_disk()
+        self.on_exit(self, reason)
+        self._start_later()
+
+    def _start_later(self) -> None:
+        loop = self.machine.loop
+        loop.kernel_at(loop.now_ns + RESTART_MS * 1_000_000, lambda _: self.start(), None)
+
+    def empty_disk(self) -> None:
+        """The disk is replaced by an empty one. The process must be dead."""
+        assert not self.is_running
+        before, self.disk = self.disk, MemoryDisk()
+        self.disk.sync_delay_ms = before.sync_delay_ms
+        self.disk.capacity_bytes = None
+        self.disk.observer = before.observer
+        self.is_damaged = False
+
+
+class BrokerNode(Node):
+    """A broker."""
+
+    def __init__(
+        self, name: str, group: str, machine: Machine, topology: Topology, bugs: list[str]
+    ) -> None:
+        super().__init__(name, machine, topology, bugs)
+        self.group = group
+        self.address = f"{machine.ip}:{CLIENT_PORT}"
+        self._broker: Broker | None = None
+
+    @property
+    def broker(self) -> Broker | None:
+        """The program's object while it runs."""
+        return self._broker if self.is_running else None
+
+    def status(self) -> dict[str, Any] | None:
+        """What the broker says of itself; None while nobody is there to say it."""
+        broker = self.broker
+        return None if broker is None or not self.is_answering else broker.role.status()
+
+    def store_id(self) -> str:
+        """Of the store on its disk; "" while it has none."""
+        path = f"{DATA}/identity.json"
+        if self.is_powerless or not self.disk.exists(path):
+            return ""
+        file = self.disk.open(path)
+        content = self.disk.pread(file, self.disk.size(file), 0)
+        return str(orjson.loads(content)["store_id"])
+
+    async def program(self) -> None:
+        self._broker = None
+        self._broker = Broker(
+            self._config(),
+            disk=self.disk,
+            clock=self.machine.clock,
+            random=self.random(),
+            secret=SECRET,
+            boot=f"boot-{self.name}-{self.boots}",
+            node=LogNode(name=self.name),
+        )
+        await serve_broker(self._broker)
+
+    def _config(self) -> BrokerConfig:
+        topology, timers, ip = self.topology, self.topology.timers, self.machine.ip
+        config = BrokerConfig(
+            group=self.group,
+            data_dir=DATA,
+            secret_file="",
+            controllers=controller_addresses(topology),
+            listen=Address(ip, CLIENT_PORT),
+            replication_listen=Address(ip, REPLICATION_PORT),
+            segment_size_bytes=topology.segment_size_bytes,
+            heartbeat_interval_ms=timers.heartbeat_interval_ms,
+            replica_lag_ms_max=timers.replica_lag_ms_max,
+            slave_timeout_ms=timers.slave_timeout_ms,
+            checkpoint_interval_ms=timers.checkpoint_interval_ms,
+            lock_lease_ms=timers.lock_lease_ms,
+        )
+        config.validate()
+        return config
+
+
+class ControllerServer(Node):
+    """A controller."""
+
+    def __init__(self, name: str, machine: Machine, topology: Topology, bugs: list[str]) -> None:
+        super().__init__(name, machine, topology, bugs)
+        self.address = f"{machine.ip}:{CONTROLLER_PORT}"
+        self.on_built: Callable[[ControllerServer, ControllerNode], None] = lambda me, node: None
+        self._node: ControllerNode | None = None
+
+    @property
+    def controller(self) -> ControllerNode | None:
+        """The program's object while it runs."""
+        return self._node if self.is_running else None
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it says that it leads."""
+        node = self.controller
+        return node is not None and node.quorum.status().is_leader
+
+    async def program(self) -> None:
+        self._node = None
+        await serve_controller(
+            self._config(),
+            disk=self.disk,
+            clock=self.machine.clock,
+            random=self.random(),
+            secret=SECRET,
+            on_built=self._built,
+        )
+
+    def _built(self, node: ControllerNode) -> None:
+        self._node = node
+        self.on_built(self, node)
+
+    def _config(self) -> ControllerConfig:
+        topology, timers = self.topology, self.topology.timers
+        config = ControllerConfig(
+            controller_id=self.name,
+            data_dir=DATA,
+            secret_file="",
+            peers=tuple(
+                f"{name}={topology.host_of(name)}:{RAFT_PORT}" for name in topology.controllers
+            ),
+            controllers=controller_addresses(topology),
+            listen=Address(self.machine.ip, CONTROLLER_PORT),
+            heartbeat_timeout_ms=timers.heartbeat_timeout_ms,
+            election_open_timeout_ms=timers.election_open_timeout_ms,
+            progress_timeout_ms=timers.progress_timeout_ms,
+            total_replicas=topology.replicas,
+            min_in_sync_replicas=topology.min_in_sync_replicas,
+            durability="memory" if topology.durability == "memory" else "fsync",
+        )
+        config.validate()
+        return config
+
+
+def controller_addresses(topology: Topology) -> tuple[str, ...]:
+    """Client addresses of all controllers."""
+    return tuple(f"{topology.host_of(name)}:{CONTROLLER_PORT}" for name in topology.controllers)

@@ -1,0 +1,114 @@
+"""Looks at the servers of a stage: what brokers say of themselves, what controllers decide.
+
+Brokers are asked by reading the object that `/v1/status` answers from, without a network: a probe
+must not wait, and must not change the run. What only the logs tell (truncations, torn tails) is
+counted from the events that nodes log.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from paceline_chaos.history.model import Decision, Probe
+from paceline_chaos.world.nodes import ControllerServer
+from paceline_chaos.world.stage import Stage
+from paceline_controller.node import ControllerNode
+
+PROBE_MS = 200
+
+
+class Prober:
+    """Owner of what was seen of one stage's servers."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._decided: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        self.zombies: set[tuple[str, int]] = set()
+        """(broker, epoch) that believed to be master while a later epoch had begun."""
+        for node in stage.controllers.values():
+            node.on_built = self._watch
+
+    def probe(self) -> None:
+        """Enter what every broker that could answer says now."""
+        newest: dict[str, int] = {}
+        masters: list[tuple[str, str, int]] = []
+        for node in self._stage.brokers.values():
+            broker = node.broker
+            if broker is None:
+                continue
+            if broker.role.mastership is not None:
+                masters.append((node.group, node.name, broker.role.epoch))
+            newest[node.group] = max(newest.get(node.group, 0), broker.role.epoch)
+            status = node.status()
+            if status is not None:
+                self._enter(node.name, status)
+        for group, name, epoch in masters:
+            if epoch < newest[group]:
+                self.zombies.add((name, epoch))
+
+    def _enter(self, name: str, status: dict[str, Any]) -> None:
+        self._stage.recorder.add(
+            Probe,
+            node=name,
+            group=str(status["group"]),
+            replica=status["replica_id"],
+            incarnation=status["incarnation"],
+            role=status["role"],
+            epoch=status["epoch"],
+            is_open=status["is_open"],
+            start=status["start"],
+            end=status["end"],
+            flushed=status["flushed"],
+            confirm=status["confirm"],
+        )
+
+    def _watch(self, server: ControllerServer, node: ControllerNode) -> None:
+        def applied(
+            command: dict[str, Any], result: dict[str, Any], events: list[Any], index: int
+        ) -> None:
+            # After a restart a controller applies its log again; only what differs is news.
+            if self._decided.get((server.name, index)) == events:
+                return
+            self._decided[server.name, index] = events
+            for event in events:
+                members = {key: value for key, value in event.items() if key != "kind"}
+                self._stage.recorder.add(
+                    Decision, node=server.name, index=index, kind=event["kind"], members=members
+                )
+
+        node.quorum.on_applied(applied)
+
+
+class EventCounter(logging.Handler):
+    """Counts the events that nodes log, and keeps the lines if asked to."""
+
+    def __init__(self, *, formatter: logging.Formatter | None = None) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.lines: list[str] = []
+        self.setFormatter(formatter)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.counts[str(record.msg)] += 1
+        if self.formatter is not None:
+            self.lines.append(self.format(record))
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        self.emit(record)  # one thread: no lock
+        return True
+
+
+@contextmanager
+def counted_logs(counter: EventCounter) -> Iterator[None]:
+    """Inside, everything that is logged goes to the counter and nowhere else."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers[:] = [counter]
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)

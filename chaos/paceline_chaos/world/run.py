@@ -1,0 +1,356 @@
+"""One world from its seed to its verdict.
+
+Phases: the cluster forms; clients work while faults come and go (safety); then only a quorum
+heals, what is named stays broken for ever, and the cluster has to come back within `CONVERGE_S`
+(liveness): masters elected, every sender acknowledged again, every live replica in its sync state
+set, everything readable from every replica. At the end all servers die at once, and their disks
+are read.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.telemetry import JsonLineFormatter
+from paceline.telemetry import Node as LogNode
+from paceline_chaos.history.model import (
+    ControllerDump,
+    History,
+    Outcome,
+    Phase,
+    Queue,
+    ReplicaDump,
+    Send,
+)
+from paceline_chaos.sim.loop import SimDeadlock, SimStuck
+from paceline_chaos.sim.simulation import Simulation
+from paceline_chaos.verdict import Verdict, Violation
+from paceline_chaos.world.dump import dump_log, replayed_digest
+from paceline_chaos.world.inject import Injector
+from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.reading import pull_http
+from paceline_chaos.world.nodes import DATA, BrokerNode
+from paceline_chaos.world.plan import Plan, draw_plan
+from paceline_chaos.world.probes import PROBE_MS, EventCounter, Prober, counted_logs
+from paceline_chaos.world.stage import Stage
+from paceline_chaos.world.topology import Topology, draw_topology
+from paceline_chaos.world.workload import TOPIC, create_topic
+
+FORM_S = 30.0
+CONVERGE_S = 30.0
+"""L1: everything works again so long after the last fault."""
+END_S = 30.0
+"""Clients have ended so long after they were asked to: longer than any timeout of theirs."""
+DRAIN_S = 30.0
+STEP_S = 0.02
+"""Between two looks at a condition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of a world."""
+
+    seed: int
+    topology: Topology
+    plan: Plan
+    history: History
+    verdict: Verdict
+    digest: str
+    counters: Mapping[str, int]
+    logs: tuple[str, ...] = ()
+    """What the nodes logged, if asked for."""
+    trace: tuple[str, ...] = ()
+    """Every handle that ran, if asked for."""
+
+    @property
+    def replay(self) -> str:
+        """The command that runs this world again."""
+        return f"paceline chaos replay --bed world --seed {self.seed}"
+
+
+def run_world(
+    seed: int,
+    *,
+    plan: Plan | None = None,
+    load_ms: int = 30_000,
+    keep_log: bool = False,
+    keep_trace: bool = False,
+) -> Result:
+    """Run the world of a seed, with its own faults or those of `plan`."""
+    topology = draw_topology(seed, load_ms=load_ms)
+    plan = draw_plan(topology) if plan is None else plan
+    formatter = JsonLineFormatter(LogNode(name="world")) if keep_log else None
+    counter = EventCounter(formatter=formatter)
+    with ExitStack() as stack:
+        stack.enter_context(counted_logs(counter))
+        simulation = stack.enter_context(Simulation(f"world-{seed}", keeps_log=keep_trace))
+        world = _World(simulation, topology, plan)
+        world.run()
+        trace = tuple(simulation.loop.trace.log or ())
+        return Result(
+            seed=seed,
+            topology=topology,
+            plan=plan,
+            history=world.stage.recorder.history,
+            verdict=world.verdict(),
+            digest=simulation.digest(),
+            counters=world.counters(counter.counts),
+            logs=tuple(counter.lines),
+            trace=trace,
+        )
+
+
+class _World:
+    """One run; see the module."""
+
+    def __init__(self, simulation: Simulation, topology: Topology, plan: Plan) -> None:
+        description = json.loads(json.dumps({"bed": "world", **topology.to_json()}))
+        self.simulation = simulation
+        self.topology = topology
+        self.plan = plan
+        self.stage = Stage(simulation, topology, description)
+        self.injector = Injector(self.stage)
+        self.prober = Prober(self.stage)
+        self.stuck: list[Violation] = []
+        self.broken: list[str] = []
+        self.topic_id = 0
+        for node in self.stage.nodes.values():
+            node.on_exit = self.injector.exited
+        self._probe_later()
+
+    def run(self) -> None:
+        """All phases. One that gets stuck is a violation; the dumps are made all the same."""
+        try:
+            self._form()
+            self._load()
+            self._heal()
+            self._drain()
+        except SimStuck as error:
+            self.stuck.append(Violation(property="L1", sentence=str(error)))
+        except SimDeadlock as error:
+            self.stuck.append(Violation(property="CODE", sentence=str(error)))
+        self._end()
+
+    def verdict(self) -> Verdict:
+        """The checkers' word, and what the world itself has seen go wrong."""
+        try:
+            from paceline_chaos.checkers import judge  # until the checkers are there
+
+            judged = judge(self.stage.recorder.history)
+        except ImportError:
+            judged = Verdict(violations=(), counters={})
+        bugs = [
+            Violation(property="CODE", sentence=sentence)
+            for sentence in [*self.stage.bugs, *self._errors()]
+        ]
+        return Verdict(
+            violations=(*self.stuck, *bugs, *judged.violations), counters=judged.counters
+        )
+
+    def _errors(self) -> list[str]:
+        """What no task caught; a process that loses power in a disk call is no error."""
+        return [error for error in self.simulation.errors if "PowerLost" not in error]
+
+    def counters(self, logged: Mapping[str, int]) -> dict[str, int]:
+        """What made this world worth something."""
+        entries = self.stage.recorder.history.entries
+        counts: Counter[str] = Counter({f"log_{name}": count for name, count in logged.items()})
+        counts["zombie_masters"] = len(self.prober.zombies)
+        counts["faults"] = self.injector.done.total()
+        counts["handles"] = self.simulation.loop.handles_count
+        for kind, count in self.injector.done.items():
+            counts[f"fault_{kind}"] = count
+        for entry in entries:
+            counts[f"entry_{type(entry).__name__}"] += 1
+            if isinstance(entry, Send) and entry.is_duplicate:
+                counts["retries_deduplicated"] += 1
+        return dict(counts)
+
+    # -- phases ------------------------------------------------------------------------------------
+
+    def _phase(self, name: str) -> None:
+        self.stage.recorder.add(Phase, name=name, broken=tuple(self.broken))
+
+    def _until(
+        self, condition: Callable[[], bool], what: str | Callable[[], str], *, limit_s: float
+    ) -> None:
+        """Let time pass until the condition holds, looked at each `STEP_S`. Raises SimStuck."""
+        end_us = self.simulation.now_us + int(limit_s * 1_000_000)
+        while not condition():
+            if self.simulation.now_us >= end_us:
+                missing = what if isinstance(what, str) else what()
+                raise SimStuck(f"within {limit_s:g} s not: {missing}")
+            self.simulation.run_for(STEP_S)
+
+    def _probe_later(self) -> None:
+        def probe() -> None:
+            self.prober.probe()
+            self._probe_later()
+
+        self.stage.at(self.stage.now_ms + PROBE_MS, probe)
+
+    def _form(self) -> None:
+        for node in self.stage.nodes.values():
+            node.start()
+        self._until(self._is_whole, self._what_is_missing, limit_s=FORM_S)
+        self.stage.run_tool(self._make_topic, limit_s=FORM_S)
+
+    async def _make_topic(self, around: Around) -> None:
+        made = await create_topic(around, queues=self.topology.queues)
+        self.topic_id = int(made.topic_id)
+
+    def _load(self) -> None:
+        self._phase("load")
+        for client in self.topology.clients:
+            self.stage.start_client(client)
+        self.injector.schedule(self.plan.faults, start_ms=self.stage.now_ms)
+        self.simulation.run_for(self.topology.load_ms / 1000)
+
+    def _heal(self) -> None:
+        self.injector.heal_all()
+        self.broken = self.injector.break_for_ever(self.plan.broken)
+        self._phase("heal")
+        healed_us = self.simulation.now_us
+        self._until(self._is_whole, self._what_is_missing, limit_s=CONVERGE_S)
+        self._until(lambda: self._are_acknowledged(healed_us), "acknowledged sends", limit_s=10)
+        self.stage.is_over = True
+        clients = [processes[-1] for processes in self.stage.client_processes.values()]
+        self._until(
+            lambda: all(process.is_dead for process in clients), "clients end", limit_s=END_S
+        )
+        self.stage.recorder.close()
+
+    def _drain(self) -> None:
+        self._phase("drain")
+        self._until(self._is_level, "replicas level", limit_s=DRAIN_S)
+        self.stage.is_over = False
+        self.stage.run_tool(self._drain_all, limit_s=DRAIN_S)
+        self.stage.is_over = True
+
+    def _end(self) -> None:
+        """All servers die at once; their disks are read."""
+        self.stage.recorder.close()
+        self._phase("end")
+        confirms = {
+            name: node.broker.role.status()["confirm"]
+            for name, node in self.stage.brokers.items()
+            if node.broker is not None
+        }
+        for name, node in self.stage.brokers.items():
+            self._dump_broker(node, confirms.get(name, 0))
+        for name in self.stage.controllers:
+            self._dump_controller(name)
+
+    # -- conditions --------------------------------------------------------------------------------
+
+    def _is_whole(self) -> bool:
+        return not self._what_is_missing()
+
+    def _what_is_missing(self) -> str:
+        """What keeps the cluster from being whole; "" if nothing does."""
+        machine = self.stage.machine()
+        if machine is None or self.stage.leader() is None:
+            return "a leading controller"
+        for name in self.topology.groups:
+            group = next((g for key, g in machine.groups.items() if key == name), None)
+            live = [n for n in self.stage.group(name) if n.name not in self.broken]
+            if group is None or group.master is None or not group.is_open:
+                return f"an open master of {name}"
+            ids = {n.broker.role.identity.replica_id for n in live if n.broker is not None}
+            if len(ids) < len(live):
+                return f"all brokers of {name}"
+            if set(group.sync_state_set) != ids:
+                return f"a whole set of {name}: {sorted(group.sync_state_set)} are not all live"
+        return ""
+
+    def _are_acknowledged(self, since_us: int) -> bool:
+        """Whether every sending client had a message of after the heal acknowledged."""
+        wanted = {client.name for client in self.topology.clients if "send" in client.jobs}
+        for entry in reversed(self.stage.recorder.history.entries):
+            if isinstance(entry, Send) and entry.outcome is Outcome.OK:
+                if entry.answered_us < since_us:
+                    return False
+                if entry.asked_us >= since_us:
+                    wanted.discard(entry.client)
+            if not wanted:
+                return True
+        return False
+
+    def _is_level(self) -> bool:
+        """Whether every live replica has everything, confirmed."""
+        for name in self.topology.groups:
+            ends = set()
+            for node in self.stage.group(name):
+                broker = node.broker
+                if node.name in self.broken:
+                    continue
+                if broker is None:
+                    return False
+                positions = broker.role.status()
+                ends |= {positions["end"], positions["confirm"]}
+            if len(ends) != 1:
+                return False
+        return True
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    async def _drain_all(self, around: Around) -> None:
+        """Read every queue from every live replica, from its first message to its last."""
+        cluster = around.cluster()
+        try:
+            for name, node in self.stage.brokers.items():
+                if name in self.broken:
+                    continue
+                for number in range(self.topology.queues):
+                    await self._drain_queue(around, cluster, node, Queue(TOPIC, node.group, number))
+        finally:
+            await cluster.close()
+
+    async def _drain_queue(
+        self, around: Around, cluster: Any, node: BrokerNode, queue: Queue
+    ) -> None:
+        offset = 0
+        while True:
+            rows = await pull_http(
+                cluster, around, node.address, queue, offset, f"drain/{node.name}"
+            )
+            if rows is None:
+                await around.think()
+            elif not rows:
+                return
+            else:
+                offset = rows[-1].offset + 1
+
+    def _dump_broker(self, node: BrokerNode, confirm: int) -> None:
+        broker = node.broker
+        replica = None if broker is None else broker.role.identity.replica_id
+        node.kill()
+        image = node.disk.crash_image(node.chance, keep_page_cache=True)
+        found = dump_log(image, DATA, group=node.group, topics={self.topic_id: TOPIC})
+        self.stage.recorder.add(
+            ReplicaDump,
+            node=node.name,
+            group=node.group,
+            replica=replica,
+            start=found.start,
+            confirm=max(confirm, found.confirm),
+            end=found.end,
+            batches=found.batches,
+            damage=found.damage,
+        )
+
+    def _dump_controller(self, name: str) -> None:
+        server = self.stage.controllers[name]
+        node = server.controller
+        if node is None or name in self.broken:
+            return
+        index, digest = node.quorum.status().applied_index, node.machine.digest()
+        server.kill()
+        image = server.disk.crash_image(server.chance, keep_page_cache=True)
+        replayed = replayed_digest(image, DATA, controller_id=name, until_index=index)
+        self.stage.recorder.add(
+            ControllerDump, node=name, index=index, digest=digest, replayed_digest=replayed
+        )

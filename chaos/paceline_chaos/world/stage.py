@@ -1,0 +1,190 @@
+"""The stage of a world: simulation, nodes, clients, recorder, and what everybody asks about them.
+
+Owns nothing that moves by itself: `run` starts and stops, `inject` breaks, `probes` looks.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from paceline.runtime import SeededRandom
+from paceline_chaos.history.recorder import Recorder
+from paceline_chaos.sim.process import Process, State
+from paceline_chaos.sim.simulation import Simulation
+from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.nodes import BrokerNode, ControllerServer, Node
+from paceline_chaos.world.topology import Client, Topology
+from paceline_chaos.world.workload import TOPIC, run_client
+from paceline_controller.state import Machine
+
+US_PER_MS = 1000
+NS_PER_MS = 1_000_000
+_MAKER = "maker"
+
+
+class Stage:
+    """See the module. Made inside a running simulation."""
+
+    def __init__(self, simulation: Simulation, topology: Topology, world: dict[str, Any]) -> None:
+        self.simulation = simulation
+        self.topology = topology
+        self.bugs: list[str] = []
+        """What the product itself did wrong: exceptions nobody caught, exits without reason."""
+        self.recorder = Recorder(lambda: simulation.now_us, world)
+        self.is_over = False
+        """Clients begin nothing new."""
+        self.controllers = {name: self._controller(name) for name in topology.controllers}
+        self.brokers = {name: self._broker(name, group) for name, group in topology.brokers.items()}
+        self.nodes: dict[str, Node] = {**self.controllers, **self.brokers}
+        self.clients = {client.name: client for client in topology.clients}
+        self.client_processes: dict[str, list[Process]] = {name: [] for name in self.clients}
+        for name in [*self.clients, _MAKER]:
+            self._machine(name)
+        self._delays: dict[tuple[str, str], float] = {}
+        self._draw_delays()
+
+    def _machine(self, name: str) -> Any:
+        ip = "127.0.0.99" if name == _MAKER else self.topology.host_of(name)
+        return self.simulation.machine(name, ip=ip)
+
+    def _controller(self, name: str) -> ControllerServer:
+        return ControllerServer(name, self._machine(name), self.topology, self.bugs)
+
+    def _broker(self, name: str, group: str) -> BrokerNode:
+        return BrokerNode(name, group, self._machine(name), self.topology, self.bugs)
+
+    def _draw_delays(self) -> None:
+        """Each direction between two machines gets its own latency around the topology's mean."""
+        dice = random.Random(f"delays-{self.topology.seed}")
+        names = list(self.simulation.machines)
+        for source in names:
+            for target in names:
+                if source != target:
+                    mean = self.topology.delay_ms * dice.uniform(0.5, 1.5)
+                    self._delays[source, target] = mean
+                    self.usual_delay(source, target)
+
+    def usual_delay(self, source: str, target: str) -> None:
+        """The latency that a direction has when no fault slows it."""
+        half = self._delays[source, target] / 2
+        self.simulation.delay(source, target, base_ms=half, jitter_ms=half)
+
+    # -- time --------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        return self.simulation.now_us // US_PER_MS
+
+    def at(self, when_ms: float, action: Callable[[], object]) -> None:
+        """Do something at a moment of virtual time."""
+        self.simulation.loop.kernel_at(int(when_ms * NS_PER_MS), lambda _: action(), None)
+
+    # -- roles -------------------------------------------------------------------------------------
+
+    def leader(self) -> ControllerServer | None:
+        """The controller that leads in the highest term."""
+        leaders = [
+            (node.controller.quorum.status().term, node.name)
+            for node in self.controllers.values()
+            if node.is_leader and node.controller is not None
+        ]
+        return self.controllers[max(leaders)[1]] if leaders else None
+
+    def machine(self) -> Machine | None:
+        """The controllers' state as whoever has applied most of it has it."""
+        found = [
+            (node.controller.quorum.status().applied_index, node.name)
+            for node in self.controllers.values()
+            if node.controller is not None
+        ]
+        if not found:
+            return None
+        node = self.controllers[max(found)[1]].controller
+        assert node is not None
+        return node.machine
+
+    def master(self, group: str) -> BrokerNode | None:
+        """The running broker that says it is master in the highest epoch."""
+        masters = [
+            (broker.role.epoch, node.name)
+            for node in self.brokers.values()
+            if node.group == group
+            and (broker := node.broker) is not None
+            and broker.role.mastership is not None
+        ]
+        return self.brokers[max(masters)[1]] if masters else None
+
+    def group(self, name: str) -> list[BrokerNode]:
+        return [node for node in self.brokers.values() if node.group == name]
+
+    def can_spare(self, name: str, broken: list[str]) -> bool:
+        """Whether the cluster must go on without this node (and those that are `broken`).
+
+        A majority of controllers has to be left; of a group as many brokers as must acknowledge,
+        and a member of the committed set that has its records.
+        """
+        lost = {*broken, name}
+        if name in self.controllers:
+            dead = lost | {node.name for node in self.controllers.values() if node.is_damaged}
+            return 2 * len(dead & set(self.controllers)) < len(self.controllers)
+        group = self.brokers[name].group
+        machine = self.machine()
+        found = None
+        if machine is not None:
+            found = next((g for key, g in machine.groups.items() if key == group), None)
+        if found is None:
+            return False
+        left = [node for node in self.group(group) if node.name not in lost]
+        stores = {replica.store_id for key, replica in found.replicas.items()
+                  if key in found.sync_state_set}  # fmt: skip
+        has_member = any(node.store_id() in stores and not node.is_damaged for node in left)
+        return has_member and len(left) >= self.topology.min_in_sync_replicas
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def around(self, name: str, *, incarnation: int = 1) -> Around:
+        """The surroundings of a client program."""
+        topology = self.topology
+        addresses = {node.address: name for name, node in self.brokers.items()}
+        addresses |= {node.address: name for name, node in self.controllers.items()}
+        return Around(
+            client=name,
+            bootstrap=[node.address for node in self.controllers.values()],
+            recorder=self.recorder,
+            clock=self.simulation.machine(name).clock,
+            random=SeededRandom(f"{topology.seed}/client/{name}/{incarnation}"),
+            topic=TOPIC,
+            body_bytes_max=topology.body_bytes_max,
+            think_ms=topology.think_ms,
+            is_over=lambda: self.is_over,
+            node_names=addresses,
+        )
+
+    def start_client(self, client: Client) -> None:
+        """Start a client's program on its machine."""
+        incarnations = self.client_processes[client.name]
+        around = self.around(client.name, incarnation=len(incarnations) + 1)
+        machine = self.simulation.machine(client.name)
+        process = machine.start(lambda: run_client(client.jobs, around), name=client.name)
+        process.on_end.append(self._client_ended)
+        incarnations.append(process)
+
+    def run_tool(self, main: Callable[[Around], Any], *, limit_s: float) -> Process:
+        """Run a program on the machine of tools to its end, or raise SimStuck."""
+        machine = self.simulation.machine(_MAKER)
+        around = self.around(_MAKER, incarnation=len(machine.processes))
+        process = machine.start(lambda: main(around), name=_MAKER)
+        process.on_end.append(self._client_ended)
+        self.simulation.run(lambda: process.is_dead, limit_s=limit_s)
+        return process
+
+    def _client_ended(self, process: Process) -> None:
+        if process.state is State.FAILED:
+            self.bugs.append(f"client {process.name} ended: {_told(process.error)}")
+
+
+def _told(error: BaseException | None) -> str:
+    """An error with those in it."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_told(inner) for inner in error.exceptions)
+    return f"{type(error).__name__}: {error}"
