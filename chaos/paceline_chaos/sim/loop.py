@@ -15,6 +15,7 @@ Below, `sockets.SimSocket` stands for the kernel, and this loop for selector and
 
 import asyncio
 import contextlib
+import errno
 import heapq
 import random
 import socket as _socket
@@ -255,19 +256,23 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
                 else:
                     self._fire(timer)
             if not choices:
+                if not heap and (condition is not None or until_ns == sys.maxsize):
+                    raise SimDeadlock(self._deadlock())
                 if not heap or heap[0][0] > until_ns:
-                    self._idle(until_ns)
+                    self.now_ns = max(self.now_ns, until_ns)
                     return False
                 self.now_ns = heap[0][0]
                 continue
             if self.now_ns >= until_ns:
                 return False
             count = len(choices)
-            owner = choices[int(draw() * count) if count > 1 else 0]
+            index = int(draw() * count) if count > 1 else 0
+            owner = choices[index]
             queue = owner.ready
             handle = queue.popleft()
             if not queue:
-                self.unlist(owner)
+                owner.is_listed = False
+                del choices[index]
             if handle._cancelled:
                 continue
             trace(self.now_ns, owner.number, handle.sequence)
@@ -278,6 +283,8 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
             self.current = owner
             try:
                 handle._run()
+            except SystemExit as error:
+                owner.exit(error)
             finally:
                 self.current = self.root
             if self.step_hooks:
@@ -295,13 +302,14 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         timer._scheduled = False
         self.push(timer.owner, timer)
 
-    def _idle(self, until_ns: int) -> None:
-        if until_ns >= sys.maxsize:
-            raise SimDeadlock(
-                f"nothing can happen any more at {self.now_ns / NS_PER_S:.6f} s: "
-                "no handle is ready and no timer runs"
-            )
-        self.now_ns = max(self.now_ns, until_ns)
+    def _deadlock(self) -> str:
+        tasks = [task for task in asyncio.all_tasks(self) if not task.done()]
+        waiting = sorted({f"{getattr(t, 'owner', None)}: {t.get_name()}" for t in tasks})
+        return (
+            f"nothing can happen any more at {self.now_ns / NS_PER_S:.6f} s: no handle is ready, "
+            f"no timer runs and no byte is on its way; waiting for ever: "
+            f"{'; '.join(waiting) or 'nobody'}"
+        )
 
     def _hook(self) -> None:
         for every, hook in self.step_hooks:
@@ -439,15 +447,21 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
 
     # -- readiness of sockets ----------------------------------------------------------------------
 
+    def _socket(self, fd: int) -> "SimSocket":
+        socket = self.sockets.get(fd)
+        if socket is None:
+            raise OSError(errno.EBADF, "the socket is closed, or its process dead")
+        return socket
+
     def _add_reader(self, fd: int, callback: Any, *args: Any) -> SimHandle:
-        return self.sockets[fd].watch_reading(SimHandle(callback, args, self, None))
+        return self._socket(fd).watch_reading(SimHandle(callback, args, self, None))
 
     def _remove_reader(self, fd: int) -> bool:
         socket = self.sockets.get(fd)
         return socket is not None and socket.unwatch_reading()
 
     def _add_writer(self, fd: int, callback: Any, *args: Any) -> SimHandle:
-        return self.sockets[fd].watch_writing(SimHandle(callback, args, self, None))
+        return self._socket(fd).watch_writing(SimHandle(callback, args, self, None))
 
     def _remove_writer(self, fd: int) -> bool:
         socket = self.sockets.get(fd)

@@ -237,10 +237,13 @@ class Network:
             return
         if link.is_cut:
             link.held[socket] = link.held.get(socket, 0) + 1
+            self._unheard(socket)
             return
         if not link.target.is_up:
             link.target.unheard[socket] = None
+            self._unheard(socket)
             return
+        socket.held_since_ns = None
         segment = socket.flight.popleft()
         if segment is RST:
             self._was_reset(target, errno.ECONNRESET)
@@ -257,6 +260,17 @@ class Network:
             self.loop.trace.arrived(self.loop.now_ns, target.number, segment)
             target.received.append(segment)
             target.wake_reader()
+
+    def _unheard(self, socket: SimSocket) -> None:
+        """Nobody acknowledges: the kernel tries again for a long time, then gives up."""
+        if socket.held_since_ns is None:
+            socket.held_since_ns = self.loop.now_ns
+            self.loop.kernel_at(self.loop.now_ns + USER_TIMEOUT_NS, self._give_up, socket)
+
+    def _give_up(self, socket: SimSocket) -> None:
+        since_ns = socket.held_since_ns
+        if since_ns is not None and self.loop.now_ns - since_ns >= USER_TIMEOUT_NS:
+            self._was_reset(socket, errno.ETIMEDOUT)
 
     def _accepted(self, server: SimSocket) -> None:
         listener = server.listener
@@ -311,8 +325,8 @@ class Network:
             self.fly(connection, RST)
         if not socket.is_connected or socket.is_reset:
             return
-        if socket.received:
-            self.fly(socket, RST)  # Linux: what nobody will read is answered so
+        if socket.resets_on_close:
+            self.fly(socket, RST)
         elif not socket.is_write_shut:
             socket.is_write_shut = True
             self.fly(socket, FIN)

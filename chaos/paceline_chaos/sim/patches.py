@@ -5,7 +5,9 @@ threads, processes, the moments of garbage collection, and a few private spots o
 objects in sets or took a clock by name. The product's code is not touched.
 """
 
+import asyncio
 import gc
+import logging
 import os
 import random
 import socket
@@ -15,6 +17,7 @@ import threading
 import time
 import uuid
 import warnings
+from asyncio import selector_events
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
@@ -28,6 +31,8 @@ from paceline import runtime
 from paceline_chaos.sim.loop import SimLoop
 from paceline_chaos.sim.machine import UNIX_START_NS
 from paceline_chaos.sim.sockets import SimSocket
+
+log = logging.getLogger("paceline.simulation")
 
 COLLECT_EVERY = 100_000
 """Handles between two garbage collections; there is no other moment for one."""
@@ -148,18 +153,62 @@ def _collected_at_known_moments(loop: SimLoop) -> Iterator[None]:
 
 
 def bury(loop: SimLoop) -> None:
-    """Let go of everything a loop has held alive: coroutines are closed, and nobody listens.
+    """Let go of everything a loop has held alive. Whoever outlives it is made to die in silence.
 
-    Freed coroutines run their `finally` blocks now; what they complain about means nothing.
+    Coroutines are closed here, so their `finally` blocks run now, where nobody listens: take what
+    is of interest out of a simulation before it ends.
     """
     hook = sys.unraisablehook
     sys.unraisablehook = lambda _: None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for task in [task for task in runtime._running if task.get_loop() is loop]:
-                runtime._running.discard(task)
+            tasks = sorted(_tasks(loop), key=lambda task: getattr(task, "number", 0))
+            runtime._running.difference_update(tasks)
+            for task in tasks:
+                _close(task)
+            for thing in gc.get_objects():
+                _silence(thing)
             loop.forget()
+            tasks.clear()
             gc.collect()
     finally:
         sys.unraisablehook = hook
+
+
+def _tasks(loop: SimLoop) -> set[asyncio.Task[Any]]:
+    finished = {task for task in runtime._running if task.get_loop() is loop}
+    return finished | asyncio.all_tasks(loop)
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    coroutine = task.get_coro()
+    try:
+        if coroutine is not None:
+            coroutine.close()
+    except BaseException as error:  # a dead program's last complaint
+        log.debug("buried", extra={"error": repr(error)})
+
+
+def _silence(thing: object) -> None:
+    """What would complain in its `__del__` that it was not closed."""
+    kind = type(thing)
+    if kind is selector_events._SelectorSocketTransport:  # type: ignore[attr-defined]
+        thing._sock = None  # type: ignore[attr-defined]
+    elif kind is aiohttp.ClientSession:
+        thing._connector = None  # type: ignore[attr-defined]
+    elif kind is aiohttp.TCPConnector:
+        thing._closed = True  # type: ignore[attr-defined]
+        thing._conns.clear()  # type: ignore[attr-defined]
+    elif kind is aiohttp.ClientResponse:
+        thing._connection = None  # type: ignore[attr-defined]
+    elif kind is asyncio.StreamWriter:
+        thing._transport = _CLOSED  # type: ignore[attr-defined]
+
+
+class _Closed:
+    def is_closing(self) -> bool:
+        return True
+
+
+_CLOSED = _Closed()

@@ -102,6 +102,12 @@ class Process:
         if not self.is_dead:
             self._end(State.KILLED)
 
+    def exit(self, error: BaseException) -> None:
+        """It asked for its end in the middle of something (SystemExit)."""
+        if not self.is_dead:
+            self.error = error
+            self._end(State.FAILED)
+
     def vanish(self) -> None:
         """The power has gone: as `kill`, but nobody is told anything."""
         if not self.is_dead:

@@ -10,6 +10,7 @@ import asyncio
 import errno
 import os
 import socket as _socket
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,8 @@ CREDIT_BYTES = WINDOW_BYTES // 4
 WRITABLE_BYTES = WINDOW_BYTES // 3
 """Linux: a blocked writer is woken when a third of the buffer is free."""
 FD_FIRST = 1000
+
+_LINGER_ZERO = struct.pack("ii", 1, 0)
 
 FIN: Final = b""
 """In flight: the peer sends no more. Empty, as no segment is."""
@@ -88,6 +91,8 @@ class SimSocket:
         assert fileno is None, "a descriptor of the real system in a simulation"
         assert family in (-1, _socket.AF_INET), f"only IPv4 is simulated, not {family}"
         assert type in (-1, _socket.SOCK_STREAM), f"only TCP is simulated, not {type}"
+        if loop.current.is_dead:
+            raise os_error(errno.EBADF)
         self._set_up(loop, loop.current)
 
     @classmethod
@@ -126,6 +131,8 @@ class SimSocket:
         self.unread_by_peer = 0
         self.is_blocked = False
         self.is_write_shut = False
+        self.held_since_ns: int | None = None
+        """Since when nothing of it arrives."""
         # Receiving
         self.received: deque[bytes] = deque()
         self.has_eof = False
@@ -289,6 +296,12 @@ class SimSocket:
     def detach(self) -> int:
         raise NotImplementedError("a simulated socket has no descriptor of its own")
 
+    @property
+    def resets_on_close(self) -> bool:
+        """Linux: unread bytes, or SO_LINGER of zero seconds."""
+        linger = self._options.get((_socket.SOL_SOCKET, _socket.SO_LINGER))
+        return bool(self.received) or linger == _LINGER_ZERO
+
     def _check(self) -> None:
         if not self.is_open:
             raise os_error(errno.EBADF)
@@ -301,7 +314,6 @@ class SimSocket:
     def orphan(self, *, is_silent: bool) -> None:
         """The process has died. Watchers stay where they are: they hold the buried alive."""
         self._leave()
-        self.loop.sockets[self.fileno()] = self
         if is_silent:
             self.is_vanished = True
             self.network.vanished(self)
