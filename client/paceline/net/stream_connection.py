@@ -95,6 +95,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
+        # A connect that is cancelled waits for it no more: then its error is nobody's.
+        self._ready.add_done_callback(_retrieve)
         self._is_switched = False  # the 101 is there: frames follow
         self._is_upgraded = False  # HELLO is there: requests may go out
         self._is_closed = False
@@ -431,6 +433,11 @@ async def connect_stream(
     except BaseException:
         _abandon(connection)
         raise
+
+
+def _retrieve(ready: "asyncio.Future[None]") -> None:
+    if not ready.cancelled():
+        ready.exception()
 
 
 def _abandon(connection: StreamConnection | None) -> None:

@@ -1,6 +1,7 @@
 """Frames in any pieces, the handshake, and what a lost connection tells."""
 
 import asyncio
+import gc
 from typing import Any
 
 import orjson
@@ -207,3 +208,17 @@ async def test_a_fetch_goes_out_at_once_and_its_answer_is_split() -> None:
     assert [(item, bytes(data)) for item, data in parsed.parts] == [(part, b"data")]
     with pytest.raises(PeerError):
         parse_fetch_answer(bodies[0][:-1])
+
+
+async def test_connection_lost_before_anybody_waits_for_it_is_no_forgotten_error() -> None:
+    """A connect that was cancelled leaves a connection whose end nobody asks about."""
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    connection = StreamConnection("127.0.0.1:1")
+    connection.connection_made(FakeTransport(connection))  # type: ignore[arg-type]
+
+    connection.connection_lost(None)
+    del connection
+    gc.collect()
+
+    assert told == []
