@@ -7,6 +7,7 @@ objects in sets or took a clock by name. The product's code is not touched.
 
 import asyncio
 import gc
+import inspect
 import logging
 import os
 import random
@@ -26,6 +27,7 @@ from unittest.mock import patch
 import aiohttp.connector
 import aiohttp.helpers
 import aiohttp.resolver
+from aiohttp._websocket.writer import WebSocketWriter
 
 from paceline import runtime
 from paceline_chaos.sim.loop import SimLoop
@@ -123,8 +125,9 @@ def _aiohttp() -> Iterator[tuple[Any, str, Any]]:
 def _seeded(seed: str) -> Iterator[None]:
     """Entropy of the operating system and the module's own generator come from the seed."""
     entropy = random.Random(f"{seed}/entropy")
-    before = random.getstate()
-    random.seed(f"{seed}/module")
+    before = [(generator, generator.getstate()) for generator in _shared_generators()]
+    for number, (generator, _) in enumerate(before):
+        generator.seed(f"{seed}/shared/{number}")
     try:
         with (
             patch.object(os, "urandom", entropy.randbytes),
@@ -133,7 +136,17 @@ def _seeded(seed: str) -> Iterator[None]:
         ):
             yield
     finally:
-        random.setstate(before)
+        for generator, state in before:
+            generator.setstate(state)
+
+
+def _shared_generators() -> list[random.Random]:
+    """Those that live as long as the Python process: the module's own, aiohttp's for masks."""
+    shared: Any = random
+    parameters = inspect.signature(WebSocketWriter.__init__).parameters.values()
+    masks = [each.default for each in parameters if isinstance(each.default, random.Random)]
+    assert masks, "aiohttp draws the masks of its WebSockets from somewhere else now"
+    return [shared._inst, *masks]
 
 
 @contextmanager
