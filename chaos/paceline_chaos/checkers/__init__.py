@@ -1,0 +1,131 @@
+"""Pure: judges histories: what a run proves is what these modules find in its history.
+
+    verdict = judge(history)
+    verdict.is_good, verdict.violations, verdict.counters["judged.S7"]
+
+Each checker decides one property; its docstring states it formally, says how it is decided and what
+it costs. docs/CHECKERS.md is the table of all. A checker knows nothing of workloads, faults' aims
+or the code under test; it may know less than happened (probes are samples) and then says nothing:
+a violation is always proved by the entries that it names. `judged.X` in the counters says how much
+there was to judge; 0 means that the history is silent on X, not that X holds.
+
+Not judged, because the system has no such features yet: S23 (pop), S24 (transactions), S25 (delayed
+messages), S29 (dead letters), S31 (rights), L7 (search by key). They come with their features.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import TypeAlias
+
+from paceline_chaos.checkers import (
+    groups,
+    liveness,
+    locks,
+    mastership,
+    messages,
+    metadata,
+    order,
+    replicas,
+    retention,
+    visibility,
+)
+from paceline_chaos.checkers.bounds import Bounds
+from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.history.model import History, Operation, Outcome, Pull, Send
+from paceline_chaos.verdict import Verdict, Violation
+
+Checker: TypeAlias = Callable[[Evidence], Findings]
+
+ALL: dict[str, Checker] = {
+    "S1": messages.nothing_acknowledged_is_lost,
+    "S2": messages.one_message_for_each_offset,
+    "S3": messages.nothing_is_invented,
+    "S4": messages.no_failed_send_shows,
+    "S5": messages.stored_at_most_once,
+    "S6": messages.logs_are_dense,
+    "S7": order.acknowledged_in_real_time_order,
+    "S8": order.sessions_keep_order,
+    "S9": order.readers_skip_nothing,
+    "S10": visibility.what_was_read_stays,
+    "S11": replicas.confirm_never_falls,
+    "S12": replicas.logs_agree_below_confirm,
+    "S13": mastership.one_master_for_each_epoch,
+    "S14": mastership.epochs_never_fall,
+    "S15": mastership.masters_come_from_the_set,
+    "S16": replicas.acknowledged_is_durable,
+    "S17": replicas.shrinks_are_committed_before_use,
+    "S18": metadata.topics_are_linearizable,
+    "S19": visibility.ends_know_what_was_acknowledged,
+    "S20": visibility.master_shows_its_own_acknowledgements,
+    "S21": groups.nothing_is_committed_unprocessed,
+    "S22": groups.committed_offsets_never_fall,
+    "S26": locks.locks_exclude,
+    "S27": groups.ordered_consumption_keeps_order,
+    "S28": retention.starts_only_rise,
+    "S30": mastership.only_caught_up_replicas_count,
+    "S32": metadata.controllers_agree,
+    "INV-2": replicas.positions_are_in_order,
+    "INV-8": visibility.nothing_above_confirm_is_served,
+    "INV-11": locks.tokens_only_grow,
+    "INV-12": replicas.later_masters_have_it,
+    "R1": mastership.mastership_ends_with_its_process,
+    "R8": mastership.sets_keep_the_minimum,
+    "L1": liveness.healing_is_quick,
+    "L2": liveness.acknowledgements_go_on,
+    "L3": liveness.broken_minority_stops_nothing,
+    "L4": liveness.everybody_gets_an_answer,
+    "L5": liveness.groups_make_progress,
+    "L6": liveness.elections_are_few,
+}
+"""Property -> its checker."""
+
+
+def judge(
+    history: History,
+    *,
+    bounds: Bounds | None = None,
+    properties: Collection[str] = ALL.keys(),
+    allowed: Collection[str] = (),
+) -> Verdict:
+    """What a history proves. `properties`: judge only these. `allowed`: what a run may break by
+    contract (a weaker choice, see docs/RELIABILITY.md); counted as `allowed.X`, no violation."""
+    evidence = Evidence(history, bounds)
+    violations: list[Violation] = []
+    counters = _what_was_seen(evidence)
+    for prop in properties:
+        found = ALL[prop](evidence)
+        counters[f"judged.{prop}"] = found.judged
+        counters.update(found.counters)
+        if found.violations_count:
+            kind = "allowed" if prop in allowed else "violations"
+            counters[f"{kind}.{prop}"] = found.violations_count
+        if prop not in allowed:
+            violations += found.violations
+    return Verdict(violations=tuple(violations), counters=dict(counters))
+
+
+def _what_was_seen(evidence: Evidence) -> Counter[str]:
+    """What made the run worth something."""
+    counters: Counter[str] = Counter()
+    for entry in evidence.entries:
+        if isinstance(entry, Operation):
+            counters["operations"] += 1
+            if isinstance(entry, Send):
+                counters[f"sends_{entry.outcome}"] += 1
+                counters["deduplicated"] += entry.is_duplicate
+            elif isinstance(entry, Pull):
+                counters["messages_read"] += len(entry.messages)
+    counters["acknowledged"] = counters[f"sends_{Outcome.OK}"]
+    counters["delivered"] = len(evidence.delivers)
+    counters["faults"] = sum(fault.is_begin for fault in evidence.faults)
+    counters["probes"] = len(evidence.probes)
+    counters["elections"] = len(evidence.elections)
+    for ruling in evidence.elections:
+        counters[f"elections.{ruling.members.get('reason', 'unknown')}"] += 1
+    for group in evidence.groups:
+        sets = evidence.timeline(group).sets
+        for before, after in zip(sets, sets[1:], strict=False):
+            counters["shrinks"] += bool(before - after)
+            counters["grows"] += bool(after - before)
+    return counters

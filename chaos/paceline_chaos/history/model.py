@@ -123,6 +123,8 @@ class Commit(Operation):
     queue: Queue
     offset: int
     is_reset: bool = False
+    token: int | None = None
+    """The lock's token that the commit named, if any (INV-11); as in `Lock`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +214,7 @@ class Decision(Event):
     index: int
     """Index of the replicated command, equal on all controllers."""
     kind: str
-    """ "master_elected", "sync_state_set_changed", "replica_registered" ..."""
+    """ "master_elected", "set_changed", "replica_registered" ..., as the machine notes it."""
     members: Mapping[str, Any]
     """The event's other members: group, master, master_epoch, set_epoch, sync_state_set ..."""
 

@@ -2,10 +2,10 @@
 
 Owns the numbers: entries are numbered from 0 in the order in which they are entered. All times are
 what `now_us` says: the harness's clock, but never the same twice, so that what happens in one
-instant of virtual time still has an order (S7, S8). A client asks with `asking(...)`, which enters the
-operation when its outcome is known, and as UNKNOWN if the client never got so far; `close` does the
-same for operations whose client was killed in the middle of them. A message of a send that is in no
-history would look like an invention (S3).
+instant of virtual time still has an order (S7, S8). A client asks with `asking(...)`, which enters
+the operation when its outcome is known, and as UNKNOWN if the client never got so far; `close` does
+the same for operations whose client was killed in the middle of them. A message of a send that is
+in no history would look like an invention (S3).
 
     with recorder.asking(Send, client="c1", topic="t", key=None, value="c1-17", crc=crc) as asked:
         answer = await producer.send(...)

@@ -1,0 +1,31 @@
+"""Pure: numbers against which liveness is judged; the reference's values are the defaults."""
+
+from dataclasses import dataclass
+
+SECOND_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """All in microseconds of the history's clock unless named otherwise."""
+
+    first_ack_us: int = 2 * SECOND_US
+    """L1: from healing to the first acknowledgement."""
+    master_us: int = 3 * SECOND_US
+    """L1: from healing to an open master in every group."""
+    full_set_us: int = 10 * SECOND_US
+    """L1: from healing until all that work are in the sync state set (plus lag / throughput)."""
+    drain_us: int = 30 * SECOND_US
+    """L1: from the drain's beginning until everything acknowledged has been read."""
+    calm_gap_us: int = 1_500_000
+    """L2: acknowledgements never stop for longer while nothing is broken."""
+    settle_us: int = 5 * SECOND_US
+    """L2, L5: so long after a fault the cluster may still be at work on it."""
+    patience_us: int = 45 * SECOND_US
+    """L4: no operation waits longer for its outcome (30 s of delivery timeout, and close)."""
+    progress_us: int = 5 * SECOND_US
+    """L5: a consumer group with messages to consume makes progress in every such window."""
+    elections_per_fault: int = 2
+    """L6."""
+    attempts_max: int = 16
+    """S21: a message handed out so often may be given up (`PushSettings.attempts_max`)."""

@@ -1,0 +1,439 @@
+"""Pure: a history arranged for questions; made once, shared by all checkers, changed by none.
+
+Words: the **truth** of a broker group is the log that the last elected master left. If that one is
+damaged, broken for good, vacated or unknown, it is the undamaged log with the highest (last epoch,
+end). H(q) is the truth's content of queue q. A **ruling** is one event of the controllers' machine,
+once, however many controllers applied it. A group is **lossy** after an unclean election: then what
+was acknowledged or read before may be gone by contract (R21).
+
+The world may say: `durability` ("fsync"), `min_in_sync_replicas`, `bed`, `consume_from` ("first").
+"""
+
+from array import array
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar, cast
+
+from paceline_chaos.checkers.bounds import SECOND_US, Bounds
+from paceline_chaos.history.model import (
+    Commit,
+    ControllerDump,
+    CreateTopic,
+    Decision,
+    Deliver,
+    DescribeTopic,
+    Event,
+    FaultEvent,
+    History,
+    Lock,
+    Outcome,
+    Phase,
+    Probe,
+    Pull,
+    QueryOffset,
+    QueryRange,
+    Queue,
+    ReplicaDump,
+    Send,
+    StoredBatch,
+    Unlock,
+)
+
+EventT = TypeVar("EventT", bound=Event)
+
+SERVING = frozenset({"master", "replica"})
+"""Roles in which a node has recovered its log and stands for it."""
+DISK_DAMAGE = frozenset({"disk_lost", "disk_stale", "disk_flip", "disk_fail"})
+POWER = frozenset({"power", "power_at"})
+_HOLE_MAX = 1_000_000
+
+
+class Claim(NamedTuple):
+    """Somebody is master of an epoch."""
+
+    node: str
+    incarnation: int
+    number: int
+
+
+class Ruling(NamedTuple):
+    """One event of the controllers' machine."""
+
+    place: int
+    """Index of the replicated command."""
+    at_us: int
+    """When the first controller was seen to apply it."""
+    kind: str
+    group: str
+    members: Mapping[str, Any]
+    number: int
+
+    @property
+    def sync_state_set(self) -> frozenset[int] | None:
+        """The set in force from here on, where the event names one."""
+        members = self.members.get("sync_state_set")
+        return None if members is None else frozenset(members)
+
+
+class QueueLog:
+    """H(q): what the truth holds of one queue, by offset; holes have the value None."""
+
+    __slots__ = ("crcs", "ends", "epochs", "start", "values")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.values: list[str | None] = []
+        self.crcs: list[int] = []
+        self.ends = array("q")
+        """Where the batch of each message ends in the log: its message is confirmed from there."""
+        self.epochs = array("q")
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.values)
+
+    def value_at(self, offset: int) -> str | None:
+        index = offset - self.start
+        return self.values[index] if 0 <= index < len(self.values) else None
+
+    def end_at(self, offset: int) -> int | None:
+        """Position from which on the message is confirmed; None if it is not there."""
+        index = offset - self.start
+        return self.ends[index] if 0 <= index < len(self.ends) else None
+
+    def put(self, batch: StoredBatch) -> None:
+        hole = batch.base_offset - self.end
+        if not 0 <= hole <= _HOLE_MAX:
+            return  # overlapping or absurd: S6 says so
+        count = len(batch.messages)
+        self.values += [None] * hole
+        self.crcs += [0] * hole
+        self.ends.extend([-1] * hole + [batch.position + batch.size] * count)
+        self.epochs.extend([-1] * hole + [batch.epoch] * count)
+        for value, crc in batch.messages:
+            self.values.append(value)
+            self.crcs.append(crc)
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimeline:
+    """Committed sync state sets of one group, oldest first."""
+
+    ats: list[int]
+    sets: list[frozenset[int]]
+    numbers: list[int]
+
+    def members_throughout(self, start_us: int, end_us: int) -> frozenset[int]:
+        """Replicas that were in every set in force between two moments."""
+        first = bisect_right(self.ats, start_us) - 1
+        last = bisect_right(self.ats, end_us) - 1
+        if first < 0:
+            return frozenset()
+        return frozenset.intersection(*self.sets[first : last + 1])
+
+
+class ProbeLine:
+    """Probes of one node in order of time."""
+
+    def __init__(self, probes: list[Probe]) -> None:
+        self.probes = sorted(probes, key=lambda probe: (probe.at_us, probe.number))
+        self._ats = [probe.at_us for probe in self.probes]
+
+    def first_after(self, at_us: int) -> Probe | None:
+        index = bisect_right(self._ats, at_us)
+        return self.probes[index] if index < len(self.probes) else None
+
+    def last_until(self, at_us: int) -> Probe | None:
+        index = bisect_right(self._ats, at_us) - 1
+        return self.probes[index] if index >= 0 else None
+
+
+class Evidence:
+    """One history, sorted out."""
+
+    def __init__(self, history: History, bounds: Bounds | None = None) -> None:
+        self.world = history.world
+        self.entries = history.entries
+        self.bounds = bounds or Bounds()
+        self._by_type: dict[type[Event], list[Event]] = defaultdict(list)
+        for entry in history.entries:
+            self._by_type[type(entry)].append(entry)
+        self.sends = self._of(Send)
+        self.pulls = self._of(Pull)
+        self.delivers = self._of(Deliver)
+        self.commits = self._of(Commit)
+        self.offset_queries = self._of(QueryOffset)
+        self.range_queries = self._of(QueryRange)
+        self.locks = self._of(Lock)
+        self.unlocks = self._of(Unlock)
+        self.creates = self._of(CreateTopic)
+        self.describes = self._of(DescribeTopic)
+        self.probes = self._of(Probe)
+        self.decisions = self._of(Decision)
+        self.faults = self._of(FaultEvent)
+        self.phases = self._of(Phase)
+        self.dumps = self._of(ReplicaDump)
+        self.controller_dumps = self._of(ControllerDump)
+
+    def _of(self, kind: type[EventT]) -> list[EventT]:
+        return cast(list[EventT], self._by_type.get(kind, []))
+
+    # -- what the world is ------------------------------------------------------------------------
+
+    @property
+    def is_fsync(self) -> bool:
+        return str(self.world.get("durability", "fsync")) == "fsync"
+
+    @property
+    def slack_us(self) -> int:
+        """How late a ruling may have been entered: never in simulations."""
+        return SECOND_US if self.world.get("bed") == "processes" else 0
+
+    def minimum(self, group: str) -> int:
+        """`min_in_sync_replicas`, or its default."""
+        given = self.world.get("min_in_sync_replicas")
+        return int(given) if given is not None else (len(self.nodes_of(group)) + 1) // 2
+
+    def phase(self, name: str) -> Phase | None:
+        return next((phase for phase in self.phases if phase.name == name), None)
+
+    @cached_property
+    def broken(self) -> frozenset[str]:
+        """Nodes that stay broken for ever."""
+        return frozenset(name for phase in self.phases for name in phase.broken)
+
+    @cached_property
+    def end_us(self) -> int:
+        """The last moment of which the history knows."""
+        phases = [phase.at_us for phase in self.phases]
+        probes = [probe.at_us for probe in self.probes]
+        sends = [send.answered_us for send in self.sends]
+        return max([*phases[-1:], *probes[-1:], *sends[-1:]], default=0)
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    @cached_property
+    def sent(self) -> dict[str, Send]:
+        """Value -> its (first) send."""
+        sent: dict[str, Send] = {}
+        for send in self.sends:
+            sent.setdefault(send.value, send)
+        return sent
+
+    @cached_property
+    def acks(self) -> list[Send]:
+        """Acknowledged sends whose offset is known."""
+        return [
+            send
+            for send in self.sends
+            if send.outcome is Outcome.OK and send.queue is not None and (send.offset or 0) >= 0
+        ]
+
+    @cached_property
+    def acks_by_queue(self) -> dict[Queue, list[Send]]:
+        """In order of the answers."""
+        queues: defaultdict[Queue, list[Send]] = defaultdict(list)
+        for send in self.acks:
+            assert send.queue is not None
+            queues[send.queue].append(send)
+        for sends in queues.values():
+            sends.sort(key=_answered)
+        return queues
+
+    def binding(self, send: Send) -> bool:
+        """Whether an acknowledgement promises that the message stays."""
+        return send.is_confirmed and not self.is_lossy(send.queue.group if send.queue else "")
+
+    # -- logs -------------------------------------------------------------------------------------
+
+    @cached_property
+    def dumps_of(self) -> dict[str, list[ReplicaDump]]:
+        groups: defaultdict[str, list[ReplicaDump]] = defaultdict(list)
+        for dump in self.dumps:
+            groups[dump.group].append(dump)
+        return groups
+
+    @cached_property
+    def truth(self) -> dict[str, ReplicaDump]:
+        """Group -> the log that counts; groups of which no log is whole are left out."""
+        chosen = {}
+        for group, dumps in self.dumps_of.items():
+            whole = [dump for dump in dumps if dump.damage is None]
+            if whole:
+                node = self._final_master(group)
+                named = (dump for dump in whole if dump.node == node)
+                chosen[group] = next(named, None) or max(whole, key=_log_length)
+        return chosen
+
+    def _final_master(self, group: str) -> str | None:
+        """The node of the last master, unless it cannot speak for its group any more."""
+        node = None
+        for ruling in self.rulings_of(group):
+            if ruling.kind == "master_elected":
+                node = self.replica_nodes.get((group, ruling.members["master"]))
+            elif ruling.kind in ("master_vacated", "last_member_lost"):
+                node = None
+        return None if node in self.broken else node
+
+    @cached_property
+    def logs(self) -> dict[Queue, QueueLog]:
+        """H."""
+        logs: dict[Queue, QueueLog] = {}
+        for dump in self.truth.values():
+            for batch in dump.batches:
+                if batch.queue is not None and batch.messages:
+                    log = logs.get(batch.queue)
+                    if log is None:
+                        start = batch.base_offset if dump.start > 0 else 0
+                        log = logs[batch.queue] = QueueLog(start)
+                    log.put(batch)
+        return logs
+
+    def has_truth(self, queue: Queue) -> bool:
+        return queue.group in self.truth
+
+    def start_of(self, queue: Queue) -> int:
+        """Offsets below it are deleted by now (retention)."""
+        log = self.logs.get(queue)
+        return 0 if log is None else log.start
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    @cached_property
+    def replica_nodes(self) -> dict[tuple[str, int], str]:
+        """(group, replica id) -> node. Ids are never used again, so this is a function."""
+        seen: Iterable[Probe | ReplicaDump] = [*self.probes, *self.dumps]
+        return {(one.group, one.replica): one.node for one in seen if one.replica is not None}
+
+    @cached_property
+    def lines(self) -> dict[str, ProbeLine]:
+        nodes: defaultdict[str, list[Probe]] = defaultdict(list)
+        for probe in self.probes:
+            nodes[probe.node].append(probe)
+        return {node: ProbeLine(probes) for node, probes in nodes.items()}
+
+    @cached_property
+    def probes_in_time(self) -> list[Probe]:
+        return sorted(self.probes, key=lambda probe: (probe.at_us, probe.number))
+
+    def nodes_of(self, group: str) -> set[str]:
+        return {node for (name, _), node in self.replica_nodes.items() if name == group}
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """All broker groups that were seen."""
+        named = {group for group, _ in self.replica_nodes}
+        return sorted(named | {ruling.group for ruling in self.rulings if ruling.group})
+
+    def position(self, probe: Probe) -> int:
+        """What counts for confirm."""
+        return probe.flushed if self.is_fsync else probe.end
+
+    @cached_property
+    def damaged_from(self) -> dict[str, int]:
+        """Node -> when its disk first lost something: later it may lack what it once had."""
+        kinds = DISK_DAMAGE if self.is_fsync else DISK_DAMAGE | POWER
+        damaged: dict[str, int] = {}
+        for fault in self.faults:
+            if fault.kind in kinds and fault.is_begin:
+                targets = self.lines if fault.target == "all" else fault.target.split(",")
+                for node in targets:
+                    damaged.setdefault(node, fault.at_us)
+        return damaged
+
+    def is_intact(self, probe: Probe) -> bool:
+        """Its node serves, and its disk has never lost anything."""
+        damaged = self.damaged_from.get(probe.node)
+        return probe.role in SERVING and (damaged is None or probe.at_us < damaged)
+
+    # -- controllers ------------------------------------------------------------------------------
+
+    @cached_property
+    def rulings(self) -> list[Ruling]:
+        """In order of index."""
+        first: dict[tuple[int, str, str], Decision] = {}
+        for decision in self.decisions:
+            key = (decision.index, decision.kind, repr(sorted(decision.members.items())))
+            known = first.get(key)
+            if known is None or decision.at_us < known.at_us:
+                first[key] = decision
+        return sorted(
+            (
+                Ruling(
+                    decision.index,
+                    decision.at_us,
+                    decision.kind,
+                    str(decision.members.get("group", "")),
+                    decision.members,
+                    decision.number,
+                )
+                for decision in first.values()
+            ),
+            key=lambda ruling: (ruling.place, ruling.number),
+        )
+
+    @cached_property
+    def _rulings_by_group(self) -> dict[str, list[Ruling]]:
+        groups: defaultdict[str, list[Ruling]] = defaultdict(list)
+        for ruling in self.rulings:
+            groups[ruling.group].append(ruling)
+        return groups
+
+    def rulings_of(self, group: str, *kinds: str) -> Iterator[Ruling]:
+        """Of these kinds, or all."""
+        for ruling in self._rulings_by_group.get(group, ()):
+            if not kinds or ruling.kind in kinds:
+                yield ruling
+
+    @cached_property
+    def elections(self) -> list[Ruling]:
+        return [ruling for ruling in self.rulings if ruling.kind == "master_elected"]
+
+    @cached_property
+    def _lossy(self) -> frozenset[str]:
+        return frozenset(
+            ruling.group for ruling in self.elections if ruling.members.get("is_unclean")
+        )
+
+    def is_lossy(self, group: str) -> bool:
+        return group in self._lossy
+
+    def timeline(self, group: str) -> SetTimeline:
+        rulings = [ruling for ruling in self.rulings_of(group) if ruling.sync_state_set is not None]
+        ats: list[int] = []
+        for ruling in rulings:  # entered late or not: a later index is not in force earlier
+            ats.append(max(ruling.at_us, ats[-1] if ats else 0))
+        sets = [ruling.sync_state_set or frozenset() for ruling in rulings]
+        return SetTimeline(ats, sets, [ruling.number for ruling in rulings])
+
+    @cached_property
+    def masters(self) -> dict[tuple[str, int], list[Claim]]:
+        """(group, epoch) -> who was, or said to be, its master; each once."""
+        claims: defaultdict[tuple[str, int], dict[tuple[str, int], Claim]] = defaultdict(dict)
+        for ruling in self.elections:
+            node = self.replica_nodes.get((ruling.group, ruling.members["master"]))
+            if node is not None:
+                claim = Claim(node, ruling.members["incarnation"], ruling.number)
+                key = (ruling.group, ruling.members["master_epoch"])
+                claims[key].setdefault(claim[:2], claim)
+        for probe in self.probes:
+            if probe.role == "master":
+                claim = Claim(probe.node, probe.incarnation, probe.number)
+                claims[probe.group, probe.epoch].setdefault(claim[:2], claim)
+        return {key: list(found.values()) for key, found in claims.items()}
+
+    def master_of(self, group: str, epoch: int | None) -> Claim | None:
+        """The master of an epoch, if it is known without doubt."""
+        claims = self.masters.get((group, epoch or 0), ())
+        return claims[0] if len(claims) == 1 else None
+
+
+def _answered(send: Send) -> int:
+    return send.answered_us
+
+
+def _log_length(dump: ReplicaDump) -> tuple[int, int]:
+    return (dump.batches[-1].epoch if dump.batches else -1, dump.end)

@@ -1,0 +1,232 @@
+"""Pure: consumer groups: S21, S22 and S27.
+
+S21 and S27 need deliveries: of groups that pull by themselves nobody sees what was processed.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
+
+from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.history.model import (
+    Commit,
+    Deliver,
+    Event,
+    Outcome,
+    QueryOffset,
+    Queue,
+    Seen,
+)
+
+_Lane: TypeAlias = tuple[str, Queue]
+_NEVER = 1 << 62
+
+
+class _Word(NamedTuple):
+    """A group's committed offset was `offset`, as was known at `at_us`."""
+
+    at_us: int
+    offset: int
+    entry: Event
+
+
+def nothing_is_committed_unprocessed(evidence: Evidence) -> Findings:
+    """S21: for a group g and queue q with deliveries: whenever a commit of x was asked for (and did
+    not fail), or a query answered x, each offset of [start, x) had been processed by some member of
+    g before: a delivery ended well, or as often without success as a consumer gives up after.
+    start is that of H(q); 0 unless the world consumes from "last", then the first offset delivered.
+    A reset to x makes [start, x) as good as processed. O(n log n)."""
+    found = Findings("S21")
+    delivers: defaultdict[_Lane, list[Deliver]] = defaultdict(list)
+    for deliver in evidence.delivers:
+        delivers[deliver.consumer_group, deliver.queue].append(deliver)
+    words: defaultdict[_Lane, list[_Word]] = defaultdict(list)
+    resets: defaultdict[_Lane, list[Commit]] = defaultdict(list)
+    for commit in evidence.commits:
+        lane = (commit.consumer_group, commit.queue)
+        if commit.is_reset and commit.outcome is not Outcome.FAIL:
+            resets[lane].append(commit)
+        elif commit.outcome is not Outcome.FAIL:
+            words[lane].append(_Word(commit.asked_us, commit.offset, commit))
+    for query in evidence.offset_queries:
+        if query.outcome is Outcome.OK and query.offset is not None:
+            lane = (query.consumer_group, query.queue)
+            words[lane].append(_Word(query.answered_us, query.offset, query))
+    for lane, mine in delivers.items():
+        start = evidence.start_of(lane[1])
+        if evidence.world.get("consume_from", "first") != "first":
+            start = max(start, min(deliver.message.offset for deliver in mine))
+        if not evidence.is_lossy(lane[1].group):
+            _judge_lane(evidence, found, start, mine, words[lane], resets[lane])
+    return found
+
+
+def _judge_lane(
+    evidence: Evidence,
+    found: Findings,
+    frontier: int,
+    delivers: list[Deliver],
+    words: list[_Word],
+    resets: list[Commit],
+) -> None:
+    """Walk in time: `frontier` is the first offset that is not processed."""
+    delivers = sorted(delivers, key=attrgetter("answered_us", "number"))
+    resets = sorted(resets, key=attrgetter("asked_us"))
+    processed: set[int] = set()
+    failures: Counter[int] = Counter()
+    done = resets_done = 0
+    for word in sorted(words, key=lambda one: (one.at_us, one.entry.number)):
+        while done < len(delivers) and delivers[done].answered_us <= word.at_us:
+            offset = delivers[done].message.offset
+            failures[offset] += delivers[done].outcome is not Outcome.OK
+            if (
+                delivers[done].outcome is Outcome.OK
+                or failures[offset] >= evidence.bounds.attempts_max
+            ):
+                processed.add(offset)
+            done += 1
+        while resets_done < len(resets) and resets[resets_done].asked_us <= word.at_us:
+            frontier = max(frontier, resets[resets_done].offset)
+            resets_done += 1
+        while frontier in processed:
+            frontier += 1
+        found.judged += 1
+        if word.offset > frontier:
+            _passed_over(found, word, frontier, delivers)
+
+
+def _passed_over(found: Findings, word: _Word, frontier: int, delivers: Iterable[Deliver]) -> None:
+    tries = [deliver for deliver in delivers if deliver.message.offset == frontier]
+    how = "was never handed out" if not tries else "had not been processed"
+    lane = tries[0] if tries else next(iter(delivers))
+    found.violate(
+        f"group {lane.consumer_group} committed {word.offset} in "
+        f"{lane.queue.topic}/{lane.queue.group}/{lane.queue.queue}; {frontier} {how} by then",
+        word.entry,
+        *tries[:1],
+    )
+
+
+def committed_offsets_never_fall(evidence: Evidence) -> Findings:
+    """S22: (a) for an acknowledged commit of x < query (not `maybe_stale`) with answer y: y >= x;
+    (b) for queries p < q: answer(q) >= answer(p); unless a reset may have taken effect in between:
+    it was asked before q was answered, and was not answered before the commit (or p) was asked.
+    "Never committed" is -1. O(n log n) without resets, O(n * resets) with."""
+    found = Findings("S22")
+    lanes: defaultdict[_Lane, list[Commit | QueryOffset]] = defaultdict(list)
+    resets: defaultdict[_Lane, list[Commit]] = defaultdict(list)
+    for commit in evidence.commits:
+        lane = (commit.consumer_group, commit.queue)
+        if commit.is_reset and commit.outcome is not Outcome.FAIL:
+            resets[lane].append(commit)
+        elif commit.outcome is Outcome.OK:
+            lanes[lane].append(commit)
+    for query in evidence.offset_queries:
+        if query.outcome is Outcome.OK and not query.maybe_stale:
+            lanes[query.consumer_group, query.queue].append(query)
+    for lane, operations in lanes.items():
+        if not evidence.is_lossy(lane[1].group):
+            _never_fall(found, operations, resets[lane])
+    return found
+
+
+def _never_fall(
+    found: Findings, operations: list[Commit | QueryOffset], resets: list[Commit]
+) -> None:
+    answered = sorted(operations, key=attrgetter("answered_us"))
+    queries = [one for one in operations if isinstance(one, QueryOffset)]
+    highest: Commit | QueryOffset | None = None
+    earlier: list[Commit | QueryOffset] = []
+    done = 0
+    for query in sorted(queries, key=attrgetter("asked_us")):
+        while answered[done].answered_us < query.asked_us:
+            if resets:
+                earlier.append(answered[done])
+            if highest is None or _offset(answered[done]) >= _offset(highest):
+                highest = answered[done]
+            done += 1
+        if highest is None:
+            continue
+        found.judged += 1
+        if _offset(query) >= _offset(highest):
+            continue
+        binding = [one for one in earlier if _is_binding(one, query, resets)]
+        witness = max(binding, key=_offset, default=None) if resets else highest
+        if witness is not None and _offset(query) < _offset(witness):
+            found.violate(
+                f"group {query.consumer_group} stood at {_offset(witness)} in "
+                f"{query.queue.topic}/{query.queue.group}/{query.queue.queue}, and then at "
+                f"{query.offset}",
+                witness,
+                query,
+            )
+
+
+def _is_binding(before: Commit | QueryOffset, query: QueryOffset, resets: Iterable[Commit]) -> bool:
+    return not any(
+        reset.asked_us <= query.answered_us
+        and (reset.outcome is Outcome.UNKNOWN or reset.answered_us >= before.asked_us)
+        for reset in resets
+    )
+
+
+def _offset(operation: Commit | QueryOffset) -> int:
+    return -1 if operation.offset is None else operation.offset
+
+
+def ordered_consumption_keeps_order(evidence: Evidence) -> Findings:
+    """S27: deliveries of one (group, queue) under one fencing token: the next begins after the one
+    before it has ended, and is of the next offset, or of the same or an earlier one again (after a
+    failure, or from the committed offset). Under all tokens together no offset is begun before the
+    one below it was handed out, from the first one on. O(n log n)."""
+    found = Findings("S27")
+    lanes: defaultdict[_Lane, list[Deliver]] = defaultdict(list)
+    for deliver in evidence.delivers:
+        if deliver.token is not None:
+            lanes[deliver.consumer_group, deliver.queue].append(deliver)
+    for lane, delivers in lanes.items():
+        if evidence.is_lossy(lane[1].group):
+            continue
+        delivers.sort(key=attrgetter("asked_us", "number"))
+        reached = evidence.start_of(lane[1])
+        if evidence.world.get("consume_from", "first") != "first":
+            reached = max(reached, delivers[0].message.offset)
+        last: dict[int, Deliver] = {}
+        for deliver in delivers:
+            assert deliver.token is not None
+            found.judged += 1
+            _follows(found, last.get(deliver.token), deliver)
+            last[deliver.token] = deliver
+            if deliver.message.offset > reached:
+                found.violate(
+                    f"{deliver.member} began {_what(deliver.message)} before {reached} was handed "
+                    f"out to anybody",
+                    deliver,
+                )
+            reached = max(reached, deliver.message.offset + 1)
+    return found
+
+
+def _follows(found: Findings, before: Deliver | None, deliver: Deliver) -> None:
+    if before is None:
+        return
+    if deliver.asked_us < before.answered_us:
+        found.violate(
+            f"{deliver.member} began {_what(deliver.message)} before {_what(before.message)} had "
+            f"ended, under one lock",
+            before,
+            deliver,
+        )
+    elif deliver.message.offset > before.message.offset + 1:
+        found.violate(
+            f"{deliver.member} went from {_what(before.message)} to {_what(deliver.message)} "
+            f"under one lock",
+            before,
+            deliver,
+        )
+
+
+def _what(message: Seen) -> str:
+    return f"{message.value} (offset {message.offset})"

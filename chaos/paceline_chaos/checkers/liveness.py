@@ -1,0 +1,363 @@
+"""Pure: does it go on? L1 to L6, against `Bounds`.
+
+A run heals at the phase "heal" (h): from there on only the nodes that phases name as broken stay
+so. What broken nodes do or lack is held against nobody; with broken nodes the same findings are
+L3's instead of L1's. A group is judged after h if it can work: at least min of its replicas are not
+broken, one of them is in the set in force at h, and no ruling said that its last member is lost;
+and if a majority of the controllers seen is not broken.
+
+L2 is judged in calm stretches only: no fault begun and not ended, none ended less than `settle_us`
+ago. What is promised under one fault or another is measured, not judged here. L4: a refusal or an
+"unknown" comes in time for everybody; that a minority acknowledges nothing is S14, S16 and S17.
+L7 needs the search by key, which is later work.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from operator import attrgetter
+
+from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.history.model import (
+    Deliver,
+    FaultEvent,
+    Operation,
+    Outcome,
+    Phase,
+    Probe,
+    Pull,
+    Queue,
+    Seen,
+    Send,
+)
+
+_BLOWS = frozenset({"reset", "disk_flip", "disk_fail", "clock_step"})
+"""Faults that are over at once when no end was entered."""
+
+
+def healing_is_quick(evidence: Evidence) -> Findings:
+    """L1: counted from h: a send is acknowledged within `first_ack_us` (if one was asked for and
+    could wait so long), each group has an open master within `master_us`, its set holds all its
+    working replicas within `full_set_us`, and `drain_us` after the phase "drain" everything
+    acknowledged has been read. O(n log n)."""
+    return _healing(evidence, Findings("L1"), is_broken=False)
+
+
+def broken_minority_stops_nothing(evidence: Evidence) -> Findings:
+    """L3: as L1, in runs in which nodes stay broken."""
+    return _healing(evidence, Findings("L3"), is_broken=True)
+
+
+def _healing(evidence: Evidence, found: Findings, *, is_broken: bool) -> Findings:
+    heal = evidence.phase("heal")
+    if heal is None or bool(evidence.broken) is not is_broken:
+        return found
+    if _has_controllers(evidence):
+        working = [group for group in evidence.groups if _can_work(evidence, group, heal)]
+        if working and working == evidence.groups:
+            _first_acknowledgement(evidence, found, heal)
+        for group in working:
+            _open_master(evidence, found, heal, group)
+            _full_set(evidence, found, heal, group)
+        if working == evidence.groups:
+            _drained(evidence, found)
+    return found
+
+
+def _has_controllers(evidence: Evidence) -> bool:
+    seen = {decision.node for decision in evidence.decisions}
+    named = evidence.world.get("controllers")
+    if isinstance(named, list | tuple):
+        seen |= {str(name) for name in named}
+    return not seen or 2 * len(seen - evidence.broken) > len(seen)
+
+
+def _can_work(evidence: Evidence, group: str, heal: Phase) -> bool:
+    nodes = evidence.nodes_of(group)
+    if len(nodes - evidence.broken) < evidence.minimum(group):
+        return False
+    if any(True for _ in evidence.rulings_of(group, "last_member_lost")):
+        return False
+    timeline = evidence.timeline(group)
+    index = bisect_right(timeline.ats, heal.at_us) - 1
+    if index < 0:
+        return True
+    members = {evidence.replica_nodes.get((group, replica)) for replica in timeline.sets[index]}
+    return bool(members - evidence.broken)
+
+
+def _first_acknowledgement(evidence: Evidence, found: Findings, heal: Phase) -> None:
+    limit_us = heal.at_us + evidence.bounds.first_ack_us
+    answered = [send.answered_us for send in evidence.acks if send.answered_us >= heal.at_us]
+    waiting = [
+        send
+        for send in evidence.sends
+        if send.asked_us <= heal.at_us + evidence.bounds.first_ack_us // 2
+        and send.answered_us > limit_us
+    ]
+    if not answered and not waiting:
+        return
+    found.judged += 1
+    first = min(answered, default=None)
+    if (first is None or first > limit_us) and waiting:
+        when = "none came" if first is None else f"the first came after {first - heal.at_us} us"
+        found.violate(f"acknowledgements after healing: {when}", heal, *waiting[:3])
+
+
+def _open_master(evidence: Evidence, found: Findings, heal: Phase, group: str) -> None:
+    probes = [p for p in evidence.probes if p.group == group and p.at_us >= heal.at_us]
+    limit_us = heal.at_us + evidence.bounds.master_us
+    # A probe may come as late as the probe after the limit.
+    after = min((p.at_us for p in probes if p.at_us >= limit_us), default=None)
+    if after is None:
+        return
+    found.judged += 1
+    opened = [p for p in probes if p.role == "master" and p.is_open]
+    first = min(opened, key=attrgetter("at_us"), default=None)
+    if first is None or first.at_us > after:
+        when = "none" if first is None else f"one after {first.at_us - heal.at_us} us"
+        found.violate(f"open masters of {group} after healing: {when}", heal, first)
+
+
+def _full_set(evidence: Evidence, found: Findings, heal: Phase, group: str) -> None:
+    wanted = {
+        replica
+        for (name, replica), node in _present_replicas(evidence).items()
+        if name == group and node not in evidence.broken
+    }
+    limit_us = heal.at_us + evidence.bounds.full_set_us
+    timeline = evidence.timeline(group)
+    if not wanted or not timeline.sets or evidence.end_us < limit_us:
+        return
+    found.judged += 1
+    first = max(0, bisect_right(timeline.ats, heal.at_us) - 1)
+    last = bisect_right(timeline.ats, limit_us)
+    if not any(members >= wanted for members in timeline.sets[first:last]):
+        present = sorted(timeline.sets[max(0, last - 1)])
+        found.violate(
+            f"the set of {group} was {present} {evidence.bounds.full_set_us} us after healing, "
+            f"replicas {sorted(wanted)} work",
+            heal,
+            timeline.numbers[max(0, last - 1)],
+        )
+
+
+def _present_replicas(evidence: Evidence) -> dict[tuple[str, int], str]:
+    """The last id of each node: one whose disk was lost comes back as another replica."""
+    latest: dict[str, Probe] = {}
+    for probe in evidence.probes_in_time:
+        if probe.replica is not None:
+            latest[probe.node] = probe
+    return {(p.group, p.replica): node for node, p in latest.items() if p.replica is not None}
+
+
+def _drained(evidence: Evidence, found: Findings) -> None:
+    drain = evidence.phase("drain")
+    if drain is None:
+        return
+    limit_us = drain.at_us + evidence.bounds.drain_us
+    reads: Iterable[Pull | Deliver] = chain(evidence.pulls, evidence.delivers)
+    seen: dict[Queue, set[int]] = defaultdict(set)
+    is_read_in_drain = False
+    for read in reads:
+        is_read_in_drain |= isinstance(read, Pull) and read.asked_us >= drain.at_us
+        if read.answered_us <= limit_us or isinstance(read, Deliver):
+            messages: tuple[Seen, ...] = (
+                read.messages if isinstance(read, Pull) else (read.message,)
+            )
+            seen[read.queue].update(message.offset for message in messages)
+    if not is_read_in_drain:
+        return  # nobody drains: what was not read was not asked for
+    for send in evidence.acks:
+        assert send.queue is not None
+        found.judged += 1
+        is_there = (send.offset or 0) >= evidence.start_of(send.queue)
+        if send.offset not in seen[send.queue] and is_there and evidence.binding(send):
+            found.violate(
+                f"{send.value} was not read within {evidence.bounds.drain_us} us of the drain",
+                drain,
+                send,
+            )
+
+
+# -- calm -----------------------------------------------------------------------------------------
+
+
+def acknowledgements_go_on(evidence: Evidence) -> Findings:
+    """L2: in a calm stretch, while a send is waiting, some acknowledgement comes in every window of
+    `calm_gap_us`. Refused sends do not wait. O(n log n)."""
+    found = Findings("L2")
+    if evidence.broken and not _has_controllers(evidence):
+        return found
+    answers = sorted(send.answered_us for send in evidence.sends if send.outcome is Outcome.OK)
+    if not answers:
+        return found
+    gap_us = evidence.bounds.calm_gap_us
+    for start_us, end_us in _calm(evidence):
+        slow = [
+            send
+            for send in evidence.sends
+            if min(send.answered_us, end_us) - max(send.asked_us, start_us) > gap_us
+        ]
+        found.judged += 1
+        for send in slow:
+            first_us = max(send.asked_us, start_us)
+            last_us = min(send.answered_us, end_us)
+            inside = answers[bisect_right(answers, first_us) : bisect_left(answers, last_us)]
+            marks = [first_us, *inside, last_us]
+            worst = max(b - a for a, b in zip(marks, marks[1:], strict=False))
+            if worst > gap_us:
+                found.violate(
+                    f"nothing was acknowledged for {worst} us of calm, while {send.value} waited",
+                    send,
+                )
+                break  # one for each stretch: whoever else waited says the same
+    return found
+
+
+def _calm(evidence: Evidence) -> Iterator[tuple[int, int]]:
+    """Stretches without faults, from the first acknowledgement on, until the drain or the end."""
+    end = evidence.phase("drain") or evidence.phase("end")
+    end_us = end.at_us if end is not None else evidence.end_us
+    now_us = min((send.answered_us for send in evidence.acks), default=end_us)
+    for start_us, stop_us in sorted(_troubles(evidence)):
+        if start_us > now_us:
+            yield now_us, min(start_us, end_us)
+        now_us = max(now_us, stop_us + evidence.bounds.settle_us)
+        if now_us >= end_us:
+            return
+    yield now_us, end_us
+
+
+def _troubles(evidence: Evidence) -> Iterator[tuple[int, int]]:
+    """From the beginning to the end of each fault. What is broken for ever begins at "heal", and
+    then that is what the cluster has to live with."""
+    heal = evidence.phase("heal")
+    healed_us = heal.at_us if heal is not None else evidence.end_us
+    begun: dict[tuple[str, str], list[FaultEvent]] = defaultdict(list)
+    for fault in sorted(evidence.faults, key=attrgetter("at_us", "number")):
+        key = (fault.kind, fault.target)
+        if fault.is_begin:
+            begun[key].append(fault)
+        elif begun[key]:
+            yield begun[key].pop(0).at_us, fault.at_us
+    for (kind, _), left in begun.items():
+        for fault in left:
+            is_blow = kind in _BLOWS
+            yield fault.at_us, fault.at_us if is_blow else max(fault.at_us, healed_us)
+    if heal is not None:
+        yield heal.at_us, heal.at_us
+
+
+def everybody_gets_an_answer(evidence: Evidence) -> Findings:
+    """L4: each operation has its outcome within `patience_us`; those of clients that stay broken
+    or were hit themselves are left out. O(n)."""
+    found = Findings("L4")
+    hurt = set(evidence.broken)
+    for fault in evidence.faults:
+        hurt.update(fault.target.split(","))
+    operations: Iterable[Operation] = chain(
+        evidence.sends,
+        evidence.pulls,
+        evidence.commits,
+        evidence.offset_queries,
+        evidence.range_queries,
+        evidence.locks,
+        evidence.unlocks,
+        evidence.creates,
+        evidence.describes,
+    )
+    for operation in operations:
+        found.judged += 1
+        waited_us = operation.answered_us - operation.asked_us
+        if waited_us > evidence.bounds.patience_us and operation.client not in hurt:
+            found.violate(
+                f"{operation.client} waited {waited_us} us for an answer ({operation.error})",
+                operation,
+            )
+    return found
+
+
+def groups_make_progress(evidence: Evidence) -> Findings:
+    """L5: from `settle_us` after h until the drain (or the end): a consumer group to which messages
+    were delivered gets one in every window of `progress_us`, if at the window's beginning there
+    was an acknowledged message in a topic of its, which it got only after the window or never.
+    O(n log n)."""
+    found = Findings("L5")
+    heal = evidence.phase("heal")
+    end = evidence.phase("drain") or evidence.phase("end")
+    if heal is None or end is None:
+        return found
+    groups: dict[str, list[Deliver]] = defaultdict(list)
+    for deliver in evidence.delivers:
+        groups[deliver.consumer_group].append(deliver)
+    window_us = evidence.bounds.progress_us
+    for name, delivers in groups.items():
+        began = sorted(deliver.asked_us for deliver in delivers)
+        start_us = heal.at_us + evidence.bounds.settle_us
+        if start_us + window_us > end.at_us:
+            continue
+        marks = [start_us, *(us for us in began if start_us < us < end.at_us), end.at_us]
+        found.judged += 1
+        for before, after in zip(marks, marks[1:], strict=False):
+            if after - before <= window_us:
+                continue
+            waiting = _waiting(evidence, delivers, before, before + window_us)
+            if waiting is not None:
+                found.violate(
+                    f"group {name} got nothing for {after - before} us while {waiting.value} "
+                    f"waited",
+                    heal,
+                    waiting,
+                )
+                break
+    return found
+
+
+def _waiting(evidence: Evidence, delivers: list[Deliver], at_us: int, until_us: int) -> Send | None:
+    """An acknowledged message that was there at `at_us` and not handed out before `until_us`."""
+    topics = {deliver.queue.topic for deliver in delivers}
+    handed = {
+        (deliver.queue, deliver.message.offset)
+        for deliver in delivers
+        if deliver.asked_us < until_us
+    }
+    for send in evidence.acks:
+        assert send.queue is not None
+        if send.queue.topic in topics and send.answered_us <= at_us:
+            place = (send.queue, send.offset or 0)
+            if place not in handed and place[1] >= evidence.start_of(send.queue):
+                return send
+    return None
+
+
+def elections_are_few(evidence: Evidence) -> Findings:
+    """L6: in each group, elections besides the first <= `elections_per_fault` * faults begun
+    before; so none without faults. Those that somebody asked for (operator, transfer, unclean) are left
+    out, and so are runs with flapping links, which are many faults in one. O(rulings + faults)."""
+    found = Findings("L6")
+    begun = sorted(fault.at_us for fault in evidence.faults if fault.is_begin)
+    if any(fault.kind == "flap" for fault in evidence.faults):
+        return found
+    phases = [phase for phase in evidence.phases if phase.broken]
+    breaks = [phase.at_us for phase in phases for _ in phase.broken]
+    begun = sorted([*begun, *breaks])
+    counts: dict[str, int] = defaultdict(int)
+    for ruling in evidence.elections:
+        reason = ruling.members.get("reason")
+        if reason in ("first", "operator", "transfer", "unclean"):
+            continue
+        if reason is None and ruling.members["master_epoch"] == 1:
+            continue
+        found.judged += 1
+        counts[ruling.group] += 1
+        allowed = evidence.bounds.elections_per_fault * bisect_right(begun, ruling.at_us)
+        if counts[ruling.group] > allowed:
+            found.violate(
+                f"election number {counts[ruling.group]} of {ruling.group} ({reason}) after "
+                f"{allowed // evidence.bounds.elections_per_fault} faults",
+                ruling.number,
+            )
+    return found

@@ -1,0 +1,145 @@
+"""Pure: queue locks and their fencing tokens: S26 and INV-11.
+
+A grant is an acknowledged lock; renewals carry the token of the grant. The holder of a token may
+act from the first answer until its lease, counted from its own last question, has run out, or until
+it asks to unlock. Leases run in log time (R33), that is, by the clock of the master's machine, in
+whole milliseconds: with faults of clocks in the history hold times promise nothing, and tokens
+alone are judged.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeAlias
+
+from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.history.model import Commit, Lock, Outcome, Queue
+
+_Lane: TypeAlias = tuple[str, Queue]
+_ROUNDING_MS = 2
+"""A grant and an expiry are each cut to whole milliseconds."""
+
+
+@dataclass(slots=True)
+class _Hold:
+    """One token in one member's hands, as far as the member knows."""
+
+    grant: Lock
+    start_us: int
+    end_us: int
+
+
+def locks_exclude(evidence: Evidence) -> Findings:
+    """S26: the hold times of different members on one (group, queue) are disjoint. Not judged with
+    `clock_step` or `clock_rate` among the faults, nor over an unclean election. O(n log n)."""
+    found = Findings("S26")
+    if any(fault.kind in ("clock_step", "clock_rate") for fault in evidence.faults):
+        return found
+    for lane, holds in _holds(evidence).items():
+        if evidence.is_lossy(lane[1].group):
+            continue
+        holds.sort(key=attrgetter("start_us"))
+        longest: _Hold | None = None
+        for hold in holds:
+            found.judged += 1
+            if (
+                longest is not None
+                and hold.start_us < longest.end_us
+                and hold.grant.member != longest.grant.member
+            ):
+                found.violate(
+                    f"{hold.grant.member} got the lock of {_name(lane)} while "
+                    f"{longest.grant.member} held it for {longest.end_us - hold.start_us} us more",
+                    longest.grant,
+                    hold.grant,
+                )
+            if longest is None or hold.end_us > longest.end_us:
+                longest = hold
+    return found
+
+
+def _holds(evidence: Evidence) -> dict[_Lane, list[_Hold]]:
+    holds: dict[tuple[str, Queue, str, int], _Hold] = {}
+    for lock in evidence.locks:
+        if lock.outcome is not Outcome.OK or lock.token is None:
+            continue
+        key = (lock.consumer_group, lock.queue, lock.member, lock.token)
+        end_us = lock.asked_us + (lock.lease_ms - _ROUNDING_MS) * 1000
+        hold = holds.setdefault(key, _Hold(lock, lock.answered_us, end_us))
+        hold.start_us = min(hold.start_us, lock.answered_us)
+        hold.end_us = max(hold.end_us, end_us)
+    for unlock in evidence.unlocks:
+        key = (unlock.consumer_group, unlock.queue, unlock.member, unlock.token)
+        if key in holds and unlock.outcome is not Outcome.FAIL:
+            holds[key].end_us = min(holds[key].end_us, unlock.asked_us)
+    lanes: defaultdict[_Lane, list[_Hold]] = defaultdict(list)
+    for (group, queue, _, _), hold in holds.items():
+        if hold.end_us > hold.start_us:
+            lanes[group, queue].append(hold)
+    return lanes
+
+
+def tokens_only_grow(evidence: Evidence) -> Findings:
+    """INV-11: on one (group, queue): for grants a < b: token(a) <= token(b); no token is given to
+    two members; and a commit that named a token and was acknowledged was asked before any higher
+    token had been granted. O(n log n)."""
+    found = Findings("INV-11")
+    lanes: defaultdict[_Lane, list[Lock]] = defaultdict(list)
+    for lock in evidence.locks:
+        if lock.outcome is Outcome.OK and lock.token is not None:
+            lanes[lock.consumer_group, lock.queue].append(lock)
+    commits: defaultdict[_Lane, list[Commit]] = defaultdict(list)
+    for commit in evidence.commits:
+        if commit.outcome is Outcome.OK and commit.token is not None:
+            commits[commit.consumer_group, commit.queue].append(commit)
+    for lane, locks in lanes.items():
+        if not evidence.is_lossy(lane[1].group):
+            _one_holder_for_each_token(found, lane, locks)
+            _grow(found, lane, locks, commits[lane])
+    return found
+
+
+def _one_holder_for_each_token(found: Findings, lane: _Lane, locks: list[Lock]) -> None:
+    holders: dict[int, Lock] = {}
+    for lock in locks:
+        first = holders.setdefault(_token(lock), lock)
+        if first.member != lock.member:
+            found.violate(
+                f"{first.member} and {lock.member} have one token for {_name(lane)}", first, lock
+            )
+
+
+def _grow(found: Findings, lane: _Lane, locks: list[Lock], commits: list[Commit]) -> None:
+    answered = sorted(locks, key=attrgetter("answered_us"))
+    highest: Lock | None = None
+    done = 0
+    entries: list[Lock | Commit] = [*locks, *commits]
+    for entry in sorted(entries, key=attrgetter("asked_us")):
+        while done < len(answered) and answered[done].answered_us < entry.asked_us:
+            if highest is None or _token(answered[done]) > _token(highest):
+                highest = answered[done]
+            done += 1
+        found.judged += 1
+        if highest is not None and _token(entry) < _token(highest):
+            did = "was granted" if isinstance(entry, Lock) else "could commit with"
+            found.violate(
+                f"{entry.member} {did} token {_shown(_token(entry))} of {_name(lane)} after "
+                f"{highest.member} had {_shown(_token(highest))}",
+                highest,
+                entry,
+            )
+
+
+def _token(entry: Lock | Commit) -> int:
+    assert entry.token is not None
+    return entry.token
+
+
+def _shown(token: int) -> str:
+    return f"({token >> 64}, {token & (1 << 64) - 1})"
+
+
+def _name(lane: _Lane) -> str:
+    group, queue = lane
+    return f"{group} on {queue.topic}/{queue.group}/{queue.queue}"

@@ -1,0 +1,284 @@
+"""Pure: what became of each message: S1 to S6.
+
+Notation. A = acknowledged sends (m, q, o); F = sends that failed for certain; H(q) = the truth's
+log of queue q, offset -> message; an observation (q, o, m) is an acknowledgement, a message of a
+pull or of a delivery, or a message of any replica's log below that replica's confirm, and in the
+truth at all. A send of unknown outcome may have been stored, now or later, once if its producer is
+idempotent; so it is in neither A nor F.
+
+Lossy groups (an unclean election) are left out of S1, S2 and S5, and so are acknowledgements that
+said `is_confirmed = false` (R37) of S1.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.history.model import (
+    Deliver,
+    Outcome,
+    Pull,
+    Queue,
+    ReplicaDump,
+    Seen,
+    Send,
+)
+
+
+def nothing_acknowledged_is_lost(evidence: Evidence) -> Findings:
+    """S1: for all (m, q, o) in A with o >= start of H(q): H(q)(o) = m. If the acknowledgement did
+    not know o (a late duplicate): m is somewhere in the topic's logs, unless something was deleted
+    there. O(n)."""
+    found = Findings("S1")
+    for send in evidence.acks:
+        assert send.queue is not None
+        assert send.offset is not None
+        if not evidence.has_truth(send.queue) or not evidence.binding(send):
+            continue
+        found.judged += 1
+        log = evidence.logs.get(send.queue)
+        stored = None if log is None else log.value_at(send.offset)
+        if stored != send.value and send.offset >= evidence.start_of(send.queue):
+            at = f"{_name(send.queue)} at {send.offset}"
+            instead = "nothing is there" if stored is None else f"{stored} is there"
+            found.violate(
+                f"{send.value} was acknowledged in {at}; in the end {instead}",
+                send,
+                evidence.truth[send.queue.group],
+            )
+    _duplicates_are_stored(evidence, found)
+    return found
+
+
+def _duplicates_are_stored(evidence: Evidence, found: Findings) -> None:
+    unplaced = [
+        send
+        for send in evidence.sends
+        if send.outcome is Outcome.OK and send.offset is not None and send.offset < 0
+    ]
+    if not unplaced:
+        return
+    stored = {value for log in evidence.logs.values() for value in log.values}
+    shortened = {queue.topic for queue, log in evidence.logs.items() if log.start > 0}
+    unknown = {group for group in evidence.groups if group not in evidence.truth}
+    for send in unplaced:
+        if unknown or send.topic in shortened or not evidence.binding(send):
+            continue
+        found.judged += 1
+        if send.value not in stored:
+            found.violate(
+                f"{send.value} was acknowledged as a duplicate, and no log has it",
+                send,
+                *evidence.truth.values(),
+            )
+
+
+def one_message_for_each_offset(evidence: Evidence) -> Findings:
+    """S2 (INV-7): for all observations (q, o, m1), (q, o, m2): m1 = m2, whoever saw them, at any
+    time. O(n): one table per queue; proofs are looked up afterwards."""
+    found = Findings("S2")
+    tables: dict[Queue, dict[int, str]] = {}
+    clashes: dict[tuple[Queue, int], None] = {}
+    for _, queue, messages in _observations(evidence):
+        table = tables.setdefault(queue, {})
+        for offset, value, _crc in messages:
+            if table.setdefault(offset, value) != value:
+                clashes[queue, offset] = None
+        found.judged += len(messages)
+    if clashes:
+        _prove_clashes(evidence, found, clashes)
+    return found
+
+
+def _prove_clashes(
+    evidence: Evidence, found: Findings, clashes: dict[tuple[Queue, int], None]
+) -> None:
+    first: dict[tuple[Queue, int], dict[str, int]] = {place: {} for place in clashes}
+    for number, queue, messages in _observations(evidence):
+        for offset, value, _crc in messages:
+            if (queue, offset) in first:
+                first[queue, offset].setdefault(value, number)
+    for (queue, offset), values in first.items():
+        shown = " and ".join(values)
+        found.violate(f"{_name(queue)} was {shown} at {offset}", *values.values())
+
+
+def nothing_is_invented(evidence: Evidence) -> Findings:
+    """S3: for all messages m that were read, or stand in any replica's log: somebody had begun to
+    send m to that topic before the read was answered, and the crc of the body is the sender's.
+    A value that was sent twice is a fault of the harness and is said here too. O(n)."""
+    found = Findings("S3")
+    sent = evidence.sent
+    if len(sent) != len(evidence.sends):
+        _name_repeated_values(evidence, found)
+    for entry, queue, messages in _sightings(evidence):
+        limit_us = None if isinstance(entry, ReplicaDump) else entry.answered_us
+        found.judged += len(messages)
+        for offset, value, crc in messages:
+            send = sent.get(value)
+            if send is not None and send.crc == crc and send.topic == queue.topic:
+                if limit_us is not None and send.asked_us > limit_us:
+                    found.violate(f"{value} was read before it was sent", send, entry)
+                continue
+            where = f"{_name(queue)} at {offset}"
+            if send is None:
+                found.violate(f"{value!r} in {where} was never sent", entry)
+            elif send.topic != queue.topic:
+                found.violate(f"{value} in {where} was sent to {send.topic}", send, entry)
+            else:
+                found.violate(f"the body of {value} in {where} was changed", send, entry)
+    return found
+
+
+def _name_repeated_values(evidence: Evidence, found: Findings) -> None:
+    seen: dict[str, Send] = {}
+    for send in evidence.sends:
+        before = seen.setdefault(send.value, send)
+        if before is not send:
+            found.violate(f"the harness sent {send.value} twice", before, send)
+
+
+def no_failed_send_shows(evidence: Evidence) -> Findings:
+    """S4: F and (all reads and all replicas' logs, unconfirmed tails too) are disjoint: "certainly
+    not stored" is only said before anything is appended (R32). O(n)."""
+    found = Findings("S4")
+    failed = {send.value: send for send in evidence.sends if send.outcome is Outcome.FAIL}
+    found.judged = len(failed)
+    if not failed:
+        return found
+    for entry, queue, messages in _sightings(evidence):
+        for offset, value, _crc in messages:
+            if value in failed:
+                send = failed.pop(value)  # once is enough
+                found.violate(
+                    f"{value} failed for certain ({send.error}), and is in {_name(queue)} "
+                    f"at {offset}",
+                    send,
+                    entry,
+                )
+    return found
+
+
+def stored_at_most_once(evidence: Evidence) -> Findings:
+    """S5: for each m of an idempotent producer: |{(q, o): H(q)(o) = m}| <= 1, and |{(q, o): (q, o,
+    m) was read}| <= 1. Doubles of other producers are counted as `duplicates`. O(n)."""
+    found = Findings("S5")
+    places: dict[str, tuple[Queue, int]] = {}
+    doubles: dict[str, tuple[Queue, int]] = {}
+    for queue, offset, value in chain(_stored(evidence), _read(evidence)):
+        place = places.setdefault(value, (queue, offset))
+        if place != (queue, offset):
+            doubles.setdefault(value, (queue, offset))
+    found.judged = len(places)
+    for value, (queue, offset) in doubles.items():
+        send = evidence.sent.get(value)
+        if send is None or not send.is_idempotent:
+            found.counters["duplicates"] += 1
+            continue
+        first_queue, first_offset = places[value]
+        found.violate(
+            f"{value} is stored twice: in {_name(first_queue)} at {first_offset} and in "
+            f"{_name(queue)} at {offset}",
+            send,
+            *_who_saw(evidence, {(queue, offset), (first_queue, first_offset)}),
+        )
+    return found
+
+
+def logs_are_dense(evidence: Evidence) -> Findings:
+    """S6: in every replica's log each batch begins where the one before it ends, in bytes and, per
+    queue, in offsets; the offsets of H(q) are [start, end) without holes, from 0 if nothing was
+    deleted. Batches in memory order, O(batches)."""
+    found = Findings("S6")
+    for dump in evidence.dumps:
+        position = dump.start
+        ends: dict[Queue, int] = {}
+        for batch in dump.batches:
+            found.judged += 1
+            if batch.position != position:
+                found.violate(
+                    f"the log of {dump.node} goes on at {batch.position} after {position}", dump
+                )
+            position = batch.position + batch.size
+            if batch.queue is None or not batch.messages:
+                continue
+            first = batch.base_offset if dump.start > 0 else 0
+            expected = ends.get(batch.queue, first)
+            if batch.base_offset != expected:
+                found.violate(
+                    f"in the log of {dump.node} {_name(batch.queue)} goes on at "
+                    f"{batch.base_offset}, not at {expected}",
+                    dump,
+                )
+            ends[batch.queue] = batch.base_offset + len(batch.messages)
+    return found
+
+
+# -- walks ----------------------------------------------------------------------------------------
+
+
+def _observations(evidence: Evidence) -> Iterator[tuple[int, Queue, tuple[Seen, ...]]]:
+    """(number of the entry, queue, messages) of everything that fixes what an offset is."""
+    for send in evidence.acks:
+        assert send.queue is not None
+        assert send.offset is not None
+        if not evidence.is_lossy(send.queue.group):
+            yield send.number, send.queue, (Seen(send.offset, send.value, send.crc),)
+    for entry, queue, messages in _sightings(evidence, is_below_confirm=True):
+        if not evidence.is_lossy(queue.group):
+            yield entry.number, queue, messages
+
+
+def _sightings(
+    evidence: Evidence, *, is_below_confirm: bool = False
+) -> Iterator[tuple[Pull | Deliver | ReplicaDump, Queue, tuple[Seen, ...]]]:
+    """Reads, deliveries and logs; of logs that are not the truth perhaps only what is confirmed."""
+    for pull in evidence.pulls:
+        if pull.messages:
+            yield pull, pull.queue, pull.messages
+    for deliver in evidence.delivers:
+        yield deliver, deliver.queue, (deliver.message,)
+    for dump in evidence.dumps:
+        is_whole = not is_below_confirm or evidence.truth.get(dump.group) is dump
+        for batch in dump.batches:
+            if batch.queue is not None and batch.messages:
+                if not is_whole and batch.position + batch.size > dump.confirm:
+                    break
+                base = batch.base_offset
+                rows = tuple(
+                    Seen(base + index, value, crc)
+                    for index, (value, crc) in enumerate(batch.messages)
+                )
+                yield dump, batch.queue, rows
+
+
+def _stored(evidence: Evidence) -> Iterator[tuple[Queue, int, str]]:
+    for queue, log in evidence.logs.items():
+        if not evidence.is_lossy(queue.group):
+            for offset, value in enumerate(log.values, start=log.start):
+                if value is not None:
+                    yield queue, offset, value
+
+
+def _read(evidence: Evidence) -> Iterator[tuple[Queue, int, str]]:
+    entries: chain[Pull | Deliver] = chain(evidence.pulls, evidence.delivers)
+    for entry in entries:
+        if not evidence.is_lossy(entry.queue.group):
+            messages = entry.messages if isinstance(entry, Pull) else (entry.message,)
+            for offset, value, _crc in messages:
+                yield entry.queue, offset, value
+
+
+def _who_saw(evidence: Evidence, places: set[tuple[Queue, int]]) -> list[int]:
+    """One entry for each place, for the proof."""
+    numbers: dict[tuple[Queue, int], int] = {}
+    for number, queue, messages in _observations(evidence):
+        for offset, _value, _crc in messages:
+            if (queue, offset) in places:
+                numbers.setdefault((queue, offset), number)
+    return list(numbers.values())
+
+
+def _name(queue: Queue) -> str:
+    return f"{queue.topic}/{queue.group}/{queue.queue}"
