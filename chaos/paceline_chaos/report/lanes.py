@@ -7,14 +7,16 @@ them; the earliest counts.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from paceline_chaos.history.model import Decision, FaultEvent, History, Phase, Probe, Send
 from paceline_chaos.report.rates import Span, natural
 
-SILENCE_MS_MAX = 1500.0
-"""A longer gap between two probes ends a band: nobody knows what the node was meanwhile."""
+SILENCE_MS_MIN, SILENCE_MS_MAX = 300.0, 1500.0
+"""After three times its usual pause between two probes, within these bounds, nobody knows what a
+node is: its band ends."""
 POINTS_MAX = 500
 """Of one line of a plot."""
 BLOWS = frozenset({"reset", "disk_flip", "clock_step"})
@@ -32,6 +34,8 @@ class Band:
     epoch: int = 0
     is_open: bool = True
     incarnation: int = 0
+    members: tuple[int, ...] = ()
+    """Of a sync state set: replica ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +132,7 @@ def story_of(history: History, span: Span) -> Story:
     lanes = _lanes(probes, decisions, span)
     names = {(lane.group, lane.replica): lane.node for lane in lanes if lane.replica is not None}
     first = _first_applied(decisions)
-    sets = _sets(first, span)
+    sets = _sets(first, names, span)
     _note_members(lanes, sets)
     return Story(
         lanes=lanes,
@@ -157,11 +161,12 @@ def _lanes(probes: dict[str, list[Probe]], decisions: Iterable[Decision], span: 
 def bands_of(samples: Sequence[Probe], span: Span) -> list[Band]:
     """Equal neighbours become one band."""
     bands: list[Band] = []
+    silence_ms = _silence_ms(samples)
     for index, probe in enumerate(samples):
         start = span.ms(probe.at_us)
         following = span.ms(samples[index + 1].at_us) if index + 1 < len(samples) else None
-        if following is None or following - start > SILENCE_MS_MAX:
-            following = min(start + _interval(samples, index), span.length_ms)
+        if following is None or following - start > silence_ms:
+            following = min(start + silence_ms / 3, span.length_ms)
         band = Band(
             start=start,
             end=following,
@@ -172,17 +177,16 @@ def bands_of(samples: Sequence[Probe], span: Span) -> list[Band]:
             incarnation=probe.incarnation,
         )
         if bands and bands[-1].end >= start and _is_same(bands[-1], band):
-            bands[-1] = _joined(bands[-1], band)
+            bands[-1] = replace(bands[-1], end=band.end)
         else:
             bands.append(band)
     return bands
 
 
-def _interval(samples: Sequence[Probe], index: int) -> float:
-    """How long the last word of a node is believed: as long as one word was before."""
-    if index == 0:
-        return 100.0
-    return min(SILENCE_MS_MAX, (samples[index].at_us - samples[index - 1].at_us) / 1000)
+def _silence_ms(samples: Sequence[Probe]) -> float:
+    pauses = sorted((later.at_us - one.at_us) / 1000 for one, later in pairwise(samples))
+    usual = pauses[len(pauses) // 2] if pauses else 0.0
+    return min(max(3 * usual, SILENCE_MS_MIN), SILENCE_MS_MAX)
 
 
 def _is_same(one: Band, other: Band) -> bool:
@@ -191,18 +195,6 @@ def _is_same(one: Band, other: Band) -> bool:
         other.epoch,
         other.is_open,
         other.incarnation,
-    )
-
-
-def _joined(one: Band, other: Band) -> Band:
-    return Band(
-        start=one.start,
-        end=other.end,
-        label=one.label,
-        role=one.role,
-        epoch=one.epoch,
-        is_open=one.is_open,
-        incarnation=one.incarnation,
     )
 
 
@@ -225,22 +217,43 @@ def _first_applied(decisions: Iterable[Decision]) -> list[Decision]:
     return sorted(first.values(), key=lambda decision: (decision.index, decision.at_us))
 
 
-def _sets(decisions: Iterable[Decision], span: Span) -> dict[str, list[Band]]:
+def _sets(
+    decisions: Iterable[Decision], names: Mapping[tuple[str, int], str], span: Span
+) -> dict[str, list[Band]]:
     """Group -> its sync state sets, one after the other."""
     sets: dict[str, list[Band]] = defaultdict(list)
     for decision in decisions:
-        group, members = decision.members.get("group"), decision.members.get("sync_state_set")
-        if not isinstance(group, str) or not isinstance(members, list | tuple):
+        group, found = decision.members.get("group"), decision.members.get("sync_state_set")
+        if not isinstance(group, str) or not isinstance(found, list | tuple):
             continue
         at = span.ms(decision.at_us)
-        epoch = _number(decision.members.get("set_epoch"))
-        label = " ".join(str(member) for member in sorted(members, key=str)) or "nobody"
+        members = tuple(sorted(_number(member) for member in found))
         if sets[group]:
-            before = sets[group].pop()
-            ended = Band(start=before.start, end=at, label=before.label, epoch=before.epoch)
-            sets[group].append(ended)
-        sets[group].append(Band(start=at, end=span.length_ms, label=label, epoch=epoch))
+            sets[group][-1] = replace(sets[group][-1], end=at)
+        sets[group].append(
+            Band(
+                start=at,
+                end=span.length_ms,
+                label=_set_label(group, members, names),
+                epoch=_number(decision.members.get("set_epoch")),
+                members=members,
+            )
+        )
     return dict(sets)
+
+
+def _set_label(group: str, members: tuple[int, ...], names: Mapping[tuple[str, int], str]) -> str:
+    """Members by the short names of their nodes: "b1 b3"."""
+    shown = sorted(
+        (short_name(names.get((group, member), str(member)), group) for member in members),
+        key=natural,
+    )
+    return " ".join(shown) or "nobody"
+
+
+def short_name(node: str, group: str) -> str:
+    """A node's name inside its group."""
+    return node.removeprefix(f"{group}-")
 
 
 def _number(value: Any) -> int:
@@ -250,7 +263,7 @@ def _number(value: Any) -> int:
 def _note_members(lanes: Iterable[Lane], sets: dict[str, list[Band]]) -> None:
     for lane in lanes:
         for band in sets.get(lane.group, ()):
-            if str(lane.replica) not in band.label.split():
+            if lane.replica not in band.members:
                 continue
             if lane.member and lane.member[-1][1] == band.start:
                 lane.member[-1] = (lane.member[-1][0], band.end)
@@ -280,7 +293,11 @@ def _elections(
                 group=group,
                 epoch=epoch,
                 master=names.get((group, _number(master)), str(master)),
-                members=" ".join(str(one) for one in members.get("sync_state_set") or ()),
+                members=_set_label(
+                    group,
+                    tuple(_number(one) for one in members.get("sync_state_set") or ()),
+                    names,
+                ),
                 reason=str(members.get("reason", "")),
                 open_after_ms=None if open_at is None else max(0.0, open_at - at),
                 ack_after_ms=None if ack_at is None else max(0.0, ack_at - at),

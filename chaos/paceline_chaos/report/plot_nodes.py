@@ -2,10 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 
-from paceline_chaos.report.lanes import Band, Election, FaultSpan, Lane, Mark, Story
+from paceline_chaos.report.lanes import (
+    Band,
+    Election,
+    FaultSpan,
+    Lane,
+    Mark,
+    Story,
+    short_name,
+)
 from paceline_chaos.report.scale import LEFT, PLOT, TITLE, amount, duration, round_up, seconds
 from paceline_chaos.report.sheet import GAP, HUES, ROW, Sheet, fault_tip, with_room
-from paceline_chaos.report.svg import element, escaped, label, line, path, rect
+from paceline_chaos.report.svg import GLYPH_PX, element, label, line, path, rect, text
 
 
 def draw_controllers(sheet: Sheet, story: Story) -> None:
@@ -112,7 +120,7 @@ def _troubles(sheet: Sheet, faults: Iterable[FaultSpan], node: str, y: float) ->
 def _set_row(sheet: Sheet, bands: Sequence[Band]) -> None:
     y = sheet.top
     sheet.title("in sync", y=y + 13)
-    sizes = [len(band.label.split()) for band in bands]
+    sizes = [len(band.members) for band in bands]
     most = max(sizes, default=1)
     for band, size in zip(bands, sizes, strict=True):
         x, end = sheet.time.x(band.start), sheet.time.x(band.end)
@@ -135,14 +143,15 @@ def _confirms(sheet: Sheet, lanes: Sequence[Lane]) -> None:
     for share in (0.0, 1.0):
         sheet.level(amount(most * share), y=bottom - height * share)
     sheet.title("confirm", y=top + 8)
-    sheet.title("bytes, of replica", y=top + 22, class_="unit")
+    sheet.title("bytes in the log", y=top + 22, class_="unit")
+    x = TITLE
     for index, lane in enumerate(lanes):
         points = [(sheet.time.x(at), bottom - value / most * height) for at, value in lane.confirm]
         replica = lane.replica if lane.replica is not None else index + 1
         class_ = f"confirm r{replica % HUES}"
         sheet.shapes.append(path(points, class_=class_))
-        x = TITLE + 12.0 * index
-        sheet.fixed.append(
-            element("text", escaped(replica), x=x, y=top + 36, class_=f"key r{replica % HUES}")
-        )
+        name = short_name(lane.node, lane.group)
+        key = text(name, x=x, y=top + 36, class_=f"key r{replica % HUES}")
+        sheet.fixed.append(key)
+        x += (len(name) + 1) * GLYPH_PX
     sheet.top = bottom + 5 * GAP

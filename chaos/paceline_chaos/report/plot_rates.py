@@ -62,7 +62,7 @@ def draw_latencies(sheet: Sheet, rates: Rates) -> None:
 
     for value in levels:
         sheet.level(f"{duration(value)}".replace(".00", ""), y=y(value))
-    sheet.title("latency of sends", y=top + 8)
+    sheet.title("send latency", y=top + 8)
     sheet.title("p50, p99, max", y=top + 22, class_="unit")
     half = rates.step_ms / 2
     for values, class_ in ((rates.max_ms, "max"), (rates.p99_ms, "p99"), (rates.p50_ms, "p50")):
