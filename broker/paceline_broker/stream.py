@@ -74,7 +74,7 @@ class StreamServer:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._connections: set[StreamConnection] = set()
+        self._connections: dict[StreamConnection, None] = {}  # in the order they came
         self._is_closing = False
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -85,7 +85,7 @@ class StreamServer:
         if self._is_closing:
             raise ShuttingDownError("this broker is stopping")
         connection = StreamConnection(self, before)
-        self._connections.add(connection)
+        self._connections[connection] = None
         self.service.counters.streams_open += 1
         transport.set_protocol(connection)
         connection.connection_made(transport)
@@ -96,7 +96,7 @@ class StreamServer:
     def forget(self, connection: "StreamConnection") -> None:
         """A connection has ended."""
         if connection in self._connections:
-            self._connections.discard(connection)
+            del self._connections[connection]
             self.service.counters.streams_open -= 1
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ class ReplicationServer:
         self._random = random
         self._term: MasterTerm | None = None
         self._server: asyncio.Server | None = None
-        self._links: set[_Link] = set()
+        self._links: dict[_Link, None] = {}  # in the order they came
         self._numbers = count(1)
 
     async def start(self, host: str, port: int) -> int:
@@ -97,11 +97,11 @@ class ReplicationServer:
         if len(self._links) >= CONNECTIONS_MAX:
             log.warning("replication_connections_full", extra={"limit": CONNECTIONS_MAX})
             return None
-        self._links.add(link)
+        self._links[link] = None
         return ConnectionId(next(self._numbers))
 
     def closed(self, link: "_Link") -> None:
-        self._links.discard(link)
+        self._links.pop(link, None)
 
     def nonce(self) -> bytes:
         return self._random.token(NONCE_BYTES)

@@ -179,7 +179,8 @@ class PullConsumer:
         """
         resolved = await self._resolve(positions)
         keys = {name: await self._key(name) for name in positions}
-        for key in set(self._assigned) - set(keys.values()):
+        wanted = set(keys.values())
+        for key in [key for key in self._assigned if key not in wanted]:
             del self._assigned[key]
             self._sessions[key.group].remove(key)
         for name, key in keys.items():
