@@ -32,6 +32,8 @@ SECRET = b"simulated-world-secret-of-32-bytes"
 CONTROLLER_PORT, RAFT_PORT, CLIENT_PORT, REPLICATION_PORT = 7000, 7001, 8000, 8001
 RESTART_MS = 300
 """A service manager's pause before it starts a process that ended by itself."""
+UNHEALTHY_MS = 3_000
+"""`/healthz` may say 503 for so long."""
 SYNC_MS = 0.3
 """Of a healthy disk; not zero, so that others run while a sync is under way."""
 _BROKEN_INVARIANT = "an invariant is broken"
@@ -56,6 +58,8 @@ class Node:
         self.had_disk_fault = False
         self.is_damaged = False
         """Its disk was damaged: when it refuses to start, the operator empties the folder."""
+        self.has_lost_disk = False
+        """It came back empty once: a controller never votes again after that (R18)."""
         self.exits: list[str] = []
         self.on_exit: Callable[[Node, str], None] = lambda node, reason: None
         self._bugs = bugs
@@ -138,6 +142,7 @@ class Node:
     def empty_disk(self) -> None:
         """The disk is replaced by an empty one. The process must be dead."""
         assert not self.is_running
+        self.has_lost_disk = True
         before, self.disk = self.disk, MemoryDisk()
         self.disk.sync_delay_ms = before.sync_delay_ms
         self.disk.capacity_bytes = None
@@ -155,6 +160,7 @@ class BrokerNode(Node):
         self.group = group
         self.address = f"{machine.ip}:{CLIENT_PORT}"
         self._broker: Broker | None = None
+        self._unhealthy_since_ms: int | None = None
 
     @property
     def broker(self) -> Broker | None:
@@ -165,6 +171,23 @@ class BrokerNode(Node):
         """What the broker says of itself; None while nobody is there to say it."""
         broker = self.broker
         return None if broker is None or not self.is_answering else broker.role.status()
+
+    def check_health(self, now_ms: int) -> None:
+        """A service manager's liveness check: a process that is unhealthy for long is killed.
+
+        A broker whose disk has failed acknowledges nothing more until it is started again (R22).
+        """
+        status = self.status()
+        if status is None or status["is_healthy"]:
+            self._unhealthy_since_ms = None
+            return
+        if self._unhealthy_since_ms is None:
+            self._unhealthy_since_ms = now_ms
+        elif now_ms - self._unhealthy_since_ms >= UNHEALTHY_MS:
+            self._unhealthy_since_ms = None
+            self.kill()
+            self.on_exit(self, f"killed as unhealthy: {status['stopped']}")
+            self._start_later()
 
     def store_id(self) -> str:
         """Of the store on its disk; "" while it has none."""

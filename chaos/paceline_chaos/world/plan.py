@@ -107,6 +107,8 @@ class _Drawer:
             return fault
         if self._damages.get(group, 0) >= copies:
             return None
+        if is_of_controllers and fault.kind == "disk_stale":
+            return None  # no Raft survives a member that has forgotten its vote unnoticed
         self._damages[group] = self._damages.get(group, 0) + 1
         victim = self._victims.setdefault(group, dice.choice(names))
         return Fault(

@@ -44,6 +44,7 @@ class Prober:
             status = node.status()
             if status is not None:
                 self._enter(node.name, status)
+            node.check_health(self._stage.now_ms)
         for group, name, epoch in masters:
             if epoch < newest[group]:
                 self.zombies.add((name, epoch))

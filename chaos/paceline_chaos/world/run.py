@@ -196,7 +196,7 @@ class _World:
         for node in self.stage.nodes.values():
             node.start()
         self._until(self._is_whole, self._what_is_missing, limit_s=FORM_S)
-        self.stage.run_tool(self._make_topic, limit_s=FORM_S)
+        self.stage.run_tool(self._make_topic, "a topic", limit_s=FORM_S)
 
     async def _make_topic(self, around: Around) -> None:
         made = await create_topic(around, queues=self.topology.queues)
@@ -227,7 +227,7 @@ class _World:
         self._phase("drain")
         self._until(self._is_level, "replicas level", limit_s=DRAIN_S)
         self.stage.is_over = False
-        self.stage.run_tool(self._drain_all, limit_s=DRAIN_S)
+        self.stage.run_tool(self._drain_all, "all read from all replicas", limit_s=DRAIN_S)
         self.stage.is_over = True
 
     def _end(self) -> None:
@@ -345,7 +345,7 @@ class _World:
     def _dump_controller(self, name: str) -> None:
         server = self.stage.controllers[name]
         node = server.controller
-        if node is None or name in self.broken:
+        if node is None or name in self.broken or server.is_damaged:
             return
         index, digest = node.quorum.status().applied_index, node.machine.digest()
         server.kill()

@@ -9,6 +9,7 @@ from typing import Any
 
 from paceline.runtime import SeededRandom
 from paceline_chaos.history.recorder import Recorder
+from paceline_chaos.sim.loop import SimStuck
 from paceline_chaos.sim.process import Process, State
 from paceline_chaos.sim.simulation import Simulation
 from paceline_chaos.world.jobs.around import Around
@@ -125,7 +126,11 @@ class Stage:
         """
         lost = {*broken, name}
         if name in self.controllers:
-            dead = lost | {node.name for node in self.controllers.values() if node.is_damaged}
+            dead = lost | {
+                node.name
+                for node in self.controllers.values()
+                if node.is_damaged or node.has_lost_disk
+            }
             return 2 * len(dead & set(self.controllers)) < len(self.controllers)
         group = self.brokers[name].group
         machine = self.machine()
@@ -169,14 +174,16 @@ class Stage:
         process.on_end.append(self._client_ended)
         incarnations.append(process)
 
-    def run_tool(self, main: Callable[[Around], Any], *, limit_s: float) -> Process:
-        """Run a program on the machine of tools to its end, or raise SimStuck."""
+    def run_tool(self, main: Callable[[Around], Any], what: str, *, limit_s: float) -> None:
+        """Run a program on the machine of tools to its end, or raise SimStuck: not `what`."""
         machine = self.simulation.machine(_MAKER)
         around = self.around(_MAKER, incarnation=len(machine.processes))
         process = machine.start(lambda: main(around), name=_MAKER)
         process.on_end.append(self._client_ended)
-        self.simulation.run(lambda: process.is_dead, limit_s=limit_s)
-        return process
+        try:
+            self.simulation.run(lambda: process.is_dead, limit_s=limit_s)
+        except SimStuck:
+            raise SimStuck(f"within {limit_s:g} s not: {what}") from None
 
     def _client_ended(self, process: Process) -> None:
         if process.state is State.FAILED:
