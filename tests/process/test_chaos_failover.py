@@ -13,7 +13,7 @@ from paceline_chaos.history.model import FaultEvent
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
-PROGRAM = "from paceline_chaos.processes.failover import command; command()"
+PROGRAM = "from paceline_chaos.processes.failover_command import command; command()"
 
 
 def test_failover_is_measured_over_all_clients_and_kills(tmp_path: Path) -> None:
@@ -34,5 +34,6 @@ def test_failover_is_measured_over_all_clients_and_kills(tmp_path: Path) -> None
     history = codec.load(tmp_path / "history.jsonl")
     faults = [entry for entry in history.entries if isinstance(entry, FaultEvent)]
     assert [fault.is_begin for fault in faults] == [True, False, True, False]
+    assert figures["violations"] == 0
     assert (tmp_path / "failover.html").exists()
     assert (tmp_path / "timeline.html").exists()

@@ -7,27 +7,24 @@ What clients saw is recorded as a history and judged by `failover_figures`.
 
 import asyncio
 import signal
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import click
-import orjson
 
 from paceline.admin import AdminClient
 from paceline.cli.local_client import broker_status, find_master, wait_ready
 from paceline.cli.local_cluster import ClusterPlan, LocalCluster, Node
 from paceline.errors import DeadlineError
 from paceline.runtime import SystemClock, cancel_and_wait, pause, spawn
-from paceline_chaos.history import codec
-from paceline_chaos.history.model import Decision, FaultEvent, History, Phase, Probe
+from paceline_chaos.checkers import judge
+from paceline_chaos.history.model import FaultEvent, History, Phase, Probe
 from paceline_chaos.history.recorder import Recorder
+from paceline_chaos.processes.failover_evidence import bugs_told, enter_decisions, enter_logs
 from paceline_chaos.processes.failover_figures import FailoverFigures, Kill, figures_of
 from paceline_chaos.processes.failover_load import StallWatch, SteadyClients
-from paceline_chaos.report.write import write_failover_report, write_report
 from paceline_chaos.verdict import Verdict
 
 TOPIC = "failover"
@@ -38,7 +35,6 @@ RESTART_MS = 1500
 second, which would be measured with what it is not part of."""
 IN_SYNC_TIMEOUT_MS = 30_000
 PROBE_MS = 100
-LOG_FIELDS = frozenset({"unix_ms", "level", "event", "logger", "node", "epoch", "index"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +58,14 @@ class Failover:
         self._clock = SystemClock()
         self._began = 0.0
         self._unix_zero_us = 0
-        world = {"bed": "processes", "scenario": "failover", **_settings(plan)}
+        self._topics: dict[int, str] = {}
+        world = {
+            "bed": "processes",
+            "scenario": "failover",
+            "controllers": [node.name for node in cluster.nodes if node.role == "controller"],
+            "min_in_sync_replicas": (plan.brokers + 1) // 2,
+            **_settings(plan),
+        }
         self.recorder = Recorder(self._now_us, world)
         self.kills: list[Kill] = []
         self.stalls = StallWatch(self.recorder)
@@ -74,7 +77,7 @@ class Failover:
     def history(self) -> History:
         return self.recorder.history
 
-    async def run(self) -> FailoverFigures:
+    async def run(self) -> None:
         """All kills, one after the other."""
         cluster, plan = self._cluster, self._plan
         await wait_ready(cluster)
@@ -95,9 +98,21 @@ class Failover:
             await cancel_and_wait(*probes)
             await clients.stop()
             self.recorder.close()
+        async with AdminClient(bootstrap) as admin:
+            self._topics = {int(one.topic_id): str(one.topic) for one in await admin.topics()}
+        await self._all_in_sync()
         self.recorder.add(Phase, name="end")
-        self._read_decisions()
-        return figures_of(self.history, self.kills, self.stalls.stalls, _settings(plan))
+
+    def judged(self) -> tuple[FailoverFigures, Verdict]:
+        """After the cluster has stopped: the figures, and whether any promise was broken."""
+        enter_decisions(self.recorder, self._cluster, unix_zero_us=self._unix_zero_us)
+        enter_logs(self.recorder, self._cluster, self._topics)
+        verdict = judge(self.history)
+        bugs = tuple(bugs_told(self._cluster))
+        return (
+            figures_of(self.history, self.kills, self.stalls.stalls, _settings(self._plan)),
+            Verdict(violations=(*verdict.violations, *bugs), counters=verdict.counters),
+        )
 
     async def _kill(self, number: int) -> Kill:
         await self._all_in_sync()
@@ -142,14 +157,18 @@ class Failover:
         timeout = aiohttp.ClientTimeout(total=1)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
+                # What it says was so after this moment: positions only rise, so a later stamp
+                # would accuse replicas of lagging that had long caught up.
+                asked_us = self.recorder.now_us()
                 status = await broker_status(session, node.address)
                 if status is not None:
-                    self._enter(node, status)
+                    self._enter(node, status, asked_us)
                 await pause(PROBE_MS)
 
-    def _enter(self, node: Node, status: Mapping[str, Any]) -> None:
+    def _enter(self, node: Node, status: Mapping[str, Any], asked_us: int) -> None:
         self.recorder.add(
             Probe,
+            at_us=asked_us,
             node=node.name,
             group=status["group"],
             replica=status["replica_id"],
@@ -163,36 +182,6 @@ class Failover:
             confirm=status["confirm"],
         )
 
-    def _read_decisions(self) -> None:
-        """What the controllers applied, from their logs; in whole milliseconds of wall time."""
-        for node in self._cluster.nodes:
-            if node.role != "controller":
-                continue
-            for line in _json_lines(node.log_path):
-                at_us = line.get("unix_ms", 0) * 1000 - self._unix_zero_us
-                if line.get("logger") == "paceline.controller" and "index" in line:
-                    members = {key: value for key, value in line.items() if key not in LOG_FIELDS}
-                    self.recorder.add(
-                        Decision,
-                        at_us=max(0, at_us),
-                        node=node.name,
-                        index=line["index"],
-                        kind=line["event"],
-                        members=members,
-                    )
-
-
-def _json_lines(path: Path) -> list[dict[str, Any]]:
-    found = []
-    for line in path.read_bytes().splitlines():
-        try:
-            document = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue  # a last word on stderr
-        if isinstance(document, dict):
-            found.append(document)
-    return found
-
 
 def _settings(plan: FailoverPlan) -> dict[str, Any]:
     return {
@@ -200,11 +189,10 @@ def _settings(plan: FailoverPlan) -> dict[str, Any]:
         "messages_per_second": plan.rate,
         "durability": plan.durability,
         "brokers": plan.brokers,
-        "controllers": 3,
     }
 
 
-def measure(plan: FailoverPlan, folder: Path) -> tuple[FailoverFigures, History]:
+def measure(plan: FailoverPlan, folder: Path) -> Failover:
     """Start a cluster in `folder`, measure, stop it. Not from within a running loop."""
     cluster = LocalCluster(
         ClusterPlan(
@@ -212,66 +200,11 @@ def measure(plan: FailoverPlan, folder: Path) -> tuple[FailoverFigures, History]
         )
     )
     cluster.prepare()
+    failover = Failover(cluster, plan)
     try:
         cluster.start()
         # asyncio's own loop: uvloop's clock counts milliseconds.
-        failover = asyncio.run(_measured(cluster, plan))
+        asyncio.run(failover.run())
     finally:
         cluster.stop()
     return failover
-
-
-async def _measured(cluster: LocalCluster, plan: FailoverPlan) -> tuple[FailoverFigures, History]:
-    failover = Failover(cluster, plan)
-    return await failover.run(), failover.history
-
-
-@click.command("failover")
-@click.option("--kills", default=100, show_default=True, type=click.IntRange(1))
-@click.option("--clients", default=8, show_default=True, type=click.IntRange(1, 256))
-@click.option("--rate", default=500.0, show_default=True, help="Messages a second, of all clients.")
-@click.option("--brokers", default=3, show_default=True, type=click.IntRange(2, 7))
-@click.option("--durability", default="fsync", type=click.Choice(["fsync", "memory"]))
-@click.option(
-    "--report",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for failover.html, timeline.html, failover.json and history.jsonl.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The result as one JSON line.")
-def command(
-    kills: int,
-    clients: int,
-    rate: float,
-    brokers: int,
-    durability: str,
-    report: Path | None,
-    as_json: bool,
-) -> int:
-    """Kill the master again and again, and measure how long clients wait."""
-    plan = FailoverPlan(
-        kills=kills, clients=clients, rate=rate, brokers=brokers, durability=durability
-    )
-    with tempfile.TemporaryDirectory(prefix="paceline-failover-") as folder:
-        figures, history = measure(plan, Path(folder))
-    if report is not None:
-        write_failover_report(figures, report / "failover.html")
-        write_report(history, Verdict(violations=(), counters={}), report / "timeline.html")
-        (report / "failover.json").write_bytes(orjson.dumps(figures.to_json()))
-        codec.save(history, report / "history.jsonl")
-    click.echo(orjson.dumps(figures.to_json()).decode() if as_json else _told(figures))
-    return 0 if figures.is_met else 1
-
-
-def _told(figures: FailoverFigures) -> str:
-    gaps, back = figures.gaps, figures.return_gaps
-    stages = ", ".join(f"{name[:-3]} {value} ms" for name, value in figures.stage_medians().items())
-    return (
-        f"{len(figures.stages)} kills, {gaps.count} samples, "
-        f"{len(figures.samples) - gaps.count} discarded\n"
-        f"longest gap of a client: median {gaps.median:.0f} ms, p95 {gaps.p95:.0f} ms, "
-        f"p99 {gaps.p99:.0f} ms, max {gaps.max:.0f} ms\n"
-        f"while the dead one came back: median {back.median:.0f} ms, p99 {back.p99:.0f} ms, "
-        f"max {back.max:.0f} ms\n"
-        f"median moments after the kill: {stages}\n"
-        f"goals {'met' if figures.is_met else 'NOT met'}"
-    )
