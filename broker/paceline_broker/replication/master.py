@@ -4,8 +4,7 @@ It owns: which replica counts and up to where (R10), confirm (R8, R11), the one 
 (R7, INV-6), who has fallen behind in the master's own running time (R12), read rounds (R4), and
 whether a send may be appended at all (R8). It is told everything by events and answers with what to
 do; it knows no sockets, files, clocks or controllers. One instance serves one (epoch, incarnation)
-and is thrown away with it (R1); after `fence` it stays silent for ever. Owner: the shell of the
-master's term.
+and is thrown away with it (R1); after `fence` it stays silent for ever. Owner: the term.
 """
 
 from collections.abc import Mapping
@@ -469,6 +468,11 @@ class MasterReplication:
     def _on_ran(self, elapsed_ms: int) -> MasterReady:
         self._paces.ran(elapsed_ms)
         self._judge_accepting()
+        absent = self._paces.to_probe(self._set - self._live.keys() - {self.replica_id})
+        probe = tuple((replica, self._replicas[replica].incarnation) for replica in absent)
+        return self._propose_again_or_anew()._replace(probe=probe)
+
+    def _propose_again_or_anew(self) -> MasterReady:
         if self._proposal is not None:
             if not self._is_unsent:
                 return NOTHING

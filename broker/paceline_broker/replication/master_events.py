@@ -164,7 +164,7 @@ class MasterReady(NamedTuple):
     close: tuple[ConnectionId, ...] = ()
     propose: AlterSyncStateSet | None = None
     probe: tuple[tuple[ReplicaId, Incarnation], ...] = ()
-    """Members whose connection ended: find out whether their port refuses."""
+    """Members without a connection: find out whether their port refuses."""
 
 
 NOTHING = MasterReady()

@@ -5,14 +5,28 @@ are therefore one number: the running time since that moment. Time passes only b
 the master's own loop restarts every clock, because then it was the master that was away.
 """
 
+from collections.abc import Iterable
+
 from paceline.types import PhysicalOffset, ReplicaId
 from paceline_broker.replication.master_events import MasterSettings
+
+
+PROBE_INTERVAL_MS = 500
+"""As long as a probe may take, so a member is never probed twice at once."""
 
 
 class Pace:
     """One replica, over all its connections in one epoch."""
 
-    __slots__ = ("caught_up_ms", "is_refused", "lag_removals", "mark", "mark_ms", "rejoin_ms")
+    __slots__ = (
+        "caught_up_ms",
+        "is_refused",
+        "lag_removals",
+        "mark",
+        "mark_ms",
+        "probe_ms",
+        "rejoin_ms",
+    )
 
     def __init__(self, now_ms: int) -> None:
         self.caught_up_ms = now_ms
@@ -22,6 +36,8 @@ class Pace:
         self.mark_ms = now_ms
         self.is_refused = False
         """Its port refuses, so nobody needs to wait for it."""
+        self.probe_ms = 0
+        """Not probed before this running time."""
         self.lag_removals = 0
         self.rejoin_ms = 0
         """Not proposed as a member before this running time."""
@@ -78,6 +94,20 @@ class Paces:
         """Running time since it was caught up; None for a replica never seen."""
         pace = self._paces.get(replica)
         return None if pace is None else self._now_ms - pace.caught_up_ms
+
+    def to_probe(self, absent: Iterable[ReplicaId]) -> list[ReplicaId]:
+        """Members without a connection of whom nobody has asked lately whether they are there.
+
+        A member that died before this epoch began has no connection that could end.
+        """
+        due = [
+            replica
+            for replica in sorted(absent)
+            if not self.of(replica).is_refused and self.of(replica).probe_ms <= self._now_ms
+        ]
+        for replica in due:
+            self.of(replica).probe_ms = self._now_ms + PROBE_INTERVAL_MS
+        return due
 
     def may_rejoin(self, replica: ReplicaId) -> bool:
         return self.of(replica).rejoin_ms <= self._now_ms

@@ -284,3 +284,18 @@ def test_member_that_left_by_our_own_proposal_keeps_its_connection() -> None:
     ready = master.step(GroupCommitted(a_view(sync_state_set=OF_TWO, set_epoch=6)))
 
     assert ready.close == ()
+
+
+def test_member_that_never_connected_in_this_epoch_is_probed_until_its_port_is_known() -> None:
+    """R12: it died before the election that kept it for want of members (R8)."""
+    master = a_master()
+    join(master, 2, connection=2)
+
+    probes = [master.step(Ran(100)).probe for _ in range(11)]
+
+    assert [number for number, probe in enumerate(probes) if probe] == [0, 5, 10]
+    assert probes[0] == ((3, 1),)
+    ready = master.step(MemberRefused(ReplicaId(3), Incarnation(1)))
+    assert ready.propose is not None
+    assert ready.propose.sync_state_set == {1, 2}
+    assert not any(master.step(Ran(100)).probe for _ in range(11))
