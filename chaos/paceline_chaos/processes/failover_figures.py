@@ -45,7 +45,9 @@ class Sample:
     return_gap_ms: float
     """The longest gap while the dead one came back and caught up."""
     is_disturbed: bool
-    """The harness stood still meanwhile."""
+    """The harness stood still during `gap_ms`."""
+    is_return_disturbed: bool
+    """And during `return_gap_ms`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,8 @@ class FailoverFigures:
 
     @property
     def return_gaps(self) -> Spread:
-        return spread([sample.return_gap_ms for sample in self.kept])
+        kept = [sample for sample in self.samples if not sample.is_return_disturbed]
+        return spread([sample.return_gap_ms for sample in kept])
 
     @property
     def is_met(self) -> bool:
@@ -179,15 +182,20 @@ def figures_of(
 
 
 def _sample(kill: Kill, client: str, times: Sequence[int], stalls: Sequence[Stall]) -> Sample:
-    start, end = longest_gap(times, kill.at_us, kill.restarted_us)
-    back_start, back_end = longest_gap(times, kill.restarted_us, kill.in_sync_us)
+    gap = longest_gap(times, kill.at_us, kill.restarted_us)
+    back = longest_gap(times, kill.restarted_us, kill.in_sync_us)
     return Sample(
         kill=kill.number,
         client=client,
-        gap_ms=(end - start) / 1000,
-        return_gap_ms=(back_end - back_start) / 1000,
-        is_disturbed=any(at < end and at + length > start for at, length in stalls),
+        gap_ms=(gap[1] - gap[0]) / 1000,
+        return_gap_ms=(back[1] - back[0]) / 1000,
+        is_disturbed=_is_touched(gap, stalls),
+        is_return_disturbed=_is_touched(back, stalls),
     )
+
+
+def _is_touched(gap: tuple[int, int], stalls: Sequence[Stall]) -> bool:
+    return any(at < gap[1] and at + length > gap[0] for at, length in stalls)
 
 
 def longest_gap(times: Sequence[int], start_us: int, end_us: int) -> tuple[int, int]:

@@ -62,6 +62,16 @@ def test_sample_during_a_stall_of_the_harness_is_discarded_and_counted() -> None
     assert figures.to_json()["discarded"] == 1
 
 
+def test_stall_while_the_dead_one_returns_says_nothing_against_the_failover() -> None:
+    maker = Maker()
+    outage(maker, "client-1", until_ms=1200)
+
+    figures = measured(maker, stalls=[(2_000_000, 1_990_000)])
+
+    assert figures.gaps.count == 1
+    assert figures.return_gaps.count == 0
+
+
 def test_client_that_is_never_served_again_has_waited_for_all_of_the_window() -> None:
     maker = Maker()
     outage(maker, "client-1", until_ms=3990)
