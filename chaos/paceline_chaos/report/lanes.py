@@ -150,12 +150,19 @@ def _lanes(probes: dict[str, list[Probe]], decisions: Iterable[Decision], span: 
         last = samples[-1]
         lane = Lane(node=node, group=last.group, replica=last.replica)
         lane.bands = bands_of(samples, span)
-        lane.confirm = _thinned([(span.ms(p.at_us), float(p.confirm)) for p in samples])
+        lane.confirm = _thinned(
+            [(span.ms(p.at_us), float(p.confirm)) for p in samples if _knows(p)]
+        )
         lanes[node] = lane
     for decision in decisions:
         lane = lanes.setdefault(decision.node, Lane(node=decision.node, group=""))
         lane.ticks.append(span.ms(decision.at_us))
     return sorted(lanes.values(), key=lambda lane: (natural(lane.group), natural(lane.node)))
+
+
+def _knows(probe: Probe) -> bool:
+    """A node that has just started says 0 until its master tells it: that is no confirm."""
+    return probe.confirm > 0 or probe.end == 0
 
 
 def bands_of(samples: Sequence[Probe], span: Span) -> list[Band]:

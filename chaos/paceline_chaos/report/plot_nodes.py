@@ -110,7 +110,8 @@ def _bands(sheet: Sheet, bands: Sequence[Band], y: float) -> None:
 def _troubles(sheet: Sheet, faults: Iterable[FaultSpan], node: str, y: float) -> None:
     """What was done to this very node."""
     for fault in faults:
-        if node not in fault.target.replace(">", ",").split(","):
+        hit = fault.target.replace(">", ",").split(",")
+        if node not in hit and fault.target != "all":
             continue
         x, end = sheet.time.x(fault.start), sheet.time.x(fault.end)
         shape = rect(x, y, max(2.0, end - x), ROW, class_="trouble", data_tip=fault_tip(fault))

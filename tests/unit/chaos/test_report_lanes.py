@@ -65,6 +65,17 @@ def test_new_start_of_a_node_begins_a_band() -> None:
     assert [band.incarnation for band in lane.bands] == [1, 2]
 
 
+def test_confirm_that_a_starting_node_does_not_know_is_not_drawn() -> None:
+    maker = Maker()
+    probe(maker, 0, confirm=8)
+    probe(maker, 200, confirm=0, incarnation=2)
+    probe(maker, 400, confirm=10, incarnation=2)
+
+    (lane,) = story_of(maker.history(), SPAN).lanes
+
+    assert lane.confirm == [(0, 8), (400, 10)]
+
+
 def test_decision_counts_once_and_from_the_first_controller_that_applied_it() -> None:
     maker = Maker()
     maker.decide(100, "set_changed", 7, group="g1", set_epoch=2, sync_state_set=[1, 2, 3])
