@@ -247,6 +247,27 @@ class Evidence:
         """Whether an acknowledgement promises that the message stays."""
         return send.is_confirmed and not self.is_lossy(send.queue.group if send.queue else "")
 
+    def placed_acks(self, group: str) -> list[tuple[Send, int]]:
+        """Binding acknowledgements, each with the position from which on its record is confirmed,
+        in order of the answers; those whose record is not in H are S1's."""
+        return self._placed_acks.get(group, [])
+
+    @cached_property
+    def _placed_acks(self) -> dict[str, list[tuple[Send, int]]]:
+        groups: defaultdict[str, list[tuple[Send, int]]] = defaultdict(list)
+        for queue, sends in self.acks_by_queue.items():
+            log = self.logs.get(queue)
+            if log is None or self.is_lossy(queue.group):
+                continue
+            placed = groups[queue.group]
+            for send in sends:
+                end = log.end_at(send.offset or 0)
+                if end is not None and end >= 0 and send.is_confirmed:
+                    placed.append((send, end))
+        for placed in groups.values():
+            placed.sort(key=lambda pair: pair[0].answered_us)
+        return groups
+
     # -- logs -------------------------------------------------------------------------------------
 
     @cached_property

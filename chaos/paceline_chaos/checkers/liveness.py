@@ -195,16 +195,14 @@ def acknowledgements_go_on(evidence: Evidence) -> Findings:
     if not answers:
         return found
     gap_us = evidence.bounds.calm_gap_us
+    slow = [send for send in evidence.sends if send.answered_us - send.asked_us > gap_us]
     for start_us, end_us in _calm(evidence):
-        slow = [
-            send
-            for send in evidence.sends
-            if min(send.answered_us, end_us) - max(send.asked_us, start_us) > gap_us
-        ]
         found.judged += 1
         for send in slow:
             first_us = max(send.asked_us, start_us)
             last_us = min(send.answered_us, end_us)
+            if last_us - first_us <= gap_us:
+                continue
             inside = answers[bisect_right(answers, first_us) : bisect_left(answers, last_us)]
             marks = [first_us, *inside, last_us]
             worst = max(b - a for a, b in zip(marks, marks[1:], strict=False))
@@ -335,8 +333,9 @@ def _waiting(evidence: Evidence, delivers: list[Deliver], at_us: int, until_us: 
 
 def elections_are_few(evidence: Evidence) -> Findings:
     """L6: in each group, elections besides the first <= `elections_per_fault` * faults begun
-    before; so none without faults. Those that somebody asked for (operator, transfer, unclean) are left
-    out, and so are runs with flapping links, which are many faults in one. O(rulings + faults)."""
+    before; so none without faults. Those that somebody asked for (operator, transfer, unclean) are
+    left out, and so are runs with flapping links, which are many faults in one.
+    O(rulings + faults)."""
     found = Findings("L6")
     begun = sorted(fault.at_us for fault in evidence.faults if fault.is_begin)
     if any(fault.kind == "flap" for fault in evidence.faults):

@@ -73,6 +73,13 @@ def _holds(evidence: Evidence) -> dict[_Lane, list[_Hold]]:
         key = (unlock.consumer_group, unlock.queue, unlock.member, unlock.token)
         if key in holds and unlock.outcome is not Outcome.FAIL:
             holds[key].end_us = min(holds[key].end_us, unlock.asked_us)
+    # A member that locks anew without its token gives up what it held under the one before.
+    newest: dict[tuple[str, Queue, str], _Hold] = {}
+    for (group, queue, member, _), hold in sorted(holds.items(), key=lambda item: item[0][3]):
+        before = newest.get((group, queue, member))
+        if before is not None:
+            before.end_us = min(before.end_us, hold.grant.asked_us)
+        newest[group, queue, member] = hold
     lanes: defaultdict[_Lane, list[_Hold]] = defaultdict(list)
     for (group, queue, _, _), hold in holds.items():
         if hold.end_us > hold.start_us:

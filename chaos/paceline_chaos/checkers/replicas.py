@@ -104,7 +104,7 @@ def acknowledged_is_durable(evidence: Evidence) -> Findings:
     O((n + probes) log n)."""
     found = Findings("S16")
     for group in evidence.groups:
-        acks = _acks_in_time(evidence, group)
+        acks = evidence.placed_acks(group)
         _masters_confirm(evidence, found, group, acks)
         leads = [(send.answered_us, (end, send.number)) for send, end in acks]
         found.judged += len(leads)
@@ -126,7 +126,7 @@ def shrinks_are_committed_before_use(evidence: Evidence) -> Findings:
             if before - after
         )
         leads = [
-            (send.answered_us, (end, send.number)) for send, end in _acks_in_time(evidence, group)
+            (send.answered_us, (end, send.number)) for send, end in evidence.placed_acks(group)
         ]
         for probe, (end, number), ruling in _members_behind(evidence, group, leads):
             if _is_removed_later(evidence, probe):
@@ -152,22 +152,6 @@ def _is_removed_later(evidence: Evidence, probe: Probe) -> bool:
         at_us > probe.at_us and probe.replica not in members
         for at_us, members in zip(timeline.ats, timeline.sets, strict=True)
     )
-
-
-def _acks_in_time(evidence: Evidence, group: str) -> list[tuple[Send, int]]:
-    """Acknowledgements with the end of their record in H, in order of the answers."""
-    acks = []
-    if evidence.is_lossy(group):
-        return []
-    for queue, sends in evidence.acks_by_queue.items():
-        log = evidence.logs.get(queue)
-        if queue.group != group or log is None:
-            continue
-        for send in sends:
-            end = log.end_at(send.offset or 0)
-            if end is not None and end >= 0 and evidence.binding(send):
-                acks.append((send, end))
-    return sorted(acks, key=lambda pair: pair[0].answered_us)
 
 
 def _masters_confirm(
@@ -295,7 +279,7 @@ def later_masters_have_it(evidence: Evidence) -> Findings:
     found = Findings("INV-12")
     for group in evidence.groups:
         leads: dict[int, _Lead] = {}
-        for send, end in _acks_in_time(evidence, group):
+        for send, end in evidence.placed_acks(group):
             if send.epoch is not None and not send.is_duplicate:
                 leads[send.epoch] = max(leads.get(send.epoch, (0, 0)), (end, send.number))
         masters = [p for p in evidence.probes if p.group == group and p.role == "master"]
