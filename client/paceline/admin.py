@@ -75,7 +75,11 @@ class AdminClient:
             if not isinstance(repeated.error, TopicExistsError):
                 raise repeated.error from None
             found = await self.topic(topic)
-            same = set(found.queues.values()) == {wanted} or dict(found.queues) == wanted
+            counts = {str(group): count for group, count in found.queues.items()}
+            if isinstance(queues, int):
+                same = set(counts.values()) == {queues}
+            else:
+                same = counts == dict(queues)
             if not same:
                 raise repeated.error from None
             return found

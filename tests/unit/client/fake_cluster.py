@@ -75,12 +75,17 @@ class FakeCluster:
 
     # -- what tests do ----------------------------------------------------------------------------
 
-    def add_topic(self, topic: str, queues: int, *, groups: list[str] | None = None) -> int:
+    def add_topic(
+        self, topic: str, queues: int | dict[str, int], *, groups: list[str] | None = None
+    ) -> int:
+        table = queues
+        if isinstance(table, int):
+            table = dict.fromkeys(groups or self._group_names, table)
         topic_id = max((view.topic_id for view in self.view.topics.values()), default=0) + 1
         view = TopicView(
             topic=TopicName(topic),
             topic_id=TopicId(topic_id),
-            queues={GroupName(name): queues for name in groups or self._group_names},
+            queues={GroupName(name): count for name, count in table.items()},
         )
         self.publish(topics={**self.view.topics, view.topic: view})
         return topic_id

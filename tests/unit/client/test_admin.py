@@ -38,6 +38,24 @@ async def test_a_repeated_creation_of_unknown_outcome_is_no_error() -> None:
     assert created.queues == {"g1": 3}
 
 
+async def test_a_repeated_creation_with_a_table_of_queues_is_no_error_either() -> None:
+    async with FakeCluster() as cluster:
+        cluster.break_off_writes = 1
+        async with AdminClient(cluster.controller) as admin:
+            created = await admin.create_topic("orders", queues={"g1": 3})
+
+    assert created.queues == {"g1": 3}
+
+
+async def test_a_repeated_creation_that_finds_another_topic_is_an_error() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 2)
+        cluster.break_off_writes = 1
+        async with AdminClient(cluster.controller) as admin:
+            with pytest.raises(TopicExistsError):
+                await admin.create_topic("orders", queues={"g1": 3})
+
+
 async def test_nobody_at_the_bootstrap_address_is_one_clear_error() -> None:
     async with AdminClient("127.0.0.1:1", timeout_ms=200) as admin:
         with pytest.raises(PeerError, match=r"no node of the cluster answered at 127.0.0.1:1"):
