@@ -119,19 +119,24 @@ class OrderedConsumer:
             await cluster.close()
 
     async def _hold(self, cluster: Cluster, links: GroupLinks, queue: Queue) -> None:
-        """Lock, work some rounds, unlock (most times)."""
+        """Lock, work some rounds from the committed offset on, unlock (most times)."""
         around = self._around
-        token = await self._lock(links, queue)
+        token = await self._lock(links, queue, None)
+        offset = None if token is None else await self._committed(links, queue)
+        if token is None or offset is None:
+            return
         for _ in range(around.whole(1, 6)):
-            if token is None or around.is_over():
-                return
-            if not await self._work(cluster, links, queue, token):
+            if around.is_over():
                 break
+            done = await self._work(cluster, links, queue, token, offset)
+            if done is None:
+                return  # fenced, or nobody knows: whoever locks next begins at the committed offset
+            offset = done
             if around.happens(0.1):
                 await pause(around.random.uniform(0, 1.5 * _LEASE_MS))  # perhaps too long
-            elif around.happens(0.5):
-                token = await self._lock(links, queue)
-        if token is not None and around.happens(0.8):
+            elif around.happens(0.5) and await self._lock(links, queue, token) != token:
+                return
+        if around.happens(0.8):
             await self._unlock(links, queue, token)
 
     async def _call(
@@ -144,10 +149,12 @@ class OrderedConsumer:
             attempt_ms=1_000,
         )
 
-    async def _lock(self, links: GroupLinks, queue: Queue) -> int | None:
-        """The token, if the lock was granted or renewed."""
+    async def _lock(self, links: GroupLinks, queue: Queue, token: int | None) -> int | None:
+        """The token, if the lock was granted, or the grant of `token` renewed."""
         around = self._around
-        row = {"topic": queue.topic, "queue": queue.queue}
+        row: dict[str, Any] = {"topic": queue.topic, "queue": queue.queue}
+        if token is not None:
+            row["token"] = _pair(token)
         document = {
             "call": "lock",
             "client_id": self._member,
@@ -168,9 +175,9 @@ class OrderedConsumer:
                 asking.raised(error)
                 return None
             epoch, position = answer["queues"][0]["token"]
-            token = (int(epoch) << 64) + int(position)
-            asking.ok(token=token)
-            return token
+            granted = (int(epoch) << 64) + int(position)
+            asking.ok(token=granted)
+            return granted
 
     async def _unlock(self, links: GroupLinks, queue: Queue, token: int) -> None:
         around = self._around
@@ -194,18 +201,23 @@ class OrderedConsumer:
             else:
                 asking.ok()
 
-    async def _work(self, cluster: Cluster, links: GroupLinks, queue: Queue, token: int) -> bool:
-        """Process what follows the committed offset, then commit it; False if that failed."""
+    async def _work(
+        self, cluster: Cluster, links: GroupLinks, queue: Queue, token: int, offset: int
+    ) -> int | None:
+        """Process some messages from `offset` on and commit; the next offset, None to give up."""
         around = self._around
-        start = await self._committed(links, queue)
-        address = None if cluster.view is None else _master(cluster, queue)
-        if start is None or address is None:
-            return False
-        rows = await pull_http(cluster, around, address, queue, start, "")
-        for row in (rows or ())[: around.whole(1, 10)]:
+        address = _master(cluster, queue)
+        if address is None:
+            return None
+        rows = await pull_http(cluster, around, address, queue, offset, "")
+        if rows is None:
+            return None
+        for row in rows[: around.whole(1, 10)]:
             await self._deliver(queue, row, token)
-            start = row.offset + 1
-        return not rows or await self._commit(links, queue, token, start)
+            offset = row.offset + 1
+        if rows and not await self._commit(links, queue, token, offset):
+            return None
+        return offset
 
     async def _deliver(self, queue: Queue, message: Seen, token: int) -> None:
         around = self._around
