@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from paceline.types import PhysicalOffset, ReplicaId
 from paceline_broker.replication.master_events import MasterSettings
 
-
 PROBE_INTERVAL_MS = 500
 """As long as a probe may take, so a member is never probed twice at once."""
 

@@ -53,6 +53,10 @@ COMMANDS = {
         "paceline.cli.bench:command",
         "Measure throughput, latency and CPU per message on a cluster of its own.",
     ),
+    "chaos": _Entry(
+        "paceline_chaos.cli:command",
+        "Break a cluster in every way we know and judge what it did.",
+    ),
 }
 
 

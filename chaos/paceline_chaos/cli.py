@@ -1,0 +1,280 @@
+"""`paceline chaos`: faults on real processes, and failing seeds of the simulated beds once more."""
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from paceline.cli.output import echo_json, echo_table
+from paceline.errors import BadRequestError, PacelineError, from_problem
+from paceline_chaos.processes.failover_command import command as failover
+from paceline_chaos.processes.scenario import Scenario, parse
+from paceline_chaos.verdict import Verdict
+
+EXIT_BAD = 1
+_EXIT_INTERRUPTED = 130
+_STOP_TIMEOUT_S = 30
+_SHOWN_VIOLATIONS_MAX = 5
+
+
+@click.group("chaos")
+def command() -> None:
+    """Break a cluster in every way we know and judge what it did."""
+
+
+# -- scenarios ------------------------------------------------------------------------------------
+
+
+def scenario_files() -> dict[str, Traversable]:
+    """Name -> file of the scenarios that come with paceline."""
+    folder = resources.files("paceline_chaos") / "scenarios"
+    found = {
+        entry.name.removesuffix(".toml"): entry
+        for entry in folder.iterdir()
+        if entry.name.endswith(".toml")
+    }
+    return dict(sorted(found.items()))
+
+
+def load_scenarios(wanted: str) -> list[tuple[Scenario, Path]]:
+    """A scenario by name, all of them, or one in a file of the caller's."""
+    known = scenario_files()
+    if wanted == "all":
+        chosen = {name: Path(str(entry)) for name, entry in known.items()}
+    elif wanted in known:
+        chosen = {wanted: Path(str(known[wanted]))}
+    elif wanted.endswith(".toml") and Path(wanted).is_file():
+        chosen = {Path(wanted).stem: Path(wanted)}
+    else:
+        raise BadRequestError(
+            f"there is no scenario {wanted!r}; known: {', '.join(known)}, all, or a TOML file"
+        )
+    return [(parse(name, path.read_text()), path) for name, path in chosen.items()]
+
+
+def _list(*, as_json: bool) -> None:
+    scenarios = [scenario for scenario, _ in load_scenarios("all")]
+    if as_json:
+        for one in scenarios:
+            echo_json({"scenario": one.name, "title": one.title, "proves": one.proves.strip()})
+        return
+    rows = [
+        (one.name, "yes" if one.needs_network else "", f"{one.load.seconds:g} s", one.title)
+        for one in scenarios
+    ]
+    echo_table(("scenario", "namespace", "load", "title"), rows)
+
+
+# -- run ------------------------------------------------------------------------------------------
+
+
+@command.command("run")
+@click.argument("scenario", required=False)
+@click.option("--list", "is_list", is_flag=True, help="Name the scenarios and end.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the first round.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=1, show_default=True, help="Each with its own seed."
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("chaos-runs"),
+    show_default=True,
+    help="Folder for histories, logs and reports.",
+)
+@click.option("--keep", is_flag=True, help="Keep the nodes' data of good runs, too.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
+def run(
+    scenario: str | None,
+    *,
+    is_list: bool,
+    seed: int,
+    rounds: int,
+    output: Path,
+    keep: bool,
+    as_json: bool,
+) -> int:
+    """Run SCENARIO (a name, `all`, or a TOML file) on real processes; exit code 1 if a run is bad.
+
+    Every run leaves its history (one JSON line for each entry), the logs of all nodes, its verdict
+    and a report as one HTML file. Partitions run in a network namespace of their own.
+    """
+    if is_list:
+        _list(as_json=as_json)
+        return 0
+    if scenario is None:
+        raise BadRequestError("name a scenario, or say --list")
+    is_good = True
+    for spec, path in load_scenarios(scenario):
+        for number in range(seed, seed + rounds):
+            folder = _fresh(output, f"{spec.name}-{number}")
+            verdict = _run_one(spec, path, number, folder, as_json=as_json)
+            is_good = is_good and verdict["is_good"]
+            if verdict["is_good"] and not keep:
+                _drop_data(folder)
+    return 0 if is_good else EXIT_BAD
+
+
+def _fresh(output: Path, name: str) -> Path:
+    number = 1
+    while (folder := output / (name if number == 1 else f"{name}.{number}")).exists():
+        number += 1
+    output.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _drop_data(folder: Path) -> None:
+    """Keep logs and configurations; the rest is large and proves nothing more."""
+    for entry in (folder / "data").iterdir():
+        if entry.is_dir() and entry.name != "logs":
+            shutil.rmtree(entry)
+
+
+def _run_one(
+    spec: Scenario, path: Path, seed: int, folder: Path, *, as_json: bool
+) -> dict[str, Any]:
+    """One run in a process of its own; its verdict. PacelineError if it could not be run."""
+    if not as_json:
+        click.echo(f"{spec.name} (seed {seed}): {spec.title}")
+    verdict: dict[str, Any] | None = None
+    with _child(path, seed, folder) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said = orjson.loads(line)
+            if as_json:
+                echo_json({"scenario": spec.name, "seed": seed, **said})
+            elif said["event"] not in ("verdict", "failed"):
+                click.echo(f"  {_shown(said)}")
+            if said["event"] == "verdict":
+                verdict = said
+            if said["event"] == "failed":
+                raise from_problem(said["problem"])
+    if verdict is None:
+        raise PacelineError(
+            f"the run of {spec.name} ended without a verdict (exit code {process.returncode}); "
+            f"see {folder}"
+        )
+    if not as_json:
+        _tell(verdict, folder)
+    return verdict
+
+
+@contextlib.contextmanager
+def _child(path: Path, seed: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The run; it ends, with every node that it started, whatever happens here."""
+    command_line = [sys.executable, "-m", "paceline_chaos.processes", "--scenario", str(path)]
+    command_line += ["--seed", str(seed), "--folder", str(folder)]
+    # A session of its own: Ctrl-C reaches this process only, which then stops the run in order.
+    with subprocess.Popen(
+        command_line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        try:
+            yield process
+            process.wait(timeout=_STOP_TIMEOUT_S)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(timeout=_STOP_TIMEOUT_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+def _shown(said: dict[str, Any]) -> str:
+    rest = ", ".join(f"{key} {value}" for key, value in said.items() if key != "event")
+    return f"{said['event']}: {rest}" if rest else str(said["event"])
+
+
+def _tell(verdict: dict[str, Any], folder: Path) -> None:
+    figures, counters = verdict["figures"], verdict["counters"]
+    word = "GOOD" if verdict["is_good"] else "BAD"
+    numbers = ", ".join(f"{value:,} {key}" for key, value in list(counters.items())[:6])
+    click.echo(f"  {word}: longest gap {figures['gap_ms']} ms, {figures['elections']} elections")
+    if numbers:
+        click.echo(f"  {numbers}")
+    for one in verdict["given_up"][:_SHOWN_VIOLATIONS_MAX]:
+        click.echo(f"  given up by these settings, {one['property']}: {one['sentence']}")
+    for one in verdict["violations"][:_SHOWN_VIOLATIONS_MAX]:
+        click.echo(f"  {one['property']}: {one['sentence']} (entries {one['proof'][:8]})")
+    more = len(verdict["violations"]) - _SHOWN_VIOLATIONS_MAX
+    if more > 0:
+        click.echo(f"  and {more} more")
+    click.echo(f"  {folder}/report.html")
+
+
+# -- replay ---------------------------------------------------------------------------------------
+
+
+@command.command("replay")
+@click.option("--bed", type=click.Choice(["world", "core"]), required=True)
+@click.option("--seed", type=int, required=True)
+@click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
+def replay(*, bed: str, seed: int, as_json: bool) -> int:
+    """Run one seed of a simulated bed again, and print its verdict."""
+    verdict = _world_verdict(seed) if bed == "world" else _core_verdict(seed)
+    if as_json:
+        echo_json(verdict)
+    else:
+        for one in verdict["violations"]:
+            click.echo(f"{one['property']}: {one['sentence']} (entries {one['proof'][:8]})")
+        numbers = ", ".join(f"{name} {count}" for name, count in verdict["counters"].items())
+        click.echo(f"{bed} seed {seed}: {'GOOD' if verdict['is_good'] else 'BAD'}; {numbers}")
+    return 0 if verdict["is_good"] else EXIT_BAD
+
+
+def _world_verdict(seed: int) -> dict[str, Any]:
+    from paceline_chaos.world.run import run_world
+
+    result = run_world(seed)
+    return {"seed": seed, "digest": result.digest, **_plain(result.verdict, result.counters)}
+
+
+def _core_verdict(seed: int) -> dict[str, Any]:
+    from paceline_chaos.core.run import result_of, run_world
+
+    world, violations = run_world(seed)
+    counters = result_of(world, violations).counters
+    return {"seed": seed, **_plain(Verdict(violations=tuple(violations), counters={}), counters)}
+
+
+def _plain(verdict: Verdict, counters: Mapping[str, int]) -> dict[str, Any]:
+    violations = [asdict(one) for one in verdict.violations]
+    return {"is_good": verdict.is_good, "violations": violations, "counters": dict(counters)}
+
+
+# -- report ---------------------------------------------------------------------------------------
+
+
+@command.command("report")
+@click.argument("history", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--output", type=click.Path(path_type=Path), default=None, help="HTML file.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
+def report(history: Path, *, output: Path | None, as_json: bool) -> int:
+    """Judge a HISTORY file again and write its report as one HTML page."""
+    from paceline_chaos.checkers import judge
+    from paceline_chaos.history import codec
+    from paceline_chaos.report.write import write_report
+
+    known = codec.load(history, is_torn_end_allowed=True)
+    verdict = judge(known)
+    path = write_report(known, verdict, output or history.with_suffix(".html"))
+    if as_json:
+        echo_json({"report": str(path), "is_good": verdict.is_good})
+    else:
+        click.echo(str(path))
+    return 0 if verdict.is_good else EXIT_BAD
+
+
+# -- failover -------------------------------------------------------------------------------------
+
+command.add_command(failover)

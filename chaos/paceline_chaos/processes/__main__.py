@@ -1,0 +1,106 @@
+"""The process in which one scenario runs: a namespace of its own if it needs one, then the run.
+
+    python -m paceline_chaos.processes --scenario FILE --name NAME --seed N --folder FOLDER
+
+Started by `paceline chaos run` (cli.py). Writes JSON lines to stdout: progress, and at the end
+`{"event": "verdict", ...}`. SIGTERM and Ctrl-C end every node that it started. Exit code 0: the
+verdict is good; 1: it is not; 2: the scenario cannot be run; 130: it was interrupted.
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from paceline.errors import PacelineError, to_problem
+from paceline.node_process import raise_file_limit
+from paceline_chaos.processes import network
+from paceline_chaos.processes.node import end_with_parent
+from paceline_chaos.processes.run import Result, Run, check_permitted
+from paceline_chaos.processes.scenario import parse
+from paceline_chaos.report.write import write_report
+
+EXIT_BAD = 1
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
+
+
+def say(event: str, **fields: Any) -> None:
+    """One JSON line for the parent."""
+    click.echo(orjson.dumps({"event": event, **fields}, default=str))
+    sys.stdout.flush()
+
+
+@click.command("paceline-chaos-run")
+@click.option("--scenario", type=click.Path(path_type=Path), required=True)
+@click.option("--seed", type=int, required=True)
+@click.option("--folder", type=click.Path(path_type=Path), required=True)
+def command(scenario: Path, seed: int, folder: Path) -> None:
+    """Run one scenario once."""
+    spec = parse(scenario.stem, scenario.read_text())
+    check_permitted(spec)
+    if spec.needs_network:
+        network.enter()
+    raise_file_limit()
+    run = Run(spec, seed, folder.resolve(), say)
+    result = asyncio.run(_interruptible(run))
+    if result is None:
+        sys.exit(EXIT_INTERRUPTED)
+    write_report(run.history, result.verdict, folder / "report.html")
+    write_result(result, folder)
+    sys.exit(0 if result.verdict.is_good else EXIT_BAD)
+
+
+async def _interruptible(run: Run) -> Result | None:
+    """The result, or None after SIGINT or SIGTERM: then every node has ended."""
+    task = asyncio.get_running_loop().create_task(run.run())  # noqa: TID251 - its result is needed
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        return await task
+    return None
+
+
+def write_result(result: Result, folder: Path) -> None:
+    """The verdict as a file and as the last line of the output."""
+    document = {
+        "scenario": result.scenario,
+        "seed": result.seed,
+        "is_good": result.verdict.is_good,
+        "violations": [_plain(one) for one in result.verdict.violations],
+        "given_up": [_plain(one) for one in result.given_up],
+        "counters": dict(result.verdict.counters),
+        "figures": result.figures,
+    }
+    (folder / "verdict.json").write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    say("verdict", **document)
+
+
+def _plain(violation: Any) -> dict[str, Any]:
+    return {
+        "property": violation.property,
+        "sentence": violation.sentence,
+        "proof": list(violation.proof),
+    }
+
+
+def main() -> None:
+    """Entry of the process."""
+    end_with_parent()
+    try:
+        command.main(standalone_mode=False)
+    except PacelineError as error:
+        say("failed", problem=to_problem(error))
+        sys.exit(EXIT_REFUSED)
+    except click.ClickException as error:
+        say("failed", problem={"code": "BAD_REQUEST", "detail": error.format_message()})
+        sys.exit(EXIT_REFUSED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The clients of a run: the world's workload (`paceline_chaos.world.workload`) on real sockets.
+
+Each client has an address of its own, so that its links can be cut. All live in the harness's
+process and on its loop: what stalls the harness stalls them, and is recorded (watch.py).
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline.net.cluster import Cluster
+from paceline.runtime import SeededRandom, SystemClock, cancel_and_wait, spawn
+from paceline_chaos.history.recorder import Recorder
+from paceline_chaos.processes.scenario import LoadSpec
+from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.workload import TOPIC, create_topic, run_client
+
+_FIRST_HOST = 101
+END_TIMEOUT_MS = 20_000
+"""Covers the delivery timeout of the workload's producers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundAround(Around):
+    """The surroundings of a client whose connections start from an address of its own."""
+
+    source_host: str
+
+    def cluster(self) -> Cluster:
+        return Cluster(
+            self.bootstrap, clock=self.clock, random=self.random, source_host=self.source_host
+        )
+
+
+class Clients:
+    """All clients of one run."""
+
+    def __init__(
+        self,
+        load: LoadSpec,
+        recorder: Recorder,
+        bootstrap: Sequence[str],
+        *,
+        seed: str,
+        node_names: Mapping[str, str],
+    ) -> None:
+        self._load = load
+        self._is_over = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self.errors: list[BaseException] = []
+        """What no client may raise."""
+        self._arounds: list[tuple[str, BoundAround]] = []
+        jobs = [job for job, count in load.clients.items() for _ in range(count)]
+        for number, job in enumerate(jobs, start=1):
+            name = f"client-{number}"
+            around = BoundAround(
+                client=name,
+                bootstrap=bootstrap,
+                recorder=recorder,
+                clock=SystemClock(),
+                random=SeededRandom(f"{seed}-{name}"),
+                topic=TOPIC,
+                body_bytes_max=load.body_bytes_max,
+                think_ms=load.think_ms,
+                is_over=lambda: self._is_over,
+                node_names=node_names,
+                source_host=f"127.0.0.{_FIRST_HOST + number}",
+            )
+            self._arounds.append((job, around))
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """Client -> its address."""
+        return {around.client: around.source_host for _, around in self._arounds}
+
+    async def prepare(self) -> None:
+        """Make the topic."""
+        await create_topic(self._arounds[0][1], queues=self._load.queues)
+
+    def start(self) -> None:
+        for job, around in self._arounds:
+            self._tasks.append(spawn(self._run(job, around), name=around.client))
+
+    async def _run(self, job: str, around: BoundAround) -> None:
+        try:
+            await run_client([job], around)
+        except Exception as error:  # the top frame of a client: the verdict tells it
+            self.errors.append(error)
+
+    async def finish(self) -> bool:
+        """Begin nothing new, and wait for what goes on; whether all ended in time."""
+        self._is_over = True
+        if not self._tasks:
+            return True
+        _, late = await asyncio.wait(self._tasks, timeout=END_TIMEOUT_MS / 1000)
+        await cancel_and_wait(*late)
+        return not late
+
+    async def abort(self) -> None:
+        await cancel_and_wait(*self._tasks)

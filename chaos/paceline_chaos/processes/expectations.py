@@ -1,0 +1,76 @@
+"""Pure: what a scenario expects besides a history without violations."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from paceline_chaos.history.model import Decision, History, Outcome, Phase, Send
+from paceline_chaos.processes.scenario import Expectation
+from paceline_chaos.verdict import Verdict, Violation
+
+PROPERTY = "EXPECT"
+
+
+def longest_gap_ms(history: History) -> tuple[int, tuple[int, ...]]:
+    """The longest time without any acknowledgement under load, and the entries around it."""
+    times = [
+        (entry.answered_us, entry.number)
+        for entry in history.entries
+        if isinstance(entry, Send) and entry.outcome is Outcome.OK
+    ]
+    bounds = [
+        (entry.at_us, entry.number)
+        for entry in history.entries
+        if isinstance(entry, Phase) and entry.name in ("load", "drain")
+    ]
+    moments = sorted(times + bounds[:2])
+    gaps = [(later[0] - earlier[0], (earlier[1], later[1])) for earlier, later in pairwise(moments)]
+    if not gaps:
+        return 0, ()
+    gap_us, proof = max(gaps)
+    return gap_us // 1000, proof
+
+
+def elections(history: History) -> int:
+    """Masters elected after the first one of each group."""
+    epochs = {
+        (entry.members.get("group"), entry.members.get("master_epoch"))
+        for entry in history.entries
+        if isinstance(entry, Decision) and entry.kind == "master_elected"
+    }
+    return len(epochs) - len({group for group, _ in epochs})
+
+
+def unmet(expect: Expectation, history: History) -> list[Violation]:
+    """What the history lacks."""
+    found = []
+    acknowledged = sum(
+        isinstance(entry, Send) and entry.outcome is Outcome.OK for entry in history.entries
+    )
+    if acknowledged < expect.acknowledged_min:
+        found.append(
+            _unmet(
+                f"{acknowledged} messages were acknowledged, fewer than {expect.acknowledged_min}"
+            )
+        )
+    gap_ms, proof = longest_gap_ms(history)
+    if expect.gap_ms_max is not None and gap_ms > expect.gap_ms_max:
+        found.append(
+            _unmet(f"nothing was acknowledged for {gap_ms} ms, over {expect.gap_ms_max}", proof)
+        )
+    count = elections(history)
+    if count < expect.elections_min:
+        found.append(_unmet(f"{count} elections, expected at least {expect.elections_min}"))
+    if expect.elections_max is not None and count > expect.elections_max:
+        found.append(_unmet(f"{count} elections, expected at most {expect.elections_max}"))
+    return found
+
+
+def _unmet(sentence: str, proof: Sequence[int] = ()) -> Violation:
+    return Violation(property=PROPERTY, sentence=sentence, proof=tuple(proof))
+
+
+def weighed(expect: Expectation, verdict: Verdict) -> tuple[Verdict, tuple[Violation, ...]]:
+    """The verdict without what the scenario's settings give up, and what that was."""
+    given_up = tuple(one for one in verdict.violations if one.property in expect.may_break)
+    kept = tuple(one for one in verdict.violations if one.property not in expect.may_break)
+    return Verdict(violations=kept, counters=verdict.counters), given_up

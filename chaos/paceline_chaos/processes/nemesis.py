@@ -1,0 +1,469 @@
+"""Carries faults out on real processes, and takes them back.
+
+Targets are resolved when a fault begins: whoever is master then. Faults may overlap: a node is up
+again when the last fault that keeps it down has ended, a link works when the last cut has healed.
+What was done, and to whom in the end, goes into the history.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import ConfigError
+from paceline.ports import Random
+from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline_chaos.faults.plan import Fault
+from paceline_chaos.history.model import FaultEvent
+from paceline_chaos.history.recorder import Recorder
+from paceline_chaos.processes import damage, power
+from paceline_chaos.processes.cluster import Cluster, Node
+from paceline_chaos.processes.network import Network, Pair, reset_connections
+from paceline_chaos.processes.watch import Watch
+
+STOP_TIMEOUT_MS = 15_000
+KEEPER_INTERVAL_MS = 50
+RESTART_AFTER_MS = 500
+"""What a service manager would wait before it starts a node again that has ended by itself."""
+_RESOLVE_TIMEOUT_MS = 5_000
+_MILLION = 1_000_000
+
+
+@dataclass(slots=True)
+class Ended:
+    """A node that ended although no fault had ended it."""
+
+    node: str
+    code: int
+
+
+class Nemesis:
+    """Owned by the run. `network` is None where the scenario cuts nothing."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        watch: Watch,
+        recorder: Recorder,
+        random: Random,
+        *,
+        network: Network | None,
+        clients: Mapping[str, str],
+    ) -> None:
+        """`clients`: client -> its address."""
+        self._cluster = cluster
+        self._watch = watch
+        self._recorder = recorder
+        self._random = random
+        self._network = network
+        self._clients = clients
+        self._down: Counter[str] = Counter()
+        self._asleep: Counter[str] = Counter()
+        self._fused: dict[str, int] = {}
+        """Node whose disk has a fuse -> how long it stays without power, ms."""
+        self.ended: list[Ended] = []
+        self.emptied: list[str] = []
+        """Nodes that refused to start because of damage, and were started empty."""
+        self.may_empty = 0
+        self._keeper: asyncio.Task[None] | None = None
+        self._restarts: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin to look after nodes that end by themselves."""
+        self._keeper = spawn(self._keep(), name="keeper")
+
+    async def stop(self) -> None:
+        await cancel_and_wait(self._keeper, *self._restarts)
+
+    async def carry_out(self, faults: Iterable[Fault]) -> None:
+        """All faults, each at its time from now; returns when the last one has ended."""
+        began = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as group:
+            for fault in faults:
+                group.create_task(self._one(fault, began))
+
+    async def heal(self) -> None:
+        """Nothing is broken any more: all nodes run, all links work, disks and clocks are good."""
+        if self._network is not None:
+            await self._network.heal_all()
+        self._fused.clear()
+        self._down.clear()
+        self._asleep.clear()
+        for node in self._cluster.nodes.values():
+            for slot in ("sync_delay_ms", "is_full", "sync_failures", "write_failures", "fuse"):
+                node.control.set(slot, 0)
+            self._cluster.signal(node, signal.SIGCONT)
+            if node.process is None:
+                self._cluster.start(node)
+
+    # -- one fault --------------------------------------------------------------------------------
+
+    async def _one(self, fault: Fault, began: float) -> None:
+        loop = asyncio.get_running_loop()
+        await pause(max(0.0, began + fault.at_ms / 1000 - loop.time()) * 1000)
+        kinds: dict[str, Callable[[Fault], contextlib.AbstractAsyncContextManager[None]]] = {
+            "kill": self._kill,
+            "stop": self._stop,
+            "pause": self._pause,
+            "power": self._power,
+            "power_at": self._power_at,
+            "disk_lost": self._disk_lost,
+            "disk_stale": self._disk_stale,
+            "disk_flip": self._disk_flip,
+        }
+        act = kinds.get(fault.kind)
+        if act is None:
+            act = self._slots if fault.kind in _SLOTS else self._links
+        async with act(fault):
+            await pause(fault.for_ms)
+
+    def _say(self, fault: Fault, target: str, *, is_begin: bool, detail: str = "") -> None:
+        self._recorder.add(
+            FaultEvent, kind=fault.kind, target=target, is_begin=is_begin, detail=detail
+        )
+
+    @asynccontextmanager
+    async def _told(self, fault: Fault, nodes: list[Node]) -> AsyncIterator[None]:
+        for node in nodes:
+            self._say(fault, node.name, is_begin=True)
+        try:
+            yield
+        finally:
+            for node in nodes:
+                self._say(fault, node.name, is_begin=False)
+
+    # -- processes --------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _kill(self, fault: Fault) -> AsyncIterator[None]:
+        nodes = await self._resolve(fault.target)
+        async with self._told(fault, nodes), self._held_down(nodes, fault.for_ms):
+            for node in nodes:
+                self._cluster.signal(node, signal.SIGKILL)
+            for node in nodes:
+                self._cluster.reap(node)
+            yield
+
+    @asynccontextmanager
+    async def _held_down(self, nodes: list[Node], for_ms: int) -> AsyncIterator[None]:
+        """No process of these nodes starts inside the block; after it they run (0 ms: not yet)."""
+        for node in nodes:
+            self._down[node.name] += 1
+        try:
+            yield
+        finally:
+            if for_ms > 0:
+                for node in nodes:
+                    self._down[node.name] -= 1
+                    if self._down[node.name] <= 0 and node.process is None:
+                        self._cluster.start(node)
+
+    @asynccontextmanager
+    async def _stop(self, fault: Fault) -> AsyncIterator[None]:
+        """A graceful stop: the node has to end by itself."""
+        nodes = await self._resolve(fault.target)
+        async with self._told(fault, nodes), self._held_down(nodes, fault.for_ms):
+            for node in nodes:
+                self._cluster.signal(node, signal.SIGTERM)
+            waited_ms = 0
+            while any(node.is_running for node in nodes) and waited_ms < STOP_TIMEOUT_MS:
+                await pause(KEEPER_INTERVAL_MS)
+                waited_ms += KEEPER_INTERVAL_MS
+            for node in nodes:
+                self._cluster.signal(node, signal.SIGKILL)
+                code = self._cluster.reap(node)
+                if code not in (0, None):
+                    self.ended.append(Ended(node.name, code))
+            yield
+
+    @asynccontextmanager
+    async def _pause(self, fault: Fault) -> AsyncIterator[None]:
+        nodes = await self._resolve(fault.target)
+        async with self._told(fault, nodes):
+            for node in nodes:
+                self._asleep[node.name] += 1
+                self._cluster.signal(node, signal.SIGSTOP)
+            yield
+            for node in nodes:
+                self._asleep[node.name] -= 1
+                if self._asleep[node.name] <= 0:
+                    self._cluster.signal(node, signal.SIGCONT)
+
+    # -- disks ------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _power(self, fault: Fault) -> AsyncIterator[None]:
+        nodes = await self._resolve(fault.target)
+        async with self._held_down(nodes, fault.for_ms):
+            for node in nodes:  # all at once, then what is left of their disks
+                self._cluster.signal(node, signal.SIGKILL)
+            for node in nodes:
+                self._cluster.reap(node)
+                self._say(fault, node.name, is_begin=True, detail=self._cut_power(node, fault))
+            yield
+        for node in nodes:
+            self._say(fault, node.name, is_begin=False)
+
+    def _cut_power(self, node: Node, fault: Fault | None = None) -> str:
+        assert node.shadow is not None, "power faults need shadows; Scenario.needs_shadow"
+        survival = 0.5 if fault is None else fault.details.get("survival", 0.5)
+        counts = power.cut(node.shadow, self._random, survival=survival)
+        node.boots += 1
+        return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+    @asynccontextmanager
+    async def _power_at(self, fault: Fault) -> AsyncIterator[None]:
+        """The node dies of its fuse; the keeper finds it and cuts its power."""
+        nodes = await self._resolve(fault.target)
+        for node in nodes:
+            operations = int(fault.details.get("operations", 10))
+            self._say(fault, node.name, is_begin=True, detail=f"after {operations} operations")
+            self._fused[node.name] = fault.for_ms
+            node.control.set("fuse", operations + 1)
+        yield
+        for node in nodes:
+            self._say(fault, node.name, is_begin=False)
+
+    @asynccontextmanager
+    async def _disk_lost(self, fault: Fault) -> AsyncIterator[None]:
+        nodes = await self._resolve(fault.target)
+        async with self._told(fault, nodes), self._held_down(nodes, fault.for_ms):
+            for node in nodes:
+                self._cluster.kill(node)
+                self._cluster.empty(node)
+            yield
+
+    @asynccontextmanager
+    async def _disk_stale(self, fault: Fault) -> AsyncIterator[None]:
+        """Killed, copied, started; after `for_ms` killed again and started on the copy."""
+        nodes = await self._resolve(fault.target)
+        async with self._told(fault, nodes):
+            for node in nodes:
+                self._cluster.kill(node)
+                power.copy_tree(node.folder, self._old_copy(node))
+                if self._down[node.name] <= 0:
+                    self._cluster.start(node)
+            yield
+            for node in nodes:
+                self._cluster.kill(node)
+                self._cluster.empty(node)
+                self._old_copy(node).rename(node.folder)
+                if self._down[node.name] <= 0:
+                    self._cluster.start(node)
+
+    def _old_copy(self, node: Node) -> Path:
+        return node.folder.with_name(f"{node.name}.old")
+
+    @asynccontextmanager
+    async def _disk_flip(self, fault: Fault) -> AsyncIterator[None]:
+        """`down` 1: the node is dead while it happens."""
+        nodes = await self._resolve(fault.target)
+        is_down = bool(fault.details.get("down", 0))
+        for node in nodes:
+            if is_down:
+                self._cluster.kill(node)
+            status = self._watch.statuses.get(node.name, {})
+            detail = damage.flip(
+                node.folder,
+                self._random,
+                file_class=int(fault.details.get("file", 0)),
+                confirm=int(status.get("confirm", 0)) if fault.details.get("region", 1) else None,
+            )
+            self._say(fault, node.name, is_begin=True, detail=detail)
+            if is_down and self._down[node.name] <= 0:
+                self._cluster.start(node)
+        yield
+        for node in nodes:
+            self._say(fault, node.name, is_begin=False)
+
+    # -- what the node does to itself -------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _slots(self, fault: Fault) -> AsyncIterator[None]:
+        nodes = await self._resolve(fault.target)
+        slot, value = _slot_of(fault)
+        async with self._told(fault, nodes):
+            before = {node.name: node.control.get(slot) for node in nodes}
+            for node in nodes:
+                is_sum = slot == "wall_offset_ms"
+                node.control.set(slot, value + before[node.name] if is_sum else value)
+            yield
+            if fault.for_ms > 0:
+                for node in nodes:
+                    node.control.set(slot, before[node.name])
+
+    # -- links ------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _links(self, fault: Fault) -> AsyncIterator[None]:
+        assert self._network is not None, "cuts need a namespace; Scenario.needs_network"
+        if fault.kind == "reset":
+            for node in await self._resolve(fault.target):
+                count = reset_connections(node.host)
+                self._say(fault, node.name, is_begin=True, detail=f"{count} connections")
+                self._say(fault, node.name, is_begin=False)
+            yield
+            return
+        pairs, target = await self._pairs(fault)
+        self._say(fault, target, is_begin=True)
+        flapping = None
+        if fault.kind == "flap":
+            flapping = spawn(self._flap(self._network, pairs, fault), name="flap")
+        else:
+            await self._network.cut(pairs)
+        yield
+        if flapping is not None:
+            await cancel_and_wait(flapping)
+        else:
+            await self._network.heal(pairs)
+        self._say(fault, target, is_begin=False)
+
+    async def _flap(self, network: Network, pairs: list[Pair], fault: Fault) -> None:
+        half_ms = fault.details.get("period_ms", 200) / 2
+        while True:
+            await network.cut(pairs)
+            try:
+                await pause(half_ms)
+            finally:
+                await network.heal(pairs)
+            await pause(half_ms)
+
+    async def _pairs(self, fault: Fault) -> tuple[list[Pair], str]:
+        """Addresses that no longer reach each other, one way each; and who it is."""
+        sides = [await self._side(part) for part in fault.target.split(",")]
+        here = {name: host for side in sides for name, host in side.items()}
+        everybody = self._everybody()
+        rest = {name: host for name, host in everybody.items() if name not in here}
+        target = ",".join(here)
+        if fault.kind == "bridge":
+            names = sorted(rest)
+            left, right = names[::2], names[1::2]
+            pairs = _both({rest[name] for name in left}, {rest[name] for name in right})
+            return pairs, f"{target} between {','.join(left)} and {','.join(right)}"
+        there = rest
+        if fault.other is not None:
+            others = [await self._side(part) for part in fault.other.split(",")]
+            merged = {name: host for side in others for name, host in side.items()}
+            there = {name: host for name, host in merged.items() if name not in here}
+        if fault.kind == "cut":
+            one_way = [(a, b) for a in sorted(here.values()) for b in sorted(there.values())]
+            return one_way, f"{target}>{fault.other or 'all'}"
+        return _both(set(here.values()), set(there.values())), (
+            target if fault.other is None else f"{target}-{','.join(there)}"
+        )
+
+    async def _side(self, name: str) -> dict[str, str]:
+        if name == "clients":
+            return dict(self._clients)
+        if name in self._clients:
+            return {name: self._clients[name]}
+        return {node.name: node.host for node in await self._resolve(name)}
+
+    def _everybody(self) -> dict[str, str]:
+        return {node.name: node.host for node in self._cluster.nodes.values()} | dict(self._clients)
+
+    # -- who is meant -----------------------------------------------------------------------------
+
+    async def _resolve(self, target: str) -> list[Node]:
+        """The nodes that a target means now; waits a while for a master or leader to exist."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _RESOLVE_TIMEOUT_MS / 1000
+        while True:
+            found = [node for part in target.split(",") for node in self._meant(part)]
+            if found or loop.time() > deadline:
+                return found
+            await pause(KEEPER_INTERVAL_MS)
+
+    def _meant(self, target: str) -> list[Node]:
+        cluster = self._cluster
+        kind, _, group = target.partition(":")
+        master = self._watch.master(group) if group else None
+        members = [node for node in cluster.brokers if node.group == group]
+        replicas = [node for node in members if node is not master and node.is_running]
+        leader = self._watch.leader()
+        followers = [node for node in cluster.controllers if node is not leader]
+        everybody = list(cluster.nodes.values())
+        sets: dict[str, list[Node]] = {
+            "all": everybody,
+            "brokers": cluster.brokers,
+            "controllers": cluster.controllers,
+            "master": [master] if master else [],
+            "replica": self._pick(replicas) if master else [],
+            "replicas": replicas if master else [],
+            "any": self._pick(members or everybody),
+            "leader": [leader] if leader else [],
+            "follower": self._pick(followers) if leader else [],
+        }
+        if kind in sets:
+            return sets[kind]
+        if target not in cluster.nodes:
+            raise ConfigError(f"a fault is aimed at {target!r}, which this cluster does not have")
+        return [cluster.nodes[target]]
+
+    def _pick(self, nodes: list[Node]) -> list[Node]:
+        return [nodes[int(self._random.uniform(0, len(nodes)))]] if nodes else []
+
+    # -- nodes that end by themselves -------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        while True:
+            await pause(KEEPER_INTERVAL_MS)
+            for node in self._cluster.nodes.values():
+                if node.process is None or node.is_running:
+                    continue
+                code = self._cluster.reap(node)
+                assert code is not None
+                for_ms = self._fused.pop(node.name, None)
+                if for_ms is not None and code == -signal.SIGKILL:
+                    node.control.set("fuse", 0)
+                    detail = self._cut_power(node)
+                    self._recorder.add(
+                        FaultEvent, kind="power", target=node.name, is_begin=True, detail=detail
+                    )
+                    self._start_later(node, for_ms)
+                else:
+                    self._ended(node, code)
+
+    def _ended(self, node: Node, code: int) -> None:
+        self.ended.append(Ended(node.name, code))
+        if len(self.emptied) < self.may_empty and damage.is_refused_for_damage(node.log_path):
+            self.emptied.append(node.name)
+            self._cluster.empty(node)  # what its last sentence tells the operator to do
+        self._start_later(node, RESTART_AFTER_MS)
+
+    def _start_later(self, node: Node, after_ms: int) -> None:
+        async def start() -> None:
+            await pause(after_ms)
+            if self._down[node.name] <= 0 and node.process is None:
+                self._cluster.start(node)
+
+        task = spawn(start(), name=f"start-{node.name}")
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
+
+
+_SLOTS = frozenset({"disk_fail", "disk_stall", "disk_full", "clock_step", "clock_rate"})
+
+
+def _slot_of(fault: Fault) -> tuple[str, int]:
+    """The slot of the control page, and its value."""
+    details = fault.details
+    if fault.kind == "disk_fail":
+        slot = "write_failures" if details.get("call", 0) else "sync_failures"
+        return slot, int(details.get("count", 1))
+    if fault.kind == "disk_stall":
+        return "sync_delay_ms", int(details.get("delay_ms", 1000))
+    if fault.kind == "disk_full":
+        return "is_full", 1
+    if fault.kind == "clock_step":
+        return "wall_offset_ms", int(details["offset_ms"])
+    assert fault.kind == "clock_rate", fault
+    return "rate_ppm", int((details["rate"] - 1) * _MILLION)
+
+
+def _both(left: set[str], right: set[str]) -> list[Pair]:
+    return [pair for a in sorted(left) for b in sorted(right) for pair in ((a, b), (b, a))]

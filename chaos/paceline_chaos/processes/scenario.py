@@ -1,0 +1,224 @@
+"""Pure: scenarios as files: what runs, what is done to it, and what is expected of it.
+
+    title = "kill -9 of the master"
+    proves = "Nothing acknowledged is lost ..."
+
+    [cluster]                    # all optional: controllers, groups, brokers, durability, ...
+    durability = "fsync"
+
+    [load]
+    seconds = 8
+    clients = { send = 4, read = 1, push = 2 }
+
+    [[fault]]                    # faults.plan.Fault, and how often
+    at_ms = 1500
+    kind = "kill"
+    target = "master:g1"
+    for_ms = 1500
+    times = 3
+    every_ms = 2500
+    jitter_ms = 300              # drawn from the seed
+    choose = ["any:g1", "leader"]   # instead of target: drawn from the seed, each time
+
+    [expect]
+    gap_ms_max = 1500
+
+Unknown keys are refused. `plan(scenario, random)` gives the faults of one run: the same seed,
+the same faults (whom a role means is found when the fault begins).
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from paceline.errors import ConfigError
+from paceline.ports import Random
+from paceline_chaos.faults.plan import KINDS, Fault
+from paceline_chaos.world.topology import JOBS
+
+NETWORK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset"})
+"""Faults that need a network of our own."""
+SHADOW_KINDS = frozenset({"power", "power_at", "disk_fail", "disk_stale"})
+"""Faults that need to know what was synced."""
+UNSUPPORTED_KINDS = frozenset({"slow_link"})
+"""Only the simulated world delays packets: the kernels we run on have no netem."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """What runs."""
+
+    controllers: int = 3
+    groups: int = 1
+    brokers: int = 3
+    """Of each group."""
+    durability: str = "fsync"
+    min_in_sync_replicas: int | None = None
+    segment_size_bytes: int = 1 << 20
+    """The least that is allowed: logs of short runs have several segments."""
+    broker: Mapping[str, Any] = field(default_factory=dict)
+    """More settings of every broker."""
+    controller: Mapping[str, Any] = field(default_factory=dict)
+    """More settings of every controller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSpec:
+    """What clients do meanwhile."""
+
+    seconds: float = 8.0
+    clients: Mapping[str, int] = field(default_factory=lambda: {"send": 4, "read": 1, "push": 2})
+    """Job (`world.workload.JOBS`) -> number of clients that do it."""
+    queues: int = 4
+    think_ms: float = 20.0
+    body_bytes_max: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSpec:
+    """A fault, and how often; see `faults.plan.Fault`."""
+
+    at_ms: int
+    kind: str
+    target: str = ""
+    for_ms: int = 0
+    other: str | None = None
+    details: Mapping[str, float] = field(default_factory=dict)
+    times: int = 1
+    every_ms: int = 0
+    jitter_ms: int = 0
+    choose: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What a run must show besides a history without violations."""
+
+    gap_ms_max: int | None = None
+    """The longest time, under load, in which nobody in the cluster got an acknowledgement."""
+    acknowledged_min: int = 200
+    elections_min: int = 0
+    elections_max: int | None = None
+    settle_ms_max: int = 20_000
+    """From the last healing until every group has a master and all its replicas in sync."""
+    may_break: tuple[str, ...] = ()
+    """Properties that the settings of this scenario give up; told, and no failure."""
+    refusals_max: int = 0
+    """Nodes that may refuse to start because of damage; they are then started empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One file."""
+
+    name: str
+    title: str
+    proves: str
+    fault: tuple[FaultSpec, ...]
+    is_quick: bool = False
+    """Part of `make test`."""
+    cluster: ClusterSpec = field(default_factory=ClusterSpec)
+    load: LoadSpec = field(default_factory=LoadSpec)
+    expect: Expectation = field(default_factory=Expectation)
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether it must run in a network namespace."""
+        return any(spec.kind in NETWORK_KINDS for spec in self.fault)
+
+    @property
+    def needs_shadow(self) -> bool:
+        """Whether the nodes' disks must remember what was synced."""
+        return any(spec.kind in SHADOW_KINDS for spec in self.fault)
+
+
+def parse(name: str, text: str) -> Scenario:
+    """The scenario in a TOML text. ConfigError with one sentence."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"scenario {name} is not valid TOML: {error}") from error
+    scenario = _build(Scenario, {**document, "name": name}, f"scenario {name}")
+    for number, spec in enumerate(scenario.fault, start=1):
+        _check_fault(spec, f"scenario {name}, fault {number}")
+    for job in scenario.load.clients:
+        if job not in JOBS:
+            raise ConfigError(f"scenario {name}: no client does {job!r}; known: {', '.join(JOBS)}")
+    return scenario
+
+
+def _check_fault(spec: FaultSpec, where: str) -> None:
+    if spec.kind not in KINDS:
+        raise ConfigError(f"{where}: no fault is called {spec.kind!r}; known: {', '.join(KINDS)}")
+    if spec.kind in UNSUPPORTED_KINDS:
+        raise ConfigError(f"{where}: {spec.kind} exists in the simulated world only")
+    if bool(spec.target) == bool(spec.choose):
+        raise ConfigError(f"{where}: give target, or choose")
+    if spec.times < 1 or (spec.times > 1 and spec.every_ms < 1):
+        raise ConfigError(f"{where}: times must be at least 1, and above 1 needs every_ms")
+
+
+def plan(scenario: Scenario, random: Random) -> list[Fault]:
+    """The faults of one run, in order of time."""
+    faults = []
+    for spec in scenario.fault:
+        for number in range(spec.times):
+            late_ms = int(random.uniform(0, spec.jitter_ms + 1))
+            target = spec.target
+            if spec.choose:
+                target = spec.choose[int(random.uniform(0, len(spec.choose)))]
+            faults.append(
+                Fault(
+                    at_ms=spec.at_ms + number * spec.every_ms + late_ms,
+                    kind=spec.kind,
+                    target=target,
+                    for_ms=spec.for_ms,
+                    other=spec.other,
+                    details=spec.details,
+                )
+            )
+    return sorted(faults, key=lambda fault: fault.at_ms)
+
+
+# -- tables into dataclasses ----------------------------------------------------------------------
+
+
+def _build(cls: type[T], table: object, where: str) -> T:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where} must be a table, not {table!r}")
+    hints = get_type_hints(cls)
+    for key in table:
+        if key not in hints:
+            raise ConfigError(f"{where}: {key} is unknown; known: {', '.join(hints)}")
+    for item in fields(cls):  # type: ignore[arg-type]
+        is_required = item.default is MISSING and item.default_factory is MISSING
+        if is_required and item.name not in table:
+            raise ConfigError(f"{where}: {item.name} is missing")
+    return cls(**{key: _value(hints[key], raw, f"{where}: {key}") for key, raw in table.items()})
+
+
+def _value(hint: Any, raw: object, where: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return _value(arguments[0], raw, where)
+    if origin is tuple:
+        if not isinstance(raw, list):
+            raise ConfigError(f"{where} must be an array, not {raw!r}")
+        return tuple(_value(arguments[0], item, f"{where}[{at}]") for at, item in enumerate(raw))
+    if origin is not None:  # a Mapping: settings of other programs are checked by them
+        if not isinstance(raw, dict):
+            raise ConfigError(f"{where} must be a table, not {raw!r}")
+        return {key: _value(arguments[1], item, f"{where}.{key}") for key, item in raw.items()}
+    if hint is Any:
+        return raw
+    if hint is float and type(raw) is int:
+        return float(raw)
+    if isinstance(hint, type) and hint.__module__ == __name__:
+        return _build(hint, raw, where)
+    if type(raw) is not hint:
+        raise ConfigError(f"{where} must be {hint.__name__}, not {raw!r}")
+    return raw
