@@ -62,8 +62,8 @@ svg .on{fill:#fff;font-weight:500}svg .beside{fill:var(--ink)}
 .ok{fill:var(--ok)}.fail{fill:var(--fail)}.unknown{fill:var(--unknown)}.read{fill:var(--read)}
 .ok,.fail,.unknown,.read{shape-rendering:crispEdges}
 .p50,.p99{fill:none;stroke:var(--ink);stroke-width:1.6}.p99{stroke:var(--fail);stroke-width:1.3}
-circle.p50{fill:var(--ink)}circle.p99{fill:var(--fail)}
-.max{fill:var(--soft);fill-opacity:.5;stroke:none}
+.dots{stroke-linecap:round;stroke-width:2.6}
+.max{fill:none;stroke:var(--soft);stroke-opacity:.5}
 rect.silence{fill:var(--ink)}text.silence{font-weight:600}
 .e0{--e:var(--e0)}.e1{--e:var(--e1)}.e2{--e:var(--e2)}.e3{--e:var(--e3)}.e4{--e:var(--e4)}
 .e5{--e:var(--e5)}.e-none{--e:var(--soft)}
@@ -72,7 +72,8 @@ rect.silence{fill:var(--ink)}text.silence{font-weight:600}
 svg .faint{fill:var(--soft)}svg .strong{font-weight:600}
 .trouble{fill:var(--fault);fill-opacity:.34;stroke:var(--fault)}
 .member{fill:var(--ok)}.applied{stroke:var(--soft);stroke-opacity:.55;fill:none}
-.election{stroke:var(--ink);stroke-opacity:.45;stroke-dasharray:2 3}.elected{fill:var(--ink)}
+.election{stroke:var(--ink);stroke-opacity:.45;stroke-dasharray:2 3}
+.elected{stroke:var(--ink);stroke-width:3}
 .set.full{fill:var(--ok);fill-opacity:.22}.set.short{fill:var(--fail);fill-opacity:.42}
 line.phase{stroke:var(--soft)}svg text.phase{fill:var(--soft)}
 line.violation{stroke:var(--fault);stroke-width:3}
@@ -94,7 +95,8 @@ const rates = JSON.parse(document.getElementById("rates").textContent);
 const plot = +svg.dataset.plot, left = +svg.dataset.left, total = +svg.dataset.ms;
 const shapes = svg.querySelector(".t"), ticks = svg.querySelector("#ticks");
 const labels = [...svg.querySelectorAll(".m")].map(e => ({
-  e, x: +e.dataset.x, room: +e.dataset.w, length: e.textContent.length * 6.1}));
+  e, x: +e.dataset.x, dx: +e.dataset.dx, room: e.dataset.w, until: +(e.dataset.until || 0),
+  length: e.textContent.length * 6.1}));
 const cross = svg.querySelector("#cross"), tip = document.getElementById("tip");
 const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5,
   6e5, 18e5, 36e5];
@@ -110,9 +112,11 @@ const zoom = (a, b) => {
   [from, to] = [Math.max(0, a), Math.min(total, b)];
   const scale = total / (to - from), shift = from / total * plot;
   shapes.setAttribute("transform", `scale(${scale} 1) translate(${-shift} 0)`);
-  for (const {e, x, room, length} of labels) {
-    const at = (x - shift) * scale, shown = Math.max(at, 3);
-    const visible = at + room * scale > 0 && at < plot && length <= room * scale - (shown - at);
+  for (const {e, x, dx, room, until, length} of labels) {
+    const start = (x - shift) * scale, at = start + dx;
+    const shown = room === undefined ? at : Math.max(at, 3);
+    const visible = shown < plot && shown > -length && (!until || until * scale < length + 6)
+      && (room === undefined || shown + length <= start + room * scale);
     e.setAttribute("x", shown);
     e.setAttribute("visibility", visible ? "visible" : "hidden");
   }

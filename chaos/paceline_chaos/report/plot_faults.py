@@ -26,8 +26,8 @@ def draw_violations(sheet: Sheet, marks: Sequence[Mark]) -> None:
         tip = f"{mark.label}: {mark.detail}"
         sheet.shapes.append(line(x, y, x, y + ROW, class_="violation", data_tip=tip))
     for mark, room in with_room(sheet, marks):
-        x = sheet.time.x(mark.at) + 4
-        sheet.texts.append(label(mark.label, x=x, y=y + 14, room=room, class_="bad"))
+        x = sheet.time.x(mark.at)
+        sheet.texts.append(label(mark.label, x=x, dx=5, y=y + 14, room=room, class_="bad"))
     sheet.top += ROW + GAP
 
 
@@ -41,13 +41,13 @@ def draw_phases(sheet: Sheet, phases: Sequence[Mark]) -> None:
         x = sheet.time.x(phase.at)
         tip = f"phase {phase.label} {phase.detail}".strip()
         sheet.shapes.append(line(x, y, x, y + ROW, class_="phase", data_tip=tip))
-        sheet.texts.append(label(phase.label, x=x + 5, y=y + 14, room=room, class_="phase"))
+        sheet.texts.append(label(phase.label, x=x, dx=5, y=y + 14, room=room, class_="phase"))
     sheet.top += ROW + GAP
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a fault is drawn; `room` is what its label may take."""
+    """Where a fault is drawn."""
 
     fault: FaultSpan
     row: int
@@ -55,7 +55,8 @@ class Placed:
     width: float
     is_inside: bool
     """The label stands on the bar, not beside it."""
-    room: float
+    has_label: bool
+    """False where rows have run out: only a zoom makes room for it."""
 
 
 def packed(faults: Sequence[FaultSpan], time: TimeScale) -> list[Placed]:
@@ -69,14 +70,14 @@ def packed(faults: Sequence[FaultSpan], time: TimeScale) -> list[Placed]:
         is_inside = width >= needed
         end = x + (width if is_inside else width + needed) + 4
         row = next((row for row, taken in enumerate(ends) if taken <= x), len(ends))
-        room = needed
-        if row == FAULT_ROWS_MAX:  # all are taken: over another bar, without words
+        has_label = row < FAULT_ROWS_MAX
+        if not has_label:  # all are taken: over another bar, without words
             row = min(range(len(ends)), key=ends.__getitem__)
-            room, end = 0.0, max(ends[row], x + width)
+            end = max(ends[row], x + width)
         if row == len(ends):
             ends.append(0.0)
         ends[row] = end
-        placed.append(Placed(fault, row, x, width, is_inside, room))
+        placed.append(Placed(fault, row, x, width, is_inside, has_label))
     return placed
 
 
@@ -90,9 +91,19 @@ def draw_faults(sheet: Sheet, faults: Sequence[FaultSpan]) -> None:
         y = sheet.top + one.row * (FAULT_ROW + 2)
         tip = fault_tip(one.fault)
         sheet.shapes.append(rect(one.x, y, one.width, FAULT_ROW, class_="fault", data_tip=tip))
-        x = one.x + (4 if one.is_inside else one.width + 3)
-        class_ = "on" if one.is_inside else "beside"
-        content = fault_label(one.fault)
-        sheet.texts.append(label(content, x=x, y=y + 11.5, room=one.room, class_=class_))
+        content, y = fault_label(one.fault), y + 11.5
+        inside = label(content, x=one.x, dx=4, y=y, room=one.width, class_="on")
+        sheet.texts.append(inside)
+        if one.has_label and not one.is_inside:
+            beside = label(
+                content,
+                x=one.x + one.width,
+                dx=3,
+                y=y,
+                room=None,
+                until=one.width,
+                class_="beside",
+            )
+            sheet.texts.append(beside)
     rows = 1 + max(one.row for one in placed)
     sheet.top += rows * (FAULT_ROW + 2) + 2 * GAP

@@ -79,10 +79,8 @@ def _elected(sheet: Sheet, elections: Sequence[Election]) -> None:
     ]
     for mark, room in with_room(sheet, marks):
         x = sheet.time.x(mark.at)
-        sheet.shapes.append(
-            rect(x - 1, y + 4, 3.0, ROW - 6, class_="elected", data_tip=mark.detail)
-        )
-        sheet.texts.append(label(mark.label, x=x + 6, y=y + 14, room=room, class_="strong"))
+        sheet.shapes.append(line(x, y + 4, x, y + ROW - 2, class_="elected", data_tip=mark.detail))
+        sheet.texts.append(label(mark.label, x=x, dx=6, y=y + 14, room=room, class_="strong"))
     sheet.top += ROW + GAP
 
 
@@ -103,8 +101,8 @@ def _bands(sheet: Sheet, bands: Sequence[Band], y: float) -> None:
             sheet.shapes.append(rect(x, y, end - x, ROW, class_="closed"))
         content = f"{band.role} {band.epoch}" if leads else str(band.epoch)
         class_ = "on" if leads else "faint"
-        room = end - x - 6
-        sheet.texts.append(label(content, x=x + 5, y=y + 13.5, room=room, class_=class_))
+        room = end - x - 2
+        sheet.texts.append(label(content, x=x, dx=5, y=y + 13.5, room=room, class_=class_))
 
 
 def _troubles(sheet: Sheet, faults: Iterable[FaultSpan], node: str, y: float) -> None:
@@ -128,8 +126,8 @@ def _set_row(sheet: Sheet, bands: Sequence[Band]) -> None:
         class_ = "set full" if size == most else "set short"
         tip = f"set epoch {band.epoch}: {band.label}, {duration(band.end - band.start)}"
         sheet.shapes.append(rect(x, y, end - x - 0.6, 16.0, class_=class_, data_tip=tip))
-        room = end - x - 6
-        sheet.texts.append(label(band.label, x=x + 4, y=y + 12, room=room, class_="set"))
+        room = end - x - 2
+        sheet.texts.append(label(band.label, x=x, dx=4, y=y + 12, room=room, class_="set"))
     sheet.top += ROW + GAP
 
 

@@ -6,7 +6,7 @@ from math import log10
 from paceline_chaos.report.rates import Rates
 from paceline_chaos.report.scale import PLOT, amount, decades, duration, round_up
 from paceline_chaos.report.sheet import GAP, Sheet
-from paceline_chaos.report.svg import bars, element, label, path, rect
+from paceline_chaos.report.svg import bars, dots, label, path, rect
 
 
 def draw_acknowledgements(sheet: Sheet, rates: Rates) -> None:
@@ -43,7 +43,7 @@ def _mark_gap(sheet: Sheet, rates: Rates, y: float) -> None:
     x, end = sheet.time.x(start), sheet.time.x(start + length)
     sheet.shapes.append(rect(x, y - 3, end - x, 3.0, class_="silence"))
     content = f"{duration(length)} without"
-    sheet.texts.append(label(content, x=x, y=y - 7, room=PLOT, class_="silence"))
+    sheet.texts.append(label(content, x=x, y=y - 7, room=None, class_="silence"))
 
 
 def draw_latencies(sheet: Sheet, rates: Rates) -> None:
@@ -71,8 +71,7 @@ def draw_latencies(sheet: Sheet, rates: Rates) -> None:
                 (sheet.time.x(index * rates.step_ms + half), y(value)) for index, value in run
             ]
             if class_ == "max" or len(points) == 1:
-                shown = [element("circle", cx=px, cy=py, r=1.3, class_=class_) for px, py in points]
-                sheet.shapes.append("".join(shown))
+                sheet.shapes.append(dots(points, class_=f"dots {class_}"))
             else:
                 sheet.shapes.append(path(points, class_=class_))
     sheet.top = bottom + 4 * GAP

@@ -2,8 +2,8 @@
 
 Two layers share each plot. Shapes of the time axis lie in groups of class `t`, which the page
 stretches when a reader zooms; strokes keep their width. Texts would be stretched with them, so they
-stand apart with their place in `data-x` and the width they have in `data-w`, and the page moves and
-hides them.
+stand apart: their place on the axis in `data-x`, their distance from it in `data-dx`, and in
+`data-w` the room that grows with the zoom. The page moves and hides them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -68,24 +68,41 @@ def path(points: Iterable[tuple[float, float]], **values: object) -> str:
 def bars(heights: Sequence[float], *, width: float, base: Sequence[float], **values: object) -> str:
     """Adjacent bars as one shape, each standing on its `base` (y of the bottom); none for 0."""
     steps = [
-        f"M{number(index * width)},{number(foot)}v{number(-height)}h{number(width)}"
-        f"v{number(height)}z"
+        f"M{index * width:.3f},{number(foot)}v{number(-height)}h{width:.3f}v{number(height)}z"
         for index, (height, foot) in enumerate(zip(heights, base, strict=True))
         if height > 0
     ]
     return element("path", d="".join(steps), **values) if steps else ""
 
 
-def label(content: str, *, x: float, y: float, room: float, class_: str) -> str:
-    """A text on the time axis: shown while `room` pixels are enough for it."""
-    needed = len(content) * GLYPH_PX
-    hidden = "hidden" if needed > room else None
+def dots(points: Iterable[tuple[float, float]], **values: object) -> str:
+    """Dots as strokes of no length with round ends, which a zoom does not make ellipses."""
+    steps = "".join(f"M{number(x)},{number(y)}h0" for x, y in points)
+    return element("path", d=steps, **values) if steps else ""
+
+
+def label(
+    content: str,
+    *,
+    x: float,
+    y: float,
+    class_: str,
+    room: float | None,
+    dx: float = 0.0,
+    until: float | None = None,
+) -> str:
+    """A text at `x` + `dx` on the time axis, shown while `room` pixels from `x` on are enough for
+    it; with None it needs none. Not shown once `until` pixels would be enough for it."""
+    needed = dx + len(content) * GLYPH_PX
+    hidden = "hidden" if room is not None and needed > room else None
     return text(
         content,
         class_=f"m {class_}",
-        x=x,
+        x=x + dx,
         y=y,
         data_x=x,
-        data_w=float(room),
+        data_dx=dx,
+        data_w=None if room is None else float(room),
+        data_until=until,
         visibility=hidden,
     )

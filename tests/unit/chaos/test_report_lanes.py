@@ -155,4 +155,4 @@ def test_more_faults_than_rows_lose_their_labels_and_not_their_bars() -> None:
     placed = packed(faults, TimeScale(10_000))
 
     assert len(placed) == 40
-    assert sum(1 for one in placed if one.room > 0) == 8
+    assert sum(1 for one in placed if one.has_label) == 8
