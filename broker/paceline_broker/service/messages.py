@@ -245,9 +245,14 @@ def _row(queue: int, number: int, answer: ProduceAnswer) -> dict[str, Any]:
 
 
 def _views(answer: Fetched) -> Iterator[BatchView]:
+    """The batches of an answer, each checked: who gets JSON has no CRC to check for himself.
+
+    Raises CorruptLogError.
+    """
     for buffer in answer.buffers:
         at = 0
         while at < len(buffer):
             view = BatchView(buffer, at)
+            view.verify()
             at += view.header.size_bytes
             yield view

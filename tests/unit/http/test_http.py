@@ -78,6 +78,18 @@ async def test_pull_by_tags_passes_over_the_rest() -> None:
         assert pulled["next_offset"] == 10
 
 
+async def test_a_message_that_changed_on_the_disk_is_never_shown_as_json() -> None:
+    async with a_door() as door:
+        await send(door, "as it was sent")
+        batch = bytearray(door.log.batches[-1])
+        batch[batch.index(b"sent")] ^= 1
+        door.log.batches[-1] = bytes(batch)
+
+        status, problem = await door.ask("GET", f"{QUEUE}?offset=0")
+
+        assert (status, problem["code"]) == (503, "CORRUPT_LOG")
+
+
 async def test_long_pull_answers_when_a_message_is_confirmed() -> None:
     async with a_door() as door:
         pulling = asyncio.gather(door.ask("GET", f"{QUEUE}?offset=0&wait_ms=20000"))
