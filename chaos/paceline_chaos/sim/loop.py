@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 NS_PER_S = 1_000_000_000
 HANDLE_COST_NS = 1_000
+HOUSEKEEPING_HANDLES = 100_000
 COMPACT_TIMERS = 200
 """Cancelled timers are swept out of the heap from so many on, if they are half of it."""
 DNS_MS = 0.2
@@ -144,7 +145,9 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         self.sockets: dict[int, SimSocket] = {}
         self.errors: list[str] = []
         """What no task and no callback caught, one sentence each."""
-        self.step_hooks: list[tuple[int, Callable[[], object]]] = []
+        self.housekeeping: Callable[[], object] = lambda: None
+        """Called after so many handles, and at no other moment."""
+        self._housekeeping_at = HOUSEKEEPING_HANDLES
         self._handle_cost_ns = handle_cost_ns
         self._draw = random.Random(f"{seed}/schedule").random
         self._heap: list[tuple[int, int, SimTimerHandle | None, Any, Any]] = []
@@ -225,17 +228,17 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
             owner.graveyard.append(handle)
             return
         owner.ready.append(handle)
-        if not owner.is_listed and not owner.is_paused:
+        if not owner.is_listed and not owner.is_paused and not owner.is_blocked:
             owner.is_listed = True
             self._choices.append(owner)
 
-    def unlist(self, owner: Process) -> None:
-        if owner.is_listed:
+    def relist(self, owner: Process) -> None:
+        """It was stopped, or goes on: whether its handles may run has changed."""
+        may_run = not (owner.is_dead or owner.is_paused or owner.is_blocked)
+        if owner.is_listed and not may_run:
             owner.is_listed = False
             self._choices.remove(owner)
-
-    def list_again(self, owner: Process) -> None:
-        if owner.ready and not owner.is_listed:
+        elif not owner.is_listed and may_run and owner.ready:
             owner.is_listed = True
             self._choices.append(owner)
 
@@ -287,8 +290,8 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
                 owner.exit(error)
             finally:
                 self.current = self.root
-            if self.step_hooks:
-                self._hook()
+            if self.handles_count >= self._housekeeping_at:
+                self._keep_house()
 
     def drain(self) -> None:
         """Run until nothing can happen any more."""
@@ -311,10 +314,9 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
             f"{'; '.join(waiting) or 'nobody'}"
         )
 
-    def _hook(self) -> None:
-        for every, hook in self.step_hooks:
-            if self.handles_count % every == 0:
-                hook()
+    def _keep_house(self) -> None:
+        self._housekeeping_at = self.handles_count + HOUSEKEEPING_HANDLES
+        self.housekeeping()
 
     def _run_once(self) -> None:
         """For `run_forever` and `run_until_complete`: on to the next change of `_stopping`."""
@@ -485,5 +487,4 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
             process.forget()
         self._choices.clear()
         self.sockets.clear()
-        self.step_hooks.clear()
         self.network = None

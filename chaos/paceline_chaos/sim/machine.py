@@ -60,7 +60,10 @@ class Machine:
 
     def local_ns(self) -> int:
         """The monotonic clock of this machine."""
-        elapsed = self.loop.now_ns - self._base_ns
+        now_ns, process = self.loop.now_ns, self.loop.current
+        if process.busy_until_ns > now_ns and process.machine is self:
+            now_ns = process.busy_until_ns
+        elapsed = now_ns - self._base_ns
         if self._rate != 1.0:
             elapsed = int(elapsed * self._rate)
         return self._base_local_ns + elapsed

@@ -226,7 +226,7 @@ class Network:
         link = socket.link
         assert link is not None
         socket.flight.append(segment)
-        when = self.loop.now_ns + link.latency_ns()
+        when = max(self.loop.now_ns, socket.owner.busy_until_ns) + link.latency_ns()
         socket.last_arrival_ns = when = max(when, socket.last_arrival_ns + 1)
         self.loop.kernel_at(when, self._arrive, socket)
 

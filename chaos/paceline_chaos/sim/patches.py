@@ -36,13 +36,12 @@ from paceline_chaos.sim.sockets import SimSocket
 
 log = logging.getLogger("paceline.simulation")
 
-COLLECT_EVERY = 100_000
-"""Handles between two garbage collections; there is no other moment for one."""
-
 
 @contextmanager
 def patched(loop: SimLoop, seed: str) -> Iterator[None]:
     """While a simulation runs in this Python process. One at a time."""
+    present: object = socket.socket
+    assert present is not SimSocket, "another simulation runs in this Python process"
     with ExitStack() as stack:
         stack.enter_context(_collected_at_known_moments(loop))
         stack.enter_context(_seeded(seed))
@@ -151,12 +150,12 @@ def _shared_generators() -> list[random.Random]:
 
 @contextmanager
 def _collected_at_known_moments(loop: SimLoop) -> Iterator[None]:
-    """Finalizers run by reference count or at every `COLLECT_EVERY`th handle, never between."""
+    """Finalizers run by reference count or at the loop's housekeeping, never between."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()
     gc.disable()
-    loop.step_hooks.append((COLLECT_EVERY, gc.collect))
+    loop.housekeeping = gc.collect
     try:
         yield
     finally:

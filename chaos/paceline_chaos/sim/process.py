@@ -49,6 +49,9 @@ class Process:
         self.state = State.RUNNING
         self.is_dead = False
         self.is_paused = False
+        self.is_blocked = False
+        self.busy_until_ns = 0
+        """While it is in a blocking call: its end."""
         self.error: BaseException | None = None
         self.on_end: list[Callable[[Process], None]] = []
         self.task: asyncio.Task[None] | None = None
@@ -118,14 +121,31 @@ class Process:
         if not self.is_dead and not self.is_paused:
             self.is_paused = True
             self.loop.note(f"{self.name} is stopped")
-            self.loop.unlist(self)
+            self.loop.relist(self)
 
     def resume(self) -> None:
         """SIGCONT."""
         if not self.is_dead and self.is_paused:
             self.is_paused = False
             self.loop.note(f"{self.name} goes on")
-            self.loop.list_again(self)
+            self.loop.relist(self)
+
+    def block(self, milliseconds: float) -> None:
+        """Its thread stands in a system call (an fsync) for so long.
+
+        Called from the handle that makes the call: what that handle sends afterwards leaves, and
+        the clocks that it reads stand, at the end of the call.
+        """
+        loop = self.loop
+        self.busy_until_ns = max(self.busy_until_ns, loop.now_ns) + int(milliseconds * 1_000_000)
+        self.is_blocked = True
+        loop.relist(self)
+        loop.kernel_at(self.busy_until_ns, self._unblock, None)
+
+    def _unblock(self, _: None) -> None:
+        if self.is_blocked and self.loop.now_ns >= self.busy_until_ns:
+            self.is_blocked = False
+            self.loop.relist(self)
 
     def signal(self, number: int) -> None:
         """Call what `loop.add_signal_handler` registered; kills where nothing is registered."""
@@ -140,7 +160,7 @@ class Process:
         self.loop.note(f"{self.name}#{self.number} has {state.value} {self.error or ''}")
         self.graveyard.extend(self.tasks())
         self.is_dead = True
-        self.loop.unlist(self)
+        self.loop.relist(self)
         self.graveyard.extend(self.ready)
         self.ready.clear()
         for socket in list(self.sockets.values()):

@@ -33,9 +33,10 @@ def listen(ends: list[Recorder]) -> Main:
 
 def dial(ends: list[Recorder], host: str = "server") -> Main:
     async def main() -> None:
-        ends.append(Recorder())
-        await asyncio.get_running_loop().create_connection(lambda: ends[-1], host, PORT)
-        await ends[-1].lost
+        end = Recorder()
+        ends.append(end)
+        await asyncio.get_running_loop().create_connection(lambda: end, host, PORT)
+        await end.lost
 
     return main
 
@@ -446,3 +447,106 @@ def test_what_nobody_caught_is_told() -> None:
 
         assert len(world.errors) == 1
         assert "ZeroDivisionError" in world.errors[0]
+
+
+def test_process_in_a_blocking_call_does_nothing_else_and_sends_after_it() -> None:
+    ticks: list[float] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def tick() -> None:
+            ticks.append(loop.time())
+            loop.call_later(0.1, tick)
+
+        tick()
+        await asyncio.Event().wait()
+
+    with Simulation("1") as world:
+        pair = Pair(world)
+        began = world.loop.now_ns
+        other = world.machine("other").start(main)
+        with world.loop.acting_as(pair.client):
+            pair.client.block(500)
+            pair.here[0].transport.write(b"synced")
+            read = world.loop.time()
+        with world.loop.acting_as(other):
+            other.loop.call_soon(other.block, 300)
+        world.run_for(0.4)
+        before = bytes(pair.there[0].received)
+        world.run_for(0.2)
+
+        assert read == pytest.approx(began / 1e9 + 0.5)
+        assert before == b""
+        assert pair.there[0].received == b"synced"
+        assert [tick - ticks[0] for tick in ticks] == pytest.approx([0, 0.3, 0.4, 0.5], abs=0.01)
+
+
+def test_listener_with_a_full_queue_lets_clients_try_again() -> None:
+    there: list[Recorder] = []
+    here: list[Recorder] = []
+
+    async def serve() -> None:
+        def accept() -> Recorder:
+            there.append(Recorder())
+            return there[-1]
+
+        await asyncio.get_running_loop().create_server(accept, "0.0.0.0", PORT, backlog=2)
+        await asyncio.Event().wait()
+
+    with Simulation("1") as world:
+        server = world.machine("server").start(serve)
+        world.run(0.1)
+        server.pause()
+        for number in range(5):
+            world.machine(f"client{number}").start(dial(here))
+            world.run_for(0.01)
+        connected = sum(end.made.done() for end in here)
+        server.resume()
+        world.run_for(4)
+
+        assert connected == 2
+        assert sum(end.made.done() for end in here) == 5
+        assert len(there) == 5
+
+
+class Chunks(Recorder):
+    """Keeps what arrived at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chunks: list[bytes] = []
+
+    def data_received(self, data: bytes) -> None:
+        self.chunks.append(data)
+
+
+def test_segments_are_split_and_merged_and_stay_in_order() -> None:
+    there: list[Chunks] = []
+
+    async def serve() -> None:
+        def accept() -> Chunks:
+            there.append(Chunks())
+            return there[-1]
+
+        await asyncio.get_running_loop().create_server(accept, "0.0.0.0", PORT)
+        await asyncio.Event().wait()
+
+    async def talk() -> None:
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(Recorder, "server", PORT)
+        for number in range(1000):
+            transport.write(b"%03d" % number)
+            await pause(0.2)
+
+    with Simulation("1") as world:
+        world.machine("server").start(serve)
+        world.run(0.1)
+        client = world.machine("client").start(talk)
+        world.run(lambda: client.is_dead)
+        world.run_for(1)
+
+    assert b"".join(there[0].chunks) == b"".join(b"%03d" % number for number in range(1000))
+    sizes = [len(chunk) for chunk in there[0].chunks]
+    assert sum(size < 3 for size in sizes) > 50
+    assert sum(size > 3 for size in sizes) > 50
