@@ -191,6 +191,8 @@ class MemoryDisk:
         self.observer: Callable[[str, str], None] | None = None  # called before each change
         self.sync_delay_ms = 0.0
         self.warm_delay_ms = 0.0
+        self.on_blocked: Callable[[float], None] | None = None
+        """Told how long a call that blocks would have stood on the disk, in milliseconds."""
         self.operations_count = 0
         self.syncs_count = 0
         self._folders: dict[str, _Folder] = {}
@@ -302,6 +304,7 @@ class MemoryDisk:
 
     def sync_now(self, file: File) -> None:
         inode = self._begin_sync("sync_now", file)
+        self._stand(self.sync_delay_ms)
         inode.settle(inode.snapshot())
 
     def forget_clean(self, file: File) -> None:
@@ -309,12 +312,14 @@ class MemoryDisk:
 
     def sync_folder(self, path: str) -> None:
         self._operate("sync_folder", path)
+        self._stand(self.sync_delay_ms)
         self._folder(path).settle()
 
     async def sync_folder_later(self, path: str) -> None:
         if self.sync_delay_ms:
             await pause(self.sync_delay_ms)
-        self.sync_folder(path)
+        self._operate("sync_folder", path)
+        self._folder(path).settle()
 
     async def create_ahead(self, path: str, size: int) -> MemoryFile:
         file = self.open(path, create=True)
@@ -434,6 +439,10 @@ class MemoryDisk:
             inode.dirty.clear()
             raise
         return inode
+
+    def _stand(self, milliseconds: float) -> None:
+        if self.on_blocked is not None and milliseconds:
+            self.on_blocked(milliseconds)
 
     def _check_power(self) -> None:
         if self._is_off:

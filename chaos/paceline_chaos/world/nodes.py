@@ -94,6 +94,7 @@ class Node:
             self.boots += 1
         self.incarnation += 1
         self.process = self.machine.start(self._main, name=self.name)
+        self.disk.on_blocked = self.process.block
         self.process.on_end.append(self._ended)
 
     def hold(self) -> None:

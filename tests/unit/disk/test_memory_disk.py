@@ -161,6 +161,18 @@ async def test_bytes_written_during_a_sync_are_not_covered_by_it() -> None:
     assert read(disk) == b"a" * 100
 
 
+def test_calls_that_block_tell_for_how_long() -> None:
+    disk = a_disk()
+    file = a_durable_file(disk, b"a" * 100)
+    stood: list[float] = []
+    disk.sync_delay_ms, disk.on_blocked = 7, stood.append
+
+    disk.sync_now(file)
+    disk.sync_folder("/d")
+
+    assert stood == [7, 7]
+
+
 async def test_an_awaited_sync_makes_durable() -> None:
     disk = a_disk()
     file = a_durable_file(disk, b"a" * 100)
