@@ -57,6 +57,12 @@ def unmet(expect: Expectation, history: History) -> list[Violation]:
         found.append(
             _unmet(f"nothing was acknowledged for {gap_ms} ms, over {expect.gap_ms_max}", proof)
         )
+    if gap_ms < expect.gap_ms_min:
+        found.append(
+            _unmet(
+                f"acknowledged within {gap_ms} ms, where {expect.gap_ms_min} ms must pass", proof
+            )
+        )
     count = elections(history)
     if count < expect.elections_min:
         found.append(_unmet(f"{count} elections, expected at least {expect.elections_min}"))

@@ -97,8 +97,15 @@ class Nemesis:
             for slot in ("sync_delay_ms", "is_full", "sync_failures", "write_failures", "fuse"):
                 node.control.set(slot, 0)
             self._cluster.signal(node, signal.SIGCONT)
+            self._start_again_if_unhealthy(node)
             if node.process is None:
                 self._cluster.start(node)
+
+    def _start_again_if_unhealthy(self, node: Node) -> None:
+        """A process whose disk has failed never acknowledges again (R22): the next one may."""
+        if not self._watch.statuses.get(node.name, {}).get("is_healthy", True):
+            self._cluster.kill(node)
+            self._cluster.start(node)
 
     # -- one fault --------------------------------------------------------------------------------
 
@@ -295,6 +302,7 @@ class Nemesis:
             if fault.for_ms > 0:
                 for node in nodes:
                     node.control.set(slot, before[node.name])
+                    self._start_again_if_unhealthy(node)
 
     # -- links ------------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from paceline.admin import AdminClient
 from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, PacelineError
 from paceline.runtime import SeededRandom, pause
@@ -129,6 +131,7 @@ class Run:
             await self._ready(watch)
             nemesis.start()
             try:
+                await self._configure(watch)
                 await clients.prepare()
                 await self._load(clients, nemesis)
                 await self._settle(watch, nemesis)
@@ -154,6 +157,20 @@ class Run:
                 f"the cluster did not come up within {READY_TIMEOUT_MS // 1000} s; "
                 f"see {self._folder / 'data' / 'logs'}"
             )
+
+    async def _configure(self, watch: Watch) -> None:
+        """Settings of the groups: they take effect with an epoch (R8)."""
+        settings = self._scenario.cluster.settings
+        if not settings:
+            return
+        async with AdminClient(self._cluster.bootstrap) as admin:
+            for group in self._cluster.groups:
+                later = watch.epoch(group) + 1
+                await admin.set_group_settings(group, **settings)
+                await admin.elect(group)
+                has_begun = partial(_has_epoch, watch, group, later)
+                if not await self._until(has_begun, READY_TIMEOUT_MS):
+                    raise PacelineError(f"{group} got no epoch with the new settings")
 
     async def _until(self, is_true: Callable[[], bool], within_ms: int) -> bool:
         loop = asyncio.get_running_loop()
@@ -223,8 +240,6 @@ class Run:
 
     async def _topics(self, watch: Watch) -> dict[int, str]:
         """Topic ids by name, as any controller has them."""
-        from paceline.admin import AdminClient
-
         try:
             async with AdminClient(self._cluster.bootstrap) as admin:
                 return {int(topic.topic_id): str(topic.topic) for topic in await admin.topics()}
@@ -321,6 +336,10 @@ class Run:
             given_up=given_up,
             figures=figures,
         )
+
+
+def _has_epoch(watch: Watch, group: str, epoch: int) -> bool:
+    return watch.epoch(group) >= epoch
 
 
 def check_permitted(scenario: Scenario) -> None:

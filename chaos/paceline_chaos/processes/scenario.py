@@ -64,6 +64,8 @@ class ClusterSpec:
     """More settings of every broker."""
     controller: Mapping[str, Any] = field(default_factory=dict)
     """More settings of every controller."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of every broker group, in effect from an election before the load on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,8 @@ class Expectation:
 
     gap_ms_max: int | None = None
     """The longest time, under load, in which nobody in the cluster got an acknowledgement."""
+    gap_ms_min: int = 0
+    """Where a setting gives up availability: nothing may be acknowledged for so long."""
     acknowledged_min: int = 200
     elections_min: int = 0
     elections_max: int | None = None

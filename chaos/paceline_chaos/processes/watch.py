@@ -81,6 +81,11 @@ class Watch:
         ]
         return self._cluster.nodes[max(found)[1]] if found else None
 
+    def epoch(self, group: str) -> int:
+        """The epoch of the open master of a group; 0: there is none."""
+        master = self.master(group)
+        return 0 if master is None else int(self.statuses[master.name]["epoch"])
+
     def leader(self) -> Node | None:
         """The leading controller of the highest term."""
         found = [
