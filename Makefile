@@ -17,7 +17,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up demo test check bench format docs clean
+.PHONY: help up demo chaos test check bench format docs clean
 
 help: ## Say what there is to make.
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -29,6 +29,9 @@ up: $(MADE) ## Start a local cluster of 3 controllers and 3 brokers; Ctrl-C stop
 
 demo: $(MADE) ## Send 336,776 flight records, kill the master half-way, lose nothing.
 	@exec $(BIN)/paceline demo $(ARGS)
+
+chaos: $(MADE) ## Break real processes in every way we know; a verdict and a report for each.
+	@exec $(BIN)/paceline chaos run all $(ARGS)
 
 bench: $(MADE) ## Measure this machine and write docs/BENCHMARKS.md.
 	@exec $(BIN)/paceline bench --all --write docs/BENCHMARKS.md $(ARGS)

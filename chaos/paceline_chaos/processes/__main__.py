@@ -19,6 +19,7 @@ import orjson
 
 from paceline.errors import PacelineError, to_problem
 from paceline.node_process import raise_file_limit
+from paceline.telemetry import Node, start_logging
 from paceline_chaos.processes import network
 from paceline_chaos.processes.node import end_with_parent
 from paceline_chaos.processes.run import Result, Run, check_permitted
@@ -48,7 +49,9 @@ def command(scenario: Path, seed: int, folder: Path) -> None:
         network.enter()
     raise_file_limit()
     run = Run(spec, seed, folder.resolve(), say)
-    result = asyncio.run(_interruptible(run))
+    with (folder / "clients.log").open("w") as log:
+        start_logging(Node(name="harness"), stream=log)
+        result = asyncio.run(_interruptible(run))
     if result is None:
         sys.exit(EXIT_INTERRUPTED)
     write_report(run.history, result.verdict, folder / "report.html")
