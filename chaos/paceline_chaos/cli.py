@@ -16,7 +16,7 @@ import click
 import orjson
 
 from paceline.cli.output import echo_json, echo_table
-from paceline.errors import BadRequestError, PacelineError, from_problem
+from paceline.errors import BadRequestError, PacelineError, from_problem, to_problem
 from paceline_chaos.processes.failover_command import command as failover
 from paceline_chaos.processes.scenario import Scenario, parse
 from paceline_chaos.verdict import Verdict
@@ -114,15 +114,40 @@ def run(
         return 0
     if scenario is None:
         raise BadRequestError("name a scenario, or say --list")
-    is_good = True
-    for spec, path in load_scenarios(scenario):
-        for number in range(seed, seed + rounds):
-            folder = _fresh(output, f"{spec.name}-{number}")
+    wanted = [
+        (spec, path, number)
+        for spec, path in load_scenarios(scenario)
+        for number in range(seed, seed + rounds)
+    ]
+    bad = []
+    for spec, path, number in wanted:
+        folder = _fresh(output, f"{spec.name}-{number}")
+        try:
             verdict = _run_one(spec, path, number, folder, as_json=as_json)
-            is_good = is_good and verdict["is_good"]
-            if verdict["is_good"] and not keep:
-                _drop_data(folder)
-    return 0 if is_good else EXIT_BAD
+        except PacelineError as error:
+            if len(wanted) == 1:
+                raise
+            _tell_failure(spec, number, error, as_json=as_json)
+            bad.append(f"{spec.name} {number}")
+            continue
+        if not verdict["is_good"]:
+            bad.append(f"{spec.name} {number}")
+        elif not keep:
+            _drop_data(folder)
+    if len(wanted) > 1 and not as_json:
+        click.echo(f"{len(wanted) - len(bad)} of {len(wanted)} runs good", nl=not bad)
+        if bad:
+            click.echo(f"; not good: {', '.join(bad)}")
+    return EXIT_BAD if bad else 0
+
+
+def _tell_failure(spec: Scenario, seed: int, error: PacelineError, *, as_json: bool) -> None:
+    """One of many runs could not be made: that is a failure, and the others go on."""
+    if as_json:
+        problem = to_problem(error)
+        echo_json({"scenario": spec.name, "seed": seed, "event": "failed", "problem": problem})
+    else:
+        click.echo(f"  NOT RUN: {error.message}")
 
 
 def _fresh(output: Path, name: str) -> Path:
@@ -151,7 +176,7 @@ def _run_one(
         assert process.stdout is not None
         for line in process.stdout:
             said = orjson.loads(line)
-            if as_json:
+            if as_json and said["event"] != "failed":
                 echo_json({"scenario": spec.name, "seed": seed, **said})
             elif said["event"] not in ("verdict", "failed"):
                 click.echo(f"  {_shown(said)}")

@@ -5,14 +5,18 @@ process and on its loop: what stalls the harness stalls them, and is recorded (w
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.net.cluster import Cluster
 from paceline.runtime import SeededRandom, SystemClock, cancel_and_wait, spawn
+from paceline_chaos.history.model import Outcome, Queue, Send
 from paceline_chaos.history.recorder import Recorder
+from paceline_chaos.processes.cluster import HARNESS_HOST, Node
 from paceline_chaos.processes.scenario import LoadSpec
 from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.reading import pull_http
 from paceline_chaos.world.workload import TOPIC, create_topic, run_client
 
 _FIRST_HOST = 101
@@ -50,6 +54,7 @@ class Clients:
         self.errors: list[BaseException] = []
         """What no client may raise."""
         self._arounds: list[tuple[str, BoundAround]] = []
+        self._recorder = recorder
         jobs = [job for job, count in load.clients.items() for _ in range(count)]
         for number, job in enumerate(jobs, start=1):
             name = f"client-{number}"
@@ -96,5 +101,43 @@ class Clients:
         await cancel_and_wait(*late)
         return not late
 
+    def are_acknowledged(self, since_us: int) -> bool:
+        """Whether every sender had something acknowledged that it asked for since then."""
+        wanted = {around.client for job, around in self._arounds if job == "send"}
+        for entry in reversed(self._recorder.history.entries):
+            if isinstance(entry, Send) and entry.outcome is Outcome.OK:
+                if entry.answered_us < since_us:
+                    return False
+                if entry.asked_us >= since_us:
+                    wanted.discard(entry.client)
+            if not wanted:
+                return True
+        return False
+
+    async def read_everything(self, brokers: Sequence[Node]) -> None:
+        """Every queue from every broker, from the first message to the last; recorded as pulls."""
+        around = dataclasses.replace(
+            self._arounds[0][1], client="drain", is_over=lambda: False, source_host=HARNESS_HOST
+        )
+        cluster = around.cluster()
+        try:
+            for node in brokers:
+                for number in range(self._load.queues):
+                    await _read_queue(cluster, around, node, Queue(TOPIC, node.group, number))
+        finally:
+            await cluster.close()
+
     async def abort(self) -> None:
         await cancel_and_wait(*self._tasks)
+
+
+async def _read_queue(cluster: Cluster, around: Around, node: Node, queue: Queue) -> None:
+    offset = 0
+    while True:
+        rows = await pull_http(cluster, around, node.address, queue, offset, f"drain/{node.name}")
+        if rows is None:
+            await around.think()
+        elif not rows:
+            return
+        else:
+            offset = rows[-1].offset + 1

@@ -20,9 +20,9 @@ def longest_gap_ms(history: History) -> tuple[int, tuple[int, ...]]:
     bounds = [
         (entry.at_us, entry.number)
         for entry in history.entries
-        if isinstance(entry, Phase) and entry.name in ("load", "drain")
+        if isinstance(entry, Phase) and entry.name in ("load", "heal", "drain")
     ]
-    moments = sorted(times + bounds[:2])
+    moments = sorted(times + bounds)
     gaps = [(later[0] - earlier[0], (earlier[1], later[1])) for earlier, later in pairwise(moments)]
     if not gaps:
         return 0, ()

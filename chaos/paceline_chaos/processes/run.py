@@ -134,7 +134,7 @@ class Run:
                 await self._configure(watch)
                 await clients.prepare()
                 await self._load(clients, nemesis)
-                await self._settle(watch, nemesis)
+                await self._settle(clients, watch, nemesis)
                 await self._drain(clients, watch)
             finally:
                 await nemesis.stop()
@@ -159,7 +159,7 @@ class Run:
             )
 
     async def _configure(self, watch: Watch) -> None:
-        """Settings of the groups: they take effect with an epoch (R8)."""
+        """Settings of the groups: the leader elects anew, for they change with an epoch (R8)."""
         settings = self._scenario.cluster.settings
         if not settings:
             return
@@ -167,7 +167,6 @@ class Run:
             for group in self._cluster.groups:
                 later = watch.epoch(group) + 1
                 await admin.set_group_settings(group, **settings)
-                await admin.elect(group)
                 has_begun = partial(_has_epoch, watch, group, later)
                 if not await self._until(has_begun, READY_TIMEOUT_MS):
                     raise PacelineError(f"{group} got no epoch with the new settings")
@@ -193,11 +192,11 @@ class Run:
         await nemesis.carry_out(faults)
         await pause(max(0.0, until - loop.time()) * 1000)
 
-    async def _settle(self, watch: Watch, nemesis: Nemesis) -> None:
+    async def _settle(self, clients: Clients, watch: Watch, nemesis: Nemesis) -> None:
         """Heal everything; the cluster must become whole by itself, with the load going on."""
         self._say("heal")
         await nemesis.heal()
-        self._recorder.add(Phase, name="heal")
+        healed_us = self._recorder.add(Phase, name="heal").at_us
         loop = asyncio.get_running_loop()
         began = loop.time()
         limit_ms = self._scenario.expect.settle_ms_max
@@ -207,6 +206,10 @@ class Run:
             self._fail(
                 "EXPECT", f"not every replica is in sync {limit_ms} ms after everything was healed"
             )
+        if not await self._until(lambda: clients.are_acknowledged(healed_us), limit_ms):
+            self._fail("EXPECT", f"a sender got no acknowledgement {limit_ms} ms after the healing")
+        if not await clients.finish():
+            self._fail("EXPECT", "a client did not come to an end")
 
     def _is_whole(self, watch: Watch) -> bool:
         """Every group has an open master, and all its replicas are in the set and connected."""
@@ -220,14 +223,17 @@ class Run:
         return all(node.name in watch.statuses for node in self._cluster.nodes.values())
 
     async def _drain(self, clients: Clients, watch: Watch) -> None:
-        """No new work; every replica gets and confirms everything."""
+        """No new work: every replica gets and confirms everything, and shows all of it."""
         self._say("drain")
         self._recorder.add(Phase, name="drain")
-        if not await clients.finish():
-            self._fail("EXPECT", "a client did not come to an end")
         limit_ms = self._scenario.expect.settle_ms_max
         if not await self._until(lambda: self._is_level(watch), limit_ms):
             self._fail("EXPECT", "not every replica reached one confirmed end after the load")
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await clients.read_everything(self._cluster.brokers)
+        except TimeoutError:
+            self._fail("EXPECT", "not every replica showed all its messages in the end")
 
     def _is_level(self, watch: Watch) -> bool:
         ends: dict[str, set[int]] = {}
