@@ -333,8 +333,8 @@ def _waiting(evidence: Evidence, delivers: list[Deliver], at_us: int, until_us: 
 
 def elections_are_few(evidence: Evidence) -> Findings:
     """L6: in each group, elections besides the first <= `elections_per_fault` * faults begun
-    before; so none without faults. Those that somebody asked for (operator, transfer, unclean) are
-    left out, and so are runs with flapping links, which are many faults in one.
+    before; so none without faults. Those that somebody asked for (operator, transfer, unclean, new
+    settings) are left out, and so are runs with flapping links, which are many faults in one.
     O(rulings + faults)."""
     found = Findings("L6")
     begun = sorted(fault.at_us for fault in evidence.faults if fault.is_begin)
@@ -346,7 +346,7 @@ def elections_are_few(evidence: Evidence) -> Findings:
     counts: dict[str, int] = defaultdict(int)
     for ruling in evidence.elections:
         reason = ruling.members.get("reason")
-        if reason in ("first", "operator", "transfer", "unclean"):
+        if reason in ("first", "operator", "transfer", "unclean", "settings"):
             continue
         if reason is None and ruling.members["master_epoch"] == 1:
             continue
