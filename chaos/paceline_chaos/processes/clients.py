@@ -9,9 +9,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from paceline.errors import CorruptLogError
 from paceline.net.cluster import Cluster
 from paceline.runtime import SeededRandom, SystemClock, cancel_and_wait, spawn
-from paceline_chaos.history.model import Outcome, Queue, Send
+from paceline_chaos.history.model import Outcome, Pull, Queue, Send
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.cluster import HARNESS_HOST, Node
 from paceline_chaos.processes.scenario import LoadSpec
@@ -19,6 +20,8 @@ from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.reading import pull_http
 from paceline_chaos.world.workload import TOPIC, create_topic, run_client
 
+DRAIN = "drain"
+"""The client that reads everything in the end."""
 _FIRST_HOST = 101
 END_TIMEOUT_MS = 20_000
 """Covers the delivery timeout of the workload's producers."""
@@ -117,7 +120,7 @@ class Clients:
     async def read_everything(self, brokers: Sequence[Node]) -> None:
         """Every queue from every broker, from the first message to the last; recorded as pulls."""
         around = dataclasses.replace(
-            self._arounds[0][1], client="drain", is_over=lambda: False, source_host=HARNESS_HOST
+            self._arounds[0][1], client=DRAIN, is_over=lambda: False, source_host=HARNESS_HOST
         )
         cluster = around.cluster()
         try:
@@ -136,8 +139,23 @@ async def _read_queue(cluster: Cluster, around: Around, node: Node, queue: Queue
     while True:
         rows = await pull_http(cluster, around, node.address, queue, offset, f"drain/{node.name}")
         if rows is None:
+            if _is_damaged(around.recorder):
+                return
             await around.think()
         elif not rows:
             return
         else:
             offset = rows[-1].offset + 1
+
+
+def _is_damaged(recorder: Recorder) -> bool:
+    """Whether the drain's last answer was that the log is damaged there: it shows no more of it.
+
+    Repair is a later feature; whether others show everything is for the checkers to say.
+    """
+    last = next(
+        entry
+        for entry in reversed(recorder.history.entries)
+        if isinstance(entry, Pull) and entry.client == DRAIN
+    )
+    return last.error == CorruptLogError.code

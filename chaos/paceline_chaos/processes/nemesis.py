@@ -273,12 +273,13 @@ class Nemesis:
         for node in nodes:
             if is_down:
                 self._cluster.kill(node)
+            is_below_confirm = bool(fault.details.get("region", 1))
             status = self._watch.statuses.get(node.name, {})
             detail = damage.flip(
                 node.folder,
                 self._random,
                 file_class=int(fault.details.get("file", 0)),
-                confirm=int(status.get("confirm", 0)) if fault.details.get("region", 1) else None,
+                confirm=status.get("confirm") if is_below_confirm else None,
             )
             self._say(fault, node.name, is_begin=True, detail=detail)
             if is_down and self._down[node.name] <= 0:
@@ -441,6 +442,13 @@ class Nemesis:
         if len(self.emptied) < self.may_empty and damage.is_refused_for_damage(node.log_path):
             self.emptied.append(node.name)
             self._cluster.empty(node)  # what its last sentence tells the operator to do
+            self._recorder.add(
+                FaultEvent,
+                kind="disk_lost",
+                target=node.name,
+                is_begin=True,
+                detail="refused to start for damage; started again empty",
+            )
         self._start_later(node, RESTART_AFTER_MS)
 
     def _start_later(self, node: Node, after_ms: int) -> None:
