@@ -356,6 +356,8 @@ class Liveness:
         choice = choose(group, beliefs, term=self._term, reason=reason, preferred=preferred)
         if isinstance(choice, NoElection):
             return None
+        if reason == "silent" and not self._has_outlived(group, choice.winner):
+            return None
         is_again = choice.winner == group.master
         if reason == "fenced" and is_again and now_ms < watch.epoch_ms + FENCED_AGAIN_MS:
             return None
@@ -397,6 +399,19 @@ class Liveness:
             self._contacts[key].penalty_until_ms = now_ms + self._settings.penalty_ms
             return "no_progress"
         return "settings" if group.next_settings is not None else None
+
+    def _has_outlived(self, group: Group, winner: ReplicaId) -> bool:
+        """Whether it was heard clearly later than the silent master.
+
+        If not, both fell silent together: rather this controller was cut off than both of them
+        died, and the clients of a healthy master would be sent to one that hears of nothing.
+        """
+        assert group.master is not None, group.group
+        ours, theirs = (
+            self._contacts[ReplicaKey(group.group, replica)].heard_ms
+            for replica in (group.master, winner)
+        )
+        return theirs - ours >= self._settings.heartbeat_timeout_ms // 2
 
     def _has_fenced(self, group: Group, key: ReplicaKey) -> bool:
         """It gave up this epoch and will never be master in it again (R1)."""

@@ -472,3 +472,17 @@ def test_an_older_incarnations_heartbeat_says_nothing() -> None:
 
     belief = bed.liveness.belief(bed.driver.group, ReplicaId(2), bed.now)
     assert belief.standing.value == "unknown"
+
+
+def test_nobody_is_elected_while_all_brokers_fall_silent_together() -> None:
+    """It is the controllers that were cut off: the master and its members may be well."""
+    bed = a_running_group()
+    bed.run(2 * TICK_MS, 1, 2)
+    bed.run(4 * TICK_MS, 2, 3)  # they do not beat in step
+
+    bed.run(2 * TIMEOUT_MS)
+    assert not bed.elections
+
+    bed.run(2 * TIMEOUT_MS, 2)
+    assert [election.reason for election in bed.elections] == ["silent"]
+    assert bed.elections[0].winner == 2
