@@ -47,6 +47,7 @@ EventT = TypeVar("EventT", bound=Event)
 SERVING = frozenset({"master", "replica"})
 """Roles in which a node has recovered its log and stands for it."""
 DISK_DAMAGE = frozenset({"disk_lost", "disk_stale", "disk_flip", "disk_fail"})
+REPLACED = frozenset({"disk_lost", "disk_stale"})
 POWER = frozenset({"power", "power_at"})
 _HOLE_MAX = 1_000_000
 
@@ -158,6 +159,7 @@ class Evidence:
         self.world = history.world
         self.entries = history.entries
         self.bounds = bounds or Bounds()
+        self._timelines: dict[str, SetTimeline] = {}
         self._by_type: dict[type[Event], list[Event]] = defaultdict(list)
         for entry in history.entries:
             self._by_type[type(entry)].append(entry)
@@ -365,6 +367,16 @@ class Evidence:
                     damaged.setdefault(node, fault.at_us)
         return damaged
 
+    def is_one_store(self, before: Probe, after: Probe) -> bool:
+        """No other disk was put into their node between two probes of it: an old copy, or an empty
+        one, counts its incarnations anew, so equal numbers do not say so."""
+        return not any(
+            fault.kind in REPLACED
+            and fault.target == after.node
+            and before.at_us <= fault.at_us <= after.at_us
+            for fault in self.faults
+        )
+
     def is_intact(self, probe: Probe) -> bool:
         """Its node serves, and its disk has never lost anything."""
         damaged = self.damaged_from.get(probe.node)
@@ -423,6 +435,12 @@ class Evidence:
         return group in self._lossy
 
     def timeline(self, group: str) -> SetTimeline:
+        """Sets in force, by the time at which they were committed."""
+        if group not in self._timelines:
+            self._timelines[group] = self._timeline(group)
+        return self._timelines[group]
+
+    def _timeline(self, group: str) -> SetTimeline:
         rulings = [ruling for ruling in self.rulings_of(group) if ruling.sync_state_set is not None]
         ats: list[int] = []
         for ruling in rulings:  # entered late or not: a later index is not in force earlier

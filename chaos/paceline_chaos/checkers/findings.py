@@ -20,10 +20,15 @@ class Findings:
         """Things judged; 0 means that the history says nothing of this property."""
         self.counters: Counter[str] = Counter()
 
+    @property
+    def is_full(self) -> bool:
+        """No more are listed: a costly proof need not be looked for."""
+        return len(self.violations) >= LISTED_MAX
+
     def violate(self, sentence: str, *proof: Event | int | None) -> None:
         """`proof`: entries or their numbers; None is left out."""
         self.violations_count += 1
-        if len(self.violations) < LISTED_MAX:
+        if not self.is_full:
             numbers = (entry.number if isinstance(entry, Event) else entry for entry in proof)
             named = tuple(sorted({number for number in numbers if number is not None}))
             self.violations.append(Violation(property=self.prop, sentence=sentence, proof=named))

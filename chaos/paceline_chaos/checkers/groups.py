@@ -98,6 +98,9 @@ def _judge_lane(
 
 
 def _passed_over(found: Findings, word: _Word, frontier: int, delivers: Iterable[Deliver]) -> None:
+    if found.is_full:
+        found.violate("")
+        return
     tries = [deliver for deliver in delivers if deliver.message.offset == frontier]
     how = "was never handed out" if not tries else "had not been processed"
     lane = tries[0] if tries else next(iter(delivers))

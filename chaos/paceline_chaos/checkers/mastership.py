@@ -257,7 +257,7 @@ def _joiners_have_caught_up(evidence: Evidence, found: Findings, group: str) -> 
             continue
         joined = (ruling.sync_state_set or frozenset()) - (before.sync_state_set or frozenset())
         lead = max(
-            (probe for probe in confirms if probe.at_us < ruling.at_us),
+            (probe for probe in confirms if probe.last_us < ruling.at_us),
             key=attrgetter("confirm"),
             default=None,
         )

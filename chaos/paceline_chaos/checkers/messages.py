@@ -11,10 +11,10 @@ said `is_confirmed = false` (R37) of S1.
 """
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 
 from paceline_chaos.checkers.evidence import Evidence
-from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.checkers.findings import LISTED_MAX, Findings
 from paceline_chaos.history.model import (
     Deliver,
     Outcome,
@@ -94,7 +94,8 @@ def one_message_for_each_offset(evidence: Evidence) -> Findings:
 def _prove_clashes(
     evidence: Evidence, found: Findings, clashes: dict[tuple[Queue, int], None]
 ) -> None:
-    first: dict[tuple[Queue, int], dict[str, int]] = {place: {} for place in clashes}
+    listed = islice(clashes, LISTED_MAX)
+    first: dict[tuple[Queue, int], dict[str, int]] = {place: {} for place in listed}
     for number, queue, messages in _observations(evidence):
         for offset, value, _crc in messages:
             if (queue, offset) in first:
@@ -102,6 +103,7 @@ def _prove_clashes(
     for (queue, offset), values in first.items():
         shown = " and ".join(values)
         found.violate(f"{_name(queue)} was {shown} at {offset}", *values.values())
+    found.violations_count = len(clashes)
 
 
 def nothing_is_invented(evidence: Evidence) -> Findings:
@@ -171,18 +173,19 @@ def stored_at_most_once(evidence: Evidence) -> Findings:
         if place != (queue, offset):
             doubles.setdefault(value, (queue, offset))
     found.judged = len(places)
-    for value, (queue, offset) in doubles.items():
+    broken: list[tuple[Send, list[tuple[Queue, int]]]] = []
+    for value, place in doubles.items():
         send = evidence.sent.get(value)
-        if send is None or not send.is_idempotent:
+        if send is not None and send.is_idempotent:
+            broken.append((send, [places[value], place]))
+        else:
             found.counters["duplicates"] += 1
-            continue
-        first_queue, first_offset = places[value]
-        found.violate(
-            f"{value} is stored twice: in {_name(first_queue)} at {first_offset} and in "
-            f"{_name(queue)} at {offset}",
-            send,
-            *_who_saw(evidence, {(queue, offset), (first_queue, first_offset)}),
-        )
+    listed = {place for _, pair in broken[:LISTED_MAX] for place in pair}
+    seen_by = _who_saw(evidence, listed) if listed else {}
+    for send, pair in broken:
+        where = " and in ".join(f"{_name(queue)} at {offset}" for queue, offset in pair)
+        proof = [seen_by.get(place) for place in pair]
+        found.violate(f"{send.value} is stored twice: in {where}", send, *proof)
     return found
 
 
@@ -270,14 +273,14 @@ def _read(evidence: Evidence) -> Iterator[tuple[Queue, int, str]]:
                 yield entry.queue, offset, value
 
 
-def _who_saw(evidence: Evidence, places: set[tuple[Queue, int]]) -> list[int]:
+def _who_saw(evidence: Evidence, places: set[tuple[Queue, int]]) -> dict[tuple[Queue, int], int]:
     """One entry for each place, for the proof."""
     numbers: dict[tuple[Queue, int], int] = {}
     for number, queue, messages in _observations(evidence):
         for offset, _value, _crc in messages:
             if (queue, offset) in places:
                 numbers.setdefault((queue, offset), number)
-    return list(numbers.values())
+    return numbers
 
 
 def _name(queue: Queue) -> str:

@@ -56,13 +56,15 @@ def confirm_never_falls(evidence: Evidence) -> Findings:
             continue
         found.judged += 1
         before = own.get((probe.node, probe.incarnation))
-        if before is not None and before.confirm > probe.confirm:
+        has_fallen = before is not None and before.confirm > probe.confirm
+        if before is not None and has_fallen and evidence.is_one_store(before, probe):
             _fell(found, before, probe)
         own[probe.node, probe.incarnation] = probe
         if probe.role == "master" and probe.is_open:
             epochs = shown[probe.group]
             for epoch, other in epochs.items():
-                if epoch < probe.epoch and other.confirm > probe.confirm:
+                is_before = epoch < probe.epoch and other.last_us <= probe.at_us
+                if is_before and other.confirm > probe.confirm:
                     _fell(found, other, probe)
             if probe.epoch not in epochs or epochs[probe.epoch].confirm <= probe.confirm:
                 epochs[probe.epoch] = probe
@@ -81,11 +83,11 @@ def _fell(found: Findings, before: Probe, probe: Probe) -> None:
 
 def _members_have_what_is_confirmed(evidence: Evidence, found: Findings) -> None:
     for group in evidence.groups:
-        leads = [
-            (probe.at_us, (probe.confirm, probe.number))
-            for probe in evidence.probes_in_time
+        leads = sorted(
+            (probe.last_us, (probe.confirm, probe.number))
+            for probe in evidence.probes
             if probe.group == group and probe.role == "master" and probe.is_open
-        ]
+        )
         for probe, (confirm, number), ruling in _members_behind(evidence, group, leads):
             found.violate(
                 f"{probe.node}, a member, was at {evidence.position(probe)} when {confirm} had "

@@ -251,7 +251,7 @@ class Sample:
     def _consume(self) -> None:
         queue = self._choice(self._queues)
         offset = self._delivered[queue]
-        if offset < len(self._rows[queue]):
+        if offset < len(self._rows[queue]) and self._random.uniform(0, 1) < 0.8:
             self._make(
                 Deliver,
                 **self._alone("p1"),

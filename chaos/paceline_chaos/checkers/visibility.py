@@ -126,8 +126,9 @@ def _shows(
 
 def nothing_above_confirm_is_served(evidence: Evidence) -> Findings:
     """INV-8: a pull answered by node n, whose last probe before the question and first one after
-    the answer are of one incarnation: every message of it ends, in H, at or below the confirm of
-    that later probe; for a node's confirm only rises within an incarnation (S11). O(n log n)."""
+    the answer are of one incarnation of one store: every message of it ends, in H, at or below the
+    confirm of that later probe; for a node's confirm only rises within an incarnation (S11).
+    O(n log n)."""
     found = Findings("INV-8")
     for pull in evidence.pulls:
         line = evidence.lines.get(pull.node or "")
@@ -141,7 +142,7 @@ def nothing_above_confirm_is_served(evidence: Evidence) -> Findings:
         if position is None or evidence.is_lossy(pull.queue.group):
             continue
         found.judged += 1
-        if position > after.confirm:
+        if position > after.confirm and evidence.is_one_store(before, after):
             found.violate(
                 f"{pull.node} served a message that ends at {position}, and had confirmed "
                 f"{after.confirm} after that",

@@ -1,0 +1,188 @@
+"""Histories written by hand: terse calls, one for each entry, with times where they matter."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline_chaos.history.model import (
+    Commit,
+    ControllerDump,
+    CreateTopic,
+    Decision,
+    Deliver,
+    DescribeTopic,
+    Event,
+    FaultEvent,
+    History,
+    Lock,
+    Outcome,
+    Phase,
+    Probe,
+    Pull,
+    QueryOffset,
+    QueryRange,
+    Queue,
+    ReplicaDump,
+    Seen,
+    Send,
+    StoredBatch,
+    Unlock,
+)
+
+Q = Queue("t", "g", 0)
+Q2 = Queue("t", "g", 1)
+SIZE = 100
+"""Bytes of each batch; there is one message in each."""
+SECOND = 1_000_000
+TICK = 10
+
+
+def crc_of(value: str) -> int:
+    return sum(value.encode())
+
+
+class Hand:
+    """Collects entries. Without `at` an operation takes one tick and follows the one before it."""
+
+    def __init__(self, **world: Any) -> None:
+        self.history = History(world={"min_in_sync_replicas": 2, **world})
+        self._now_us = 0
+
+    def add(self, kind: type[Event], /, **members: Any) -> None:
+        entry = kind(number=len(self.history.entries), **members)
+        self.history.entries.append(entry)  # type: ignore[arg-type]  # the kinds are Entry
+
+    def _ask(self, kind: type[Event], client: str, at: Any, /, **members: Any) -> None:
+        if at is None:
+            self._now_us += 2 * TICK
+            at = (self._now_us - TICK, self._now_us)
+        self._now_us = max(self._now_us, at[1])
+        members.setdefault("outcome", Outcome.OK)
+        self.add(kind, client=client, asked_us=at[0], answered_us=at[1], **members)
+
+    def _moment(self, at: int | None) -> int:
+        self._now_us = self._now_us + TICK if at is None else max(self._now_us, at)
+        return self._now_us if at is None else at
+
+    # -- operations -------------------------------------------------------------------------------
+
+    def send(self, value: str, offset: int | None = None, at: Any = None, **members: Any) -> None:
+        """Acknowledged at `offset`, in epoch 1; None: not acknowledged."""
+        found: dict[str, Any] = {"topic": "t", "key": None, "crc": crc_of(value)}
+        if offset is not None:
+            found |= {"queue": Q, "offset": offset, "epoch": 1}
+        self._ask(Send, members.pop("client", "c"), at, value=value, **found | members)
+
+    def unknown(self, value: str, at: Any = None, **members: Any) -> None:
+        self.send(value, at=at, outcome=Outcome.UNKNOWN, error="OUTCOME_UNKNOWN", **members)
+
+    def failed(self, value: str, at: Any = None) -> None:
+        self.send(value, at=at, outcome=Outcome.FAIL, error="NOT_MASTER")
+
+    def pull(self, offset: int, values: Sequence[str], at: Any = None, **members: Any) -> None:
+        rows = tuple(Seen(offset + i, value, crc_of(value)) for i, value in enumerate(values))
+        found: dict[str, Any] = {"queue": Q, "offset": offset, "messages": rows}
+        self._ask(Pull, "r", at, **found | members)
+
+    def deliver(self, offset: int, value: str, at: Any = None, **members: Any) -> None:
+        found: dict[str, Any] = {"consumer_group": "G", "member": "m", "queue": Q}
+        message = Seen(offset, value, crc_of(value))
+        self._ask(Deliver, "p", at, message=message, **found | members)
+
+    def commit(self, offset: int, at: Any = None, **members: Any) -> None:
+        found: dict[str, Any] = {"consumer_group": "G", "member": "m", "queue": Q}
+        self._ask(Commit, "p", at, offset=offset, **found | members)
+
+    def committed(self, offset: int | None, at: Any = None, **members: Any) -> None:
+        self._ask(QueryOffset, "q", at, consumer_group="G", queue=Q, offset=offset, **members)
+
+    def range(self, start: int, end: int, at: Any = None, **members: Any) -> None:
+        self._ask(QueryRange, "q", at, queue=Q, start=start, end=end, **members)
+
+    def lock(self, member: str, token: int, at: Any = None, lease_ms: int = 1_000) -> None:
+        found = {"consumer_group": "G", "member": member, "queue": Q}
+        self._ask(Lock, member, at, token=token, lease_ms=lease_ms, **found)
+
+    def unlock(self, member: str, token: int, at: Any = None) -> None:
+        self._ask(Unlock, member, at, consumer_group="G", member=member, queue=Q, token=token)
+
+    def create(self, topic: str, topic_id: int | None, at: Any = None, **members: Any) -> None:
+        self._ask(CreateTopic, "a", at, topic=topic, queues={"g": 1}, topic_id=topic_id, **members)
+
+    def describe(self, topic: str, topic_id: int | None, at: Any = None) -> None:
+        self._ask(DescribeTopic, "d", at, topic=topic, topic_id=topic_id)
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def probe(self, replica: int, end: int, at: int | None = None, **members: Any) -> None:
+        """Node "b<replica>", a replica of epoch 1 that has flushed and confirmed all it has."""
+        found: dict[str, Any] = {
+            "node": f"b{replica}",
+            "group": "g",
+            "replica": replica,
+            "incarnation": 1,
+            "role": "replica",
+            "epoch": 1,
+            "is_open": False,
+            "start": 0,
+            "end": end,
+            "flushed": end,
+            "confirm": end,
+        }
+        self.add(Probe, at_us=self._moment(at), **found | members)
+
+    def master(self, replica: int, end: int, at: int | None = None, **members: Any) -> None:
+        """A probe of the open master."""
+        self.probe(replica, end, at, **{"role": "master", "is_open": True} | members)
+
+    def decide(self, kind: str, at: int | None = None, /, **members: Any) -> None:
+        index = members.pop("index", len(self.history.entries))
+        node = members.pop("controller", "c1")
+        event = {"group": "g", **members}
+        moment = self._moment(at)
+        self.add(Decision, at_us=moment, node=node, index=index, kind=kind, members=event)
+
+    def elect(self, master: int, epoch: int, members: Sequence[int], **more: Any) -> None:
+        found: dict[str, Any] = {"master": master, "incarnation": 1, "master_epoch": epoch}
+        at = more.pop("at", None)
+        self.decide("master_elected", at, sync_state_set=list(members), **found | more)
+
+    def change(self, members: Sequence[int], at: int | None = None) -> None:
+        self.decide("set_changed", at, sync_state_set=list(members))
+
+    def fault(self, kind: str, target: str, start: int, end: int | None = None) -> None:
+        self.add(FaultEvent, at_us=start, kind=kind, target=target, is_begin=True)
+        if end is not None:
+            self.add(FaultEvent, at_us=end, kind=kind, target=target, is_begin=False)
+
+    def phase(self, name: str, at: int, *broken: str) -> None:
+        self.add(Phase, at_us=at, name=name, broken=broken)
+
+    def dump(self, replica: int, values: Sequence[str], **members: Any) -> None:
+        """A log of one message in each batch, in `Q`, epoch 1, all confirmed."""
+        batches = tuple(
+            StoredBatch(
+                position=SIZE * index,
+                size=SIZE,
+                epoch=1,
+                kind="NORMAL",
+                crc=crc_of(value),
+                queue=Q,
+                base_offset=index,
+                messages=((value, crc_of(value)),),
+            )
+            for index, value in enumerate(values)
+        )
+        end = SIZE * len(values)
+        found: dict[str, Any] = {
+            "node": f"b{replica}",
+            "group": "g",
+            "replica": replica,
+            "start": 0,
+            "confirm": end,
+            "end": end,
+            "batches": batches,
+        }
+        self.add(ReplicaDump, **found | members)
+
+    def controller(self, node: str, index: int, digest: str, replayed: str | None = None) -> None:
+        self.add(ControllerDump, node=node, index=index, digest=digest, replayed_digest=replayed)
