@@ -22,10 +22,11 @@ import socket as _socket
 import sys
 from asyncio import events, selector_events
 from collections.abc import Callable, Generator, Iterator
-from contextvars import Context, copy_context
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from paceline.runtime import pause
+from paceline_chaos.sim.handles import SimFuture, SimHandle, SimTask, SimTimerHandle
 from paceline_chaos.sim.process import PROCESS, Process
 from paceline_chaos.sim.trace import Trace
 
@@ -48,68 +49,6 @@ class SimDeadlock(RuntimeError):  # noqa: N818 - an event of the simulation
 
 class SimStuck(RuntimeError):  # noqa: N818 - an event of the simulation
     """A limit was reached before what was waited for happened."""
-
-
-class SimHandle(events.Handle):
-    """A callback with its owner and its number."""
-
-    __slots__ = ("owner", "sequence")
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: "SimLoop",
-        context: Context | None,
-    ) -> None:
-        self._context = copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
-        loop.sequence = self.sequence = loop.sequence + 1
-        self.owner = loop.current if context is None else context.get(PROCESS, loop.current)
-
-
-class SimTimerHandle(events.TimerHandle):
-    """A timer; `when()` is local time of its owner."""
-
-    __slots__ = ("owner", "sequence")
-
-    owner: Process
-    sequence: int
-    if TYPE_CHECKING:
-        _scheduled: bool
-
-
-class SimTask(asyncio.Task[Any]):
-    """Hashes by number, knows its process."""
-
-    def __init__(
-        self, coro: Any, *, loop: "SimLoop", number: int, owner: Process, **more: Any
-    ) -> None:
-        self.number = number
-        self.owner = owner
-        super().__init__(coro, loop=loop, **more)
-
-    def __hash__(self) -> int:
-        return self.number
-
-
-class SimFuture(asyncio.Future[Any]):
-    """Hashes by a number that it gets when somebody asks."""
-
-    _number: int
-
-    def __hash__(self) -> int:
-        try:
-            return self._number
-        except AttributeError:
-            loop: Any = self.get_loop()
-            loop.objects = self._number = loop.objects + 1
-            return self._number
 
 
 class _NoSelector:
@@ -369,6 +308,9 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
     def create_task(
         self, coro: Any, *, name: object = None, context: Context | None = None
     ) -> SimTask:
+        if self._is_over:
+            coro.close()
+            raise RuntimeError("the simulation is over")
         self._tasks_count = number = self._tasks_count + 1
         owner = self.current if context is None else context.get(PROCESS, self.current)
         if name is None:
@@ -487,4 +429,6 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
             process.forget()
         self._choices.clear()
         self.sockets.clear()
-        self.network = None
+        self.sockets.clear()
+        if self.network is not None:
+            self.network.forget()

@@ -83,6 +83,13 @@ class Network:
         self.machines[machine.name] = machine
         self._by_ip[machine.ip] = machine
 
+    def forget(self) -> None:
+        """The simulation is over: let go of all sockets."""
+        self._links.clear()
+        for machine in self.machines.values():
+            machine.bound.clear()
+            machine.unheard.clear()
+
     def link(self, source: Machine, target: Machine) -> Link:
         key = source.name, target.name
         link = self._links.get(key)

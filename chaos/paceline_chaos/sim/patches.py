@@ -19,7 +19,7 @@ import time
 import uuid
 import warnings
 from asyncio import selector_events
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 from unittest.mock import patch
@@ -27,11 +27,13 @@ from unittest.mock import patch
 import aiohttp.connector
 import aiohttp.helpers
 import aiohttp.resolver
+from aiohttp import web_app
 from aiohttp._websocket.writer import WebSocketWriter
 
 from paceline import runtime
 from paceline_chaos.sim.loop import SimLoop
 from paceline_chaos.sim.machine import UNIX_START_NS
+from paceline_chaos.sim.process import Process
 from paceline_chaos.sim.sockets import SimSocket
 
 log = logging.getLogger("paceline.simulation")
@@ -164,7 +166,7 @@ def _collected_at_known_moments(loop: SimLoop) -> Iterator[None]:
             gc.enable()
 
 
-def bury(loop: SimLoop) -> None:
+def bury(loop: SimLoop, processes: Iterable[Process]) -> None:
     """Let go of everything a loop has held alive. Whoever outlives it is made to die in silence.
 
     Coroutines are closed here, so their `finally` blocks run now, where nobody listens: take what
@@ -181,8 +183,12 @@ def bury(loop: SimLoop) -> None:
                 _close(task)
             for thing in gc.get_objects():
                 _silence(thing)
+            for process in processes:
+                process.forget()
             loop.forget()
             tasks.clear()
+            # It keeps the last thousand handlers and all that they know.
+            web_app._cached_build_middleware.cache_clear()
             gc.collect()
     finally:
         sys.unraisablehook = hook
@@ -212,6 +218,8 @@ def _silence(thing: object) -> None:
     elif kind is aiohttp.TCPConnector:
         thing._closed = True  # type: ignore[attr-defined]
         thing._conns.clear()  # type: ignore[attr-defined]
+    elif kind is aiohttp.connector.Connection:
+        thing._protocol = None  # type: ignore[attr-defined]
     elif kind is aiohttp.ClientResponse:
         thing._connection = None  # type: ignore[attr-defined]
     elif kind is asyncio.StreamWriter:

@@ -35,11 +35,9 @@ class Simulation:
         traceback: TracebackType | None,
     ) -> None:
         self.loop.close()
-        for machine in self.machines.values():
-            for process in machine.processes:
-                process.forget()
+        processes = [p for machine in self.machines.values() for p in machine.processes]
         try:
-            bury(self.loop)
+            bury(self.loop, processes)
         finally:
             self._stack.close()
 

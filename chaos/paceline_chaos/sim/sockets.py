@@ -14,7 +14,8 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from paceline_chaos.sim.loop import SimHandle, SimLoop
+from paceline_chaos.sim.handles import SimHandle
+from paceline_chaos.sim.loop import SimLoop
 
 if TYPE_CHECKING:
     from paceline_chaos.sim.machine import Machine

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
-from tests.sim.world.digests import digest
+from tests.sim.world.digests import digest, serve, use
 
 from paceline.runtime import pause
 from paceline_chaos.sim import Simulation, first_difference
@@ -79,6 +80,27 @@ def test_python_is_as_it_was_after_a_simulation() -> None:
     assert seams() == before
     assert gc.isenabled()
     assert random.random() == expected  # noqa: TID251 - the state of before
+
+
+def test_nothing_of_a_simulation_is_held_after_it() -> None:
+    with Simulation("1") as world:
+        process = world.machine("m").start(serve)
+        world.machine("c").start(use(["m"]))
+        world.run(1)
+        process.kill()
+        world.machine("m").start(serve)
+    gone = weakref.ref(world.loop)
+
+    del world, process
+    gc.collect()
+
+    assert gone() is None
+
+
+def test_process_that_never_ran_ends_silently() -> None:
+    with Simulation("1") as world:
+        world.machine("m").start(serve).kill()
+        world.machine("n").start(serve)
 
 
 def test_time_is_virtual_inside() -> None:
