@@ -1,9 +1,16 @@
 """A cut is a cut: one direction stalls, the other does not, and both go on when it is healed."""
 
+import ctypes
+import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from tests.process.harness import paceline_command
+
+from paceline.errors import ConfigError
+from paceline_chaos.processes import network
 
 pytestmark = pytest.mark.process
 
@@ -70,3 +77,37 @@ def test_one_way_cut_stalls_one_way_and_goes_on_after_the_heal() -> None:
     )
 
     assert finished.returncode == 0, finished.stderr
+
+
+def test_machine_without_namespaces_is_told_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class NoNamespaces:
+        def unshare(self, flags: int) -> int:
+            assert flags & network.CLONE_NEWNET
+            ctypes.set_errno(errno.EPERM)
+            return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: NoNamespaces())
+
+    with pytest.raises(ConfigError, match="does not permit one .* run as root, or allow"):
+        network.enter()
+
+
+def test_run_that_cannot_be_made_ends_with_its_sentence_and_2(tmp_path: Path) -> None:
+    scenario = tmp_path / "mine.toml"
+    scenario.write_text(
+        'title = "t"\nproves = "p"\n[[fault]]\nat_ms = 1\nkind = "singing"\ntarget = "all"\n'
+    )
+
+    finished = subprocess.run(
+        paceline_command("chaos", "run", str(scenario), "--output", str(tmp_path / "runs")),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("paceline: scenario mine, fault 1: no fault is called")
+    assert finished.stderr.count("\n") == 1
