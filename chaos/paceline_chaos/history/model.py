@@ -191,6 +191,7 @@ class Probe(Event):
     """A broker's own word on itself at a moment (white box)."""
 
     at_us: int
+    """It was so then or later: the moment of asking."""
     node: str
     group: str
     replica: int | None
@@ -203,6 +204,13 @@ class Probe(Event):
     end: int
     flushed: int
     confirm: int
+    answered_us: int | None = None
+    """It was so then or earlier; None: at `at_us` exactly."""
+
+    @property
+    def last_us(self) -> int:
+        """The latest moment of which it may speak: what it claims holds from then on."""
+        return self.at_us if self.answered_us is None else self.answered_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,8 +157,6 @@ class Failover:
         timeout = aiohttp.ClientTimeout(total=1)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
-                # What it says was so after this moment: positions only rise, so a later stamp
-                # would accuse replicas of lagging that had long caught up.
                 asked_us = self.recorder.now_us()
                 status = await broker_status(session, node.address)
                 if status is not None:
@@ -168,7 +166,7 @@ class Failover:
     def _enter(self, node: Node, status: Mapping[str, Any], asked_us: int) -> None:
         self.recorder.add(
             Probe,
-            at_us=asked_us,
+            at_us=asked_us,  # and answered now: it was so some time between
             node=node.name,
             group=status["group"],
             replica=status["replica_id"],
