@@ -1,26 +1,23 @@
 """The failover measurement on real processes, with few kills: that it measures, not what."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import orjson
 import pytest
-from tests.process.harness import end_with_parent
+from tests.process.harness import end_with_parent, paceline_command
 
 from paceline_chaos.history import codec
 from paceline_chaos.history.model import FaultEvent
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
-PROGRAM = "from paceline_chaos.processes.failover_command import command; command()"
-
 
 def test_failover_is_measured_over_all_clients_and_kills(tmp_path: Path) -> None:
     arguments = ["--kills", "2", "--clients", "3", "--rate", "150", "--json"]
 
     finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments, "--report", str(tmp_path)],
+        paceline_command("chaos", "failover", *arguments, "--report", str(tmp_path)),
         stdout=subprocess.PIPE,
         check=True,
         preexec_fn=end_with_parent,

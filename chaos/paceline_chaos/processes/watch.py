@@ -101,8 +101,6 @@ class Watch:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            # What it says was so after this moment: positions only rise, so a later stamp would
-            # accuse replicas of lagging that had long caught up (S16).
             asked_us = self._recorder.now_us()
             status = await self._ask(node)
             if status is None:
@@ -128,7 +126,7 @@ class Watch:
     def _enter(self, node: Node, status: Status, asked_us: int) -> None:
         self._recorder.add(
             Probe,
-            at_us=asked_us,
+            at_us=asked_us,  # and answered now: it was so some time between
             node=node.name,
             group=node.group,
             replica=status["replica_id"],
