@@ -14,13 +14,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.errors import ConfigError
 from paceline.ports import Random
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import FaultEvent
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes import damage, power
+from paceline_chaos.processes.aim import Aim
 from paceline_chaos.processes.cluster import Cluster, Node
 from paceline_chaos.processes.network import Network, Pair, reset_connections
 from paceline_chaos.processes.watch import Watch
@@ -29,7 +29,6 @@ STOP_TIMEOUT_MS = 15_000
 KEEPER_INTERVAL_MS = 50
 RESTART_AFTER_MS = 500
 """What a service manager would wait before it starts a node again that has ended by itself."""
-_RESOLVE_TIMEOUT_MS = 5_000
 _MILLION = 1_000_000
 
 
@@ -60,7 +59,7 @@ class Nemesis:
         self._recorder = recorder
         self._random = random
         self._network = network
-        self._clients = clients
+        self._aim = Aim(cluster, watch, random, clients)
         self._down: Counter[str] = Counter()
         self._asleep: Counter[str] = Counter()
         self._fused: dict[str, int] = {}
@@ -147,7 +146,7 @@ class Nemesis:
 
     @asynccontextmanager
     async def _kill(self, fault: Fault) -> AsyncIterator[None]:
-        nodes = await self._resolve(fault.target)
+        nodes = await self._aim.nodes(fault.target)
         async with self._told(fault, nodes), self._held_down(nodes, fault.for_ms):
             for node in nodes:
                 self._cluster.signal(node, signal.SIGKILL)
@@ -172,7 +171,7 @@ class Nemesis:
     @asynccontextmanager
     async def _stop(self, fault: Fault) -> AsyncIterator[None]:
         """A graceful stop: the node has to end by itself."""
-        nodes = await self._resolve(fault.target)
+        nodes = await self._aim.nodes(fault.target)
         async with self._told(fault, nodes), self._held_down(nodes, fault.for_ms):
             for node in nodes:
                 self._cluster.signal(node, signal.SIGTERM)
@@ -189,7 +188,7 @@ class Nemesis:
 
     @asynccontextmanager
     async def _pause(self, fault: Fault) -> AsyncIterator[None]:
-        nodes = await self._resolve(fault.target)
+        nodes = await self._aim.nodes(fault.target)
         async with self._told(fault, nodes):
             for node in nodes:
                 self._asleep[node.name] += 1
@@ -204,7 +203,7 @@ class Nemesis:
 
     @asynccontextmanager
     async def _power(self, fault: Fault) -> AsyncIterator[None]:
-        nodes = await self._resolve(fault.target)
+        nodes = await self._aim.nodes(fault.target)
         async with self._held_down(nodes, fault.for_ms):
             for node in nodes:  # all at once, then what is left of their disks
                 self._cluster.signal(node, signal.SIGKILL)
@@ -225,7 +224,7 @@ class Nemesis:
     @asynccontextmanager
     async def _power_at(self, fault: Fault) -> AsyncIterator[None]:
         """The node dies of its fuse; the keeper finds it and cuts its power."""
-        nodes = await self._resolve(fault.target)
+        nodes = await self._aim.nodes(fault.target)
         for node in nodes:
             operations = int(fault.details.get("operations", 10))
             self._say(fault, node.name, is_begin=True, detail=f"after {operations} operations")
@@ -237,7 +236,7 @@ class Nemesis:
 
     @asynccontextmanager
     async def _disk_lost(self, fault: Fault) -> AsyncIterator[None]:
-        nodes = await self._resolve(fault.target)
+        nodes = await self._aim.nodes(fault.target)
         async with self._told(fault, nodes), self._held_down(nodes, fault.for_ms):
             for node in nodes:
                 self._cluster.kill(node)
@@ -247,7 +246,7 @@ class Nemesis:
     @asynccontextmanager
     async def _disk_stale(self, fault: Fault) -> AsyncIterator[None]:
         """Killed, copied, started; after `for_ms` killed again and started on the copy."""
-        nodes = await self._resolve(fault.target)
+        nodes = await self._aim.nodes(fault.target)
         async with self._told(fault, nodes):
             for node in nodes:
                 self._cluster.kill(node)
@@ -268,7 +267,7 @@ class Nemesis:
     @asynccontextmanager
     async def _disk_flip(self, fault: Fault) -> AsyncIterator[None]:
         """`down` 1: the node is dead while it happens."""
-        nodes = await self._resolve(fault.target)
+        nodes = await self._aim.nodes(fault.target)
         is_down = bool(fault.details.get("down", 0))
         for node in nodes:
             if is_down:
@@ -292,7 +291,7 @@ class Nemesis:
 
     @asynccontextmanager
     async def _slots(self, fault: Fault) -> AsyncIterator[None]:
-        nodes = await self._resolve(fault.target)
+        nodes = await self._aim.nodes(fault.target)
         slot, value = _slot_of(fault)
         async with self._told(fault, nodes):
             before = {node.name: node.control.get(slot) for node in nodes}
@@ -311,13 +310,13 @@ class Nemesis:
     async def _links(self, fault: Fault) -> AsyncIterator[None]:
         assert self._network is not None, "cuts need a namespace; Scenario.needs_network"
         if fault.kind == "reset":
-            for node in await self._resolve(fault.target):
+            for node in await self._aim.nodes(fault.target):
                 count = reset_connections(node.host)
                 self._say(fault, node.name, is_begin=True, detail=f"{count} connections")
                 self._say(fault, node.name, is_begin=False)
             yield
             return
-        pairs, target = await self._pairs(fault)
+        pairs, target = await self._aim.pairs(fault)
         self._say(fault, target, is_begin=True)
         flapping = None
         if fault.kind == "flap":
@@ -340,81 +339,6 @@ class Nemesis:
             finally:
                 await network.heal(pairs)
             await pause(half_ms)
-
-    async def _pairs(self, fault: Fault) -> tuple[list[Pair], str]:
-        """Addresses that no longer reach each other, one way each; and who it is."""
-        sides = [await self._side(part) for part in fault.target.split(",")]
-        here = {name: host for side in sides for name, host in side.items()}
-        everybody = self._everybody()
-        rest = {name: host for name, host in everybody.items() if name not in here}
-        target = ",".join(here)
-        if fault.kind == "bridge":
-            names = sorted(rest)
-            left, right = names[::2], names[1::2]
-            pairs = _both({rest[name] for name in left}, {rest[name] for name in right})
-            return pairs, f"{target} between {','.join(left)} and {','.join(right)}"
-        there = rest
-        if fault.other is not None:
-            others = [await self._side(part) for part in fault.other.split(",")]
-            merged = {name: host for side in others for name, host in side.items()}
-            there = {name: host for name, host in merged.items() if name not in here}
-        if fault.kind == "cut":
-            one_way = [(a, b) for a in sorted(here.values()) for b in sorted(there.values())]
-            return one_way, f"{target}>{fault.other or 'all'}"
-        return _both(set(here.values()), set(there.values())), (
-            target if fault.other is None else f"{target}-{','.join(there)}"
-        )
-
-    async def _side(self, name: str) -> dict[str, str]:
-        if name == "clients":
-            return dict(self._clients)
-        if name in self._clients:
-            return {name: self._clients[name]}
-        return {node.name: node.host for node in await self._resolve(name)}
-
-    def _everybody(self) -> dict[str, str]:
-        return {node.name: node.host for node in self._cluster.nodes.values()} | dict(self._clients)
-
-    # -- who is meant -----------------------------------------------------------------------------
-
-    async def _resolve(self, target: str) -> list[Node]:
-        """The nodes that a target means now; waits a while for a master or leader to exist."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _RESOLVE_TIMEOUT_MS / 1000
-        while True:
-            found = [node for part in target.split(",") for node in self._meant(part)]
-            if found or loop.time() > deadline:
-                return found
-            await pause(KEEPER_INTERVAL_MS)
-
-    def _meant(self, target: str) -> list[Node]:
-        cluster = self._cluster
-        kind, _, group = target.partition(":")
-        master = self._watch.master(group) if group else None
-        members = [node for node in cluster.brokers if node.group == group]
-        replicas = [node for node in members if node is not master and node.is_running]
-        leader = self._watch.leader()
-        followers = [node for node in cluster.controllers if node is not leader]
-        everybody = list(cluster.nodes.values())
-        sets: dict[str, list[Node]] = {
-            "all": everybody,
-            "brokers": cluster.brokers,
-            "controllers": cluster.controllers,
-            "master": [master] if master else [],
-            "replica": self._pick(replicas) if master else [],
-            "replicas": replicas if master else [],
-            "any": self._pick(members or everybody),
-            "leader": [leader] if leader else [],
-            "follower": self._pick(followers) if leader else [],
-        }
-        if kind in sets:
-            return sets[kind]
-        if target not in cluster.nodes:
-            raise ConfigError(f"a fault is aimed at {target!r}, which this cluster does not have")
-        return [cluster.nodes[target]]
-
-    def _pick(self, nodes: list[Node]) -> list[Node]:
-        return [nodes[int(self._random.uniform(0, len(nodes)))]] if nodes else []
 
     # -- nodes that end by themselves -------------------------------------------------------------
 
@@ -479,7 +403,3 @@ def _slot_of(fault: Fault) -> tuple[str, int]:
         return "wall_offset_ms", int(details["offset_ms"])
     assert fault.kind == "clock_rate", fault
     return "rate_ppm", int((details["rate"] - 1) * _MILLION)
-
-
-def _both(left: set[str], right: set[str]) -> list[Pair]:
-    return [pair for a in sorted(left) for b in sorted(right) for pair in ((a, b), (b, a))]
