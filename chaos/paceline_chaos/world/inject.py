@@ -327,6 +327,8 @@ def _disk_fault(stage: Stage, fault: Fault, node: Node, chance: SeededRandom) ->
 
             def recover() -> None:
                 node.disk.sync_delay_ms = SYNC_MS
+                if node.process is not None:
+                    node.process.unblock()
 
             return recover
         case "disk_full":

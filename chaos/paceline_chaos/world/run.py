@@ -8,7 +8,6 @@ are read.
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
+from paceline_chaos.checkers import judge
 from paceline_chaos.history.model import (
     ControllerDump,
     History,
@@ -28,6 +28,7 @@ from paceline_chaos.history.model import (
 from paceline_chaos.sim.loop import SimDeadlock, SimStuck
 from paceline_chaos.sim.simulation import Simulation
 from paceline_chaos.verdict import Verdict, Violation
+from paceline_chaos.world.coverage import coverage
 from paceline_chaos.world.dump import dump_log, replayed_digest
 from paceline_chaos.world.inject import Injector
 from paceline_chaos.world.jobs.around import Around
@@ -39,6 +40,7 @@ from paceline_chaos.world.stage import Stage
 from paceline_chaos.world.topology import Topology, draw_topology
 from paceline_chaos.world.workload import TOPIC, create_topic
 
+REPLAY = "paceline chaos replay --bed world --seed {seed}"
 FORM_S = 30.0
 CONVERGE_S = 30.0
 """L1: everything works again so long after the last fault."""
@@ -68,7 +70,7 @@ class Result:
     @property
     def replay(self) -> str:
         """The command that runs this world again."""
-        return f"paceline chaos replay --bed world --seed {self.seed}"
+        return REPLAY.format(seed=self.seed)
 
 
 def run_world(
@@ -136,12 +138,7 @@ class _World:
 
     def verdict(self) -> Verdict:
         """The checkers' word, and what the world itself has seen go wrong."""
-        try:
-            from paceline_chaos.checkers import judge  # until the checkers are there
-
-            judged = judge(self.stage.recorder.history)
-        except ImportError:
-            judged = Verdict(violations=(), counters={})
+        judged = judge(self.stage.recorder.history)
         bugs = [
             Violation(property="CODE", sentence=sentence)
             for sentence in [*self.stage.bugs, *self._errors()]
@@ -156,17 +153,13 @@ class _World:
 
     def counters(self, logged: Mapping[str, int]) -> dict[str, int]:
         """What made this world worth something."""
-        entries = self.stage.recorder.history.entries
-        counts: Counter[str] = Counter({f"log_{name}": count for name, count in logged.items()})
+        counts = coverage(
+            self.stage.recorder.history.entries, logged=logged, hits=self.injector.done
+        )
         counts["zombie_masters"] = len(self.prober.zombies)
-        counts["faults"] = self.injector.done.total()
         counts["handles"] = self.simulation.loop.handles_count
-        for kind, count in self.injector.done.items():
-            counts[f"fault_{kind}"] = count
-        for entry in entries:
-            counts[f"entry_{type(entry).__name__}"] += 1
-            if isinstance(entry, Send) and entry.is_duplicate:
-                counts["retries_deduplicated"] += 1
+        counts.update({f"fault.{kind}": count for kind, count in self.injector.done.items()})
+        counts.update({f"log.{event}": count for event, count in logged.items()})
         return dict(counts)
 
     # -- phases ------------------------------------------------------------------------------------

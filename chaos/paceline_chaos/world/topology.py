@@ -5,6 +5,7 @@ may be a corner: one controller, one replica, five replicas of which four must b
 so short that healthy nodes are suspected. Everything is printed as one JSON line.
 """
 
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -94,6 +95,10 @@ class Topology:
         if name in brokers:
             return f"127.0.0.{31 + brokers.index(name)}"
         return f"127.0.0.{101 + [client.name for client in self.clients].index(name)}"
+
+    def to_line(self) -> str:
+        """One JSON line, for people and programs."""
+        return json.dumps(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""

@@ -1,0 +1,38 @@
+"""`python -m paceline_chaos.world`: worlds by seed, shrinking, determinism.
+
+--seed 7                 one world, its verdict; exit code 1 if it is bad
+--seed 7 --shrink        the fewest of its faults that still break the same property
+--seeds 0-59             many worlds on all cores, and what they were worth
+--determinism 20         the same digest again: other hash seeds, other heaps, other worlds before
+"""
+
+import argparse
+import sys
+
+from paceline_chaos.world import console
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m paceline_chaos.world", description=__doc__)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seeds", help="first-last")
+    parser.add_argument("--determinism", type=int, metavar="COUNT")
+    parser.add_argument("--shrink", action="store_true")
+    parser.add_argument("--processes", type=int, default=None)
+    parser.add_argument("--history", help="write the history of --seed to this file")
+    parser.add_argument("--log", help="write what the nodes of --seed logged to this file")
+    given = parser.parse_args(arguments)
+    if given.determinism is not None:
+        return console.show_determinism(given.determinism)
+    if given.seeds is not None:
+        first, _, last = given.seeds.partition("-")
+        return console.show_many(range(int(first), int(last or first) + 1), given.processes)
+    if given.seed is None:
+        parser.error("--seed, --seeds or --determinism")
+    if given.shrink:
+        return console.show_shrunk(given.seed)
+    return console.show_one(given.seed, history=given.history, log=given.log)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

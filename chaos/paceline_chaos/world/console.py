@@ -1,0 +1,113 @@
+"""What `python -m paceline_chaos.world` shows."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from paceline_chaos.faults.plan import Fault
+from paceline_chaos.history.codec import save
+from paceline_chaos.verdict import Violation
+from paceline_chaos.world.batch import Outcome, fails_as, run_many
+from paceline_chaos.world.coverage import COVERAGE
+from paceline_chaos.world.determinism import digests_of
+from paceline_chaos.world.plan import Plan, draw_plan
+from paceline_chaos.world.run import REPLAY, run_world
+from paceline_chaos.world.shrink import shrink
+from paceline_chaos.world.topology import draw_topology
+
+_SHOWN_MAX = 10
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + os.linesep)
+    sys.stdout.flush()
+
+
+def show_one(seed: int, *, history: str | None, log: str | None) -> int:
+    """Run a world and tell all about it; 1 if it is bad."""
+    result = run_world(seed, keep_log=log is not None)
+    say(result.topology.to_line())
+    _say_plan(result.plan)
+    for violation in result.verdict.violations[:_SHOWN_MAX]:
+        _say_violation(violation)
+    say(" ".join(f"{name}={result.counters[name]}" for name in COVERAGE))
+    say(f"seed {seed}: {'good' if result.verdict.is_good else 'BAD'} {result.digest}")
+    if history is not None:
+        save(result.history, history)
+    if log is not None:
+        Path(log).write_text("\n".join(result.logs))
+    if not result.verdict.is_good:
+        say(REPLAY.format(seed=seed))
+    return 0 if result.verdict.is_good else 1
+
+
+def show_shrunk(seed: int) -> int:
+    """The fewest faults that still break what the seed breaks."""
+    plan = draw_plan(draw_topology(seed))
+    found = run_world(seed, plan=plan).verdict.violations
+    if not found:
+        say(f"seed {seed} is good: there is nothing to shrink")
+        return 0
+    properties = frozenset(violation.property for violation in found)
+    say(f"{len(plan.faults)} faults break {', '.join(sorted(properties))}")
+    smallest = shrink(plan, lambda tried: fails_as(seed, properties, tried))
+    _say_plan(smallest)
+    for violation in run_world(seed, plan=smallest).verdict.violations[:_SHOWN_MAX]:
+        _say_violation(violation)
+    say(REPLAY.format(seed=seed))
+    return 1
+
+
+def show_many(seeds: Iterable[int], processes: int | None) -> int:
+    """Run many worlds; their sums, and what was bad."""
+    sums: Counter[str] = Counter()
+    worlds = cpu_s = 0.0
+    bad: list[Outcome] = []
+    for outcome in run_many(seeds, processes=processes):
+        worlds += 1
+        cpu_s += outcome.cpu_s
+        sums.update({name: outcome.counters.get(name, 0) for name in COVERAGE})
+        if outcome.violations:
+            bad.append(outcome)
+            for violation in outcome.violations[:3]:
+                _say_violation(violation)
+            say(REPLAY.format(seed=outcome.seed))
+    for name, meaning in COVERAGE.items():
+        say(f"{sums[name] / worlds:10.2f} {name} per world: {meaning}")
+    missing = [name for name in COVERAGE if not sums[name]]
+    say(
+        f"{worlds:.0f} worlds, {cpu_s / worlds:.1f} s of CPU each, {len(bad)} bad, never: {missing}"
+    )
+    return 1 if bad else 0
+
+
+def show_determinism(count: int) -> int:
+    """Run seeds again under other circumstances and compare digests; 1 if any differs."""
+    different = 0
+    for seed in range(count):
+        digests = digests_of(seed)
+        is_same = len(set(digests.values())) == 1
+        different += not is_same
+        detail = next(iter(digests.values())) if is_same else str(digests)
+        say(f"seed {seed}: {'same' if is_same else 'DIFFERENT'} {detail}")
+    say(f"{count - different} of {count} seeds are the same in every way of running them")
+    return 1 if different else 0
+
+
+def _say_plan(plan: Plan) -> None:
+    for fault in plan.faults:
+        say("  " + _told(fault))
+    for fault in plan.broken:
+        say("  for ever: " + _told(fault))
+
+
+def _told(fault: Fault) -> str:
+    other = "" if fault.other is None else f" > {fault.other}"
+    details = " ".join(f"{key}={value:g}" for key, value in fault.details.items())
+    return f"{fault.at_ms:6} ms {fault.kind} {fault.target}{other} for {fault.for_ms} ms {details}"
+
+
+def _say_violation(violation: Violation) -> None:
+    say(f"{violation.property}: {violation.sentence[:500]} (entries {violation.proof[:8]})")

@@ -1,0 +1,27 @@
+"""The shrinker leaves what makes a plan fail and nothing else."""
+
+import pytest
+
+from paceline_chaos.faults.plan import Fault
+from paceline_chaos.world.plan import Plan
+from paceline_chaos.world.shrink import shrink
+
+FAULTS = tuple(Fault(at_ms=at, kind="kill", target=f"g1-b{at}") for at in range(11))
+
+
+@pytest.mark.parametrize("guilty", [set(), {3}, {0, 10}, {2, 5, 9}, set(range(11))])
+def test_only_faults_that_matter_are_left(guilty: set[int]) -> None:
+    plan = Plan(faults=FAULTS, broken=FAULTS[:1])
+
+    found = shrink(plan, lambda tried: guilty <= {fault.at_ms for fault in tried.faults})
+
+    assert {fault.at_ms for fault in found.faults} == guilty
+    assert found.broken == ()
+
+
+def test_what_stays_broken_is_kept_if_it_matters() -> None:
+    plan = Plan(faults=FAULTS, broken=FAULTS[:1])
+
+    found = shrink(plan, lambda tried: bool(tried.broken))
+
+    assert (found.faults, found.broken) == ((), FAULTS[:1])
