@@ -194,7 +194,10 @@ def _open_store(config: BrokerConfig, disk: Disk, random: Random, boot: str, nod
         identity=identity,
         segment_size_bytes=config.segment_size_bytes,
     )
-    damage = store.report.damage
+    report = store.report
+    if report.cut_bytes:
+        log.warning("log_tail_cut", extra={"end": report.end, "cut_bytes": report.cut_bytes})
+    damage = report.damage
     if damage is not None:  # R24: with a known hole it acknowledges nothing and is not electable
         raise ConfigError(
             f"the log in {config.data_dir} is damaged at {damage.position}, below its durable end "
