@@ -15,9 +15,14 @@ clocks below. Everything is drawn from one seed, so a failing run can be repeate
         assert client.error is None and not world.errors
         print(world.digest())                           # equal for equal seeds
 
+What is of interest has to be taken out before the `with` ends: then coroutines are closed, and
+their `finally` blocks run where nobody looks. `Simulation(seed, keeps_log=True)` keeps a text of
+all that happened (`world.loop.trace.log`), and `first_difference` shows where two such logs part.
+
 Code in a process gets its clock as `machine.clock`, its chance as `paceline.runtime.SeededRandom`,
-its disk as `paceline.disk_memory.MemoryDisk`. `Process`: kill, pause, resume, signal, on_end.
-`Machine`: start, power_off, boot, set_clock. `Simulation`: cut, isolate, heal, delay, reset.
+its disk as `paceline.disk_memory.MemoryDisk`. `Process`: kill, pause, resume, signal, block (in a
+system call), on_end. `Machine`: start, power_off, boot, set_clock. `Simulation`: cut, isolate,
+heal, delay, reset.
 
 What is not simulated: TLS, IPv6, UDP, bandwidth, processor time (a handle costs 1 us), threads. A
 process that kills itself in the middle of a handle (a fuse of its disk) still unwinds that one

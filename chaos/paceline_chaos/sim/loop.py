@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 NS_PER_S = 1_000_000_000
 HANDLE_COST_NS = 1_000
 HOUSEKEEPING_HANDLES = 100_000
+SPIN_SHARE, SPINS_MAX = 1.02, 3
+"""Time that moves by the cost of handles only, for so many housekeepings: nobody waits any more."""
 COMPACT_TIMERS = 200
 """Cancelled timers are swept out of the heap from so many on, if they are half of it."""
 DNS_MS = 0.2
@@ -86,7 +88,10 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         """What no task and no callback caught, one sentence each."""
         self.housekeeping: Callable[[], object] = lambda: None
         """Called after so many handles, and at no other moment."""
+        self.housekeeping_handles = HOUSEKEEPING_HANDLES
         self._housekeeping_at = HOUSEKEEPING_HANDLES
+        self._housekept_ns = 0
+        self._spins_count = 0
         self._handle_cost_ns = handle_cost_ns
         self._draw = random.Random(f"{seed}/schedule").random
         self._heap: list[tuple[int, int, SimTimerHandle | None, Any, Any]] = []
@@ -254,8 +259,18 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         )
 
     def _keep_house(self) -> None:
-        self._housekeeping_at = self.handles_count + HOUSEKEEPING_HANDLES
+        busy_ns = self.housekeeping_handles * self._handle_cost_ns
+        is_spinning = self.now_ns - self._housekept_ns < busy_ns * SPIN_SHARE
+        self._spins_count = self._spins_count + 1 if is_spinning else 0
+        self._housekept_ns = self.now_ns
+        self._housekeeping_at = self.handles_count + self.housekeeping_handles
         self.housekeeping()
+        if self._spins_count >= SPINS_MAX:
+            names = ", ".join(sorted(process.name for process in self._choices))
+            raise SimStuck(
+                f"{SPINS_MAX * self.housekeeping_handles} handles ran without a pause, up to "
+                f"{self.now_ns / NS_PER_S:.6f} s: something spins; ready now: {names or 'nobody'}"
+            )
 
     def _run_once(self) -> None:
         """For `run_forever` and `run_until_complete`: on to the next change of `_stopping`."""

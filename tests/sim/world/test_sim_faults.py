@@ -550,3 +550,16 @@ def test_segments_are_split_and_merged_and_stay_in_order() -> None:
     sizes = [len(chunk) for chunk in there[0].chunks]
     assert sum(size < 3 for size in sizes) > 50
     assert sum(size > 3 for size in sizes) > 50
+
+
+def test_program_that_spins_is_found() -> None:
+    async def main() -> None:
+        await pause(100)
+        while True:
+            await pause(0)
+
+    with Simulation("1") as world:
+        world.loop.housekeeping_handles = world.loop._housekeeping_at = 1000
+        world.machine("spinner").start(main)
+        with pytest.raises(SimStuck, match="something spins; ready now: spinner"):
+            world.run(10)
