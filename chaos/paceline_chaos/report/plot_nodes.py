@@ -1,5 +1,6 @@
 """Pure: what nodes were: a lane for each, elections and sync state sets of each group, confirm."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from paceline_chaos.report.lanes import (
@@ -14,6 +15,10 @@ from paceline_chaos.report.lanes import (
 from paceline_chaos.report.scale import LEFT, PLOT, TITLE, amount, duration, round_up, seconds
 from paceline_chaos.report.sheet import GAP, HUES, ROW, Sheet, fault_tip, with_room
 from paceline_chaos.report.svg import GLYPH_PX, element, label, line, path, rect, text
+
+NAME = re.compile(r"[\w.-]+")
+DIVISIONS = frozenset({"split", "bridge"})
+"""Faults that name everybody: they are nobody's in particular."""
 
 
 def draw_controllers(sheet: Sheet, story: Story) -> None:
@@ -108,7 +113,7 @@ def _bands(sheet: Sheet, bands: Sequence[Band], y: float) -> None:
 def _troubles(sheet: Sheet, faults: Iterable[FaultSpan], node: str, y: float) -> None:
     """What was done to this very node."""
     for fault in faults:
-        hit = fault.target.replace(">", ",").split(",")
+        hit = () if fault.kind in DIVISIONS else NAME.findall(fault.target)
         if node not in hit and fault.target != "all":
             continue
         x, end = sheet.time.x(fault.start), sheet.time.x(fault.end)

@@ -10,6 +10,8 @@ from paceline_chaos.report.svg import line, text
 ROW = 20.0
 GAP = 4.0
 HUES = 6
+LABEL_MAX = 36
+"""Characters of a fault's label; whom a split divides can be long."""
 
 
 @dataclass(slots=True)
@@ -41,8 +43,9 @@ def with_room(sheet: Sheet, marks: Sequence[Mark]) -> Iterable[tuple[Mark, float
 
 
 def fault_label(fault: FaultSpan) -> str:
-    """What and whom."""
-    return f"{fault.kind} {fault.target}"
+    """What and whom, in few words."""
+    whole = f"{fault.kind} {fault.target}"
+    return whole if len(whole) <= LABEL_MAX else whole[: LABEL_MAX - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def fault_tip(fault: FaultSpan) -> str:
@@ -50,4 +53,4 @@ def fault_tip(fault: FaultSpan) -> str:
     lasted = "" if fault.is_blow else f" for {duration(fault.end - fault.start)}"
     lasted += "" if fault.has_end or fault.is_blow else " (to the end)"
     detail = f", {fault.detail}" if fault.detail else ""
-    return f"{fault_label(fault)} at {seconds(round(fault.start))}{lasted}{detail}"
+    return f"{fault.kind} {fault.target} at {seconds(round(fault.start))}{lasted}{detail}"

@@ -62,6 +62,17 @@ def test_picture_is_well_formed_and_names_every_node() -> None:
     assert {"master 1", "master 2", "kill g2-b1", "heal"} <= named
 
 
+def test_long_name_of_a_fault_is_cut_in_the_plot_and_whole_in_its_tip() -> None:
+    maker = Maker()
+    everybody = ",".join(f"client-{number}" for number in range(20))
+    maker.fault("split", everybody, 100, 900)
+
+    page = page_of(maker.history(), GOOD)
+
+    assert f"split {everybody} at" in page
+    assert max(len(shown) for shown in texts(page)) <= 36
+
+
 def test_what_a_history_says_cannot_become_markup() -> None:
     maker = Maker()
     proof = maker.send(EVIL, 5.0, outcome=Outcome.FAIL, error=EVIL, topic=EVIL)
