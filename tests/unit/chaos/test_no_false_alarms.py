@@ -1,0 +1,235 @@
+"""What looks like a violation and is none; and what a history does not say is not judged."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.chaos.hand import SECOND, SIZE, Hand
+
+from paceline_chaos.checkers import ALL, judge
+from paceline_chaos.checkers.bounds import Bounds
+from paceline_chaos.checkers.findings import LISTED_MAX
+from paceline_chaos.history.model import History, Outcome, ReplicaDump
+
+
+def broken(hand: Hand) -> set[str]:
+    return {violation.property for violation in judge(hand.history).violations}
+
+
+def test_empty_history_says_nothing() -> None:
+    verdict = judge(History(world={}))
+
+    assert verdict.is_good
+    assert {verdict.counters[f"judged.{name}"] for name in ALL} == {0}
+
+
+def test_send_of_unknown_outcome_may_be_stored_late_once_or_never() -> None:
+    hand = Hand()
+    hand.unknown("late", (10, 20))
+    hand.unknown("never", (10, 20))
+    hand.send("a", 0, (30, 40))
+    hand.dump(1, ["a", "late"])
+
+    assert not broken(hand)
+
+
+def test_doubles_of_a_producer_without_sequences_are_counted() -> None:
+    hand = Hand()
+    hand.unknown("a", is_idempotent=False)
+    hand.dump(1, ["a", "a"])
+
+    verdict = judge(hand.history)
+
+    assert verdict.is_good
+    assert verdict.counters["duplicates"] == 1
+
+
+def test_acknowledgement_before_confirm_promises_nothing() -> None:
+    hand = Hand()
+    hand.send("a", 0, is_confirmed=False)
+    hand.dump(1, [])
+
+    assert not broken(hand)
+
+
+def test_unclean_election_may_lose_what_was_acknowledged_and_read() -> None:
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], set_epoch=1)
+    hand.send("a", 0)
+    hand.pull(0, ["a"])
+    hand.master(1, SIZE)
+    hand.elect(2, 2, [2], set_epoch=2, is_unclean=True, reason="unclean")
+    hand.master(2, 0, epoch=2)
+    hand.dump(2, [])
+    hand.dump(1, ["a"])
+
+    verdict = judge(hand.history)
+
+    assert verdict.is_good
+    assert verdict.counters["unclean_elections"] == 1
+
+
+def test_last_master_speaks_for_its_group_not_the_longest_log() -> None:
+    hand = Hand()
+    hand.elect(2, 1, [1, 2])
+    hand.send("a", 0)
+    hand.dump(1, ["a"])
+    hand.dump(2, [])
+
+    assert broken(hand) >= {"S1"}
+
+
+def test_damaged_log_does_not_speak_for_its_group() -> None:
+    hand = Hand()
+    hand.elect(2, 1, [1, 2])
+    hand.send("a", 0)
+    hand.dump(1, ["a"])
+    hand.dump(2, [], confirm=SIZE, end=SIZE, damage="a flipped bit at 7")
+
+    assert not broken(hand)
+
+
+def test_tail_above_confirm_may_differ() -> None:
+    hand = Hand()
+    hand.unknown("a")
+    hand.unknown("b")
+    hand.unknown("c")
+    hand.elect(1, 1, [1, 2])
+    hand.dump(1, ["a", "b"])
+    hand.dump(2, ["a", "c"], confirm=SIZE)
+
+    assert not broken(hand)
+
+
+def test_deleted_messages_may_be_skipped_and_are_not_lost() -> None:
+    hand = Hand()
+    for place, value in enumerate("abc"):
+        hand.send(value, place)
+    hand.pull(0, ["a"], assignment="one")
+    hand.pull(2, ["c"], assignment="one")
+    hand.dump(1, ["a", "b", "c"])
+    dump = hand.history.entries.pop()
+    assert isinstance(dump, ReplicaDump)
+    hand.history.entries.append(replace(dump, start=2 * SIZE, batches=dump.batches[2:]))
+
+    assert not broken(hand)
+
+
+def test_restarted_node_may_show_less_and_a_replaced_disk_forgets_epochs() -> None:
+    hand = Hand()
+    hand.probe(2, SIZE, 10, epoch=5)
+    hand.fault("disk_lost", "b2", 20)
+    hand.probe(2, 0, 30, epoch=1, incarnation=2)
+
+    assert not broken(hand)
+
+
+def test_stale_answers_say_so_and_promise_nothing() -> None:
+    hand = Hand()
+    hand.send("a", 0)
+    hand.commit(1, member="m")
+    hand.range(0, 0, maybe_stale=True)
+    hand.committed(None, maybe_stale=True)
+    hand.pull(0, [], node="b2", end=0)
+
+    assert not broken(hand)
+
+
+def test_message_that_failed_often_enough_may_be_passed_over() -> None:
+    hand = Hand()
+    hand.unknown("a")
+    for _ in range(16):
+        hand.deliver(0, "a", outcome=Outcome.UNKNOWN)
+    hand.commit(1)
+
+    assert not broken(hand)
+
+
+def test_group_that_begins_at_the_end_owes_nothing_before() -> None:
+    hand = Hand(consume_from="last")
+    hand.unknown("b")
+    hand.deliver(5, "b", token=1)
+    hand.commit(6)
+
+    assert not broken(hand)
+
+
+def test_running_clocks_wrong_voids_leases_but_not_tokens() -> None:
+    hand = Hand()
+    hand.fault("clock_step", "b1", 5)
+    hand.lock("m1", 1, (10, 20))
+    hand.lock("m2", 2, (30, 40))
+
+    assert not broken(hand)
+
+
+def test_broken_nodes_owe_nothing_after_healing() -> None:
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0)
+    hand.phase("heal", SECOND, "b3")
+    hand.probe(2, 0, SECOND)
+    hand.probe(3, 0, SECOND)
+    hand.master(1, 0, SECOND)
+    hand.probe(2, 0, 60 * SECOND)
+
+    assert not broken(hand)
+
+
+def test_group_without_its_minimum_need_not_work() -> None:
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0)
+    for replica in (1, 2):
+        hand.probe(replica, 0, SECOND // 2)
+    hand.phase("heal", SECOND, "b1")
+    hand.probe(2, 0, 60 * SECOND)
+
+    assert not broken(hand)
+
+
+def test_bounds_may_be_others() -> None:
+    hand = Hand()
+    hand.unknown("a", (0, 60 * SECOND))
+
+    assert judge(hand.history, bounds=Bounds(patience_us=90 * SECOND)).is_good
+
+
+def test_what_a_run_may_break_by_contract_is_counted() -> None:
+    hand = Hand()
+    hand.send("a", 0)
+    hand.dump(1, [])
+
+    verdict = judge(hand.history, allowed={"S1"})
+
+    assert verdict.is_good
+    assert verdict.counters["allowed.S1"] == 1
+
+
+def test_only_what_is_asked_for_is_judged() -> None:
+    hand = Hand()
+    hand.send("a", 0)
+    hand.dump(1, [])
+
+    verdict = judge(hand.history, properties=["S2"])
+
+    assert verdict.is_good
+    assert "judged.S1" not in verdict.counters
+
+
+def test_thousands_of_violations_are_counted_and_some_listed() -> None:
+    hand = Hand()
+    for place in range(500):
+        hand.send(f"a{place}", place)
+    hand.dump(1, [])
+
+    verdict = judge(hand.history)
+
+    assert len(verdict.violations) == LISTED_MAX
+    assert verdict.counters["violations.S1"] == 500
+
+
+@pytest.mark.parametrize("gap", [2, 3])
+def test_step_over_missing_rulings_is_not_judged(gap: int) -> None:
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], set_epoch=1, reason="first")
+    hand.elect(3, 2, [2, 3], set_epoch=1 + gap, reason="operator")
+
+    assert not broken(hand)
