@@ -1,6 +1,7 @@
 """`paceline chaos`: faults on real processes, and failing seeds of the simulated beds once more."""
 
 import contextlib
+import logging
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import orjson
 
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError, PacelineError, from_problem, to_problem
+from paceline_chaos.history.model import History
 from paceline_chaos.processes.failover_command import command as failover
 from paceline_chaos.processes.scenario import Scenario, parse
 from paceline_chaos.verdict import Verdict
@@ -243,33 +245,65 @@ def _tell(verdict: dict[str, Any], folder: Path) -> None:
 @command.command("replay")
 @click.option("--bed", type=click.Choice(["world", "core"]), required=True)
 @click.option("--seed", type=int, required=True)
+@click.option("--mutant", default=None, help="With this rule taken out of the code.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    help="Folder for the history and its report.",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
-def replay(*, bed: str, seed: int, as_json: bool) -> int:
+def replay(*, bed: str, seed: int, mutant: str | None, output: Path | None, as_json: bool) -> int:
     """Run one seed of a simulated bed again, and print its verdict."""
-    verdict = _world_verdict(seed) if bed == "world" else _core_verdict(seed)
+    with _without_rule(mutant):
+        verdict, counters, history = _world(seed) if bed == "world" else _core(seed)
+    if output is not None:
+        _keep(history, verdict, output)
+    document = {"bed": bed, "seed": seed, "mutant": mutant, **_plain(verdict, counters)}
     if as_json:
-        echo_json(verdict)
+        echo_json(document)
     else:
-        for one in verdict["violations"]:
-            click.echo(f"{one['property']}: {one['sentence']} (entries {one['proof'][:8]})")
-        numbers = ", ".join(f"{name} {count}" for name, count in verdict["counters"].items())
-        click.echo(f"{bed} seed {seed}: {'GOOD' if verdict['is_good'] else 'BAD'}; {numbers}")
-    return 0 if verdict["is_good"] else EXIT_BAD
+        for one in verdict.violations:
+            click.echo(f"{one.property}: {one.sentence} (entries {list(one.proof[:8])})")
+        numbers = ", ".join(f"{name} {count}" for name, count in counters.items() if count)
+        click.echo(f"{bed} seed {seed}: {'GOOD' if verdict.is_good else 'BAD'}; {numbers}")
+    return 0 if verdict.is_good else EXIT_BAD
 
 
-def _world_verdict(seed: int) -> dict[str, Any]:
+def _without_rule(mutant: str | None) -> contextlib.AbstractContextManager[None]:
+    from paceline_chaos.mutants import MUTANTS
+
+    if mutant is None:
+        return contextlib.nullcontext()
+    if mutant not in MUTANTS:
+        raise BadRequestError(f"no mutant is called {mutant!r}; known: {', '.join(MUTANTS)}")
+    return MUTANTS[mutant].applied()
+
+
+def _world(seed: int) -> tuple[Verdict, Mapping[str, int], History]:
     from paceline_chaos.world.run import run_world
 
     result = run_world(seed)
-    return {"seed": seed, "digest": result.digest, **_plain(result.verdict, result.counters)}
+    return result.verdict, result.counters, result.history
 
 
-def _core_verdict(seed: int) -> dict[str, Any]:
+def _core(seed: int) -> tuple[Verdict, Mapping[str, int], History]:
     from paceline_chaos.core.run import result_of, run_world
 
+    logging.getLogger("paceline").setLevel(logging.CRITICAL)
     world, violations = run_world(seed)
     counters = result_of(world, violations).counters
-    return {"seed": seed, **_plain(Verdict(violations=tuple(violations), counters={}), counters)}
+    verdict = Verdict(violations=tuple(violations), counters=counters)
+    return verdict, counters, world.recorder.history
+
+
+def _keep(history: History, verdict: Verdict, folder: Path) -> None:
+    from paceline_chaos.history import codec
+    from paceline_chaos.report.write import write_report
+
+    folder.mkdir(parents=True, exist_ok=True)
+    codec.save(history, folder / "history.jsonl")
+    write_report(history, verdict, folder / "report.html")
 
 
 def _plain(verdict: Verdict, counters: Mapping[str, int]) -> dict[str, Any]:
