@@ -45,6 +45,8 @@ class Injector:
     def begin(self, fault: Fault, chance: SeededRandom, *, is_for_ever: bool = False) -> list[str]:
         """Begin a fault now; the names of the nodes it hit."""
         targets = self._resolve(fault.target, chance)
+        if fault.kind == "split":
+            targets = targets[:1]  # one fault, however many names its side has
         for name in targets:
             self._begin_at(fault, name, chance, is_for_ever=is_for_ever)
         if targets:
@@ -214,8 +216,6 @@ class Injector:
                 return self._cut([(name, o) for o in others] + [(o, name) for o in others])
             case "split":
                 side = set(fault.target.split(","))
-                if name != fault.target.split(",", maxsplit=1)[0]:
-                    return None  # one split, however many names its side has
                 return self._cut([(a, b) for a in everybody for b in everybody
                                   if (a in side) != (b in side)])  # fmt: skip
             case "bridge":
@@ -291,6 +291,8 @@ class Injector:
 
     def _tell_begin(self, fault: Fault, name: str) -> str:
         told = name if fault.other is None else f"{name}>{fault.other}"
+        if fault.kind == "split":
+            told = fault.target
         detail = " ".join(f"{key}={value:g}" for key, value in sorted(fault.details.items()))
         self._tell(fault.kind, told, is_begin=True, detail=detail)
         return told

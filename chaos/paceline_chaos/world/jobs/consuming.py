@@ -210,7 +210,7 @@ class OrderedConsumer:
         if address is None:
             return None
         rows = await pull_http(cluster, around, address, queue, offset, "")
-        if rows is None:
+        if isinstance(rows, PacelineError):
             return None
         for row in rows[: around.whole(1, 10)]:
             await self._deliver(queue, row, token)

@@ -35,8 +35,8 @@ def seen(offset: int, body: bytes) -> Seen:
 
 async def pull_http(
     cluster: Cluster, around: Around, address: str, queue: Queue, offset: int, assignment: str
-) -> tuple[Seen, ...] | None:
-    """Ask one broker for messages of a queue from `offset` on, and record it; None = no answer."""
+) -> tuple[Seen, ...] | PacelineError:
+    """Ask one broker for messages of a queue from `offset` on, and record it."""
     path = f"/v1/topics/{queue.topic}/queues/{queue.queue}/messages"
     parameters = {"offset": str(offset), "max_messages": str(_READ_MESSAGES_MAX)}
     with around.recorder.asking(
@@ -53,7 +53,7 @@ async def pull_http(
             )
         except PacelineError as error:
             asking.raised(error)
-            return None
+            return error
         rows = tuple(seen(row["offset"], _body_of(row)) for row in answer["messages"])
         asking.ok(messages=rows, start=answer["start"], end=answer["end"])
         return rows
@@ -100,7 +100,7 @@ class Reader:
         assignment = f"{around.client}/http-{self._turns[queue]}"
         offset = self._next.get(queue, 0)
         rows = await pull_http(cluster, around, around.choice(addresses), queue, offset, assignment)
-        if rows:
+        if rows and not isinstance(rows, PacelineError):
             self._next[queue] = rows[-1].offset + 1
 
 
