@@ -45,6 +45,11 @@ def main(operations: int, seed: int, each: bool) -> None:
     click.echo(f"{count} operations, {size_mb:.0f} MB: read in {read - start:.1f} s")
     verdict = judge(history)
     click.echo(f"judged in {cpu_s() - read:.1f} s, {len(verdict.violations)} violations")
+    seen = verdict.counters
+    click.echo(
+        f"{len(history.entries)} entries, {seen['acknowledged']} sends acknowledged, "
+        f"{seen['messages_read']} messages read, {seen['delivered']} delivered"
+    )
     if each:
         evidence = Evidence(history)
         for name, checker in ALL.items():

@@ -368,12 +368,14 @@ class Evidence:
         return damaged
 
     def is_one_store(self, before: Probe, after: Probe) -> bool:
-        """No other disk was put into their node between two probes of it: an old copy, or an empty
-        one, counts its incarnations anew, so equal numbers do not say so."""
-        return not any(
-            fault.kind in REPLACED
-            and fault.target == after.node
-            and before.at_us <= fault.at_us <= after.at_us
+        """No other disk was put into their node between two probes of it."""
+        return not self.was_replaced(after.node, before.at_us, after.at_us)
+
+    def was_replaced(self, node: str, start_us: int, end_us: int) -> bool:
+        """Whether a node got an empty disk or an old copy in that time: those count incarnations
+        anew, so equal numbers do not mean one process."""
+        return any(
+            fault.kind in REPLACED and fault.target == node and start_us <= fault.at_us <= end_us
             for fault in self.faults
         )
 

@@ -172,7 +172,9 @@ def _masters_confirm(
                 key = (claim.node, claim.incarnation)
                 highest[key] = max(highest.get(key, (0, 0)), (end, send.number))
         lead = highest.get((probe.node, probe.incarnation))
-        if lead is not None and probe.confirm < lead[0]:
+        if lead is None or probe.confirm >= lead[0]:
+            continue
+        if not evidence.was_replaced(probe.node, 0, probe.at_us):
             found.violate(
                 f"{probe.node} had acknowledged the record up to {lead[0]}, and its confirm was "
                 f"{probe.confirm} after that",
