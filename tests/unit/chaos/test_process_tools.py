@@ -1,0 +1,97 @@
+"""Small tools of the harness for real processes: clocks that jump, names that are forgotten."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline.runtime import ManualClock, SeededRandom
+from paceline_chaos.processes import damage
+from paceline_chaos.processes.control import Control
+from paceline_chaos.processes.names import Names
+from paceline_chaos.processes.stepped_clock import SteppedClock
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Iterator[Control]:
+    page = Control(tmp_path / "control")
+    yield page
+    page.close()
+
+
+def test_wall_clock_jumps_and_running_time_does_not(control: Control) -> None:
+    base = ManualClock(monotonic_ms=1_000)
+    clock = SteppedClock(base, control)
+    before = clock.unix_ms()
+
+    control.set("wall_offset_ms", -3_600_000)
+
+    assert clock.unix_ms() == before - 3_600_000
+    assert clock.monotonic_ms() == 1_000
+
+
+def test_running_time_keeps_what_it_gained_and_never_goes_back(control: Control) -> None:
+    base = ManualClock()
+    clock = SteppedClock(base, control)
+    control.set("rate_ppm", 500_000)
+    base.advance(1_000)
+    assert clock.monotonic_ms() == 1_500
+
+    control.set("rate_ppm", -2_000_000)
+    seen = []
+    for _ in range(10):
+        base.advance(10)
+        seen.append(clock.monotonic_ms())
+    assert seen == [1_500] * 10
+
+    control.set("rate_ppm", 0)
+    base.advance(10)
+    assert clock.monotonic_ms() == 1_510
+
+
+def test_both_sides_of_the_control_page_see_one_number(tmp_path: Path) -> None:
+    harness, node = Control(tmp_path / "page"), Control(tmp_path / "page")
+
+    harness.set("sync_failures", 2)
+
+    assert [node.take("sync_failures") for _ in range(3)] == [True, True, False]
+    assert harness.get("sync_failures") == 0
+    harness.close()
+    node.close()
+
+
+def test_prefix_of_the_unsynced_names_survives_in_their_order() -> None:
+    names = Names()
+    for entry in (
+        ["d", "create", "a", 1],
+        ["d", "sync"],
+        ["d", "rename", "a", "b"],
+        ["d", "create", "a", 2],
+        ["d", "unlink", "b"],
+    ):
+        names.apply(entry)
+    folder = names.folders["d"]
+
+    after = [folder.names(count) for count in range(4)]
+
+    assert after == [{"a": 1}, {"b": 1}, {"b": 1, "a": 2}, {"a": 2}]
+    again = Names()
+    for entry in names.entries():
+        again.apply(entry)
+    assert again == names
+
+
+def test_flip_stays_below_confirm_and_changes_one_bit(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    (log / "00000000000000000000.log").write_bytes(bytes(100))
+    (log / "00000000000000000100.log").write_bytes(bytes(100))
+    (log / "LOCK").write_bytes(bytes(100))
+
+    for seed in range(50):
+        damage.flip(tmp_path, SeededRandom(str(seed)), file_class=0, confirm=110)
+
+    content = b"".join(path.read_bytes() for path in sorted(log.glob("*.log")))
+    assert any(content[:110])
+    assert not any(content[110:])
+    assert (log / "LOCK").read_bytes() == bytes(100)
