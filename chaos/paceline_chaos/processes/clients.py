@@ -9,10 +9,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paceline.errors import CorruptLogError
+from paceline.errors import CorruptLogError, PacelineError
 from paceline.net.cluster import Cluster
 from paceline.runtime import SeededRandom, SystemClock, cancel_and_wait, spawn
-from paceline_chaos.history.model import Outcome, Pull, Queue, Send
+from paceline_chaos.history.model import Outcome, Queue, Send
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.cluster import HARNESS_HOST, Node
 from paceline_chaos.processes.scenario import LoadSpec
@@ -138,24 +138,13 @@ async def _read_queue(cluster: Cluster, around: Around, node: Node, queue: Queue
     offset = 0
     while True:
         rows = await pull_http(cluster, around, node.address, queue, offset, f"drain/{node.name}")
-        if rows is None:
-            if _is_damaged(around.recorder):
-                return
+        if isinstance(rows, CorruptLogError):
+            # It knows that its log is damaged, and shows no more of it: repair is a later feature.
+            # Whether others show everything is for the checkers to say.
+            return
+        if isinstance(rows, PacelineError):
             await around.think()
         elif not rows:
             return
         else:
             offset = rows[-1].offset + 1
-
-
-def _is_damaged(recorder: Recorder) -> bool:
-    """Whether the drain's last answer was that the log is damaged there: it shows no more of it.
-
-    Repair is a later feature; whether others show everything is for the checkers to say.
-    """
-    last = next(
-        entry
-        for entry in reversed(recorder.history.entries)
-        if isinstance(entry, Pull) and entry.client == DRAIN
-    )
-    return last.error == CorruptLogError.code
