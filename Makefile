@@ -10,6 +10,8 @@ PYTHON ?=
 ARGS ?=
 # Processes for tests; one for each core by default.
 JOBS ?= auto
+# How many seeds `make determinism` runs again.
+SEEDS ?= 25
 
 SOURCES := client broker controller chaos tests
 PYTEST := $(BIN)/python -m pytest -q
@@ -17,10 +19,10 @@ PARALLEL := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up demo chaos test check bench format docs clean
+.PHONY: help up demo chaos determinism test check bench format docs clean
 
 help: ## Say what there is to make.
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 # exec: the command takes the place of the shell, so Ctrl-C and SIGTERM reach it and nothing else,
 # and make waits until it has stopped all nodes.
@@ -32,6 +34,9 @@ demo: $(MADE) ## Send 336,776 flight records, kill the master half-way, lose not
 
 chaos: $(MADE) ## Break real processes in every way we know; a verdict and a report for each.
 	@exec $(BIN)/paceline chaos run all $(ARGS)
+
+determinism: $(MADE) ## Run simulated worlds again in other ways: equal traces. SEEDS=25.
+	@$(BIN)/python -m paceline_chaos.world --determinism $(SEEDS)
 
 bench: $(MADE) ## Measure this machine and write docs/BENCHMARKS.md.
 	@exec $(BIN)/paceline bench --all --write docs/BENCHMARKS.md $(ARGS)
