@@ -1,40 +1,43 @@
 """Run seeds of the core bed by hand: `python -m paceline_chaos.core --seed 7`."""
 
 import argparse
+import logging
 import sys
-import traceback
 
-from paceline_chaos.core.world import World
-from paceline_chaos.mutants.core import MUTANTS
+from paceline_chaos.core.run import result_of, run_world
+from paceline_chaos.history.codec import save
+from paceline_chaos.mutants import CORE_MUTANTS
+from paceline_chaos.seeds import replay_command
 
 
 def main() -> int:
+    """Exit code 1 if a seed fails; its trace and the command that replays it are printed."""
     parser = argparse.ArgumentParser(prog="python -m paceline_chaos.core", description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=1, help="how many seeds from there on")
-    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="with this rule taken out")
+    parser.add_argument("--mutant", choices=sorted(CORE_MUTANTS), help="with this rule taken out")
+    parser.add_argument("--history", help="write the history of the last seed to this file")
     options = parser.parse_args()
+    logging.getLogger("paceline").setLevel(logging.CRITICAL)
+    mutant = None if options.mutant is None else CORE_MUTANTS[options.mutant]
     write = sys.stdout.write
+    is_good = True
     for seed in range(options.seed, options.seed + options.count):
-        world = World(seed)
-        try:
-            if options.mutant is None:
-                world.run()
-            else:
-                with MUTANTS[options.mutant].applied():
-                    world.run()
-        except Exception:
-            write("\n".join(world.trace) + "\n" + traceback.format_exc())
-            write(f"seed {seed} fails\n")
-            return 1
-        if options.count == 1:
+        world, violations = run_world(seed, mutant=mutant)
+        result = result_of(world, violations)
+        if options.history is not None:
+            save(world.recorder.history, options.history)
+        if options.count == 1 or violations:
             write("\n".join(world.trace) + "\n")
-        write(
-            f"seed {seed}: {world.settings.durability}, {len(world.judge.truth)} bytes "
-            f"acknowledged, {len(world.judge.masters)} epochs, {world.judge.reads_count} reads"
-            f"{', given up' if world.is_given_up else ''}\n"
-        )
-    return 0
+        for violation in violations:
+            write(f"{violation.property}: {violation.sentence} {violation.proof or ''}\n")
+        counts = ", ".join(f"{name} {count}" for name, count in result.counters.items() if count)
+        write(f"seed {seed}: {result.operations} operations, {result.faults} faults; {counts}\n")
+        if violations:
+            write(f"replay: {replay_command('core', seed, mutant=options.mutant)}\n")
+            is_good = False
+            break
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":

@@ -4,19 +4,36 @@ Commands, answers and views travel late, in any order, twice or not at all. Noth
 what is applied is committed.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, ReplicaId
+from paceline.types import (
+    ControllerId,
+    GroupName,
+    Incarnation,
+    MasterEpoch,
+    ReplicaId,
+    TopicName,
+)
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView
+from paceline_chaos.core.clock import BedClock
+from paceline_chaos.core.coverage import Coverage
 from paceline_chaos.core.dice import Dice
+from paceline_chaos.history.model import CreateTopic as CreateTopicOperation
+from paceline_chaos.history.model import Decision, FaultEvent, Outcome
+from paceline_chaos.history.recorder import Recorder
 from paceline_controller.election import Belief, NoElection, Standing, choose, choose_first
 from paceline_controller.state import Machine
-from paceline_controller.state.commands import ElectMaster, Lead
+from paceline_controller.state.commands import CreateTopic, ElectMaster, Lead
 from paceline_controller.state.model import Group
 
 GROUP = GroupName("g1")
 LEADER_SESSION = "leader"
 TERM = 1
+HEARTBEAT_TIMEOUT_MS = 1500
+"""As `LivenessSettings`."""
+RETRY_MS = 100
+"""As `liveness.RETRY_MS`: the next look sees what the last election has changed."""
 
 
 class Request(NamedTuple):
@@ -25,6 +42,15 @@ class Request(NamedTuple):
     command: dict[str, Any]
     node: str | None
     generation: int
+
+
+class Heard(NamedTuple):
+    """The newest heartbeat of a replica."""
+
+    incarnation: Incarnation
+    end: int
+    is_healthy: bool
+    at_ms: int
 
 
 class Answer(NamedTuple):
@@ -39,21 +65,55 @@ class Answer(NamedTuple):
 class Controllers:
     """One never-failing controller with bad connections and worse judgement."""
 
-    def __init__(self, dice: Dice, settings: GroupSettings) -> None:
+    def __init__(
+        self,
+        dice: Dice,
+        settings: GroupSettings,
+        clock: BedClock,
+        coverage: Coverage,
+        recorder: Recorder,
+    ) -> None:
         self._dice = dice
         self._settings = settings
+        self._clock = clock
+        self._saw = coverage.saw
+        self._recorder = recorder
         self.machine = Machine()
-        self.now_ms = 1_000_000
         self.requests: list[Request] = []
         self.answers: list[Answer] = []
         self._late: list[tuple[int, Request]] = []
-        self._index = 0
+        self.index = 0
+        """Of the last command applied."""
         self._sequence = 0
         self._view = ClusterView(cluster_id="", version=0)
-        self._beliefs: dict[ReplicaId, tuple[Incarnation, int, bool]] = {}
+        self._heard: dict[ReplicaId, Heard] = {}
+        self._elected_ms = 0
         self.open_session(LEADER_SESSION)
         lead = Lead(controller_id=ControllerId("c1"), term=TERM, cluster_id="c", cluster_name="bed")
         self._apply(self._envelope(lead.to_json()))
+
+    @property
+    def now_ms(self) -> int:
+        """The proposers' clock."""
+        return 1_000_000 + self._clock.now_ms
+
+    def create_topic(self, topic: str, queues: int) -> int:
+        """Made at once; the id it got."""
+        create = CreateTopic(topic=TopicName(topic), queues={GROUP: queues})
+        asked_us = self._clock.now_us
+        result = self._apply(self._envelope(create.to_json()))
+        assert result["ok"], result
+        topic_id = int(self.machine.topics[TopicName(topic)].topic_id)
+        self._recorder.add(
+            CreateTopicOperation,
+            client="admin",
+            asked_us=asked_us,
+            outcome=Outcome.OK,
+            topic=topic,
+            queues={GROUP: queues},
+            topic_id=topic_id,
+        )
+        return topic_id
 
     @property
     def view(self) -> ClusterView:
@@ -83,6 +143,7 @@ class Controllers:
     def ask(self, request: Request) -> None:
         """Send a command off: some arrive twice, some after a very long time."""
         if self._dice.happens(0.1):
+            self._saw("commands_late")
             self.requests.append(request)
         if self._dice.happens(0.15):
             self.ask_late(request)
@@ -90,6 +151,7 @@ class Controllers:
             self.requests.append(request)
 
     def ask_late(self, request: Request) -> None:
+        self._saw("commands_late")
         self._late.append((self.now_ms + 100 + self._dice.below(4000), request))
 
     def forget_registrations(self, node: str) -> None:
@@ -129,45 +191,90 @@ class Controllers:
         self, replica: ReplicaId, incarnation: Incarnation, end: int, *, is_healthy: bool
     ) -> None:
         """A heartbeat."""
-        self._beliefs[replica] = (incarnation, end, is_healthy)
+        self._heard[replica] = Heard(incarnation, end, is_healthy, self._clock.now_ms)
 
     def elect(self, alive: set[tuple[ReplicaId, Incarnation]], *, error_rate: float) -> bool:
-        """Look at the group and perhaps send an election off; `alive` is the plain truth."""
+        """The leader looks at the group and perhaps sends an election off.
+
+        `alive`: the starts whose port would answer. A master is also left for no reason, with
+        `error_rate`: that must never be unsafe, only inconvenient.
+        """
         group = self.group
         if group is None:
             return False
-        beliefs = {
-            replica: self._belief(group, replica, alive, error_rate) for replica in group.replicas
-        }
+        beliefs = {replica: self._belief(group, replica, alive) for replica in group.replicas}
         if group.master_epoch == MasterEpoch(0):
             has_waited = self._dice.happens(0.2)
             decision = choose_first(group, beliefs, term=TERM, has_waited=has_waited)
         else:
-            master = group.master
-            if master is not None and beliefs[master].standing is Standing.HEALTHY:
+            reason = self._why(group, beliefs, error_rate)
+            if reason is None:
                 return False
-            # Any member is safe, so not only the longest is taken.
-            preferred = self._dice.one_of([None, *sorted(group.sync_state_set)])
-            decision = choose(group, beliefs, term=TERM, reason="silent", preferred=preferred)
+            leaving = group.master if reason == "transfer" else None
+            self._misjudge(group, beliefs, error_rate)
+            preferred = self._preferred(group)
+            decision = choose(
+                group, beliefs, term=TERM, reason=reason, preferred=preferred, leaving=leaving
+            )
         if isinstance(decision, NoElection):
             return False
+        self._elected_ms = self._clock.now_ms
         self._propose(decision)
         return True
 
+    def _why(self, group: Group, beliefs: dict[ReplicaId, Belief], error_rate: float) -> str | None:
+        """Why the master is to be replaced; an election under way is given a moment."""
+        if self._clock.now_ms - self._elected_ms < RETRY_MS:
+            return None
+        master = group.master
+        if master is None:
+            return "no_master"
+        standing = beliefs[master].standing
+        if standing is Standing.GONE:
+            return "dead"
+        if standing is not Standing.HEALTHY:
+            return str(standing.value)
+        if self._dice.happens(error_rate):
+            detail = "the leader is wrong about a master"
+            self._recorder.add(
+                FaultEvent, kind="slow_link", target=f"{master}>c1", is_begin=True, detail=detail
+            )
+            if self._dice.happens(0.3):
+                return "transfer"
+            wrong = self._dice.one_of([Standing.SILENT, Standing.GONE])
+            beliefs[master] = Belief(standing=wrong, end=beliefs[master].end)
+            return "mistaken"
+        return None
+
+    def _preferred(self, group: Group) -> ReplicaId | None:
+        """Any member is safe, not only the longest; but of suspects only that one is."""
+        members = sorted(group.sync_state_set)
+        preferred = self._dice.one_of([None, *members])
+        is_suspect = any(group.replicas[member].is_suspect for member in members)
+        return None if is_suspect else preferred
+
+    def _misjudge(self, group: Group, beliefs: dict[ReplicaId, Belief], error_rate: float) -> None:
+        """Members taken for dead leave the set with the election: also unnecessarily (R15)."""
+        for member in sorted(group.sync_state_set):
+            if member == group.master:
+                continue
+            if error_rate and self._dice.happens(0.2):
+                wrong = self._dice.one_of([Standing.SILENT, Standing.GONE])
+                beliefs[member] = Belief(standing=wrong, end=beliefs[member].end)
+
     def _belief(
-        self,
-        group: Group,
-        replica: ReplicaId,
-        alive: set[tuple[ReplicaId, Incarnation]],
-        error_rate: float,
+        self, group: Group, replica: ReplicaId, alive: set[tuple[ReplicaId, Incarnation]]
     ) -> Belief:
         incarnation = group.replicas[replica].incarnation
-        heard, end, is_healthy = self._beliefs.get(replica, (Incarnation(0), 0, False))
-        if (replica, incarnation) not in alive or heard != incarnation:
+        heard = self._heard.get(replica)
+        if (replica, incarnation) not in alive:
             return Belief(standing=Standing.GONE)
-        if self._dice.happens(error_rate):
-            return Belief(standing=self._dice.one_of([Standing.SILENT, Standing.GONE]), end=end)
-        return Belief(standing=Standing.HEALTHY if is_healthy else Standing.UNHEALTHY, end=end)
+        if heard is None or heard.incarnation != incarnation:
+            return Belief(standing=Standing.SILENT)
+        if self._clock.now_ms - heard.at_ms > HEARTBEAT_TIMEOUT_MS:
+            return Belief(standing=Standing.SILENT, end=heard.end)
+        standing = Standing.HEALTHY if heard.is_healthy else Standing.UNHEALTHY
+        return Belief(standing=standing, end=heard.end)
 
     def _propose(self, election: ElectMaster) -> None:
         self.ask(Request(self._envelope(election.to_json()), None, 0))
@@ -190,7 +297,30 @@ class Controllers:
         return self.envelope(command, LEADER_SESSION, self._sequence)
 
     def _apply(self, command: dict[str, Any]) -> dict[str, Any]:
-        self._index += 1
-        result, _ = self.machine.apply(command, index=self._index)
+        self.index += 1
+        set_before = self._set()
+        result, events = self.machine.apply(command, index=self.index)
         assert result.get("reason") != "BAD_COMMAND", (command, result)
+        if command["kind"] == "elect_master" and not result["ok"]:
+            self._saw("elections_refused")
+        for event in events:
+            self._happened(event, set_before)
         return result
+
+    def _set(self) -> int:
+        group = self.group
+        return 0 if group is None else len(group.sync_state_set)
+
+    def _happened(self, event: Mapping[str, Any], set_before: int) -> None:
+        """For the history and the counters."""
+        members = {key: value for key, value in event.items() if key != "kind"}
+        kind = str(event["kind"])
+        self._recorder.add(Decision, node="c1", index=self.index, kind=kind, members=members)
+        match kind:
+            case "master_elected":
+                self._saw(f"elections_{event['reason']}")
+            case "set_changed":
+                is_smaller = len(event["sync_state_set"]) < set_before
+                self._saw("shrinks" if is_smaller else "grows")
+            case "member_removed" | "last_member_lost":
+                self._saw("removals")

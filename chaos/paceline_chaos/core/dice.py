@@ -1,5 +1,6 @@
 """All chance of a run, from its seed."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import TypeVar
@@ -35,7 +36,4 @@ class Wheel:
 
     def draw(self, dice: Dice) -> str:
         mark = dice.random.uniform(0, self._sums[-1])
-        for name, limit in zip(self._names, self._sums, strict=True):
-            if mark < limit:
-                return name
-        return self._names[-1]
+        return self._names[min(bisect_right(self._sums, mark), len(self._names) - 1)]

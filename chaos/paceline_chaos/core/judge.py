@@ -6,14 +6,21 @@ clients. The judge knows nothing of sets, votes or connections.
 
 from collections.abc import Sequence
 
+from paceline.records.decode import BatchView
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
+from paceline_broker.projections.projections import Projections
+from paceline_broker.store import Store
 
 READ_BYTES = 1 << 20
 
 
 class ViolationError(AssertionError):
-    """An invariant does not hold."""
+    """An invariant does not hold. The sentence begins with the rule: "INV-3: ..."."""
+
+    @property
+    def rule(self) -> str:
+        return str(self).partition(":")[0]
 
 
 def content(log: CommitLog, start: int, end: int) -> bytes:
@@ -70,7 +77,14 @@ class Judge:
         self.begins[epoch] = log.end
 
     def master_confirmed(
-        self, node: str, epoch: MasterEpoch, log: CommitLog, start: int, confirm: int
+        self,
+        node: str,
+        epoch: MasterEpoch,
+        log: CommitLog,
+        start: int,
+        confirm: int,
+        *,
+        is_open: bool,
     ) -> None:
         """A master acknowledged [start, confirm) to clients.
 
@@ -84,7 +98,10 @@ class Judge:
         self._compare(node, log, min(start, known), known, "INV-3")
         if confirm > len(self.truth):
             self.truth += content(log, len(self.truth), confirm)
-        self._show(node, epoch, confirm)
+        # Before that (R3) confirm may begin lower: a member that cut its log below what was
+        # confirmed stays in a set that would be too small without it (R8, R23).
+        if is_open:
+            self._show(node, epoch, confirm)
 
     def replica_confirmed(self, node: str, log: CommitLog, start: int, confirm: int) -> None:
         """A replica shows [start, confirm) to readers."""
@@ -92,11 +109,32 @@ class Judge:
             raise ViolationError(f"INV-8: {node} confirms {confirm} of {len(self.truth)}")
         self._compare(node, log, start, confirm, "INV-3")
 
-    def restarted(self, node: str, log: CommitLog) -> None:
-        """What a store remembers as confirmed is still there."""
+    def restarted(self, node: str, store: Store) -> None:
+        """What a store remembers as confirmed is still there, and its projections say the same."""
+        log = store.log
         if log.report.damage is not None:
-            raise ViolationError(f"{node} found damage after a crash: {log.report.damage}")
+            raise ViolationError(f"R23: {node} found damage after a crash: {log.report.damage}")
         self.replica_confirmed(node, log, 0, log.confirm)
+        if store.checkpointed and store.checkpointed % 3 == 0:  # each fold costs a whole log
+            self.same_state(node, store)
+
+    def same_state(self, node: str, store: Store) -> None:
+        """INV-9: a checkpoint and the log after it give what the whole log gives."""
+        whole = Projections()
+        for header, batch in store.log.batches(PhysicalOffset(0), store.projections.position):
+            whole.apply(header, BatchView(batch))
+        if whole.snapshot() != store.projections.snapshot():
+            raise ViolationError(
+                f"INV-9: {node} began from its checkpoint at {store.checkpointed} and stands at "
+                f"{whole.position} in another state than its log gives"
+            )
+
+    def appended(self, node: str, *, unconfirmed: int, limit: int, can_accept: bool) -> None:
+        """R8, R27: what is decided before a request is appended; as it stood before."""
+        if not can_accept:
+            raise ViolationError(f"R8: {node} appended while too few members acknowledged")
+        if unconfirmed > limit:
+            raise ViolationError(f"R27: {node} appended with {unconfirmed} bytes unconfirmed")
 
     def opened(self, node: str, epoch: MasterEpoch, confirm: int) -> None:
         """R3: from here on a master answers."""

@@ -8,7 +8,6 @@ it on its own.
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.replication.frames import Acknowledgement
 from paceline_broker.replication.handshake import ConnectionId, Introduction, Refused, Welcome
 from paceline_chaos.core.dice import Dice
@@ -17,21 +16,12 @@ if TYPE_CHECKING:
     from paceline_chaos.core.node import Node
 
 
-class Push(NamedTuple):
-    """A frame of the master."""
-
-    epoch: MasterEpoch
-    position: PhysicalOffset
-    confirm: PhysicalOffset
-    round: int
-    body: bytes
-
-
 class Closed(NamedTuple):
     """The other side has ended the connection, or the network has."""
 
 
-Message: TypeAlias = Introduction | Acknowledgement | Welcome | Refused | Push | Closed
+Message: TypeAlias = Introduction | Acknowledgement | Welcome | Refused | Closed | bytes
+"""What is under way; bytes are a frame of the master."""
 
 
 class End:

@@ -1,20 +1,20 @@
-"""One broker: the real log, identity and replication machines on a memory disk, with thin glue.
+"""One broker: taking views, leaving a role, following a master, and the flusher's steps.
 
-Here is what `role.py` and `client.py` do: taking views, leaving a role, following a master, and the
-flusher's steps; `leading.py` has the rest.
+As `role.py`, `client.py` and `flusher.py` do it; `leading.py` and `process.py` have the rest, and
+the service in front is the product's own.
 """
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from paceline.errors import StorageError
-from paceline.types import PhysicalOffset
+from paceline.errors import CorruptLogError, NotMasterError, PacelineError, StorageError
+from paceline.runtime import spawn
+from paceline.types import MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import ClusterView, GroupView
+from paceline_broker.log_reader import StoreReader
+from paceline_broker.mastership import Mastership
+from paceline_broker.projections.projections import Projections
+from paceline_broker.replication.frames import FRAME_HEADER_BYTES, parse_frame_header
 from paceline_broker.replication.handshake import Introduction, Refused, Welcome
-from paceline_broker.replication.master_events import (
-    Failed,
-    Flushed,
-    GroupCommitted,
-)
 from paceline_broker.replication.replica import (
     FrameReceived,
     ReplicaAppended,
@@ -24,20 +24,91 @@ from paceline_broker.replication.replica import (
     Truncated,
     Welcomed,
 )
+from paceline_broker.service.ports import Identity, Role, RoleState
+from paceline_broker.service.service import Service
+from paceline_broker.service.settings import ServiceSettings
 from paceline_chaos.core.controllers import GROUP
 from paceline_chaos.core.leading import Leading
-from paceline_chaos.core.network import Closed, Connection, Message, Push
+from paceline_chaos.core.network import Closed, Connection, Message
+from paceline_chaos.core.turns import finish_now
 
-if TYPE_CHECKING:
-    pass
+MASTER_IDLE_US_MAX = 2_000_000
+"""As `ReplicaSettings.master_idle_ms_max`."""
 
-DATA = "data"
-SEGMENT_BYTES = 4096
-UNIX_MS = 1_700_000_000_000
+
+class NodeRole(Role):
+    """What the service sees of a node."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+
+    @property
+    def identity(self) -> Identity:
+        known = self._node.identity.identity
+        return Identity(
+            cluster_id=known.cluster_id,
+            group=known.group,
+            replica_id=known.replica_id,
+            incarnation=known.incarnation,
+        )
+
+    @property
+    def state(self) -> RoleState:
+        return self._node.state
+
+    @property
+    def epoch(self) -> MasterEpoch:
+        return self._node.identity.epoch
+
+    @property
+    def projections(self) -> Projections:
+        return self._node.store.projections
+
+    @property
+    def reader(self) -> StoreReader:
+        return self._node.reader
+
+    def writer(self) -> Mastership:
+        mastership = self._node.mastership
+        if mastership is None:
+            raise NotMasterError(f"{self._node.name} is {self._node.state.value}", master=None)
+        return mastership
+
+    def is_healthy(self) -> bool:
+        return self._node.log.failure is None
+
+    def status(self) -> dict[str, Any]:
+        return {}
 
 
 class Node(Leading):
     """One machine with one broker process."""
+
+    def clear(self) -> None:
+        super().clear()
+        self.client: ReplicaReplication | None = None
+        self.connection: Connection | None = None
+        self.has_joined = False
+        self.heard_us = 0
+        self.leader: ReplicaId | None = None
+
+    def begin_service(self) -> None:
+        self.reader = StoreReader(self.store)
+        self.service = Service(
+            role=NodeRole(self),
+            group=GROUP,
+            clock=self.clock,
+            settings=ServiceSettings(lock_lease_ms=self.world.lease_ms),
+        )
+
+    def role_changed(self) -> None:
+        self.service.role_changed()
+
+    @property
+    def state(self) -> RoleState:
+        if self.mastership is not None:
+            return RoleState.MASTER
+        return RoleState.FENCED if self.leader is None else RoleState.REPLICA
 
     # -- the role
 
@@ -46,6 +117,7 @@ class Node(Leading):
         if not self.is_registered or (self.view is not None and view.version <= self.view.version):
             return
         self.view = view
+        self.service.view_changed(view)
         group = view.groups.get(GROUP)
         if group is not None and not self.is_failed:
             self.take(group)
@@ -59,37 +131,56 @@ class Node(Leading):
             self.world.note(f"{self.name} ends: another start of it is registered")
             self.world.restart(self.name)
             return
-        if group.master_epoch < self.store.epoch:
+        if group.master_epoch < self.identity.epoch:
             return
         is_mine = self.is_elected(group)
-        if group.master_epoch > self.store.epoch:
-            self.leave()
-            self.store.adopt_epoch(group.master_epoch)  # R2
+        if group.master_epoch > self.identity.epoch:
+            self.leave(f"epoch {group.master_epoch} begins")
+            self.identity.adopt_epoch(group.master_epoch)  # R2
             self.world.judge.adopted(self.name, group.master_epoch)
             if is_mine:
-                self.lead(group)
+                if not self.is_stopped:
+                    self.lead(group)
                 return
-        if self.master is not None:
-            self.step(GroupCommitted(group))
-        elif not is_mine and group.master is not None:
-            assert group.master_incarnation is not None
-            self.leader = (group.master, group.master_incarnation)
+        if self.mastership is not None:
+            if is_mine:
+                self.mastership.term.committed(group)
+            else:
+                self.leave("mastership was taken back")  # R19
+        elif not is_mine and group.master is not None and not self.is_stopped:
+            self.leader = group.master
+        self.settle_suspicion()
 
-    def leave(self) -> None:
+    def settle_suspicion(self) -> None:
+        """As `BrokerRole._settle_suspicion` (R23)."""
+        view = self.view
+        group = None if view is None else view.groups.get(GROUP)
+        log = self.log
+        if not log.checkpointed.is_suspect or group is None or self.is_failed:
+            return
+        start = log.epochs.start_of(self.identity.epoch)
+        is_led = group.master_epoch == self.identity.epoch and start is not None
+        is_whole = start is not None and start < log.flushed
+        is_open = self.mastership is None or self.mastership.is_open
+        if self.replica_id in group.sync_state_set and is_led and is_whole and is_open:
+            log.clear_suspicion()
+
+    def leave(self, reason: str) -> None:
         """End the present role, with every connection of it (R2)."""
         if self.connection is not None:
             self.connection.close(self.connection.replica)
         self.forget_connection()
         self.leader = None
-        self.end_mastership()
+        self.end_mastership(reason)
 
-    def fail(self, error: StorageError) -> None:
+    def fail(self, error: PacelineError) -> None:
         """R22: this process never acknowledges again; it waits for its restart."""
         self.world.note(f"{self.name} failed: {error.message}")
+        self.world.coverage.saw("disk_failures")
         self.is_failed = True
-        if self.master is not None:
-            self.step(Failed(error.message))
-        self.leave()
+        if self.mastership is not None:
+            self.mastership.term.fail(error.message)
+        self.leave(error.message)
 
     # -- as replica
 
@@ -101,15 +192,15 @@ class Node(Leading):
         """Open a connection to the master; its process may be another one by now."""
         if self.leader is None or not self.wants_connection:
             return
-        master = self.world.node_of(self.leader[0])
+        master = self.world.node_of(self.leader)
         if master is None or master is self or not self.world.can_reach(self, master):
             return
         assert self.replica_id is not None
         introduction = Introduction(
             replica_id=self.replica_id,
-            store_id=self.store.identity.store_id,
+            store_id=self.identity.identity.store_id,
             incarnation=self.incarnation,
-            epoch=self.store.epoch,
+            epoch=self.identity.epoch,
             start=self.log.start,
             end=self.log.end,
             confirm=self.log.confirm,
@@ -122,6 +213,7 @@ class Node(Leading):
             counts_flushed=not self.is_memory,
             is_ready=True,
         )
+        self.heard_us = self.world.clock.now_us
         self.connection.send(self.connection.master, introduction)
 
     def forget_connection(self) -> None:
@@ -134,25 +226,41 @@ class Node(Leading):
             self.connection.close(self.connection.replica)
             self.forget_connection()
 
+    def close_if_idle(self) -> None:
+        """A master that says nothing for two seconds is tried anew."""
+        if self.world.clock.now_us - self.heard_us > MASTER_IDLE_US_MAX:
+            self.close_connection("nothing heard of the master")
+
     # -- messages
+
     def receive(self, connection: Connection, message: Message) -> None:
         if connection.master.node is self:
-            self._from_replica(connection, message)
+            self.from_replica(connection, message)
         elif connection is self.connection and self.client is not None:
             self._from_master(self.client, message)
 
     def _from_master(self, client: ReplicaReplication, message: Message) -> None:
+        self.heard_us = self.world.clock.now_us
         match message:
-            case Welcome():
-                self._welcomed(client, message)
-            case Push(epoch, position, confirm, round_number, body):
-                frame = FrameReceived(epoch, position, confirm, round_number, len(body))
-                ready = client.step(frame)
+            case bytes():
+                header = parse_frame_header(message)
+                body = memoryview(message)[FRAME_HEADER_BYTES:]
+                ready = client.step(
+                    FrameReceived(
+                        header.epoch, header.position, header.confirm, header.round, len(body)
+                    )
+                )
                 if ready.append:
-                    self.log.append_raw(position, body)
+                    try:
+                        self.log.append_raw(header.position, body)
+                    except CorruptLogError as error:
+                        self.close_connection(error.message)
+                        return
                     self.log.write_pending()
                     ready = client.step(ReplicaAppended(self.log.end))
                 self._carry_out_client(ready)
+            case Welcome():
+                self._welcomed(client, message)
             case Refused() | Closed():
                 self.close_connection(str(message))
             case _:
@@ -165,6 +273,9 @@ class Node(Leading):
             return
         if ready.truncate_to < self.log.end:
             self.world.note(f"{self.name} cuts {self.log.end} to {ready.truncate_to}")
+            self.world.coverage.saw("truncations")
+            if self.store.prepare_truncation(ready.truncate_to):
+                self.role_changed()
             self.log.truncate_to(ready.truncate_to)
             self.ticket = None
         self.has_joined = True
@@ -182,6 +293,9 @@ class Node(Leading):
             before = self.log.confirm
             self.log.set_confirm(ready.confirm)
             self.world.judge.replica_confirmed(self.name, self.log, before, ready.confirm)
+            self.store.fold_to(self.log.confirm)
+            self.reader.is_readable = True
+            self.reader.confirm_moved(self.log.confirm)
 
     # -- the disk
 
@@ -205,15 +319,41 @@ class Node(Leading):
         self.flushed(self.log.finish_flush(ticket))
 
     def flushed(self, position: PhysicalOffset) -> None:
-        if self.master is not None:
-            self.step(Flushed(position))
+        if self.mastership is not None:
+            self.mastership.term.flushed(position)
         elif self.client is not None and self.has_joined:
             self._carry_out_client(self.client.step(ReplicaFlushed(position)))
+        self.settle_suspicion()
 
     def flush_failed(self, error: StorageError) -> None:
         self.log.fail_flush(error)
         self.fail(error)
 
-    def save_checkpoint(self) -> None:
+    def save_log_checkpoint(self) -> None:
+        """The marks that recovery starts from, lazily."""
         if self.log.failure is None:
             self.log.save_checkpoint()
+
+    def keep_projections(self) -> None:
+        """As `Duties._checkpoint_if_due`."""
+        if self.log.failure is not None:
+            return
+        self.store.begin_checkpoint()
+        try:
+            if finish_now(self.store.finish_checkpoint()):
+                self.world.coverage.saw("checkpoints")
+        except StorageError as error:
+            self.world.note(f"{self.name} writes no checkpoint: {error.message}")
+
+    # -- reads
+
+    def read(self) -> None:
+        """A question behind a read round, watched by the judge."""
+        if self.mastership is not None and self.mastership.is_open:
+            spawn(self._read(self.mastership), name="read")
+
+    async def _read(self, mastership: Mastership) -> None:
+        try:
+            await self.watch_read(mastership)
+        except PacelineError as error:
+            self.world.note(f"{self.name} answers no read: {error.message}")

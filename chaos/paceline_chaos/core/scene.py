@@ -1,16 +1,26 @@
 """The scene of a run: nodes, connections, controllers, and what of them can reach what."""
 
+import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from paceline.disk_memory import PowerLost
 from paceline.errors import CorruptLogError, StorageError
 from paceline.types import Incarnation, ReplicaId
 from paceline.wire.cluster import GroupSettings
+from paceline_chaos.core.clock import BedClock
 from paceline_chaos.core.controllers import Controllers, Request
+from paceline_chaos.core.coverage import Coverage
 from paceline_chaos.core.dice import Dice
 from paceline_chaos.core.judge import Judge
 from paceline_chaos.core.network import Connection
 from paceline_chaos.core.node import Node
+from paceline_chaos.core.turns import TurnLoop
+from paceline_chaos.history.model import FaultEvent
+from paceline_chaos.history.recorder import Recorder
+
+if TYPE_CHECKING:
+    from paceline_chaos.core.doors import Door
 
 
 class Scene:
@@ -19,37 +29,59 @@ class Scene:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.dice = Dice(f"core bed {seed}")
+        self.clock = BedClock()
+        self.loop = TurnLoop(lambda: self.clock.now_us)
+        self.coverage = Coverage()
         self.trace: list[str] = []
-        self.steps_count = 0
         self.settings = GroupSettings(
             total_replicas=3,
             min_in_sync_replicas=2,
             durability="memory" if self.dice.happens(0.33) else "fsync",
         )
-        self.judge = Judge()
-        self.controllers = Controllers(self.dice, self.settings)
-        self.nodes = [Node(self, name) for name in ("n1", "n2", "n3")]
-        self.connections: list[Connection] = []
+        self.segment_bytes = self.dice.one_of([4096, 16384, 65536])
+        self.lag_ms_max = self.dice.one_of([600, 1200, 2000])
+        self.unconfirmed_bytes_max = self.dice.one_of([3000, 1 << 20])
+        self.lease_ms = self.dice.one_of([1000, 3000, 10_000])
         self.tells_floor = self.dice.happens(0.6)
         """Whether masters keep the controllers' confirm floor up to date (R16)."""
+        self.recorder = Recorder(
+            lambda: self.clock.now_us,
+            {
+                "bed": "core",
+                "seed": seed,
+                "durability": self.settings.durability,
+                "min_in_sync_replicas": self.settings.min_in_sync_replicas,
+                "lock_lease_ms": self.lease_ms,
+            },
+        )
+        self.judge = Judge()
+        self.controllers = Controllers(
+            self.dice, self.settings, self.clock, self.coverage, self.recorder
+        )
+        self.nodes = [Node(self, name) for name in ("g1-b1", "g1-b2", "g1-b3")]
+        self.connections: list[Connection] = []
+        self.doors: list[Door] = []
+        """Connections of clients."""
+        self.is_over = False
+        """No new messages are made any more."""
         self._connections_count = 0
-        self._bodies_count = 0
-        self._probes: list[tuple[Node, int, ReplicaId, Incarnation]] = []
+        self._probes: list[tuple[Node, int, ReplicaId, Incarnation, asyncio.Future[bool]]] = []
         self._cut: set[str] = set()
-        self._cut_until = 0
+        self._cut_until_us = 0
 
     # -- for the nodes
 
     def note(self, line: str) -> None:
-        self.trace.append(f"{self.steps_count:5} {line}")
+        self.trace.append(f"{self.clock.now_us / 1_000_000:8.3f} {line}")
 
-    def next_body(self) -> bytes:
-        self._bodies_count += 1
-        return b"%d " % self._bodies_count + bytes(self.dice.below(200))
+    def fault(self, kind: str, target: str, *, is_begin: bool = True, detail: str = "") -> None:
+        """A fault begins or ends: for the trace and the history."""
+        self.note(f"{kind} of {target} {'begins' if is_begin else 'ends'} {detail}".rstrip())
+        self.recorder.add(FaultEvent, kind=kind, target=target, is_begin=is_begin, detail=detail)
 
     def ask(self, request: Request) -> None:
         """A node's command to the controllers; what a cut node says may arrive after the cut."""
-        if request.node not in self._cut or self._cut_until <= self.steps_count:
+        if request.node not in self._cut or self._cut_until_us <= self.clock.now_us:
             self.controllers.ask(request)
         elif self.dice.happens(0.5):
             self.controllers.ask_late(request)
@@ -69,9 +101,13 @@ class Scene:
         self.connections.append(connection)
         return connection
 
-    def probe(self, master: str, replica: ReplicaId, incarnation: Incarnation) -> None:
-        node = self.node_named(master)
-        self._probes.append((node, node.generation, replica, incarnation))
+    def probe(
+        self, master: Any, replica: ReplicaId, incarnation: Incarnation
+    ) -> "asyncio.Future[bool]":
+        """Ask for that start of a replica: True if it is surely gone."""
+        answer: asyncio.Future[bool] = self.loop.create_future()
+        self._probes.append((master, master.generation, replica, incarnation, answer))
+        return answer
 
     def node_named(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
@@ -81,33 +117,47 @@ class Scene:
         node = self.node_named(name)
         self._stop(node)
         node.disk.crash(self.dice.random, keep_page_cache=True)
-        self._guarded(node, node.boot)
+        self.guarded(node, node.boot)
 
     # -- who can do what
 
-    def _is_paused(self, node: Node) -> bool:
-        return node.paused_until > self.steps_count
+    def is_paused(self, node: Node) -> bool:
+        return node.paused_until_us > self.clock.now_us
 
     def _is_deaf(self, node: Node) -> bool:
-        return node.deaf_until > self.steps_count or self._is_paused(node)
+        return node.deaf_until_us > self.clock.now_us or self.is_paused(node)
 
-    def _acts(self, node: Node) -> bool:
-        return node.is_up and not self._is_paused(node)
+    def acts(self, node: Node) -> bool:
+        return node.is_up and not self.is_paused(node)
 
     def _are_parted(self, one: Node, other: Node) -> bool:
-        is_on = self._cut_until > self.steps_count
+        is_on = self._cut_until_us > self.clock.now_us
         return is_on and (one.name in self._cut) != (other.name in self._cut)
+
+    def is_cut_off(self, node: Node) -> bool:
+        """Whether clients and controllers do not reach it."""
+        return self._cut_until_us > self.clock.now_us and node.name in self._cut
+
+    def is_zombie(self, node: Node) -> bool:
+        """It leads in an epoch that the controllers have ended."""
+        group = self.controllers.group
+        mastership = node.mastership
+        return (
+            mastership is not None and group is not None and mastership.epoch < group.master_epoch
+        )
 
     # -- ends of processes
 
     def _kill_process(self, node: Node) -> None:
         """What it has written stays in the page cache; after a failed fsync that proves nothing."""
         self.note(f"{node.name} is killed")
+        self.coverage.saw("kills")
         self._stop(node)
         node.disk.crash(self.dice.random, keep_page_cache=True)
 
     def _lose_power(self, node: Node) -> None:
         self.note(f"{node.name} loses power")
+        self.coverage.saw("power_losses")
         self._stop(node)
         node.boots_count += 1
         survival = self.dice.one_of([0.0, 0.5, 1.0])
@@ -116,7 +166,8 @@ class Scene:
     def _stop(self, node: Node) -> None:
         """The process is gone; what it sent may still arrive."""
         node.is_up = False
-        node.paused_until = 0
+        node.life.is_over = True
+        node.paused_until_us = 0
         self.controllers.forget_registrations(node.name)
         for connection in self.connections:
             end = connection.end_of(node)
@@ -125,26 +176,40 @@ class Scene:
                 end.is_open = False
                 end.inbox.clear()
         self.connections = [c for c in self.connections if not c.is_over]
+        for door in self.doors:
+            if door.node is node:
+                door.break_off(self.dice)
 
-    def _guarded(self, node: Node, act: Callable[[], None]) -> None:
+    def guarded(self, node: Node, act: Callable[[], None]) -> None:
+        """One turn of a process, and what becomes of it."""
+        loop = self.loop
+        before, loop.life = loop.life, node.life
         try:
             act()
+            loop.run_ready()
         except PowerLost:
+            loop.abandon_turn()
+            self.coverage.saw("crash_points")
+            self.fault("power_at", node.name)
             self._lose_power(node)
         except CorruptLogError:
             raise  # no fault of this bed damages what was written
         except StorageError as error:
             if node.is_up:
                 node.fail(error)
+                loop.run_ready()
             else:
                 self._kill_process(node)
+        finally:
+            loop.life = before
 
-    def _at_some(self, act: Callable[[Node], None], is_meant: Callable[[Node], bool]) -> None:
-        nodes = [node for node in self.nodes if self._acts(node) and is_meant(node)]
+    def at_some(self, act: Callable[[Node], None], is_meant: Callable[[Node], bool]) -> None:
+        """`act` on one of the nodes that can act and are meant, if there is one."""
+        nodes = [node for node in self.nodes if self.acts(node) and is_meant(node)]
         if nodes:
             node = self.dice.one_of(nodes)
-            self._guarded(node, lambda: act(node))
+            self.guarded(node, lambda: act(node))
 
 
 def is_master(node: Node) -> bool:
-    return node.master is not None
+    return node.mastership is not None

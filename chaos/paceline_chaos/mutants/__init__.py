@@ -1,0 +1,30 @@
+"""Negative controls: what must be caught, by the seeds and checks that judge the product.
+
+A check that cannot fail proves nothing. Each `Mutant` takes one rule out of the real code, and a
+bed has to notice within a minute, by a property that the mutant names: another crash does not
+count.
+"""
+
+from collections.abc import Mapping
+
+from paceline_chaos.mutants.clients import CLIENTS
+from paceline_chaos.mutants.disks import DISKS
+from paceline_chaos.mutants.epochs import EPOCHS
+from paceline_chaos.mutants.mutant import Mutant
+from paceline_chaos.mutants.projections import PROJECTIONS
+from paceline_chaos.mutants.replication import REPLICATION
+from paceline_chaos.mutants.world import WORLD
+
+__all__ = ["CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
+
+MUTANTS: Mapping[str, Mutant] = {
+    mutant.rule: mutant
+    for mutant in (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD)
+}
+"""By rule."""
+CORE_MUTANTS: Mapping[str, Mutant] = {
+    rule: mutant for rule, mutant in MUTANTS.items() if mutant.bed == "core"
+}
+WORLD_MUTANTS: Mapping[str, Mutant] = {
+    rule: mutant for rule, mutant in MUTANTS.items() if mutant.bed == "world"
+}

@@ -1,26 +1,47 @@
-"""500 runs of the core bed: replication, log and controller state under every fault it knows."""
+"""Seeds of the core bed: log, replication, service and controllers under every fault it knows."""
 
 import pytest
 
-from paceline_chaos.core.world import run_seed
+from paceline_chaos.core.coverage import Coverage, zeros
+from paceline_chaos.core.run import result_of, run_seed, run_world
+from paceline_chaos.seeds import SeedResult
 
-CHUNK = 50
+CHUNK = 20
+SEEDS = 100
+RARE = (
+    *("given_up", "disks_lost", "stale_copies", "resets", "commits_refused", "removals"),
+    *("set_changes_refused", "sends_refused_overload", "torn_tails", "elections_unhealthy"),
+    *("frames_corrupted", "tails_flipped", "elections_dead", "elections_transfer"),
+)
 
 
-@pytest.mark.parametrize("first", range(0, 500, CHUNK))
+def _said(result: SeedResult) -> str:
+    return "\n".join(f"{found.property}: {found.sentence}" for found in result.violations)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_nothing_acknowledged_is_ever_lost_changed_or_reordered(first: int) -> None:
-    """INV-1 to INV-8 and INV-12, and that a repaired group comes to rest."""
-    worlds = [run_seed(seed) for seed in range(first, first + CHUNK)]
+    """Every property that a history or a step can break, INV-1, INV-8 and INV-12 among them, and
+    that a repaired group comes to rest.
 
-    # Runs in which nothing happens would prove nothing.
-    assert sum(len(world.judge.truth) for world in worlds) > 1000 * CHUNK
-    assert sum(len(world.judge.masters) for world in worlds) > 2 * CHUNK
-    assert sum(world.judge.reads_count for world in worlds) > CHUNK
-    assert sum(world.is_given_up for world in worlds) < CHUNK / 5
+    A few runs may end with nobody electable, by rule; but not many, and every kind of event must
+    have been seen: runs in which nothing happens prove nothing.
+    """
+    coverage = Coverage()
+    for seed in range(first, first + CHUNK):
+        result = run_seed(seed)
+        assert result.is_good, f"python -m paceline_chaos.core --seed {seed}\n{_said(result)}"
+        coverage.add(result.counters)
+
+    assert coverage.counts["given_up"] < CHUNK / 5
+    # Rare ones need more seeds than a chunk: `make verify` demands all of them.
+    assert zeros(coverage.counts, but=RARE) == []
 
 
 def test_same_seed_is_the_same_run() -> None:
-    one, other = run_seed(7), run_seed(7)
+    one, other = run_world(7)[0], run_world(7)[0]
 
     assert one.trace == other.trace
     assert one.judge.truth == other.judge.truth
+    assert one.recorder.history.entries == other.recorder.history.entries
+    assert result_of(one, []) == result_of(other, [])

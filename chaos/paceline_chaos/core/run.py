@@ -1,0 +1,73 @@
+"""One seed of the core bed from beginning to end, with everything that judges it.
+
+The judge of each step sees what histories cannot show: bytes, confirms, epochs of processes. The
+checkers judge the history afterwards, as they do for the other beds.
+"""
+
+import gc
+import traceback
+from contextlib import ExitStack
+
+from paceline_chaos import checkers
+from paceline_chaos.core.judge import ViolationError
+from paceline_chaos.core.world import StalledError, World
+from paceline_chaos.history.model import FaultEvent, Operation
+from paceline_chaos.mutants.mutant import Mutant
+from paceline_chaos.seeds import SeedResult
+from paceline_chaos.verdict import Violation
+
+JUDGED = tuple(name for name in checkers.ALL if name not in ("L2", "L5"))
+"""Not how long a calm cluster may take: steps of the walk put no bound on delays."""
+
+
+def run_seed(seed: int, *, mutant: Mutant | None = None) -> SeedResult:
+    """Run one seed, with a rule taken out if `mutant` is given; never raises."""
+    return result_of(*run_world(seed, mutant=mutant))
+
+
+def run_world(seed: int, *, mutant: Mutant | None = None) -> tuple[World, list[Violation]]:
+    """As `run_seed`, for who wants to look at the world afterwards."""
+    was_collecting = gc.isenabled()
+    gc.disable()  # a run lives a quarter of a second, and its garbage is one graph
+    try:
+        with ExitStack() as stack:
+            if mutant is not None:
+                stack.enter_context(mutant.applied())
+            world = World(seed)
+            violations = _run(world)
+    finally:
+        if was_collecting:
+            gc.enable()
+    return world, violations
+
+
+def _run(world: World) -> list[Violation]:
+    try:
+        world.run()
+    except ViolationError as error:
+        return [Violation(property=error.rule, sentence=str(error))]
+    except StalledError as error:
+        return [Violation(property="L1", sentence=str(error))]
+    except Exception as error:  # whatever the product asserts or raises is a finding
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}"
+        sentence = f"{type(error).__name__} at {where}: {error}"
+        world.trace.append(traceback.format_exc())
+        return [Violation(property="CODE", sentence=sentence)]
+    if world.is_given_up:
+        return []
+    return list(checkers.judge(world.recorder.history, properties=JUDGED).violations)
+
+
+def result_of(world: World, violations: list[Violation]) -> SeedResult:
+    """The small result of a finished world."""
+    entries = world.recorder.history.entries
+    return SeedResult(
+        bed="core",
+        seed=world.seed,
+        virtual_us=world.clock.now_us,
+        violations=tuple(violations),
+        counters=dict(world.coverage.counts),
+        operations=sum(isinstance(entry, Operation) for entry in entries),
+        faults=sum(isinstance(entry, FaultEvent) for entry in entries),
+    )

@@ -1,0 +1,50 @@
+"""Rules that clients keep, taken out (R32)."""
+
+from typing import Any
+
+from paceline.outbox import Outbox
+from paceline_chaos.mutants.mutant import Mutant, Patch
+
+
+def _unknown_forgotten() -> list[Patch]:
+    """A batch with an unknown attempt is made anew like any other: its sequence serves twice."""
+    resolve = Outbox._resolve_when_quiet
+
+    def resolve_without(box: Outbox) -> None:
+        if box._is_rewinding and not box._in_flight_count:
+            for batch in box.pending:
+                batch.is_unknown = False
+        resolve(box)
+
+    return [(Outbox, "_resolve_when_quiet", resolve_without)]
+
+
+def _unknown_reported_as_failed() -> list[Patch]:
+    """What may be stored is reported as not stored."""
+    settle = Outbox._settle
+
+    def settle_as_failed(box: Outbox, batch: Any, error: Any) -> None:
+        from paceline.errors import NotMasterError
+
+        if not error.is_definite:
+            batch.is_unknown = False
+            error = NotMasterError("not stored", master=None)
+        settle(box, batch, error)
+
+    return [(Outbox, "_settle", settle_as_failed)]
+
+
+CLIENTS = (
+    Mutant(
+        rule="R32",
+        meaning="an unknown attempt is forgotten",
+        caught_by=frozenset({"S1", "S2", "S4", "S5"}),
+        patches=_unknown_forgotten,
+    ),
+    Mutant(
+        rule="R32-failed",
+        meaning="unknown is reported as not stored",
+        caught_by=frozenset({"S4"}),
+        patches=_unknown_reported_as_failed,
+    ),
+)

@@ -1,0 +1,38 @@
+"""A rule taken out of the code: what a bed must notice, or it would not guard the rule.
+
+A mutant replaces attributes of product classes and modules (or of the bed's glue, where a step of
+the role itself is at stake) by versions without the rule. Each patch asserts that what it replaces
+exists, so a mutant cannot outlive the code that it is about. Product code has no branch for this.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+Patch = tuple[object, str, Any]
+"""Owner, name of its attribute, what to put there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One rule, and the code without it."""
+
+    rule: str
+    """The rule of docs/INVARIANTS.md, with a suffix where there are several of one rule."""
+    meaning: str
+    caught_by: frozenset[str]
+    """Properties of which one must be violated ("S1", "INV-3", "CODE": the code's assertions)."""
+    patches: Callable[[], list[Patch]]
+    bed: str = "core"
+    """Which bed catches it: "core" or "world"."""
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The code without the rule, inside the block."""
+        with ExitStack() as stack:
+            for owner, name, value in self.patches():
+                assert hasattr(owner, name), f"{owner} has no {name} any more: {self.rule}"
+                stack.enter_context(patch.object(owner, name, value))
+            yield

@@ -1,0 +1,34 @@
+"""Pure: one seed of a bed, run to its end: what came of it, and how to see it again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline_chaos.verdict import Violation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedResult:
+    """What both beds return; small, so that it can cross between processes."""
+
+    bed: str
+    """ "core" or "world"."""
+    seed: int
+    virtual_us: int
+    violations: tuple[Violation, ...] = ()
+    counters: Mapping[str, int]
+    """Coverage: what the run has been through."""
+    operations: int
+    """Entries of clients in its history."""
+    faults: int
+
+    @property
+    def is_good(self) -> bool:
+        return not self.violations
+
+
+def replay_command(bed: str, seed: int, *, mutant: str | None = None) -> str:
+    """The one command that runs a seed again."""
+    of_mutant = "" if mutant is None else f" --mutant {mutant}"
+    if bed == "core":
+        return f".venv/bin/python -m paceline_chaos.core --seed {seed}{of_mutant}"
+    return f".venv/bin/paceline chaos replay --bed {bed} --seed {seed}{of_mutant}"
