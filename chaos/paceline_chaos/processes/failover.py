@@ -151,7 +151,9 @@ class Failover:
             if replication and len(replication["sync_state_set"]) == len(self._cluster.brokers):
                 return
             if self._clock.monotonic_ms() > deadline:
-                raise DeadlineError("the replicas did not come back in sync: see the nodes' logs")
+                raise DeadlineError(
+                    f"the replicas did not come back in sync: see {self._cluster.plan.data_dir}"
+                )
             await pause(50)
 
     async def _probe(self, node: Node) -> None:

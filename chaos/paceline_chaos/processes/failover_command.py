@@ -1,5 +1,6 @@
 """The command `paceline chaos failover`; what it needs is imported when it is called."""
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,9 +45,12 @@ def command(
     plan = FailoverPlan(
         kills=kills, clients=clients, rate=rate, brokers=brokers, durability=durability
     )
-    with tempfile.TemporaryDirectory(prefix="paceline-failover-") as folder:
-        failover = measure(plan, Path(folder))
-        figures, verdict = failover.judged()
+    # Left behind when something goes wrong: the nodes' logs are all there is to understand it.
+    folder = Path(tempfile.mkdtemp(prefix="paceline-failover-"))
+    failover = measure(plan, folder)
+    figures, verdict = failover.judged()
+    if verdict.is_good:
+        shutil.rmtree(folder)
     document = {**figures.to_json(), "violations": len(verdict.violations)}
     if report is not None:
         write_failover_report(figures, report / "failover.html")
