@@ -2,18 +2,17 @@
 
 `identity.json` carries the store id, the incarnation counter and, once given, cluster, group and
 replica id; `epoch.json` the highest master epoch the broker was told. Both are replaced as a whole
-(`write_durably`). Rules: R2 (epoch persisted before it is acted on, never lower), R9 (incarnation
-incremented and fsynced before each registration), R13 (boot id and clean-shutdown mark), R18 (a
-store of another cluster is refused).
+(`write_durably`) and carry a checksum: a flipped bit is never believed. Rules: R2 (epoch persisted
+before it is acted on, never lower), R9 (incarnation incremented and fsynced before each
+registration), R13 (boot id and clean-shutdown mark), R18 (a store of another cluster is refused).
 """
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import orjson
-
-from paceline.errors import ConfigError, StorageError
+from paceline.errors import ConfigError, CorruptLogError, StorageError
 from paceline.ports import Disk, Random, write_durably
+from paceline.sealed import seal, unseal
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
 
 STORE_ID_BYTES = 16
@@ -114,7 +113,7 @@ class StoreIdentity:
         assert epoch >= self._epoch, (epoch, self._epoch)  # INV-4: epochs never decrease
         if epoch == self._epoch:
             return
-        write_durably(self._disk, self._epoch_path, orjson.dumps({"master_epoch": epoch}))
+        write_durably(self._disk, self._epoch_path, seal({"master_epoch": epoch}))
         self._epoch = epoch
 
     def mark_clean_shutdown(self) -> None:
@@ -148,15 +147,12 @@ class StoreIdentity:
         finally:
             file.close()
         try:
-            document = orjson.loads(content)
-        except orjson.JSONDecodeError as error:
+            return unseal(content)
+        except CorruptLogError as error:
             raise StorageError(
-                f"{path} is damaged ({error}); restore it or empty the folder"
+                f"{path} is damaged ({error.message}); restore it or empty the folder"
             ) from error
-        if not isinstance(document, dict):
-            raise StorageError(f"{path} holds {type(document).__name__}, an object was written")
-        return document
 
     def _store(self, identity: Identity) -> None:
-        write_durably(self._disk, self._identity_path, orjson.dumps(asdict(identity)))
+        write_durably(self._disk, self._identity_path, seal(asdict(identity)))
         self._identity = identity

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-import orjson
-
-from paceline.errors import ConfigError, StorageError
+from paceline.errors import ConfigError, CorruptLogError, StorageError
 from paceline.ports import Disk, File, write_durably
+from paceline.sealed import seal, unseal
 
 IDENTITY_NAME = "controller.json"
 _IDENTITY_BYTES_MAX = 4096
@@ -74,8 +73,8 @@ def _read(disk: Disk, path: str) -> FolderIdentity | None:
     finally:
         file.close()
     try:
-        return FolderIdentity(**orjson.loads(content))
-    except (orjson.JSONDecodeError, TypeError) as error:
+        return FolderIdentity(**unseal(content))
+    except (CorruptLogError, TypeError) as error:
         raise ConfigError(f"{name} is damaged: {error}; restore it or replace this node") from error
 
 
@@ -85,4 +84,4 @@ def _write(disk: Disk, path: str, identity: FolderIdentity) -> None:
         "cluster_name": identity.cluster_name,
         "cluster_id": identity.cluster_id,
     }
-    write_durably(disk, f"{path}/{IDENTITY_NAME}", orjson.dumps(document) + b"\n")
+    write_durably(disk, f"{path}/{IDENTITY_NAME}", seal(document))

@@ -29,6 +29,8 @@ from tests.process.harness import (
 )
 from tests.process.load import WORKERS, reach, settled, under_load
 
+from paceline.sealed import seal, unseal
+
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 
 START_TIMEOUT_S = 20
@@ -151,8 +153,7 @@ def test_broker_with_data_of_another_group_is_refused(site: Site, tmp_path: Path
 def test_broker_with_a_replica_id_of_another_store_is_refused(site: Site, tmp_path: Path) -> None:
     copytree(site.ours.data_dir / "g1-b1", tmp_path / "store")
     path = tmp_path / "store" / "identity.json"
-    identity = orjson.loads(path.read_bytes())
-    path.write_bytes(orjson.dumps({**identity, "replica_id": 7}))
+    path.write_bytes(seal({**unseal(path.read_bytes()), "replica_id": 7}))
 
     sentence = refusal("broker", a_broker(site, tmp_path))
 
@@ -163,8 +164,8 @@ def test_broker_with_records_of_a_forgotten_cluster_is_refused(site: Site, tmp_p
     """R18: a store with records never founds or joins a group under a new identity."""
     copytree(site.theirs / "g1-b1", tmp_path / "store")
     path = tmp_path / "store" / "identity.json"
-    identity = orjson.loads(path.read_bytes())
-    path.write_bytes(orjson.dumps({**identity, "cluster_id": None, "replica_id": None}))
+    identity = unseal(path.read_bytes())
+    path.write_bytes(seal({**identity, "cluster_id": None, "replica_id": None}))
 
     sentence = refusal("broker", a_broker(site, tmp_path))
 

@@ -33,6 +33,7 @@ KERNEL = frozenset(
         "ports",
         "records",
         "runtime",
+        "sealed",
         "secret",
         "telemetry",
         "types",

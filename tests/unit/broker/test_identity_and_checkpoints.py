@@ -155,3 +155,18 @@ def _snapshot(folder: CheckpointFolder, limit: int) -> bytes:
     found = folder.newest(limit=PhysicalOffset(limit))
     assert found is not None
     return found.snapshot
+
+
+@pytest.mark.parametrize("name", ["identity.json", "epoch.json"])
+def test_no_flipped_bit_of_the_small_files_is_believed(name: str) -> None:
+    """R2, R9: a digit of an epoch or incarnation that became another one is still a number."""
+    disk = MemoryDisk()
+    a_start(disk).adopt_epoch(MasterEpoch(7))
+    file = disk.open(f"/data/{name}")
+    size = disk.size(file)
+
+    for byte in range(size):
+        disk.flip_bit(f"/data/{name}", byte, 0)
+        with pytest.raises(StorageError, match="damaged"):
+            a_start(disk)
+        disk.flip_bit(f"/data/{name}", byte, 0)
