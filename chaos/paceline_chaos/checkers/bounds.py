@@ -15,6 +15,8 @@ class Bounds:
     """L1: from healing to an open master in every group."""
     full_set_us: int = 10 * SECOND_US
     """L1: from healing until all that work are in the sync state set (plus lag / throughput)."""
+    failover_us: int = 3 * SECOND_US
+    """L3: so much more than in L1, for what breaks for ever may break at the moment of healing."""
     drain_us: int = 30 * SECOND_US
     """L1: from the drain's beginning until everything acknowledged has been read."""
     calm_gap_us: int = 1_500_000

@@ -46,7 +46,8 @@ def healing_is_quick(evidence: Evidence) -> Findings:
 
 
 def broken_minority_stops_nothing(evidence: Evidence) -> Findings:
-    """L3: as L1, in runs in which nodes stay broken."""
+    """L3: as L1, in runs in which nodes stay broken, with `failover_us` more for each bound: they
+    may break at h."""
     return _healing(evidence, Findings("L3"), is_broken=True)
 
 
@@ -56,11 +57,12 @@ def _healing(evidence: Evidence, found: Findings, *, is_broken: bool) -> Finding
         return found
     if _has_controllers(evidence):
         working = [group for group in evidence.groups if _can_work(evidence, group, heal)]
+        extra_us = evidence.bounds.failover_us if is_broken else 0
         if working and working == evidence.groups:
-            _first_acknowledgement(evidence, found, heal)
+            _first_acknowledgement(evidence, found, heal, extra_us)
         for group in working:
-            _open_master(evidence, found, heal, group)
-            _full_set(evidence, found, heal, group)
+            _open_master(evidence, found, heal, group, extra_us)
+            _full_set(evidence, found, heal, group, extra_us)
         if working == evidence.groups:
             _drained(evidence, found)
     return found
@@ -88,8 +90,8 @@ def _can_work(evidence: Evidence, group: str, heal: Phase) -> bool:
     return bool(members - evidence.broken)
 
 
-def _first_acknowledgement(evidence: Evidence, found: Findings, heal: Phase) -> None:
-    limit_us = heal.at_us + evidence.bounds.first_ack_us
+def _first_acknowledgement(evidence: Evidence, found: Findings, heal: Phase, extra_us: int) -> None:
+    limit_us = heal.at_us + evidence.bounds.first_ack_us + extra_us
     answered = [send.answered_us for send in evidence.acks if send.answered_us >= heal.at_us]
     waiting = [
         send
@@ -106,9 +108,11 @@ def _first_acknowledgement(evidence: Evidence, found: Findings, heal: Phase) -> 
         found.violate(f"acknowledgements after healing: {when}", heal, *waiting[:3])
 
 
-def _open_master(evidence: Evidence, found: Findings, heal: Phase, group: str) -> None:
+def _open_master(
+    evidence: Evidence, found: Findings, heal: Phase, group: str, extra_us: int
+) -> None:
     probes = [p for p in evidence.probes if p.group == group and p.at_us >= heal.at_us]
-    limit_us = heal.at_us + evidence.bounds.master_us
+    limit_us = heal.at_us + evidence.bounds.master_us + extra_us
     # A probe may come as late as the probe after the limit.
     after = min((p.at_us for p in probes if p.at_us >= limit_us), default=None)
     if after is None:
@@ -121,13 +125,13 @@ def _open_master(evidence: Evidence, found: Findings, heal: Phase, group: str) -
         found.violate(f"open masters of {group} after healing: {when}", heal, first)
 
 
-def _full_set(evidence: Evidence, found: Findings, heal: Phase, group: str) -> None:
+def _full_set(evidence: Evidence, found: Findings, heal: Phase, group: str, extra_us: int) -> None:
     wanted = {
         replica
         for (name, replica), node in _present_replicas(evidence).items()
         if name == group and node not in evidence.broken
     }
-    limit_us = heal.at_us + evidence.bounds.full_set_us
+    limit_us = heal.at_us + evidence.bounds.full_set_us + extra_us
     timeline = evidence.timeline(group)
     if not wanted or not timeline.sets or evidence.end_us < limit_us:
         return
@@ -137,7 +141,7 @@ def _full_set(evidence: Evidence, found: Findings, heal: Phase, group: str) -> N
     if not any(members >= wanted for members in timeline.sets[first:last]):
         present = sorted(timeline.sets[max(0, last - 1)])
         found.violate(
-            f"the set of {group} was {present} {evidence.bounds.full_set_us} us after healing, "
+            f"the set of {group} was {present} {limit_us - heal.at_us} us after healing, "
             f"replicas {sorted(wanted)} work",
             heal,
             timeline.numbers[max(0, last - 1)],

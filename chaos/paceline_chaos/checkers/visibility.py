@@ -110,7 +110,7 @@ def _shows(
     if probe is None:
         return
     send = highest.get((probe.node, probe.incarnation))
-    if send is None:
+    if send is None or evidence.was_replaced(probe.node, 0, probe.at_us):
         return
     found.judged += 1
     assert pull.end is not None

@@ -398,9 +398,9 @@ def _healed(*, is_bad: bool, broken: tuple[str, ...]) -> Hand:
     hand.phase("heal", SECOND, *broken)
     for replica in (2, 3):
         hand.probe(replica, 0, SECOND)
-    hand.master(1, 0, 2 * SECOND, is_open=not is_bad)
-    hand.master(1, 0, 5 * SECOND, is_open=not is_bad)
-    hand.master(1, 0, 9 * SECOND)
+    for at_s in (2, 5, 8):
+        hand.master(1, 0, at_s * SECOND, is_open=not is_bad)
+    hand.master(1, 0, 12 * SECOND)
     return hand
 
 

@@ -1,5 +1,8 @@
 """Each checker passes the least good history and alone catches the least bad one."""
 
+import re
+from pathlib import Path
+
 import pytest
 from tests.unit.chaos.cases import history_of
 from tests.unit.chaos.more_cases import CASES
@@ -28,3 +31,10 @@ def test_bad_history_breaks_exactly_its_property(name: str) -> None:
     for violation in verdict.violations:
         assert violation.proof
         assert set(violation.proof) <= {entry.number for entry in history.entries}
+
+
+def test_document_has_a_row_for_each_property() -> None:
+    text = (Path(__file__).parents[3] / "docs/CHECKERS.md").read_text()
+
+    rows = re.findall(r"^\| ((?:S|L|R|INV-)\d+) \|", text, flags=re.MULTILINE)
+    assert sorted(rows) == sorted(ALL)
