@@ -208,6 +208,12 @@ class Evidence:
         return frozenset(name for phase in self.phases for name in phase.broken)
 
     @cached_property
+    def crippled(self) -> frozenset[str]:
+        """Nodes that owe nothing after healing: broken for ever, or their log is damaged, and until
+        there is repair (R24) such a node refuses what it cannot vouch for."""
+        return self.broken | {dump.node for dump in self.dumps if dump.damage is not None}
+
+    @cached_property
     def end_us(self) -> int:
         """The last moment of which the history knows."""
         phases = [phase.at_us for phase in self.phases]

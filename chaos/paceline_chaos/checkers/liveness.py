@@ -1,10 +1,10 @@
 """Pure: does it go on? L1 to L6, against `Bounds`.
 
 A run heals at the phase "heal" (h): from there on only the nodes that phases name as broken stay
-so. What broken nodes do or lack is held against nobody; with broken nodes the same findings are
-L3's instead of L1's. A group is judged after h if it can work: at least min of its replicas are not
-broken, one of them is in the set in force at h, and no ruling said that its last member is lost;
-and if a majority of the controllers seen is not broken.
+so. What they do or lack is held against nobody, nor what a node with a damaged log lacks; with
+broken nodes the same findings are L3's instead of L1's. A group is judged after h if it can work:
+at least min of its replicas are whole, one of them is in the set in force at h, and no ruling said
+that its last member is lost; and if a majority of the controllers seen is not broken.
 
 L2 is judged in calm stretches only: no fault begun and not ended, none ended less than `settle_us`
 ago. What is promised under one fault or another is measured, not judged here. L4: a refusal or an
@@ -78,7 +78,7 @@ def _has_controllers(evidence: Evidence) -> bool:
 
 def _can_work(evidence: Evidence, group: str, heal: Phase) -> bool:
     nodes = evidence.nodes_of(group)
-    if len(nodes - evidence.broken) < evidence.minimum(group):
+    if len(nodes - evidence.crippled) < evidence.minimum(group):
         return False
     if any(True for _ in evidence.rulings_of(group, "last_member_lost")):
         return False
@@ -87,7 +87,7 @@ def _can_work(evidence: Evidence, group: str, heal: Phase) -> bool:
     if index < 0:
         return True
     members = {evidence.replica_nodes.get((group, replica)) for replica in timeline.sets[index]}
-    return bool(members - evidence.broken)
+    return bool(members - evidence.crippled)
 
 
 def _first_acknowledgement(evidence: Evidence, found: Findings, heal: Phase, extra_us: int) -> None:
@@ -129,7 +129,7 @@ def _full_set(evidence: Evidence, found: Findings, heal: Phase, group: str, extr
     wanted = {
         replica
         for (name, replica), node in _present_replicas(evidence).items()
-        if name == group and node not in evidence.broken
+        if name == group and node not in evidence.crippled
     }
     limit_us = heal.at_us + evidence.bounds.full_set_us + extra_us
     timeline = evidence.timeline(group)
@@ -159,8 +159,8 @@ def _present_replicas(evidence: Evidence) -> dict[tuple[str, int], str]:
 
 def _drained(evidence: Evidence, found: Findings) -> None:
     drain = evidence.phase("drain")
-    if drain is None:
-        return
+    if drain is None or any(dump.damage is not None for dump in evidence.dumps):
+        return  # who drains every replica is refused by a damaged one
     limit_us = drain.at_us + evidence.bounds.drain_us
     reads: Iterable[Pull | Deliver] = chain(evidence.pulls, evidence.delivers)
     seen: dict[Queue, set[int]] = defaultdict(set)

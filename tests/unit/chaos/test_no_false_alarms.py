@@ -233,3 +233,18 @@ def test_step_over_missing_rulings_is_not_judged(gap: int) -> None:
     hand.elect(3, 2, [2, 3], set_epoch=1 + gap, reason="operator")
 
     assert not broken(hand)
+
+
+def test_replica_with_a_damaged_log_need_not_come_back() -> None:
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0)
+    hand.phase("heal", SECOND)
+    hand.probe(2, 0, SECOND)
+    hand.probe(3, 0, SECOND)
+    hand.master(1, 0, SECOND)
+    hand.phase("drain", 20 * SECOND)
+    hand.probe(2, 0, 60 * SECOND)
+    for replica in (1, 2, 3):
+        hand.dump(replica, [], damage="a flipped bit" if replica == 3 else None)
+
+    assert not broken(hand)
