@@ -36,7 +36,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from paceline.errors import ConfigError
 from paceline.ports import Random
 from paceline_chaos.faults.plan import KINDS, Fault
-from paceline_chaos.world.topology import JOBS
+from paceline_chaos.world.jobs.names import JOBS
 
 NETWORK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset"})
 """Faults that need a network of our own."""

@@ -5,7 +5,6 @@ fresh interpreters with hash seeds 0, 1 and random, with rubbish on the heap, an
 world in the same process.
 """
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -37,9 +36,9 @@ def digests_of(seed: int, *, load_ms: int = _LOAD_MS) -> dict[str, str]:
     """Way -> digest of the seed's world."""
     processes = {
         way: subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, before, str(seed), str(load_ms)],
+            ["env", f"PYTHONHASHSEED={hash_seed}", sys.executable, "-c", _PROGRAM]
+            + [before, str(seed), str(load_ms)],
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
         )
         for way, (hash_seed, before) in WAYS.items()
     }

@@ -1,4 +1,4 @@
-"""Pure: which faults a seed suffers: a random subset of the kinds (swarm), aimed mostly at masters.
+"""Which faults a seed suffers: a random subset of the kinds (swarm), aimed mostly at masters.
 
 Every fault is drawn from a stream of its own, so that a plan without one of its faults (the
 shrinker) leaves everything else as it was. Plans keep the budget: never is more than a minority of

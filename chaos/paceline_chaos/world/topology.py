@@ -1,4 +1,4 @@
-"""Pure: what a world is made of, drawn from its seed: nodes, groups, clients, settings.
+"""What a world is made of, drawn from its seed: nodes, groups, clients, settings.
 
 The draws are weighted towards the usual (three controllers, three replicas, fsync), but every seed
 may be a corner: one controller, one replica, five replicas of which four must be in sync, timers
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from paceline_chaos.world.jobs.names import JOBS
+
 MIB = 1024 * 1024
-JOBS = ("send", "read", "pull", "push", "ordered", "topics")
-"""What a client can be; see workload.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
