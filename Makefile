@@ -8,6 +8,8 @@ MADE := $(VENV)/.made
 PYTHON ?=
 # More for the command: make up ARGS="--brokers 5"
 ARGS ?=
+# How long `make verify` runs seeds (mutants come on top).
+MINUTES ?= 10
 # Processes for tests; one for each core by default.
 JOBS ?= auto
 # How many seeds `make determinism` runs again.
@@ -19,7 +21,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up demo chaos determinism test check bench format docs clean
+.PHONY: help up demo chaos determinism verify test check bench format docs clean
 
 help: ## Say what there is to make.
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -40,6 +42,9 @@ determinism: $(MADE) ## Run simulated worlds again in other ways: equal traces. 
 
 bench: $(MADE) ## Measure this machine and write docs/BENCHMARKS.md.
 	@exec $(BIN)/paceline bench --all --write docs/BENCHMARKS.md $(ARGS)
+
+verify: $(MADE) ## Mutants, core seeds and worlds for MINUTES=10; adds to docs/verification.jsonl.
+	@$(BIN)/python -m paceline_chaos.verify --minutes $(MINUTES) $(ARGS)
 
 test: check ## Everything: check, then simulated and real clusters.
 	@echo "Simulated clusters"

@@ -20,7 +20,7 @@ from paceline.outbox import Batch, Outbox
 from paceline.records.decode import BatchView
 from paceline.retry import Backoff, Verdict
 from paceline.routing import QueueKey
-from paceline.types import QueueId
+from paceline.types import QueueId, ReplicaId
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
@@ -62,6 +62,8 @@ class Client:
         self.waiting: dict[int, tuple[int, Heard]] = {}
         self.not_before_us = 0
         self._epoch_seen = 0
+        self._master: ReplicaId | None = None
+        """As the newest view says that has reached this client."""
         self.timeout_us = world.dice.one_of([500_000, 1_500_000, 4_000_000])
         self._backoff = Backoff(world.dice.random)
 
@@ -84,7 +86,7 @@ class Client:
         if self.door is not None:
             return True
         node = self.choose_node()
-        if node is None or not node.is_up or self.world.is_cut_off(node):
+        if node is None or not node.is_up or self.world.is_out_of_reach(self.name, node):
             self.back_off()
             return False
         self.door = Door(self, node)
@@ -101,9 +103,11 @@ class Client:
         """Mostly the master of the newest view, sometimes what an older one said."""
         world = self.world
         group = world.controllers.group
-        if group is None or group.master is None or world.dice.happens(0.1):
+        if world.dice.happens(0.1):
             return world.dice.one_of(world.nodes)
-        return world.node_of(group.master)
+        if group is not None and self.name not in world.cut_clients:
+            self._master = group.master
+        return None if self._master is None else world.node_of(self._master)
 
     def back_off(self) -> None:
         wait_us = int(self._backoff.next_ms() * 1000)

@@ -16,6 +16,7 @@ class Faults(Scene):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
+        self._steps_clocks = self.dice.happens(0.3)
         self._losses_left = 1  # disks, backups, or power with memory durability: one copy in all
         self._backup: tuple[Node, Incarnation, MemoryDisk] | None = None
 
@@ -84,6 +85,8 @@ class Faults(Scene):
             return
         lasting_us = self._lasting_us(200, 5000)
         self._cut = {node.name for node in cut}
+        askers = sorted({door.asker.name for door in self.doors})
+        self._cut_clients = {name for name in askers if self.dice.happens(0.3)}
         self._cut_until_us = self.clock.now_us + lasting_us
         for node in cut:
             node.deaf_until_us = max(node.deaf_until_us, self._cut_until_us)
@@ -125,6 +128,8 @@ class Faults(Scene):
 
     def _clock(self) -> None:
         """A wall clock jumps: log time goes on, and positions are ordered by nothing else (R29)."""
+        if not self._steps_clocks:
+            return  # leases of locks promise times only without this (S26)
         node = self.dice.one_of(self.nodes)
         node.clock.offset_ms = self.dice.below(20_000) - 10_000
         self.coverage.saw("clock_steps")

@@ -67,6 +67,8 @@ class Scene:
         self._connections_count = 0
         self._probes: list[tuple[Node, int, ReplicaId, Incarnation, asyncio.Future[bool]]] = []
         self._cut: set[str] = set()
+        self._cut_clients: set[str] = set()
+        """Who is with the nodes that are cut off; the controllers are with the others."""
         self._cut_until_us = 0
 
     # -- for the nodes
@@ -135,8 +137,18 @@ class Scene:
         return is_on and (one.name in self._cut) != (other.name in self._cut)
 
     def is_cut_off(self, node: Node) -> bool:
-        """Whether clients and controllers do not reach it."""
+        """Whether the controllers do not reach it."""
         return self._cut_until_us > self.clock.now_us and node.name in self._cut
+
+    @property
+    def cut_clients(self) -> set[str]:
+        """Clients that do not reach the controllers now."""
+        return self._cut_clients if self._cut_until_us > self.clock.now_us else set()
+
+    def is_out_of_reach(self, client: str, node: Node) -> bool:
+        """Whether a client is on the other side of a partition."""
+        is_on = self._cut_until_us > self.clock.now_us
+        return is_on and (client in self._cut_clients) != (node.name in self._cut)
 
     def is_zombie(self, node: Node) -> bool:
         """It leads in an epoch that the controllers have ended."""

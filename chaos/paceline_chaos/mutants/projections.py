@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from paceline.errors import PacelineError
 from paceline.records.header import BatchHeader, Kind
 from paceline.types import PhysicalOffset
 from paceline_broker.checkpoints import CheckpointFolder
@@ -13,7 +14,6 @@ from paceline_broker.projections.locks import LockEntry, LockOutcome, LockReques
 from paceline_broker.projections.offsets import CommitOutcome, Committed
 from paceline_broker.projections.producers import Producers, Verdict
 from paceline_broker.projections.projections import Projections
-from paceline_broker.replication.master import MasterReplication
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.send import Sender, _duplicate_answer
 from paceline_broker.store import Store
@@ -56,7 +56,6 @@ def _checkpoints_unconfirmed() -> list[Patch]:
 def _suffix_not_folded() -> list[Patch]:
     """A start takes the checkpoint for the state at confirm."""
     reload_projections = Store.reload_projections
-    fold_to = Store.fold_to
 
     def reload_without(store: Store, *, limit: PhysicalOffset | None = None) -> None:
         reload_projections(store, limit=limit)
@@ -66,16 +65,15 @@ def _suffix_not_folded() -> list[Patch]:
             store.projections = Projections.restore(found.snapshot)
             store.projections.position = position
 
-    assert fold_to is not None
     return [(Store, "reload_projections", reload_without)]
 
 
 def _demoted_keeps_state() -> list[Patch]:
-    """A master that steps down keeps what it has folded, confirmed or not."""
+    """What was folded stays in the state, though the log is cut below it."""
     reload_projections = Store.reload_projections
 
     def reload_at_start(store: Store, *, limit: PhysicalOffset | None = None) -> None:
-        if store.projections.position == 0 or limit is not None:
+        if store.projections.position == 0:
             reload_projections(store, limit=limit)
 
     return [(Store, "reload_projections", reload_at_start)]
@@ -95,11 +93,15 @@ def _tail_not_folded() -> list[Patch]:
 
 def _duplicates_not_waited_for() -> list[Patch]:
     """A duplicate is answered before its original is confirmed."""
+    as_ever = Sender._is_answered
 
     def is_answered(
         sender: Sender, header: BatchHeader, key: int, writer: Any, sink: Any, request_id: int
     ) -> bool:
-        verdict, original = sender._role.projections.producers.decide(key, header)
+        try:
+            verdict, original = sender._role.projections.producers.decide(key, header)
+        except PacelineError:
+            return as_ever(sender, header, key, writer, sink, request_id)
         if verdict is Verdict.NEW:
             return False
         sink.produced(request_id, _duplicate_answer(header, original, writer))
@@ -147,7 +149,7 @@ def _sequences_checked_late() -> list[Patch]:
     def decide_anything(producers: Producers, key: int, header: BatchHeader) -> Any:
         try:
             return decide(producers, key, header)
-        except Exception:  # whatever it would refuse
+        except PacelineError:
             return Verdict.NEW, None
 
     return [(Producers, "decide", decide_anything)]
@@ -204,12 +206,6 @@ def _commits_lower() -> list[Patch]:
 
 def _commits_in_memory() -> list[Patch]:
     """Only the master that took a commit knows of it."""
-    apply = Projections.apply
-
-    def apply_without(projections: Projections, header: BatchHeader, batch: Any) -> Any:
-        outcomes = apply(projections, header, batch)
-        return outcomes
-
     fold_to = Store.fold_to
 
     def fold_without(store: Store, limit: PhysicalOffset) -> None:
@@ -217,7 +213,7 @@ def _commits_in_memory() -> list[Patch]:
         fold_to(store, limit)
         store.projections.offsets = type(committed).from_json(committed.to_json()[:0])
 
-    return [(Projections, "apply", apply_without), (Store, "fold_to", fold_without)]
+    return [(Store, "fold_to", fold_without)]
 
 
 def _lock_for_everybody() -> list[Patch]:
@@ -288,8 +284,6 @@ def _queries_not_waited_for() -> list[Patch]:
     return [(Ledger, "query", query)]
 
 
-assert MasterReplication is not None
-
 PROJECTIONS = (
     Mutant(
         rule="INV-8",
@@ -311,7 +305,7 @@ PROJECTIONS = (
     ),
     Mutant(
         rule="R28-demoted",
-        meaning="a demoted master keeps its state",
+        meaning="state keeps what was cut from the log",
         caught_by=frozenset({"INV-9", "CODE"}),
         patches=_demoted_keeps_state,
     ),
@@ -324,7 +318,7 @@ PROJECTIONS = (
     Mutant(
         rule="R30",
         meaning="duplicates are answered before confirm",
-        caught_by=frozenset({"S1", "S2"}),
+        caught_by=frozenset({"S1", "S2", "S16"}),
         patches=_duplicates_not_waited_for,
     ),
     Mutant(
@@ -408,7 +402,7 @@ PROJECTIONS = (
     Mutant(
         rule="R28-query",
         meaning="queries wait for nothing",
-        caught_by=frozenset({"S20", "S22", "S11"}),
+        caught_by=frozenset({"S19", "S20", "S22"}),
         patches=_queries_not_waited_for,
     ),
 )

@@ -1,0 +1,135 @@
+"""The ledger of verification: `python -m paceline_chaos.ledger` sums it up.
+
+One JSON line for each run of `verify` over one bed, keyed by the hash of the source folders:
+numbers of one hash add up, and seeds that a hash has passed are not run again under it. Lines are
+appended only, so that two runs at once do no harm beyond running a seed twice.
+"""
+
+import argparse
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from paceline_chaos.core.coverage import Coverage
+
+ROOT = Path(__file__).parents[2]
+LEDGER = ROOT / "docs" / "verification.jsonl"
+SOURCES = ("client", "broker", "controller", "chaos")
+HASH_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One run over one bed."""
+
+    source: str
+    """`source_hash` of what ran."""
+    bed: str
+    """ "core", "world" or "mutants"."""
+    start: int = 0
+    end: int = 0
+    """Seeds [start, end) were run."""
+    violations: Mapping[str, list[int]] = field(default_factory=dict)
+    """Property -> seeds that violated it."""
+    virtual_s: int = 0
+    cpu_s: int = 0
+    operations: int = 0
+    faults: int = 0
+    counters: Mapping[str, int] = field(default_factory=dict)
+    caught: Mapping[str, list[Any]] = field(default_factory=dict)
+    """Mutant -> [property, seed, CPU seconds]."""
+    missed: list[str] = field(default_factory=list)
+
+
+def source_hash(root: Path = ROOT) -> str:
+    """Of the names and contents of all files under version control in the source folders."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", *SOURCES], cwd=root, capture_output=True, check=True
+    )
+    digest = hashlib.sha256()
+    for name in sorted(name for name in listed.stdout.decode().split("\0") if name):
+        path = root / name
+        content = path.read_bytes() if path.exists() else b""
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:HASH_DIGITS]
+
+
+def read(path: Path = LEDGER) -> list[Line]:
+    """All lines; unknown members of newer ones are ignored."""
+    if not path.exists():
+        return []
+    known = set(Line.__dataclass_fields__)
+    rows = [orjson.loads(line) for line in path.read_bytes().splitlines() if line]
+    return [Line(**{name: row[name] for name in row if name in known}) for row in rows]
+
+
+def append(line: Line, path: Path = LEDGER) -> None:
+    """Add a line, whole or not at all."""
+    members = {name: value for name, value in asdict(line).items() if value not in ({}, [], 0)}
+    with path.open("ab") as file:
+        file.write(orjson.dumps(members) + b"\n")
+
+
+def seeds_done(lines: Iterable[Line], *, source: str, bed: str) -> int:
+    """Where the next run of this hash and bed begins."""
+    return max((line.end for line in lines if (line.source, line.bed) == (source, bed)), default=0)
+
+
+def mutants_caught(lines: Iterable[Line], *, source: str) -> set[str]:
+    """Mutants that this hash has caught already."""
+    return {rule for line in lines if line.source == source for rule in line.caught}
+
+
+def summary(lines: list[Line]) -> list[str]:
+    """Text for people: each hash, in order of its first line."""
+    said: list[str] = []
+    for source in dict.fromkeys(line.source for line in lines):
+        of_source = [line for line in lines if line.source == source]
+        said.append(f"source {source}")
+        for bed in ("core", "world"):
+            said += _summary_of_bed([line for line in of_source if line.bed == bed], bed)
+        caught = mutants_caught(of_source, source=source)
+        missed = {rule for line in of_source for rule in line.missed} - caught
+        if caught or missed:
+            said.append(
+                f"  mutants: {len(caught)} caught, missed: {', '.join(sorted(missed)) or 0}"
+            )
+    return said
+
+
+def _summary_of_bed(lines: list[Line], bed: str) -> list[str]:
+    if not lines:
+        return []
+    coverage = Coverage()
+    for line in lines:
+        coverage.add(line.counters)
+    seeds = sum(line.end - line.start for line in lines)
+    hours = sum(line.virtual_s for line in lines) / 3600
+    operations = sum(line.operations for line in lines)
+    faults = sum(line.faults for line in lines)
+    bad = sorted({seed for line in lines for found in line.violations.values() for seed in found})
+    acknowledged = coverage.counts.get("sends_acknowledged", 0)
+    return [
+        f"  {bed}: {seeds} seeds, {hours:.1f} virtual hours, {operations} operations, "
+        f"{acknowledged} acknowledged, {faults} faults; violations: {bad or 0}"
+    ]
+
+
+def main() -> int:
+    """Print the sums."""
+    parser = argparse.ArgumentParser(prog="python -m paceline_chaos.ledger", description=__doc__)
+    parser.add_argument("--ledger", type=Path, default=LEDGER)
+    options = parser.parse_args()
+    lines = read(options.ledger)
+    sys.stdout.write("\n".join([*summary(lines), f"now: {source_hash()}"]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

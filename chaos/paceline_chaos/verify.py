@@ -1,0 +1,245 @@
+"""Long verification: `python -m paceline_chaos.verify --minutes 10 --bed all`, or `make verify`.
+
+Runs mutants, core seeds and worlds in worker processes on all cores, each in a fresh interpreter
+that does one piece of work at a time; says at once what fails, and the command that replays it; and
+appends what was done to the ledger, so that the next run goes on where this one ended.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paceline.runtime import SystemClock
+from paceline_chaos import ledger
+from paceline_chaos.core.coverage import COUNTERS, Coverage, zeros
+from paceline_chaos.ledger import Line
+from paceline_chaos.mutants import MUTANTS
+from paceline_chaos.seeds import SeedResult, replay_command
+from paceline_chaos.verify_jobs import MUTANT_SEEDS_MAX, Done, Job, run_job
+
+SEEDS_PER_JOB = {"core": 10, "world": 1}
+JOBS_PER_PROCESS = 20
+"""Then another process takes over: what a bed leaves in memory does not pile up."""
+PROGRESS_MS = 5000
+SEEDS_FOR_COVERAGE = 300
+"""From so many core seeds on, every counter must have been seen."""
+EXPECTED_ZEROS = ("given_up",)
+_SHOWN_MAX = 3
+
+
+@dataclass(slots=True)
+class Sum:
+    """What a bed's run has come to so far."""
+
+    start: int
+    end: int
+    """All seeds below are done."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """Of jobs that came before one that is still going on: start -> end."""
+    coverage: Coverage = field(default_factory=Coverage)
+    violations: dict[str, list[int]] = field(default_factory=dict)
+    seeds: int = 0
+    virtual_us: int = 0
+    cpu_s: float = 0.0
+    operations: int = 0
+    faults: int = 0
+
+    def add(self, done: Done) -> None:
+        self.cpu_s += done.cpu_s
+        self.ends[done.job.start] = done.job.end
+        while self.end in self.ends:
+            self.end = self.ends.pop(self.end)
+        for result in done.results:
+            self.seeds += 1
+            self.virtual_us += result.virtual_us
+            self.operations += result.operations
+            self.faults += result.faults
+            self.coverage.add(result.counters)
+            for name in dict.fromkeys(found.property for found in result.violations):
+                self.violations.setdefault(name, []).append(result.seed)
+
+
+class Verification:
+    """One run of `verify`. `say` prints a line."""
+
+    def __init__(
+        self, *, processes: int, path: Path, say: Callable[[str], None], source: str
+    ) -> None:
+        self._processes = processes
+        self._path = path
+        self._say = say
+        self._source = source
+        self._clock = SystemClock()
+        self.is_good = True
+
+    # -- beds
+
+    def run_bed(self, bed: str, minutes: float) -> None:
+        """Seeds after those that the ledger knows, until the time is over."""
+        start = ledger.seeds_done(ledger.read(self._path), source=self._source, bed=bed)
+        total = Sum(start=start, end=start)
+        deadline_ms = self._clock.monotonic_ms() + int(minutes * 60_000)
+        size = SEEDS_PER_JOB[bed]
+
+        def jobs() -> Iterator[Job]:
+            at = start
+            while self._clock.monotonic_ms() < deadline_ms:
+                yield Job(bed=bed, start=at, end=at + size)
+                at += size
+
+        self._say(f"{bed}: from seed {start} on, for {minutes:g} minutes")
+        began_ms = said_ms = self._clock.monotonic_ms()
+        try:
+            for done in self._work(jobs()):
+                total.add(done)
+                for result in done.results:
+                    self._say_violations(result)
+                now_ms = self._clock.monotonic_ms()
+                if now_ms - said_ms > PROGRESS_MS:
+                    said_ms = now_ms
+                    self._say(_progress(bed, total, now_ms - began_ms))
+        finally:
+            if total.seeds:
+                ledger.append(self._line(bed, total), self._path)
+        self._say(_progress(bed, total, self._clock.monotonic_ms() - began_ms))
+        self._say_coverage(bed, total)
+
+    def run_mutants(self) -> None:
+        """All that this source has not caught yet."""
+        known = ledger.mutants_caught(ledger.read(self._path), source=self._source)
+        rules = [rule for rule in MUTANTS if rule not in known]
+        self._say(f"mutants: {len(rules)} to catch, {len(known)} were caught before")
+        jobs = (
+            Job(bed=MUTANTS[rule].bed, start=0, end=MUTANT_SEEDS_MAX, mutant=rule) for rule in rules
+        )
+        caught: dict[str, list[object]] = {}
+        missed: list[str] = []
+        cpu_s = 0.0
+        try:
+            for done in self._work(jobs):
+                rule = str(done.job.mutant)
+                cpu_s += done.cpu_s
+                if done.caught_by is None:
+                    missed.append(rule)
+                    self.is_good = False
+                    self._say(
+                        f"  {rule}: NOT CAUGHT in {done.cpu_s:.0f} s: {MUTANTS[rule].meaning}"
+                    )
+                    for name, sentence in done.seen.items():
+                        self._say(f"    seen: {name}: {sentence}")
+                else:
+                    caught[rule] = [done.caught_by, done.caught_seed, round(done.cpu_s, 1)]
+                    self._say(
+                        f"  {rule}: {done.caught_by} in seed {done.caught_seed}, {done.cpu_s:.1f} s"
+                    )
+        finally:
+            if caught or missed:
+                line = Line(
+                    source=self._source,
+                    bed="mutants",
+                    cpu_s=int(cpu_s),
+                    caught=caught,
+                    missed=missed,
+                )
+                ledger.append(line, self._path)
+        self._say(f"mutants: {len(caught) + len(known)} caught, {len(missed)} not")
+
+    # -- inside
+
+    def _work(self, jobs: Iterator[Job]) -> Iterator[Done]:
+        """Results as they come; the next job is taken only when a worker is free for it."""
+        free = threading.Semaphore(self._processes + 1)
+
+        def paced() -> Iterator[Job]:
+            for job in jobs:
+                free.acquire()
+                yield job
+
+        # Fresh interpreters: nothing that this one has made can be in a bed.
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(self._processes, maxtasksperchild=JOBS_PER_PROCESS) as pool:
+            for done in pool.imap_unordered(run_job, paced()):
+                free.release()
+                yield done
+
+    def _say_violations(self, result: SeedResult) -> None:
+        if result.is_good:
+            return
+        self.is_good = False
+        for violation in result.violations[:_SHOWN_MAX]:
+            self._say(
+                f"  {result.bed} seed {result.seed}: {violation.property}: {violation.sentence}"
+            )
+        self._say(f"  replay: {replay_command(result.bed, result.seed)}")
+
+    def _say_coverage(self, bed: str, total: Sum) -> None:
+        for name, count in sorted(total.coverage.counts.items()):
+            if count or bed == "core":
+                self._say(f"  {count:10,} {COUNTERS.get(name, name)}")
+        unseen = zeros(total.coverage.counts, but=EXPECTED_ZEROS)
+        if bed == "core" and unseen and total.seeds >= SEEDS_FOR_COVERAGE:
+            self.is_good = False
+            self._say(f"core: never seen: {', '.join(unseen)}")
+
+    def _line(self, bed: str, total: Sum) -> Line:
+        counts = total.coverage.counts
+        return Line(
+            source=self._source,
+            bed=bed,
+            start=total.start,
+            end=total.end,
+            violations=total.violations,
+            virtual_s=total.virtual_us // 1_000_000,
+            cpu_s=int(total.cpu_s),
+            operations=total.operations,
+            faults=total.faults,
+            counters={name: count for name, count in counts.items() if count},
+        )
+
+
+def _progress(bed: str, total: Sum, elapsed_ms: int) -> str:
+    bad = sum(len(seeds) for seeds in total.violations.values())
+    per_seed = max(1, total.seeds)
+    return (
+        f"{bed}: {total.seeds} seeds in {elapsed_ms / 1000:.0f} s "
+        f"({total.cpu_s / per_seed:.2f} CPU-s each), {total.virtual_us / 3.6e9:.1f} virtual hours, "
+        f"{total.operations / per_seed:.0f} operations and {total.faults / per_seed:.0f} faults "
+        f"each, {bad} violations"
+    )
+
+
+def main() -> int:
+    """Exit code 0 only if every seed was good and every mutant was caught."""
+    parser = argparse.ArgumentParser(prog="python -m paceline_chaos.verify", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="for core and world together")
+    parser.add_argument("--bed", choices=["core", "world", "mutants", "all"], default="all")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--ledger", type=Path, default=ledger.LEDGER)
+    options = parser.parse_args()
+
+    def say(line: str) -> None:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    verification = Verification(
+        processes=options.processes,
+        path=options.ledger,
+        say=say,
+        source=ledger.source_hash(),
+    )
+    if options.bed in ("mutants", "all"):
+        verification.run_mutants()
+    beds = [bed for bed in ("core", "world") if options.bed in (bed, "all")]
+    for bed in beds:
+        verification.run_bed(bed, options.minutes / len(beds))
+    say("good" if verification.is_good else "NOT good")
+    return 0 if verification.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

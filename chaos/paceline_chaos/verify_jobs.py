@@ -1,0 +1,121 @@
+"""What a worker process of `verify` does: a few core seeds, one world, or one mutant.
+
+Top-level functions of a module of their own, so that a fresh interpreter can import them.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paceline_chaos.core.run import run_seed
+from paceline_chaos.history.model import Event, FaultEvent, Operation, Phase
+from paceline_chaos.mutants import MUTANTS
+from paceline_chaos.mutants.mutant import Mutant
+from paceline_chaos.seeds import SeedResult
+from paceline_chaos.verdict import Violation
+
+MUTANT_CPU_S_MAX = 60.0
+"""A defect that these seeds do not show in a minute is one that they do not guard against."""
+MUTANT_SEEDS_MAX = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One piece of work: seeds [start, end) of a bed, with a rule taken out or not."""
+
+    bed: str
+    start: int
+    end: int
+    mutant: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What came of a job."""
+
+    job: Job
+    cpu_s: float
+    results: tuple[SeedResult, ...]
+    caught_by: str | None = None
+    """The property that a mutant violated, of those that it names."""
+    caught_seed: int | None = None
+    seen: Mapping[str, str] = field(default_factory=dict)
+    """What else a mutant violated before: property -> sentence."""
+
+
+def run_job(job: Job) -> Done:
+    """Never raises: what breaks in a seed is a violation of that seed."""
+    logging.getLogger("paceline").setLevel(logging.CRITICAL)
+    began_s = cpu_s()
+    if job.mutant is not None:
+        return _run_mutant(job, MUTANTS[job.mutant])
+    results = tuple(run_one(job.bed, seed) for seed in range(job.start, job.end))
+    return Done(job=job, cpu_s=cpu_s() - began_s, results=results)
+
+
+def run_one(bed: str, seed: int, mutant: Mutant | None = None) -> SeedResult:
+    """One seed of either bed."""
+    if bed == "core":
+        return run_seed(seed, mutant=mutant)
+    try:
+        if mutant is None:
+            return _run_world(seed)
+        with mutant.applied():
+            return _run_world(seed)
+    except Exception as error:  # a harness that breaks must not end a long run
+        broken = Violation(property="HARNESS", sentence=f"{type(error).__name__}: {error}")
+        return SeedResult(
+            bed=bed,
+            seed=seed,
+            virtual_us=0,
+            violations=(broken,),
+            counters={},
+            operations=0,
+            faults=0,
+        )
+
+
+def _run_world(seed: int) -> SeedResult:
+    from paceline_chaos.world.run import run_world  # a world imports the whole product
+
+    result = run_world(seed)
+    entries: list[Event] = list(result.history.entries)
+    ends_us = [entry.at_us for entry in entries if isinstance(entry, Phase)]
+    return SeedResult(
+        bed="world",
+        seed=seed,
+        virtual_us=max(ends_us, default=0),
+        violations=tuple(result.verdict.violations),
+        counters={name: n for name, n in result.counters.items() if "." not in name},
+        operations=sum(isinstance(entry, Operation) for entry in entries),
+        faults=sum(isinstance(entry, FaultEvent) and entry.is_begin for entry in entries),
+    )
+
+
+def _run_mutant(job: Job, mutant: Mutant) -> Done:
+    """Seeds from the first on, as for the product, until one is caught by a check it names."""
+    began_s = cpu_s()
+    seen: dict[str, str] = {}
+    for seed in range(job.start, job.end):
+        result = run_one(mutant.bed, seed, mutant)
+        for violation in result.violations:
+            if violation.property in mutant.caught_by:
+                return Done(
+                    job=job,
+                    cpu_s=cpu_s() - began_s,
+                    results=(),
+                    caught_by=violation.property,
+                    caught_seed=seed,
+                    seen=seen,
+                )
+            seen.setdefault(violation.property, f"seed {seed}: {violation.sentence}")
+        if cpu_s() - began_s > MUTANT_CPU_S_MAX:
+            break
+    return Done(job=job, cpu_s=cpu_s() - began_s, results=(), seen=seen)
+
+
+def cpu_s() -> float:
+    """What this process has computed so far."""
+    times = os.times()
+    return times.user + times.system

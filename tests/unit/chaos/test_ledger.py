@@ -1,0 +1,68 @@
+"""The ledger of long runs: what adds up, and where the next run begins."""
+
+from pathlib import Path
+
+from paceline_chaos import ledger
+from paceline_chaos.ledger import Line
+from paceline_chaos.seeds import replay_command
+from paceline_chaos.verify_jobs import Job, run_job
+
+
+def test_next_run_of_a_source_begins_after_the_seeds_it_has_done(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger.append(Line(source="a", bed="core", start=0, end=40), path)
+    ledger.append(Line(source="a", bed="core", start=40, end=70), path)
+    ledger.append(Line(source="b", bed="core", start=0, end=200), path)
+
+    lines = ledger.read(path)
+
+    assert ledger.seeds_done(lines, source="a", bed="core") == 70
+    assert ledger.seeds_done(lines, source="a", bed="world") == 0
+    assert ledger.seeds_done(lines, source="c", bed="core") == 0
+
+
+def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    line = Line(
+        source="a",
+        bed="mutants",
+        violations={"S1": [3]},
+        counters={"kills": 2},
+        caught={"R8": ["S1", 4, 1.5]},
+        missed=["R9"],
+    )
+
+    ledger.append(line, path)
+
+    assert ledger.read(path) == [line]
+    assert ledger.mutants_caught([line], source="a") == {"R8"}
+
+
+def test_summary_adds_up_by_source() -> None:
+    lines = [
+        Line(source="a", bed="core", start=0, end=10, virtual_s=3600, violations={"S2": [4]}),
+        Line(source="a", bed="core", start=10, end=30, virtual_s=3600),
+        Line(source="a", bed="mutants", caught={"R8": ["S1", 4, 1.5]}, missed=["R9"]),
+    ]
+
+    said = "\n".join(ledger.summary(lines))
+
+    assert "30 seeds, 2.0 virtual hours" in said
+    assert "violations: [4]" in said
+    assert "1 caught, missed: R9" in said
+
+
+def test_hash_of_the_sources_is_stable() -> None:
+    assert ledger.source_hash() == ledger.source_hash()
+
+
+def test_job_of_a_mutant_says_which_check_caught_it() -> None:
+    done = run_job(Job(bed="core", start=0, end=20, mutant="R10"))
+
+    assert done.caught_by is not None
+    assert done.caught_seed is not None
+
+
+def test_replay_command_names_bed_seed_and_mutant() -> None:
+    assert replay_command("core", 7, mutant="R8").endswith("--seed 7 --mutant R8")
+    assert "--bed world --seed 9" in replay_command("world", 9)
