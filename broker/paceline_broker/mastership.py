@@ -23,6 +23,7 @@ from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, 
 from paceline.wire.cluster import GroupView
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.projections.projections import epoch_start_document
+from paceline_broker.replication.early_answers import answers_early
 from paceline_broker.replication.master import MasterReplication
 from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
 from paceline_broker.replication.term import Confirmed, MasterTerm, TermSettings
@@ -86,6 +87,7 @@ class Mastership:
         self._is_turn_due = False
         self._is_draining = False
         self._epoch = view.master_epoch
+        self.answers_early = answers_early(view.settings)
         self._term: MasterTerm | None = None
         store.fold_to(self._log.end)  # R28: before the first append
         self._append_epoch_start(view, clock)
@@ -109,6 +111,7 @@ class Mastership:
             clock=clock,
             settings=TermSettings(),
             counts_flushed=view.settings.durability == "fsync",
+            answers_early=self.answers_early,
         )
 
     def _append_epoch_start(self, view: GroupView, clock: Clock) -> None:
@@ -177,6 +180,9 @@ class Mastership:
         self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int
     ) -> None:
         self.term.wait_confirmed(position, callback, timeout_ms=timeout_ms)
+
+    def wait_held(self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int) -> None:
+        self.term.wait_held(position, callback, timeout_ms=timeout_ms)
 
     def read_round(self) -> Awaitable[None]:
         return self.term.read_round()

@@ -7,11 +7,16 @@ from typing import Any, NamedTuple, TypeAlias, overload
 from paceline.errors import PacelineError
 from paceline.outbox import Batch
 from paceline.types import GroupName, MasterEpoch, QueueId, QueueOffset, TopicName
-from paceline.wire.stream import PRODUCE_FLAG_DUPLICATE, PRODUCE_FLAG_OFFSET_UNKNOWN
+from paceline.wire.stream import (
+    PRODUCE_FLAG_DUPLICATE,
+    PRODUCE_FLAG_OFFSET_UNKNOWN,
+    PRODUCE_FLAG_UNCONFIRMED,
+)
 
 
 class SendResult(NamedTuple):
-    """Where an acknowledged message is: durable on every in-sync replica (INV-1)."""
+    """Where an acknowledged message is: durable on every in-sync replica (INV-1), or, where it is
+    not `is_confirmed`, on as many as its group has chosen (R37)."""
 
     topic: TopicName
     group: GroupName
@@ -21,6 +26,9 @@ class SendResult(NamedTuple):
     epoch: MasterEpoch
     is_duplicate: bool = False
     """A retry found it stored already; the offset is the original's."""
+    is_confirmed: bool = True
+    """False only in a group with `all_ack_in_sync_state_set = false`: the message was acknowledged
+    before all in-sync replicas had it, and a failover may still lose it."""
 
 
 OnSent: TypeAlias = Callable[[SendResult | None, PacelineError | None], None]
@@ -176,6 +184,7 @@ def result_of(topic: TopicName, batch: Batch, index: int) -> SendResult:
         QueueOffset(offset),
         MasterEpoch(answer.master_epoch),
         bool(flags & PRODUCE_FLAG_DUPLICATE),
+        not flags & PRODUCE_FLAG_UNCONFIRMED,
     )
 
 

@@ -37,6 +37,11 @@ class AcknowledgementTracker(Generic[Token]):
         self._waiting = 0
 
     @property
+    def confirm(self) -> PhysicalOffset:
+        """Up to where waiters have been completed."""
+        return self._confirm
+
+    @property
     def waiting_count(self) -> int:
         return self._waiting
 

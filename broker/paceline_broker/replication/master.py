@@ -12,13 +12,8 @@ from typing import assert_never
 
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId, SetEpoch
 from paceline.wire.cluster import GroupView, ReplicaView
-from paceline_broker.replication.handshake import (
-    ConnectionId,
-    Introduction,
-    Refused,
-    Welcome,
-    parting_point,
-)
+from paceline_broker.replication.early_answers import EarlyAnswers
+from paceline_broker.replication.handshake import ConnectionId, Refused, Welcome, parting_point
 from paceline_broker.replication.master_events import (
     NOTHING,
     AlterSyncStateSet,
@@ -39,7 +34,7 @@ from paceline_broker.replication.master_events import (
     RoundRequested,
 )
 from paceline_broker.replication.pace import Paces
-from paceline_broker.replication.peer import Peer
+from paceline_broker.replication.peer import Peer, refusal_of
 
 
 class MasterReplication:
@@ -93,7 +88,9 @@ class MasterReplication:
         self._round_sent = 0
         self._round_wanted = 0
         self._round_confirmed = 0
+        self._acknowledging = 0
         self._is_accepting = False
+        self._early = EarlyAnswers.of(view.settings)
         self._set_changed()
 
     # -- queries
@@ -184,7 +181,7 @@ class MasterReplication:
                 f"LOSSY: replica {replica} has confirmed {introduction.confirm}, "
                 f"the log here ends at {self._end}"
             )
-        refused = self._refusal_of(introduction)
+        refused = refusal_of(introduction, self.replica_id, self.epoch, self._replicas)
         truncate_to = parting_point(
             here=epochs,
             here_start=start,
@@ -208,22 +205,6 @@ class MasterReplication:
             epochs=epochs,
         )
         return MasterReady(welcome=(connection, welcome), close=close)
-
-    def _refusal_of(self, introduction: Introduction) -> Refused | None:
-        """Only the registered start of a replica in this epoch may join (R2, R9, R10).
-
-        The news of a registration may still be on the way to us: the replica tries again.
-        """
-        replica = introduction.replica_id
-        view = self._replicas.get(replica)
-        if introduction.epoch < self.epoch:
-            return Refused(code="OLDER_EPOCH", detail=f"the master is in epoch {self.epoch}")
-        if view is None or replica == self.replica_id:
-            return Refused(code="UNKNOWN_REPLICA", detail=f"replica {replica} is not registered")
-        if (view.store_id, view.incarnation) != (introduction.store_id, introduction.incarnation):
-            detail = f"incarnation {view.incarnation} of store {view.store_id} is registered"
-            return Refused(code="OTHER_INCARNATION", detail=detail)
-        return None
 
     def _drop_connections_of(self, replica: ReplicaId) -> tuple[ConnectionId, ...]:
         """A replica never counts twice: whatever it had before ends now (R10)."""
@@ -298,6 +279,10 @@ class MasterReplication:
     # -- confirm
 
     def _advanced(self) -> MasterReady:
+        ready = self._confirm_advanced()
+        return ready if self._early is None else self._with_held(ready)
+
+    def _confirm_advanced(self) -> MasterReady:
         """Move confirm to what every member of the set, or of both sets, has (INV-1, INV-6)."""
         if len(self._set) < self._min:  # R8
             return NOTHING
@@ -317,6 +302,17 @@ class MasterReplication:
             self.is_open = True
             return MasterReady(confirm=position, opened=True)
         return MasterReady(confirm=position)
+
+    def _with_held(self, ready: MasterReady) -> MasterReady:
+        """R37, weaker than INV-1: how far answers may leave before confirm, in an open epoch."""
+        if self._early is None or not self.is_open:
+            return ready
+        held = self._early.held(
+            own=self._flushed if self._counts_flushed else self._end,
+            others=[peer.position for replica, peer in self._live.items() if replica in self._set],
+            acknowledging=self._acknowledging,
+        )
+        return ready if held is None else ready._replace(held=held)
 
     # -- rounds
 
@@ -470,7 +466,7 @@ class MasterReplication:
         self._judge_accepting()
         absent = self._paces.to_probe(self._set - self._live.keys() - {self.replica_id})
         probe = tuple((replica, self._replicas[replica].incarnation) for replica in absent)
-        return self._propose_again_or_anew()._replace(probe=probe)
+        return self._with_held(self._propose_again_or_anew()._replace(probe=probe))
 
     def _propose_again_or_anew(self) -> MasterReady:
         if self._proposal is not None:
@@ -485,11 +481,13 @@ class MasterReplication:
         return ready
 
     def _judge_accepting(self) -> None:
-        acknowledging = sum(
+        self._acknowledging = sum(
             replica == self.replica_id or (replica in self._live and self._is_keeping_up(replica))
             for replica in self._set
         )
-        self._is_accepting = acknowledging >= self._min  # R8; so the set is not smaller either
+        self._is_accepting = (
+            self._acknowledging >= self._min
+        )  # R8; so the set is not smaller either
 
     def _fence(self, reason: str) -> MasterReady:
         self._fenced = reason

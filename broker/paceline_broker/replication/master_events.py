@@ -165,6 +165,9 @@ class MasterReady(NamedTuple):
     propose: AlterSyncStateSet | None = None
     probe: tuple[tuple[ReplicaId, Incarnation], ...] = ()
     """Members without a connection: find out whether their port refuses."""
+    held: PhysicalOffset | None = None
+    """R37, only with the switch off: answers up to here may leave, confirmed or not. After
+    `confirm` in order, so that an answer says which."""
 
 
 NOTHING = MasterReady()

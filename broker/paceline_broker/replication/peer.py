@@ -1,7 +1,11 @@
-"""Pure: what a master knows of one accepted connection. Owned by `MasterReplication`."""
+"""Pure: what a master knows of one accepted connection, owned by `MasterReplication`, and whose
+connection it does not accept."""
 
-from paceline.types import PhysicalOffset
+from collections.abc import Mapping
+
+from paceline.types import MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import ReplicaView
+from paceline_broker.replication.handshake import Introduction, Refused
 
 
 class Peer:
@@ -24,3 +28,25 @@ class Peer:
         self.position = PhysicalOffset(0)
         """What counts for confirm: flushed or appended, by the group's durability."""
         self.round = 0
+
+
+def refusal_of(
+    introduction: Introduction,
+    master: ReplicaId,
+    epoch: MasterEpoch,
+    replicas: Mapping[ReplicaId, ReplicaView],
+) -> Refused | None:
+    """Only the registered start of a replica in this epoch may join `master` (R2, R9, R10).
+
+    The news of a registration may still be on the way to the master: the replica tries again.
+    """
+    replica = introduction.replica_id
+    view = replicas.get(replica)
+    if introduction.epoch < epoch:
+        return Refused(code="OLDER_EPOCH", detail=f"the master is in epoch {epoch}")
+    if view is None or replica == master:
+        return Refused(code="UNKNOWN_REPLICA", detail=f"replica {replica} is not registered")
+    if (view.store_id, view.incarnation) != (introduction.store_id, introduction.incarnation):
+        detail = f"incarnation {view.incarnation} of store {view.store_id} is registered"
+        return Refused(code="OTHER_INCARNATION", detail=detail)
+    return None

@@ -97,6 +97,7 @@ class MasterTerm:
         clock: Clock,
         settings: TermSettings,
         counts_flushed: bool,
+        answers_early: bool,
     ) -> None:
         self.cluster_id = cluster_id
         self.group = group
@@ -110,6 +111,10 @@ class MasterTerm:
         self._tracker: AcknowledgementTracker[Confirmed] = AcknowledgementTracker(
             confirm=machine.confirm
         )
+        self._early: AcknowledgementTracker[Confirmed] | None = None
+        """R37: who is answered when n members hold it; made if the group has asked for that."""
+        if answers_early:
+            self._early = AcknowledgementTracker(confirm=machine.confirm)
         self._rounds: deque[tuple[int, int, asyncio.Future[None]]] = deque()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -155,7 +160,9 @@ class MasterTerm:
 
     @property
     def waiting_count(self) -> int:
-        """Answers that wait for confirm (R6)."""
+        """What waits for confirm (R6), answered early (R37) or not."""
+        if self._early is not None and self._log.end > self.confirm:
+            return max(1, self._tracker.waiting_count + self._early.waiting_count)
         return self._tracker.waiting_count
 
     def status(self) -> dict[str, object]:
@@ -167,7 +174,7 @@ class MasterTerm:
             "sync_state_set": sorted(self._machine.sync_state_set),
             "set_epoch": self._machine.set_epoch,
             "can_accept": self.can_accept(),
-            "waiting": self._tracker.waiting_count,
+            "waiting": self.waiting_count,
             "replicas": [
                 {
                     "replica": push.replica,
@@ -225,6 +232,15 @@ class MasterTerm:
             deadline_ms = self._clock.monotonic_ms() + timeout_ms
             self._tracker.add(position, callback, deadline_ms=deadline_ms)
 
+    def wait_held(self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int) -> None:
+        """R37: as `wait_confirmed`, but None may come before confirm, when n members hold it.
+
+        For a batch appended in this very step only, in a term that answers early.
+        """
+        assert self._early is not None
+        assert not self._has_ended
+        self._early.add(position, callback, deadline_ms=self._clock.monotonic_ms() + timeout_ms)
+
     async def read_round(self) -> None:
         """Wait for a replication round begun after this call (R4).
 
@@ -251,7 +267,10 @@ class MasterTerm:
         for push in list(self._pushes.values()):
             push.link.close()
         self._pushes.clear()
-        for callback in self._tracker.fail_all():
+        for callback in [
+            *(self._early.fail_all() if self._early else ()),
+            *self._tracker.fail_all(),
+        ]:
             callback(OutcomeUnknownError(f"the mastership of epoch {self.epoch} ended: {reason}"))
         for _, _, future in self._rounds:
             if not future.done():
@@ -305,6 +324,8 @@ class MasterTerm:
             return
         if ready.confirm is not None:
             self._confirm_moved(ready.confirm)
+        if ready.held is not None:
+            self._answer_early(ready.held)
         if ready.opened:
             self._hooks.opened()
         if ready.confirmed_round is not None:
@@ -325,9 +346,15 @@ class MasterTerm:
     def _confirm_moved(self, confirm: PhysicalOffset) -> None:
         self._log.set_confirm(confirm)
         self._hooks.confirmed(confirm)
+        self._answer_early(confirm)
         for callback in self._tracker.advance(confirm):
             callback(None)
         self._push_soon()
+
+    def _answer_early(self, held: PhysicalOffset) -> None:
+        if self._early is not None and held > self._early.confirm:
+            for callback in self._early.advance(held):
+                callback(None)
 
     def _close(self, connection: ConnectionId) -> None:
         push = self._pushes.pop(connection, None)
@@ -454,7 +481,8 @@ class MasterTerm:
         self._close_silent(now_ms - self._settings.replica_idle_ms_max)
 
     def _expire(self, now_ms: int) -> None:
-        for position, callback in self._tracker.expire(now_ms):
+        early = self._early.expire(now_ms) if self._early is not None else ()
+        for position, callback in (*early, *self._tracker.expire(now_ms)):
             if self._counts_flushed and position > self._log.flushed:
                 callback(FlushDiskTimeoutError(f"{position} is not yet on the master's disk"))
             else:

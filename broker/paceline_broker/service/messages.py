@@ -28,6 +28,7 @@ from paceline.wire.names import check_topic_name
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
+    PRODUCE_FLAG_UNCONFIRMED,
     FetchCode,
     FetchPart,
     FetchQueue,
@@ -240,6 +241,7 @@ def _row(queue: int, number: int, answer: ProduceAnswer) -> dict[str, Any]:
         "queue": queue,
         "offset": None if is_unknown else answer.base_queue_offset + number,
         "duplicate": bool(answer.flags & PRODUCE_FLAG_DUPLICATE),
+        "confirmed": not answer.flags & PRODUCE_FLAG_UNCONFIRMED,
         "store_unix_ms": answer.store_unix_ms,
     }
 

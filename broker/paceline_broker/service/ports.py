@@ -43,6 +43,11 @@ class LogWriter(Protocol):
         """The epoch's start record is confirmed and folded (R3): queries may be answered."""
         ...
 
+    @property
+    def answers_early(self) -> bool:
+        """R37, a weaker choice of the group: sends are answered by `wait_held`."""
+        ...
+
     def ensure_can_append(self) -> None:
         """Raise unless a batch may be appended now; nothing was appended then.
 
@@ -68,6 +73,15 @@ class LogWriter(Protocol):
         Else with an indefinite error: FlushReplicaTimeoutError / FlushDiskTimeoutError after
         `timeout_ms`, OutcomeUnknownError when this mastership ends. Positions come in rising
         order (callers pass `end`), and callbacks are called in that order, in one sweep.
+        """
+        ...
+
+    def wait_held(self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int) -> None:
+        """R37, where `answers_early`: as `wait_confirmed`, for the batch just appended, but None
+        may come before confirm, when as many members hold it as the group has chosen.
+
+        Whether confirm has passed it by then, `confirm` says. Never for what an answer tells of
+        earlier batches (R30) or of other state (R28).
         """
         ...
 

@@ -21,9 +21,11 @@ from paceline.errors import (
 from paceline.ports import Buffer, Clock
 from paceline.records.decode import check_batch
 from paceline.records.header import HEADER_BYTES, BatchHeader, Kind, stamp
+from paceline.types import PhysicalOffset
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
+    PRODUCE_FLAG_UNCONFIRMED,
     ProduceAnswer,
 )
 from paceline_broker.probe import Counters
@@ -65,6 +67,28 @@ class _Stored:
             self._request_id,
             ProduceAnswer(epoch, count, base, self._writer.confirm, store_unix_ms, flags),
         )
+
+
+class _StoredEarly(_Stored):
+    """A batch that waits for n members (R37); its answer says whether confirm has passed it too."""
+
+    __slots__ = ("_end",)
+
+    def __init__(
+        self,
+        sink: Sink,
+        request_id: int,
+        answer: ProduceAnswer,
+        writer: LogWriter,
+        end: PhysicalOffset,
+    ) -> None:
+        super().__init__(sink, request_id, answer, writer)
+        self._end = end
+
+    def __call__(self, error: PacelineError | None) -> None:
+        if error is None and self._writer.confirm < self._end:
+            self._answer = self._answer._replace(flags=PRODUCE_FLAG_UNCONFIRMED)
+        super().__call__(error)
 
 
 class _Refused:
@@ -168,8 +192,13 @@ class Sender:
         assert end == projections.position, (end, projections.position)
         self._counters.stored(header.topic_id, header.record_count, header.size_bytes)
         answer = ProduceAnswer(writer.epoch, header.record_count, base, 0, now, 0)
+        timeout_ms = self._settings.send_timeout_ms
+        if writer.answers_early:  # R37: by the group's choice, never by default
+            early = _StoredEarly(sink, request_id, answer, writer, end)
+            writer.wait_held(end, early, timeout_ms=timeout_ms)
+            return
         stored = _Stored(sink, request_id, answer, writer)
-        writer.wait_confirmed(end, stored, timeout_ms=self._settings.send_timeout_ms)
+        writer.wait_confirmed(end, stored, timeout_ms=timeout_ms)
 
     def _is_answered(
         self, header: BatchHeader, key: int, writer: LogWriter, sink: Sink, request_id: int

@@ -164,6 +164,16 @@ def _show(document: Status) -> None:
         click.echo(_trouble(document))
 
 
+def _weaker(settings: Status) -> str:
+    """What the group has given up (R37); "" by default."""
+    if settings["all_ack_in_sync_state_set"]:
+        return ""
+    count, minimum = settings["in_sync_replicas"], settings["min_in_sync_replicas"]
+    if settings["enable_auto_in_sync_replicas"]:
+        return f", answers UNCONFIRMED with {minimum} to {max(count, minimum)} copies"
+    return f", answers UNCONFIRMED with {count} of the copies"
+
+
 def _show_group(group: Status) -> None:
     settings = group["settings"]
     master = "no master" if group["master"] is None else f"master {group['master']}"
@@ -171,7 +181,7 @@ def _show_group(group: Status) -> None:
     click.echo(
         f"group {group['group']}: {master} in epoch {group['epoch']}, in sync {in_sync or 'none'}"
         f" of {settings['total_replicas']} (at least {settings['min_in_sync_replicas']}),"
-        f" durability {settings['durability']}"
+        f" durability {settings['durability']}{_weaker(settings)}"
     )
     rows = []
     for row in group["replicas"]:

@@ -125,11 +125,13 @@ def _show_one(result: "SendResult", *, as_json: bool) -> None:
         document["queue"] = document.pop("queue_id")
         document["offset"] = document.pop("queue_offset")
         document["duplicate"] = document.pop("is_duplicate")
+        document["confirmed"] = document.pop("is_confirmed")
         echo_json(document)
     else:
         click.echo(
             f"sent to {result.topic}: group {result.group}, queue {result.queue_id},"
             f" offset {result.queue_offset}"
+            + ("" if result.is_confirmed else ", not confirmed: a failover may still lose it")
         )
 
 

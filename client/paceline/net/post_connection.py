@@ -24,6 +24,7 @@ from paceline.wire.stream import (
     PRODUCE_ANSWER,
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
+    PRODUCE_FLAG_UNCONFIRMED,
     STATUS_ERROR,
     STATUS_OK,
     FetchQueue,
@@ -163,6 +164,8 @@ def _packed_answer(document: dict[str, Any]) -> bytes:
     """The JSON answer of a POST as the bytes a stream would have answered."""
     try:
         flags = PRODUCE_FLAG_DUPLICATE if document.get("duplicate") else 0
+        if not document.get("confirmed", True):
+            flags |= PRODUCE_FLAG_UNCONFIRMED
         offset = document["offset"]
         if offset is None:
             flags |= PRODUCE_FLAG_OFFSET_UNKNOWN

@@ -16,6 +16,7 @@ from paceline.cli.send_input import CsvReader, JsonLinesReader, Row, RowReader, 
 from paceline.cli.send_source import blocks
 from paceline.errors import BadRequestError, CorruptBatchError, TooLargeError
 from paceline.records.header import MESSAGE_BYTES_MAX
+from paceline.wire.stream import PRODUCE_FLAG_UNCONFIRMED
 
 
 def stored(paceline: Runner) -> list[bytes]:
@@ -34,8 +35,27 @@ def test_a_text_is_acknowledged_with_its_place(paceline: Runner) -> None:
 
     assert said.exit_code == 0
     assert re.fullmatch(r"sent to orders: group g1, queue [01], offset 0\n", said.stdout)
-    assert document.keys() == {"topic", "group", "queue", "offset", "epoch", "duplicate"}
+    assert document.keys() == {
+        "topic", "group", "queue", "offset", "epoch", "duplicate", "confirmed",
+    }  # fmt: skip
+    assert document["confirmed"] is True
     assert sorted(stored(paceline)) == [b"again", b"hello"]
+
+
+def test_what_may_still_be_lost_says_so(paceline: Runner) -> None:
+    """R37."""
+
+    def weaken() -> None:
+        for log in paceline.cluster.logs.values():
+            log.new_flags = PRODUCE_FLAG_UNCONFIRMED
+
+    paceline.on_cluster(lambda _: weaken())
+
+    said = paceline("send", "orders", "hello")
+    (document,) = paceline.json("send", "orders", "again")
+
+    assert said.stdout.endswith(", offset 0, not confirmed: a failover may still lose it\n")
+    assert document["confirmed"] is False
 
 
 def test_key_tag_and_properties_arrive(paceline: Runner) -> None:

@@ -25,6 +25,7 @@ from paceline.wire.stream import (
     FRAME_HEADER_BYTES,
     PRODUCE_ANSWER,
     PRODUCE_FLAG_DUPLICATE,
+    PRODUCE_FLAG_UNCONFIRMED,
     STATUS_ERROR,
     UPGRADE_TOKEN,
     FetchCode,
@@ -135,6 +136,7 @@ class FakeBroker:
                 "confirm": self.log.confirm,
                 "store_unix_ms": 1,
                 "duplicate": bool(flags & PRODUCE_FLAG_DUPLICATE),
+                "confirmed": not flags & PRODUCE_FLAG_UNCONFIRMED,
             }
             return 200, orjson.dumps(answer)
         return 404, orjson.dumps({"code": "NOT_FOUND", "detail": path})

@@ -63,6 +63,8 @@ class FakeLog:
         self.queues: dict[tuple[int, int], list[StoredBatch]] = {}
         self.producers: dict[tuple[int, int, int], ProducerState] = {}
         self.confirm = 0
+        self.new_flags = 0
+        """Flags of what is stored now: a group that answers early says so (R37)."""
         self.offsets: dict[tuple[str, int, int], tuple[int, int]] = {}
         """(group, topic id, queue) -> (committed offset, reset generation)."""
         self.changed = asyncio.Event()
@@ -101,7 +103,16 @@ class FakeLog:
         state.window = [*state.window, (header.base_sequence, state.last, base)][-_WINDOW:]
         self.changed.set()
         self.changed = asyncio.Event()
-        return base, 0
+        return base, self.new_flags
+
+    def lose_newest(self, queue: tuple[int, int], count: int) -> None:
+        """A failover cut what was answered and not confirmed (R37)."""
+        lost = [check_batch(stored.data) for stored in self.queues[queue][-count:]]
+        del self.queues[queue][-count:]
+        for header in reversed(lost):
+            state = self.producers[(header.producer_id, *queue)]
+            state.last = header.base_sequence - 1
+            state.window.pop()
 
     def _judge(self, header: BatchHeader) -> tuple[int, int] | None:
         key = (header.producer_id, header.topic_id, header.queue_id)

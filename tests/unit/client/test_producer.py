@@ -16,6 +16,7 @@ from paceline.errors import (
 from paceline.message import Message
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
+from paceline.wire.stream import PRODUCE_FLAG_UNCONFIRMED
 
 
 async def test_a_message_is_acknowledged_with_its_place() -> None:
@@ -28,6 +29,42 @@ async def test_a_message_is_acknowledged_with_its_place() -> None:
     assert (first.topic, first.group, first.queue_id, first.queue_offset) == ("orders", "g1", 0, 0)
     assert second.queue_offset == 1
     assert cluster.bodies() == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("has_streams", [True, False])
+async def test_an_answer_before_confirm_says_so(has_streams: bool) -> None:
+    """R37, over streams and over POST."""
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        cluster.brokers[("g1", 1)].serves_streams = has_streams
+        log = cluster.logs["g1"]
+        async with Producer(cluster.controller) as producer:
+            log.new_flags = PRODUCE_FLAG_UNCONFIRMED
+            early = await producer.send(Message("orders", b"one"))
+            log.new_flags = 0
+            confirmed = await producer.send(Message("orders", b"two"))
+
+    assert (early.is_confirmed, confirmed.is_confirmed) == (False, True)
+    assert (early.queue_offset, confirmed.queue_offset) == (0, 1)
+
+
+async def test_producer_goes_on_after_a_failover_lost_what_was_answered_early() -> None:
+    """R37: the broker's numbering falls back behind the producer's (R31), and nobody is stuck."""
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        log = cluster.logs["g1"]
+        async with Producer(cluster.controller) as producer:
+            await producer.send(Message("orders", b"kept"))
+            log.new_flags = PRODUCE_FLAG_UNCONFIRMED
+            for body in (b"lost 1", b"lost 2"):
+                assert not (await producer.send(Message("orders", body))).is_confirmed
+            (queue,) = log.queues
+            log.lose_newest(queue, 2)
+            log.new_flags = 0
+            later = [await producer.send(Message("orders", b"%d" % n)) for n in range(3)]
+
+    assert cluster.bodies() == [b"kept", b"0", b"1", b"2"]
+    assert [result.queue_offset for result in later] == [1, 2, 3]
 
 
 async def test_concurrent_sends_of_one_turn_ride_in_one_batch() -> None:

@@ -40,6 +40,7 @@ def a_view(
     learners: frozenset[int] = frozenset(),
     master: int | None = 1,
     is_unclean: bool = False,
+    settings: GroupSettings | None = None,
 ) -> GroupView:
     """A group of replicas 1, 2, 3 with incarnation 1 each, replica 1 its master."""
     known = {1: 1, 2: 1, 3: 1, **(incarnations or {})}
@@ -61,9 +62,8 @@ def a_view(
         master_epoch=MasterEpoch(epoch),
         sync_state_set=frozenset(ReplicaId(replica) for replica in sync_state_set),
         set_epoch=SetEpoch(set_epoch),
-        settings=GroupSettings(
-            total_replicas=3, min_in_sync_replicas=minimum, durability=durability
-        ),
+        settings=settings
+        or GroupSettings(total_replicas=3, min_in_sync_replicas=minimum, durability=durability),
         replicas=replicas,
         is_unclean=is_unclean,
     )

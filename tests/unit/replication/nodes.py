@@ -18,6 +18,7 @@ from paceline_broker.replication.client import (
     ReplicaSettings,
     ReplicationClient,
 )
+from paceline_broker.replication.early_answers import answers_early
 from paceline_broker.replication.master import MasterReplication
 from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
 from paceline_broker.replication.server import ReplicationServer
@@ -106,6 +107,7 @@ class MasterNode:
             clock=SystemClock(),
             settings=settings or TermSettings(tick_ms=20, heartbeat_ms=40),
             counts_flushed=view.settings.durability == "fsync",
+            answers_early=answers_early(view.settings),
         )
         self.server.begin_term(self.term)
         self.term.begin()

@@ -1,6 +1,7 @@
 """Master and replicas over real sockets: handshake, pushes, catch-up, acknowledgements, ends."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.unit.replication.builders import a_view
@@ -79,6 +80,44 @@ async def test_replica_that_does_not_flush_holds_confirm_back() -> None:
 
         await eventually(lambda: answer.is_called)
         assert isinstance(answer.error, FlushReplicaTimeoutError)
+
+
+async def test_answers_of_a_weaker_group_leave_before_confirm_and_its_work_still_waits() -> None:
+    """R37 for the answers; R6 and R30 know of confirm only."""
+    weak = replace(a_view().settings, all_ack_in_sync_state_set=False, in_sync_replicas=2)
+    async with Group() as group:
+        term = await group.form(a_view(settings=weak))
+        await eventually(lambda: term.is_open)
+        group.replicas[0].flushes = False
+        early, confirmed = Answer(), Answer()
+
+        end = group.master.send(b"one")
+        term.wait_held(end, early, timeout_ms=3000)
+        term.wait_confirmed(end, confirmed, timeout_ms=3000)
+
+        await eventually(lambda: early.is_called)
+        assert early.error is None
+        assert term.confirm < end
+        assert not confirmed.is_called
+        assert term.waiting_count == 1
+
+
+async def test_early_answers_too_have_a_deadline_and_an_end() -> None:
+    weak = replace(a_view().settings, all_ack_in_sync_state_set=False, in_sync_replicas=3)
+    async with Group() as group:
+        term = await group.form(a_view(settings=weak))
+        await eventually(lambda: term.is_open)
+        group.replicas[0].flushes = False
+        late, unknown = Answer(), Answer()
+
+        term.wait_held(group.master.send(b"one"), late, timeout_ms=100)
+        await eventually(lambda: late.is_called)
+        assert isinstance(late.error, FlushReplicaTimeoutError)
+        assert term.waiting_count == 1  # the record is still not confirmed (R6)
+        term.wait_held(group.master.send(b"two"), unknown, timeout_ms=9000)
+        term.end("the test ends it")
+
+        assert isinstance(unknown.error, OutcomeUnknownError)
 
 
 async def test_replica_that_comes_late_catches_up_from_the_log() -> None:

@@ -89,6 +89,8 @@ class FakeWriter:
         self.rounds_blocked = False
         self.round_waiters: list[asyncio.Future[None]] = []
         self.waiting: deque[tuple[int, Confirmed]] = deque()
+        self.answers_early = False
+        self.waiting_early: deque[tuple[int, Confirmed]] = deque()
         self._end = int(log.end)
         self._is_turn_due = False
 
@@ -126,6 +128,14 @@ class FakeWriter:
         assert not self.waiting or self.waiting[-1][0] <= position, "positions must rise"
         self.waiting.append((position, callback))
 
+    def wait_held(self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int) -> None:
+        self.waiting_early.append((position, callback))
+
+    def hold_to(self, position: int) -> None:
+        """As many members as the group asks for hold it (R37)."""
+        while self.waiting_early and self.waiting_early[0][0] <= position:
+            self.waiting_early.popleft()[1](None)
+
     async def read_round(self) -> None:
         self.rounds += 1
         if self.rounds_blocked:
@@ -145,6 +155,7 @@ class FakeWriter:
         """Confirm moves: waiters first, then listeners, as the role does."""
         self._is_turn_due = False
         self.log.confirm_position = position
+        self.hold_to(position)
         while self.waiting and self.waiting[0][0] <= position:
             self.waiting.popleft()[1](None)
         for listener in list(self.log.listeners):

@@ -19,7 +19,11 @@ from paceline.errors import (
 from paceline.ports import Buffer
 from paceline.records.header import Kind
 from paceline.types import PhysicalOffset
-from paceline.wire.stream import ProduceAnswer
+from paceline.wire.stream import (
+    PRODUCE_FLAG_DUPLICATE,
+    PRODUCE_FLAG_UNCONFIRMED,
+    ProduceAnswer,
+)
 
 
 class Answers:
@@ -135,6 +139,42 @@ async def test_duplicate_is_answered_with_the_original_once_that_is_confirmed() 
     assert (first.flags, second.flags) == (0, 1)
     assert first.base_queue_offset == second.base_queue_offset == 0
     assert first.store_unix_ms == second.store_unix_ms
+
+
+async def test_answer_that_leaves_before_confirm_says_so() -> None:
+    """R37: only where the group has chosen it."""
+    bench, sink = Bench(is_automatic=False), Answers()
+    bench.writer.answers_early = True
+    bench.service.sender.send(a_batch(b"a"), sink, 1)
+    assert sink.answers == []
+
+    bench.writer.hold_to(bench.log.end)
+    bench.service.sender.send(a_batch(b"b"), sink, 2)
+    bench.writer.confirm_all()
+
+    assert sink.ids == [1, 2]
+    flags = [answer.flags for _, answer in sink.answers]
+    assert flags == [PRODUCE_FLAG_UNCONFIRMED, 0]
+    assert [answer.base_queue_offset for _, answer in sink.answers] == [0, 1]
+
+
+async def test_duplicate_waits_for_confirm_even_where_answers_leave_early() -> None:
+    """R30 under R37: the retry is answered when the original cannot be lost any more."""
+    bench, sink = Bench(is_automatic=False), Answers()
+    bench.writer.answers_early = True
+    batch = a_batch(b"a", producer_id=7, base_sequence=0)
+    bench.service.sender.send(batch, sink, 1)
+    bench.writer.hold_to(bench.log.end)
+
+    bench.service.sender.send(batch, sink, 2)
+    bench.service.sender.send(a_batch(producer_id=7, base_sequence=5), sink, 3)
+    bench.writer.hold_to(bench.log.end)
+    assert sink.ids == [1]
+    bench.writer.confirm_all()
+
+    assert sink.ids == [1, 2, 3]
+    assert sink.answers[1][1].flags == PRODUCE_FLAG_DUPLICATE
+    assert isinstance(sink.last, OutOfOrderSequenceError)
 
 
 async def test_sequence_refusal_waits_for_the_state_it_was_decided_on() -> None:
