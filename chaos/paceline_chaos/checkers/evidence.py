@@ -232,13 +232,18 @@ class Evidence:
         return sent
 
     @cached_property
-    def acks(self) -> list[Send]:
-        """Acknowledged sends whose offset is known."""
+    def answered(self) -> list[Send]:
+        """Acknowledged sends whose offset is known, whatever that promises: progress is made."""
         return [
             send
             for send in self.sends
             if send.outcome is Outcome.OK and send.queue is not None and (send.offset or 0) >= 0
         ]
+
+    @cached_property
+    def acks(self) -> list[Send]:
+        """Those of them that were said to be confirmed: the others promise nothing (R37)."""
+        return [send for send in self.answered if send.is_confirmed]
 
     @cached_property
     def acks_by_queue(self) -> dict[Queue, list[Send]]:
@@ -270,7 +275,7 @@ class Evidence:
             placed = groups[queue.group]
             for send in sends:
                 end = log.end_at(send.offset or 0)
-                if end is not None and end >= 0 and send.is_confirmed:
+                if end is not None and end >= 0:
                     placed.append((send, end))
         for placed in groups.values():
             placed.sort(key=lambda pair: pair[0].answered_us)

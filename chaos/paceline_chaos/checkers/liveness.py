@@ -92,7 +92,7 @@ def _can_work(evidence: Evidence, group: str, heal: Phase) -> bool:
 
 def _first_acknowledgement(evidence: Evidence, found: Findings, heal: Phase, extra_us: int) -> None:
     limit_us = heal.at_us + evidence.bounds.first_ack_us + extra_us
-    answered = [send.answered_us for send in evidence.acks if send.answered_us >= heal.at_us]
+    answered = [send.answered_us for send in evidence.answered if send.answered_us >= heal.at_us]
     waiting = [
         send
         for send in evidence.sends
@@ -223,7 +223,7 @@ def _calm(evidence: Evidence) -> Iterator[tuple[int, int]]:
     """Stretches without faults, from the first acknowledgement on, until the drain or the end."""
     end = evidence.phase("drain") or evidence.phase("end")
     end_us = end.at_us if end is not None else evidence.end_us
-    now_us = min((send.answered_us for send in evidence.acks), default=end_us)
+    now_us = min((send.answered_us for send in evidence.answered), default=end_us)
     for start_us, stop_us in sorted(_troubles(evidence)):
         if start_us > now_us:
             yield now_us, min(start_us, end_us)

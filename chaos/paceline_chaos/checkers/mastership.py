@@ -117,7 +117,7 @@ def _node_epochs(evidence: Evidence, found: Findings) -> None:
 def _acknowledged_epochs(evidence: Evidence, found: Findings) -> None:
     groups: defaultdict[str, list[Send]] = defaultdict(list)
     for send in evidence.acks:
-        if send.queue is not None and send.epoch is not None and send.is_confirmed:
+        if send.queue is not None and send.epoch is not None:
             groups[send.queue.group].append(send)
     for sends in groups.values():
         answered = sorted(sends, key=attrgetter("answered_us"))

@@ -6,8 +6,9 @@ pull or of a delivery, or a message of any replica's log below that replica's co
 truth at all. A send of unknown outcome may have been stored, now or later, once if its producer is
 idempotent; so it is in neither A nor F.
 
-Lossy groups (an unclean election) are left out of S1, S2 and S5, and so are acknowledgements that
-said `is_confirmed = false` (R37) of S1.
+Lossy groups (an unclean election) are left out of S1, S2 and S5. Acknowledgements that said
+`is_confirmed = false` (R37) are not in A, here and in every other check; how many messages of them
+are lost is counted.
 """
 
 from collections.abc import Iterator
@@ -48,7 +49,22 @@ def nothing_acknowledged_is_lost(evidence: Evidence) -> Findings:
                 evidence.truth[send.queue.group],
             )
     _duplicates_are_stored(evidence, found)
+    _count_unconfirmed(evidence, found)
     return found
+
+
+def _count_unconfirmed(evidence: Evidence, found: Findings) -> None:
+    """What R37 gives up: it is allowed, and it is told."""
+    for send in evidence.answered:
+        if send.is_confirmed:
+            continue
+        found.counters["acknowledged.unconfirmed"] += 1
+        assert send.queue is not None
+        assert send.offset is not None
+        log = evidence.logs.get(send.queue)
+        stored = None if log is None else log.value_at(send.offset)
+        if evidence.has_truth(send.queue) and stored != send.value:
+            found.counters["lost.unconfirmed"] += send.offset >= evidence.start_of(send.queue)
 
 
 def _duplicates_are_stored(evidence: Evidence, found: Findings) -> None:

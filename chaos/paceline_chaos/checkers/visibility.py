@@ -95,7 +95,7 @@ def master_shows_its_own_acknowledgements(evidence: Evidence) -> Findings:
                 send = answered[done]
                 done += 1
                 claim = evidence.master_of(queue.group, send.epoch)
-                if claim is not None and send.is_confirmed and not send.is_duplicate:
+                if claim is not None and not send.is_duplicate:
                     key = claim[:2]
                     highest[key] = _higher(highest.get(key), send)
             _shows(evidence, found, pull, highest)

@@ -24,6 +24,7 @@ from paceline.types import QueueId, ReplicaId
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
+    PRODUCE_FLAG_UNCONFIRMED,
     FetchCode,
     FetchQueue,
     ProduceAnswer,
@@ -275,6 +276,7 @@ class ProducerClient(Client):
                 offset=answer.base_queue_offset + index if is_offset_known else -1,
                 epoch=answer.master_epoch,
                 is_duplicate=is_duplicate,
+                is_confirmed=not answer.flags & PRODUCE_FLAG_UNCONFIRMED,
                 node=node,
             )
 

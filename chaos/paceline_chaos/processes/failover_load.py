@@ -96,6 +96,7 @@ async def _settle(asking: Asking[Send], sending: Sending) -> None:
         offset=int(result.queue_offset),
         epoch=int(result.epoch),
         is_duplicate=result.is_duplicate,
+        is_confirmed=result.is_confirmed,
     )
 
 

@@ -44,11 +44,31 @@ def test_doubles_of_a_producer_without_sequences_are_counted() -> None:
 
 
 def test_acknowledgement_before_confirm_promises_nothing() -> None:
+    """R37: it may be lost, another message may take its offset, the end may fall behind it; what
+    was called confirmed beside it may not be."""
     hand = Hand()
-    hand.send("a", 0, is_confirmed=False)
+    hand.send("a", 0)
+    hand.send("lost", 1, is_confirmed=False)
+    hand.send("kept", 2, is_confirmed=False)
+    hand.range(0, 1)
+    hand.send("later", 1)
+    hand.pull(0, ["a", "later"])
+    hand.dump(1, ["a", "later", "kept"])
+
+    verdict = judge(hand.history)
+
+    assert verdict.is_good, verdict.violations
+    assert verdict.counters["lost.unconfirmed"] == 1
+    assert verdict.counters["acknowledged.unconfirmed"] == 2
+
+
+def test_confirmed_loss_beside_an_allowed_one_is_found() -> None:
+    hand = Hand()
+    hand.send("a", 0)
+    hand.send("b", 1, is_confirmed=False)
     hand.dump(1, [])
 
-    assert not broken(hand)
+    assert broken(hand) == {"S1"}
 
 
 def test_unclean_election_may_lose_what_was_acknowledged_and_read() -> None:

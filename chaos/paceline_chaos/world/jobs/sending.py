@@ -115,4 +115,5 @@ def _enter(asking: Asking[Send], result: SendResult) -> None:
         offset=int(result.queue_offset),
         epoch=int(result.epoch),
         is_duplicate=result.is_duplicate,
+        is_confirmed=result.is_confirmed,
     )
