@@ -62,13 +62,14 @@ def command(
 
 
 def _told(figures: "FailoverFigures", verdict: "Verdict") -> str:
-    gaps, back = figures.gaps, figures.return_gaps
+    gaps, whole, back = figures.gaps, figures.all_gaps, figures.return_gaps
     stages = ", ".join(f"{name[:-3]} {value} ms" for name, value in figures.stage_medians().items())
     return (
         f"{len(figures.stages)} kills, {gaps.count} samples, "
         f"{len(figures.samples) - gaps.count} discarded\n"
         f"longest gap of a client: median {gaps.median:.0f} ms, p95 {gaps.p95:.0f} ms, "
         f"p99 {gaps.p99:.0f} ms, max {gaps.max:.0f} ms\n"
+        f"with the discarded: p99 {whole.p99:.0f} ms, max {whole.max:.0f} ms\n"
         f"while the dead one came back: median {back.median:.0f} ms, p99 {back.p99:.0f} ms, "
         f"max {back.max:.0f} ms\n"
         f"median moments after the kill: {stages}\n"

@@ -107,6 +107,11 @@ class FailoverFigures:
         return spread([sample.gap_ms for sample in self.kept])
 
     @property
+    def all_gaps(self) -> Spread:
+        """With those that were discarded: nothing that a client waited is hidden."""
+        return spread([sample.gap_ms for sample in self.samples])
+
+    @property
     def return_gaps(self) -> Spread:
         kept = [sample for sample in self.samples if not sample.is_return_disturbed]
         return spread([sample.return_gap_ms for sample in kept])
@@ -131,6 +136,7 @@ class FailoverFigures:
             "discarded": len(self.samples) - len(self.kept),
             "stalls": len(self.stalls),
             "gap": self.gaps.to_json(),
+            "gap_with_discarded": self.all_gaps.to_json(),
             "gap_while_it_returned": self.return_gaps.to_json(),
             "stages_median": self.stage_medians(),
             "operations": dict(self.operations),

@@ -78,6 +78,7 @@ def _tiles(figures: FailoverFigures) -> str:
         (duration(gaps.max), "max"),
         (f"{gaps.count:,}", "samples"),
         (f"{discarded:,}", "discarded (harness stalled)"),
+        (duration(figures.all_gaps.max), "max with the discarded"),
         (duration(back.p99), "p99 while the dead one returned"),
         (f"{figures.operations.get('ok', 0):,}", "acknowledged"),
         (f"{figures.operations.get('fail', 0):,}", "refused"),

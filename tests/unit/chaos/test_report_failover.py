@@ -60,6 +60,7 @@ def test_sample_during_a_stall_of_the_harness_is_discarded_and_counted() -> None
 
     assert [sample.client for sample in figures.kept] == ["client-1"]
     assert figures.to_json()["discarded"] == 1
+    assert (figures.gaps.max, figures.all_gaps.max) == (210, 410)
 
 
 def test_stall_while_the_dead_one_returns_says_nothing_against_the_failover() -> None:
