@@ -14,7 +14,7 @@ from functools import partial
 from paceline.runtime import SeededRandom
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import FaultEvent
-from paceline_chaos.world.nodes import DATA, SYNC_MS, BrokerNode, Node
+from paceline_chaos.world.nodes import DATA, BrokerNode, Node
 from paceline_chaos.world.stage import Stage
 
 End = Callable[[], None]
@@ -197,13 +197,19 @@ class Injector:
     def _client_fault(self, fault: Fault, name: str) -> End | None:
         """Only kills and pauses: a client has no disk."""
         processes = self._stage.client_processes[name]
+        if not processes or processes[-1].is_dead:
+            return None
         if fault.kind == "kill":
             processes[-1].kill()
-            return lambda: self._stage.start_client(self._stage.clients[name])
+            return lambda: self._restart_client(name)
         if fault.kind == "pause":
             processes[-1].pause()
             return processes[-1].resume
         return None
+
+    def _restart_client(self, name: str) -> None:
+        if self._stage.client_processes[name][-1].is_dead:
+            self._stage.start_client(self._stage.clients[name])
 
     # -- network -----------------------------------------------------------------------------------
 
@@ -328,7 +334,7 @@ def _disk_fault(stage: Stage, fault: Fault, node: Node, chance: SeededRandom) ->
             disk.sync_delay_ms = fault.details.get("delay_ms", 300)
 
             def recover() -> None:
-                node.disk.sync_delay_ms = SYNC_MS
+                node.disk.sync_delay_ms = stage.topology.sync_ms
                 if node.process is not None:
                     node.process.unblock()
 
@@ -385,7 +391,7 @@ def _flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> None:
 def _stale(stage: Stage, node: Node) -> End:
     """Take a copy now; later the process dies and finds the copy."""
     copy = node.disk.crash_image(node.chance, keep_page_cache=True)
-    copy.sync_delay_ms = SYNC_MS
+    copy.sync_delay_ms = stage.topology.sync_ms
 
     def put_back() -> None:
         if node.holds:

@@ -34,8 +34,6 @@ RESTART_MS = 300
 """A service manager's pause before it starts a process that ended by itself."""
 UNHEALTHY_MS = 3_000
 """`/healthz` may say 503 for so long."""
-SYNC_MS = 0.3
-"""Of a healthy disk; not zero, so that others run while a sync is under way."""
 _BROKEN_INVARIANT = "an invariant is broken"
 
 
@@ -47,7 +45,7 @@ class Node:
         self.machine = machine
         self.topology = topology
         self.disk = MemoryDisk()
-        self.disk.sync_delay_ms = SYNC_MS
+        self.disk.sync_delay_ms = topology.sync_ms
         self.chance = SeededRandom(f"{topology.seed}/disk/{name}")
         self.process: Process | None = None
         self.incarnation = 0

@@ -19,8 +19,8 @@ WEIGHTS: Mapping[str, float] = {
     "kill": 3,
     "stop": 1,
     "pause": 2,
-    "power": 2,
-    "power_at": 2,
+    "power": 3,
+    "power_at": 3,
     "cut": 2,
     "isolate": 2,
     "split": 1,
@@ -38,8 +38,10 @@ WEIGHTS: Mapping[str, float] = {
     "clock_rate": 0.7,
 }
 """How often a kind is drawn among those that a seed has."""
-_FAULTS_MEAN = 7
+_FAULTS_MEAN = 9
 _KIND_SHARE = 0.4
+_CLIENT_SHARE = 0.08
+"""Of the kills, pauses and cuts: those that hit a client."""
 _QUIET_MS = 1_000
 """At the beginning of the load: so that there is something to lose."""
 _DAMAGE = frozenset({"disk_flip", "disk_lost", "disk_stale"})
@@ -123,6 +125,8 @@ class _Drawer:
 def _shaped(topology: Topology, kind: str, at_ms: int, for_ms: int, dice: random.Random) -> Fault:
     """A fault of a kind with targets and numbers."""
     target, other, details = _target(topology, dice), None, dict[str, float]()
+    if kind in ("kill", "pause", "isolate", "reset") and dice.random() < _CLIENT_SHARE:
+        target = dice.choice(topology.clients).name
     match kind:
         case "kill" | "power":
             if dice.random() < 0.15:

@@ -154,6 +154,7 @@ class Stage:
         addresses |= {node.address: name for name, node in self.controllers.items()}
         return Around(
             client=name,
+            life=incarnation,
             bootstrap=[node.address for node in self.controllers.values()],
             recorder=self.recorder,
             clock=self.simulation.machine(name).clock,

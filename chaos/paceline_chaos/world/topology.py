@@ -70,6 +70,8 @@ class Topology:
     """Mean pause of a client between two requests."""
     delay_ms: float
     """Mean delay of the network, one way."""
+    sync_ms: float
+    """How long a sync takes: on a slow disk more is unsynced when the power goes."""
     load_ms: int
     timers: Timers
 
@@ -130,6 +132,7 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
         queues=dice.choice((1, 2, 4)),
         think_ms=dice.choice((60.0, 100.0, 150.0)),
         delay_ms=dice.choice((0.1, 0.5, 0.5, 2.0, 8.0)),
+        sync_ms=dice.choice((0.3, 0.3, 2.0, 12.0)),
         load_ms=load_ms,
         timers=dice.choice((Timers(), FAST, FAST)),
     )

@@ -40,6 +40,8 @@ class Around:
     """True: begin nothing new."""
     source_host: str = ""
     """Local address that connections start from; empty: the system chooses."""
+    life: int = 1
+    """Which start of this client it is: what it names must differ from what it named before."""
     node_names: Mapping[str, str] = field(default_factory=dict)
     """Client address of a node -> what the history calls it, where that is known."""
 
@@ -48,6 +50,11 @@ class Around:
         return Cluster(
             self.bootstrap, clock=self.clock, random=self.random, source_host=self.source_host
         )
+
+    @property
+    def alias(self) -> str:
+        """Name of this life of the client."""
+        return self.client if self.life == 1 else f"{self.client}.{self.life}"
 
     def node(self, address: str) -> str:
         """What the history calls the node at a client address."""

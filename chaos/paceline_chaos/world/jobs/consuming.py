@@ -49,7 +49,7 @@ class Pusher:
         while not around.is_over():
             self._sessions += 1
             cluster = around.cluster()
-            member = f"{around.client}/push-{self._sessions}"
+            member = f"{around.alias}/push-{self._sessions}"
             consumer = PushConsumer(
                 cluster,
                 group=PUSH_GROUP,
@@ -100,7 +100,7 @@ class OrderedConsumer:
 
     def __init__(self, around: Around) -> None:
         self._around = around
-        self._member = f"{around.client}/ordered"
+        self._member = f"{around.alias}/ordered"
 
     async def run(self) -> None:
         """Take queues by chance until it is over."""

@@ -97,7 +97,7 @@ class Reader:
         if around.happens(_FROM_THE_START):
             self._turns[queue] += 1
             self._next[queue] = 0
-        assignment = f"{around.client}/http-{self._turns[queue]}"
+        assignment = f"{around.alias}/http-{self._turns[queue]}"
         offset = self._next.get(queue, 0)
         rows = await pull_http(cluster, around, around.choice(addresses), queue, offset, assignment)
         if rows and not isinstance(rows, PacelineError):
@@ -174,7 +174,7 @@ class Puller:
                 queue=history_queue(name),
                 offset=positions[name],
                 asked_us=asked_us,
-                assignment=f"{around.client}/pull-{self._round}",
+                assignment=f"{around.alias}/pull-{self._round}",
             ).ok(messages=tuple(seen(row.queue_offset, row.body) for row in rows))
             positions[name] = rows[-1].queue_offset + 1
 

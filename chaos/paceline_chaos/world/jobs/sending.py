@@ -42,7 +42,7 @@ class Sender:
     async def _session(self) -> None:
         around = self._around
         self._sessions += 1
-        name = f"{around.client}/{self._sessions}"
+        name = f"{around.alias}/{self._sessions}"
         cluster = around.cluster()
         producer = Producer(cluster, settings=_SETTINGS)
         workers: list[asyncio.Task[None]] = []
@@ -92,7 +92,7 @@ class Sender:
     ) -> "tuple[Asking[Send], Sending | PacelineError]":
         around = self._around
         self._numbers += 1
-        value = f"{around.client}-{self._numbers}"
+        value = f"{around.alias}-{self._numbers}"
         body = make_body(value, around.whole(8, around.body_bytes_max))
         asking = around.recorder.asking(
             Send,
