@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,33 @@ from paceline_chaos.cli import load_scenarios
 from paceline_chaos.processes.scenario import parse, plan
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+
+FORKED = """
+import signal, sys
+from pathlib import Path
+from paceline_chaos.processes.fork_server import ForkServer
+
+folder = Path(sys.argv[1])
+server = ForkServer()
+refused = server.start("refused", ["broker", "--config", "/nosuch", "--control", f"{folder}/r"],
+                       folder / "refused.log")
+assert refused.wait(20) == 2, refused.returncode
+
+config = folder / "c1.toml"
+(folder / "secret").write_text("0123456789abcdef" * 4)
+(folder / "secret").chmod(0o600)
+config.write_text(f'controller_id = "c1"\\ndata_dir = "{folder}/c1"\\n'
+    f'secret_file = "{folder}/secret"\\nlisten = "127.0.0.77:7711"\\n'
+    'peers = ["c1=127.0.0.77:7712"]\\ncontrollers = ["127.0.0.77:7711"]\\n')
+for number in (signal.SIGTERM, signal.SIGKILL):
+    node = server.start("c1", ["controller", "--config", str(config), "--control", f"{folder}/c"],
+                        folder / "c1.log")
+    assert node.wait(0.6) is None, (folder / "c1.log").read_text()
+    node.send_signal(number)
+    assert node.wait(20) == (0 if number is signal.SIGTERM else -9), node.returncode
+    node.send_signal(number)
+server.close()
+"""
 
 SCENARIOS = [scenario for scenario, _ in load_scenarios("all")]
 QUICK = [scenario.name for scenario in SCENARIOS if scenario.is_quick]
@@ -44,7 +72,10 @@ def test_scenario_ends_with_a_good_verdict(name: str, tmp_path: Path) -> None:
     assert (folder / "history.jsonl").exists()
 
 
-def test_interrupted_run_leaves_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_run_that_is_ended_leaves_no_process(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
     command = paceline_command("chaos", "run", "kill-master", "--json", "--output", str(tmp_path))
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=end_with_parent
@@ -53,12 +84,26 @@ def test_interrupted_run_leaves_no_process(tmp_path: Path) -> None:
         while orjson.loads(process.stdout.readline())["event"] != "load":
             pass
         started = psutil.Process(process.pid).children(recursive=True)
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, number)
         process.stdout.read()
 
-    assert len(started) >= 7
-    assert process.returncode == 130
-    assert not [one for one in started if one.is_running()]
+    assert len(started) >= 8, "six nodes, the harness and the process that forks"
+    assert process.returncode == code
+    assert not psutil.wait_procs(started, timeout=10)[1]
+
+
+def test_forked_node_has_log_exit_code_and_signals_of_its_own(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-c", FORKED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert finished.returncode == 0, finished.stderr
+    assert (finished.stdout, finished.stderr) == ("", "")
+    assert "paceline-chaos-node: " in (tmp_path / "refused.log").read_text()
 
 
 def test_unknown_scenario_is_refused_in_one_sentence() -> None:

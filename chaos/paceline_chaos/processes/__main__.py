@@ -21,7 +21,7 @@ from paceline.errors import PacelineError, to_problem
 from paceline.node_process import raise_file_limit
 from paceline.telemetry import Node, start_logging
 from paceline_chaos.processes import network
-from paceline_chaos.processes.node import end_with_parent
+from paceline_chaos.processes.fork_server import ForkServer, end_with_parent
 from paceline_chaos.processes.run import Result, Run, check_permitted
 from paceline_chaos.processes.scenario import parse
 from paceline_chaos.report.write import write_report
@@ -48,10 +48,12 @@ def command(scenario: Path, seed: int, folder: Path) -> None:
     if spec.needs_network:
         network.enter()
     raise_file_limit()
-    run = Run(spec, seed, folder.resolve(), say)
+    server = ForkServer()
+    run = Run(spec, seed, folder.resolve(), server, say)
     with (folder / "clients.log").open("w") as log:
         start_logging(Node(name="harness"), stream=log)
         result = asyncio.run(_interruptible(run))
+    server.close()
     if result is None:
         sys.exit(EXIT_INTERRUPTED)
     write_report(run.history, result.verdict, folder / "report.html")

@@ -1,6 +1,6 @@
 """A cluster of real processes, each on an address of its own, as the harness sees it.
 
-Every node is `processes.node` in a fresh interpreter and a session of its own; it dies with the
+Every node is `processes.node`, forked (fork_server.py) into a session of its own; it dies with the
 harness. Only the harness starts, stops and signals nodes, by the process ids that it got itself.
 """
 
@@ -9,8 +9,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +19,12 @@ import orjson
 from paceline.runtime import SystemRandom
 from paceline.secret import make_secret
 from paceline_chaos.processes.control import Control
+from paceline_chaos.processes.fork_server import ForkServer, NodeProcess
 from paceline_chaos.processes.scenario import ClusterSpec
 
 HARNESS_HOST = "127.0.0.1"
 """Where probes come from; no cut touches it."""
+_REAP_TIMEOUT_S = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Node:
     shadow: Path | None
     boots: int = 0
     """Power cuts so far: another boot id each time (R13)."""
-    process: subprocess.Popen[bytes] | None = None
+    process: NodeProcess | None = None
     is_paused: bool = False
     ended: list[int] = field(default_factory=list)
     """Exit codes of its processes so far."""
@@ -61,8 +61,11 @@ class Node:
 class Cluster:
     """See the module. `start` everything, then node by node; `stop` in any case."""
 
-    def __init__(self, folder: Path, spec: ClusterSpec, *, has_shadow: bool) -> None:
+    def __init__(
+        self, folder: Path, spec: ClusterSpec, server: ForkServer, *, has_shadow: bool
+    ) -> None:
         self.folder = folder
+        self._server = server
         self.spec = spec
         (folder / "logs").mkdir(parents=True)
         make_secret(str(folder / "secret"), SystemRandom())
@@ -91,16 +94,13 @@ class Cluster:
     def start(self, node: Node) -> None:
         """Start a node that does not run, on the files it has."""
         assert not node.is_running, node.name
-        command = [sys.executable, "-m", "paceline_chaos.processes.node", node.role]
-        command += ["--config", str(node.config_path), "--control", str(node.control_path)]
+        arguments = [node.role, "--config", str(node.config_path)]
+        arguments += ["--control", str(node.control_path)]
         if node.shadow is not None:
-            command += ["--shadow", str(node.shadow)]
+            arguments += ["--shadow", str(node.shadow)]
         if node.boots:
-            command += ["--boot", f"chaos-boot-{node.name}-{node.boots}"]
-        with node.log_path.open("ab") as log:
-            node.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+            arguments += ["--boot", f"chaos-boot-{node.name}-{node.boots}"]
+        node.process = self._server.start(node.name, arguments, node.log_path)
         node.is_paused = False
 
     def signal(self, node: Node, number: signal.Signals) -> None:
@@ -121,11 +121,8 @@ class Cluster:
         process = node.process
         if process is None:
             return None
-        if process.poll() is None and process.returncode is None:
-            # SIGKILL is on its way: the wait is short, and harmless for a harness.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=5)
-        code = process.returncode
+        # SIGKILL is on its way: the wait is short, and harmless for a harness.
+        code = process.wait(_REAP_TIMEOUT_S)
         if code is not None:
             node.ended.append(code)
             node.process = None

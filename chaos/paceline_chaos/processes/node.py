@@ -1,24 +1,19 @@
 """A broker or controller as a harness runs it: the product's own main, with two ports of ours.
 
-    python -m paceline_chaos.processes.node broker --config FILE --control FILE
-        [--shadow FOLDER] [--boot ID]
+    broker --config FILE --control FILE [--shadow FOLDER] [--boot ID]
 
 The clock follows the control page. The disk fails as the page says, and with `--shadow` it keeps a
-second image of all files that holds only what was synced, for power cuts (faulty_disk.py). The
-process ends with its parent.
+second image of all files that holds only what was synced, for power cuts (faulty_disk.py). Forked
+by fork_server.py.
 """
 
-import ctypes
-import os
-import signal
-import sys
 from pathlib import Path
 
 import click
 
 from paceline import config as configuration
 from paceline.disk_real import RealDisk
-from paceline.node_process import run_command, run_node, tune_malloc
+from paceline.node_process import run_node, tune_malloc
 from paceline.runtime import SystemClock
 from paceline_broker.app import run_broker
 from paceline_broker.config import BrokerConfig
@@ -28,8 +23,6 @@ from paceline_chaos.processes.shadow import Shadow
 from paceline_chaos.processes.stepped_clock import SteppedClock
 from paceline_controller.app import run_controller
 from paceline_controller.config import ControllerConfig
-
-_PR_SET_PDEATHSIG = 1
 
 
 @click.command("paceline-chaos-node")
@@ -53,18 +46,3 @@ def command(
     else:
         controller = configuration.load(ControllerConfig, process="controller", toml_path=toml_path)
         run_node(run_controller(controller, disk=disk, clock=clock))
-
-
-def end_with_parent() -> None:
-    """SIGKILL when the parent ends (Linux), also when it has ended already."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the harness's to handle
-    parent = os.getppid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent == 1 or os.getppid() != parent:
-        os._exit(1)
-
-
-if __name__ == "__main__":
-    end_with_parent()
-    sys.exit(run_command(command, sys.argv[1:]))

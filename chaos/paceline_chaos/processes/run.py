@@ -24,6 +24,7 @@ from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.clients import Clients
 from paceline_chaos.processes.cluster import Cluster, traceback_in
 from paceline_chaos.processes.expectations import elections, longest_gap_ms, unmet, weighed
+from paceline_chaos.processes.fork_server import ForkServer
 from paceline_chaos.processes.nemesis import Nemesis
 from paceline_chaos.processes.network import Network
 from paceline_chaos.processes.scenario import Scenario, plan
@@ -58,14 +59,18 @@ class Result:
 class Run:
     """Owned by its process; `run` once."""
 
-    def __init__(self, scenario: Scenario, seed: int, folder: Path, say: Say) -> None:
+    def __init__(
+        self, scenario: Scenario, seed: int, folder: Path, server: ForkServer, say: Say
+    ) -> None:
         """`folder` is made, and must not be there."""
         self._scenario = scenario
         self._seed = seed
         self._folder = folder
         self._say = say
         folder.mkdir(parents=True)
-        self._cluster = Cluster(folder / "data", scenario.cluster, has_shadow=scenario.needs_shadow)
+        self._cluster = Cluster(
+            folder / "data", scenario.cluster, server, has_shadow=scenario.needs_shadow
+        )
         self._began: float | None = None
         world = {
             "bed": "processes",
