@@ -4,6 +4,7 @@ The leader's own commands (elections, topics, settings) run in a session of this
 of brokers carry their own. Owned by the event loop; holds no lock across nodes.
 """
 
+import asyncio
 import logging
 from typing import Any, Protocol
 
@@ -51,6 +52,7 @@ class Proposer:
         self._timeout_ms = timeout_ms
         self._session = ""
         self._sequence = 0
+        self._replacing = asyncio.Lock()
 
     async def begin(self, lead: Lead) -> dict[str, Any]:
         """Open this leadership's session and announce it. Raises as `propose` does."""
@@ -67,26 +69,52 @@ class Proposer:
 
         Raises NotLeaderError, or OutcomeUnknownError in the end.
         """
-        session, sequence = self._session, self._sequence
-        if not session:
-            raise NotLeaderError("this controller does not lead", leader=None)
-        self._sequence += 1
-        for attempt in range(ATTEMPTS_MAX):
+        session, sequence = self._next()
+        may_be_applied = False
+        for _ in range(ATTEMPTS_MAX):
             try:
                 result = await self.relay(session, sequence, command)
-                if result.get("reason") in ("STALE_SEQUENCE", "UNKNOWN_SESSION"):
-                    # Its result is forgotten: many commands were applied between two attempts.
-                    raise OutcomeUnknownError(f"{command.kind}: {result['detail']}")
-                return result
+                if result.get("reason") == "UNKNOWN_SESSION":
+                    await self._replace(session)
+                    if not may_be_applied:
+                        session, sequence = self._next()
+                        continue
+                if result.get("reason") not in ("STALE_SEQUENCE", "UNKNOWN_SESSION"):
+                    return result
+                # Its result is forgotten: many commands were applied between two attempts.
+                raise OutcomeUnknownError(f"{command.kind}: {result['detail']}")
             except OutcomeUnknownError as error:
+                may_be_applied = True
                 log.warning("command_unknown", extra={"kind": command.kind, "why": error.message})
             except NotLeaderError as error:
-                if attempt == 0:
+                if not may_be_applied:
                     raise
                 # An earlier attempt may still be committed by the next leader.
                 raise OutcomeUnknownError(f"{command.kind}: lost leadership meanwhile") from error
             await pause(REPEAT_MS)
         raise OutcomeUnknownError(f"{command.kind}: no outcome in {ATTEMPTS_MAX} attempts")
+
+    def _next(self) -> tuple[str, int]:
+        """Session and sequence for a new command. Raises NotLeaderError."""
+        if not self._session:
+            raise NotLeaderError("this controller does not lead", leader=None)
+        self._sequence += 1
+        return self._session, self._sequence - 1
+
+    async def _replace(self, expired: str) -> None:
+        """Open another session: in replicated time `expired` was unused for long (R38).
+
+        A wall clock that jumps carries replicated time along, a minute with every command, whosever
+        it is; without this a leader would be refused for ever. Raises as `propose` does.
+        """
+        async with self._replacing:
+            if self._session != expired:
+                return  # another command has seen to it, or leadership is over
+            fresh = self._random.token(SESSION_ID_BYTES).hex()
+            result = await self.relay(fresh, 0, OpenSession())
+            if result["ok"] and self._session == expired:
+                log.warning("own_session_expired")
+                self._session, self._sequence = fresh, 1
 
     async def relay(self, session: str, sequence: int, command: Encodable) -> dict[str, Any]:
         """One attempt at a command of any session. Raises as `Quorum.propose` does."""
