@@ -358,17 +358,15 @@ class BrokerRole(MastershipOwner):
     def _settle_suspicion(self) -> None:
         """Forget that recovery cut bytes once this log holds whatever was confirmed (R23).
 
-        A member that has the start of the present epoch on its disk has all that its master had
-        then; a master is settled by its own epoch's opening.
+        A member that was sent the start of the present epoch has all that its master had then; a
+        master is settled by its own epoch's opening.
         """
         commit_log, group, mastership = self._store.log, self.group_view, self._mastership
         if not commit_log.checkpointed.is_suspect or group is None:
             return
-        start = commit_log.epochs.start_of(self.epoch)
         is_member = self.identity.replica_id in group.sync_state_set
-        is_led = group.master_epoch == self.epoch and start is not None
-        is_whole = start is not None and start < commit_log.flushed
-        if is_member and is_led and is_whole and (mastership is None or mastership.is_open):
+        is_present = group.master_epoch == self.epoch and self._store.has_regained(self.epoch)
+        if is_member and is_present and (mastership is None or mastership.is_open):
             commit_log.clear_suspicion()
 
     @property

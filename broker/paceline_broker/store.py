@@ -13,7 +13,7 @@ from paceline.errors import CorruptLogError
 from paceline.ports import Disk, File
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
-from paceline.types import PhysicalOffset
+from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.checkpoints import CheckpointFolder
 from paceline_broker.identity import StoreIdentity
 from paceline_broker.log.commit_log import CommitLog
@@ -52,6 +52,8 @@ class Store:
         self.projections = Projections()
         self.checkpointed = PhysicalOffset(0)
         """Position of the newest durable projection checkpoint; 0 = fold from the log's start."""
+        self._kept_end = report.end
+        """Up to here the log is what recovery found; all above was appended by this process."""
         self._lock = lock
         self._checkpoints = checkpoints
         self._pending: PendingCheckpoint | None = None
@@ -95,6 +97,14 @@ class Store:
             extra={"checkpoint": int(self.checkpointed), "position": int(limit)},
         )
 
+    def has_regained(self, epoch: MasterEpoch) -> bool:
+        """Whether whatever was confirmed before `epoch` began is on this disk, whatever recovery
+        had to cut (R23): the start of the epoch is, and it came after that recovery. One that was
+        there before says nothing of what was confirmed, and cut, behind it in the same epoch.
+        """
+        start = self.log.epochs.start_of(epoch)
+        return start is not None and self._kept_end <= start < self.log.flushed
+
     def prepare_truncation(self, truncate_to: PhysicalOffset) -> bool:
         """The log is about to be cut: forget what was derived from beyond; True if that was state.
 
@@ -102,6 +112,7 @@ class Store:
         go first, durably: once other records stand at their positions nothing tells them apart.
         """
         self._pending = None
+        self._kept_end = min(self._kept_end, truncate_to)
         self._checkpoints.drop_beyond(truncate_to)
         if self.projections.position <= truncate_to:
             return False

@@ -158,11 +158,10 @@ class Node(Leading):
         log = self.log
         if not log.checkpointed.is_suspect or group is None or self.is_failed:
             return
-        start = log.epochs.start_of(self.identity.epoch)
-        is_led = group.master_epoch == self.identity.epoch and start is not None
-        is_whole = start is not None and start < log.flushed
+        epoch = self.identity.epoch
+        is_present = group.master_epoch == epoch and self.store.has_regained(epoch)
         is_open = self.mastership is None or self.mastership.is_open
-        if self.replica_id in group.sync_state_set and is_led and is_whole and is_open:
+        if self.replica_id in group.sync_state_set and is_present and is_open:
             log.clear_suspicion()
 
     def leave(self, reason: str) -> None:

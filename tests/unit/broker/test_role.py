@@ -145,6 +145,32 @@ async def test_suspicion_lasts_until_the_epochs_start_is_on_the_disk() -> None:
         assert log.last_epoch == replica.role.epoch
 
 
+async def test_an_epochs_start_from_before_the_cut_settles_no_suspicion() -> None:
+    master, replica = Broker(1), Broker(2)
+    async with master.running():
+        async with replica.running():
+            pair = a_group(master, replica, sync_state_set=frozenset({1, 2}))
+            tell(pair, 1, master, replica)
+            await eventually(lambda: bool(master.role.status()["is_open"]))
+            start_end = replica.store.log.end
+            master.send()
+            await eventually(lambda: replica.store.log.confirm > start_end)
+        replica.store.log.truncate_to(start_end, allow_below_confirm=True)  # as a flip makes it
+        replica.store.close(clean=True)
+
+    again = Broker(2, disk=replica.disk)
+    _make_suspect(again)
+    async with again.running():
+        vacated = a_group(master, again, master=None, sync_state_set=frozenset({1, 2}))
+        tell(vacated, 2, again)
+        await eventually(lambda: again.role.view is not None)
+        await pause(1)
+
+        log = again.store.log
+        assert log.epochs.start_of(again.role.epoch) is not None
+        assert log.checkpointed.is_suspect  # R23: what was confirmed later in this epoch is gone
+
+
 def _make_suspect(broker: Broker) -> None:
     log = broker.store.log
     log.checkpoint_saved(replace(log.checkpointed, is_suspect=True))
