@@ -79,10 +79,14 @@ def choose(
     if not candidates:
         return NoElection(reason="no member is electable")
 
-    def rank(member: ReplicaId) -> tuple[bool, bool, bool, int, int]:
+    def rank(member: ReplicaId) -> tuple[bool, int, bool, bool, int, int]:
         belief, replica = beliefs[member], group.replicas[member]
         is_other = preferred is not None and member != preferred
-        return (belief.is_penalised, replica.is_suspect, is_other, -belief.end, member)
+        # Of suspects only the longest is sure to have what was acknowledged: nothing comes before
+        # that, neither who is preferred nor who could not open an epoch lately (R23).
+        longest = -belief.end
+        of_suspects = longest if replica.is_suspect else 0
+        return (replica.is_suspect, of_suspects, belief.is_penalised, is_other, longest, member)
 
     winner = min(candidates, key=rank)
     return ElectMaster(

@@ -84,6 +84,26 @@ def test_one_that_could_not_open_its_epoch_is_the_last_choice() -> None:
     assert chosen(decision)[0] == 2
 
 
+def test_among_suspects_the_longest_wins_whoever_is_preferred() -> None:
+    driver = a_group()
+    for replica in (1, 2, 3):
+        restarted(driver, replica, is_suspect=True)
+
+    decision = decide(driver.group, healthy(80), healthy(90), healthy(), preferred=ReplicaId(1))
+
+    assert chosen(decision)[0] == 3  # R23: what the others cut may have been acknowledged
+
+
+def test_a_suspect_stands_behind_a_member_that_could_not_open_its_epoch() -> None:
+    driver = a_group()
+    restarted(driver, 1)
+    restarted(driver, 2, is_suspect=True)
+
+    decision = decide(driver.group, healthy(is_penalised=True), healthy(90), ill())
+
+    assert chosen(decision)[0] == 1
+
+
 def test_a_suspect_waits_for_every_member_and_stands_behind_them() -> None:
     driver = a_group()
     restarted(driver, 1)
