@@ -212,7 +212,8 @@ class Controllers:
                 return False
             leaving = group.master if reason == "transfer" else None
             self._misjudge(group, beliefs, error_rate)
-            preferred = self._preferred(group)
+            # Any member is safe, so not only the longest is asked for.
+            preferred = self._dice.one_of([None, *sorted(group.sync_state_set)])
             decision = choose(
                 group, beliefs, term=TERM, reason=reason, preferred=preferred, leaving=leaving
             )
@@ -245,13 +246,6 @@ class Controllers:
             beliefs[master] = Belief(standing=wrong, end=beliefs[master].end)
             return "mistaken"
         return None
-
-    def _preferred(self, group: Group) -> ReplicaId | None:
-        """Any member is safe, not only the longest; but of suspects only that one is."""
-        members = sorted(group.sync_state_set)
-        preferred = self._dice.one_of([None, *members])
-        is_suspect = any(group.replicas[member].is_suspect for member in members)
-        return None if is_suspect else preferred
 
     def _misjudge(self, group: Group, beliefs: dict[ReplicaId, Belief], error_rate: float) -> None:
         """Members taken for dead leave the set with the election: also unnecessarily (R15)."""

@@ -172,7 +172,12 @@ class Faults(Scene):
             self.coverage.saw("disks_lost")
             self.fault("disk_lost", node.name)
         self._losses_left -= 1
-        self._stop(node)
+        if self.dice.happens(0.5):  # so that somebody has to be elected, perhaps the newcomer
+            for other in filter(is_master, self.nodes):
+                self.fault("kill", other.name)
+                self._kill_process(other)
+        if node.is_up:
+            self._stop(node)
         node.boots_count += 1
         node.disk = disk
         self.judge.store_replaced(node.name)

@@ -9,7 +9,7 @@ fence.
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import PacelineError
-from paceline_chaos.core.clients import Client, Reader, named
+from paceline_chaos.core.clients import QUEUES, Client, Reader, named
 from paceline_chaos.core.doors import Answer, Call
 from paceline_chaos.core.node import Node
 from paceline_chaos.history.model import (
@@ -79,7 +79,7 @@ class Member(Reader):
         elif not self.is_ordered and dice.happens(0.02):
             self._commit(dice.below(self.offset + 1), is_reset=True)
         elif dice.happens(0.05):
-            self._ask_range()
+            self.ask_range()
         else:
             self.pull(self._process)
 
@@ -171,6 +171,18 @@ class Member(Reader):
 
         self._call("unlock", asked, done, group=self.group, client_id=self.name, queues=[row])
 
+    def ask_committed(self, group: str) -> None:
+        """Where a group stands, for who only wants to know."""
+        asked = self.world.recorder.asking(
+            QueryOffset, client=self.name, consumer_group=group, queue=named(self.queue)
+        )
+
+        def done(answer: Any, node: str) -> None:
+            self.world.coverage.saw("queries")
+            asked.ok(offset=answer["offsets"][0]["offset"], node=node)
+
+        self._call("offsets", asked, done, group=group, queues=[self._row()])
+
     def _ask_position(self) -> None:
         asked = self.world.recorder.asking(
             QueryOffset, client=self.name, consumer_group=self.group, queue=named(self.queue)
@@ -188,7 +200,8 @@ class Member(Reader):
 
         self._call("offsets", asked, done, group=self.group, queues=[self._row()])
 
-    def _ask_range(self) -> None:
+    def ask_range(self) -> None:
+        """First and next offset of the queue."""
         asked = self.world.recorder.asking(QueryRange, client=self.name, queue=named(self.queue))
 
         def done(answer: Any, node: str) -> None:
@@ -222,3 +235,17 @@ class Member(Reader):
             if self.token is not None:
                 row["token"] = self.token
         self._call("commit", asked, done, group=self.group, offsets=[row], reset=is_reset)
+
+
+class Watcher(Member):
+    """Asks where groups and queues stand, and nothing else."""
+
+    def act(self) -> None:
+        if self.waiting or not self.connect():
+            return
+        dice = self.world.dice
+        self.queue = dice.below(QUEUES)
+        if dice.happens(0.5):
+            self.ask_range()
+        else:
+            self.ask_committed(dice.one_of(["ordered", "free"]))

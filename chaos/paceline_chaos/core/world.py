@@ -15,7 +15,7 @@ from paceline_chaos.core.clients import QUEUES, TOPIC, Client, ProducerClient, R
 from paceline_chaos.core.dice import Wheel
 from paceline_chaos.core.ending import finish
 from paceline_chaos.core.judge import ViolationError, content
-from paceline_chaos.core.members import Member
+from paceline_chaos.core.members import Member, Watcher
 from paceline_chaos.core.node import Node
 from paceline_chaos.core.walk import Walk
 from paceline_chaos.history.model import Phase, Probe
@@ -103,7 +103,10 @@ class World(Walk):
         ]
         free = Member(self, "m9", topic_id, group="free", is_ordered=False)
         readers = [Reader(self, f"r{n}", topic_id) for n in range(1, 3)]
-        return [*producers, *members, free, *readers]
+        watchers = [
+            Watcher(self, f"w{n}", topic_id, group="none", is_ordered=False) for n in range(1, 3)
+        ]
+        return [*producers, *members, free, *readers, *watchers]
 
     def run(self) -> None:
         """Raises ViolationError, StalledError, or whatever a broken assertion raises."""

@@ -6,10 +6,12 @@ from typing import Any
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import CorruptLogError
 from paceline.records.header import HEADER_BYTES, BatchHeader, parse_header
+from paceline.types import MasterEpoch
 from paceline_broker.log import commit_log as commit_log_module
 from paceline_broker.log import recovery, walk
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import FlushTicket
+from paceline_broker.store import Store
 from paceline_chaos.core.node import Node
 from paceline_chaos.mutants.mutant import Mutant, Patch
 
@@ -96,6 +98,16 @@ def _nobody_is_suspect() -> list[Patch]:
     return [(recovery, "_settle", settle_quietly)]
 
 
+def _settled_by_any_start() -> list[Patch]:
+    """The start of the present epoch settles a suspicion, also one from before the cut."""
+
+    def has_regained(store: Store, epoch: MasterEpoch) -> bool:
+        start = store.log.epochs.start_of(epoch)
+        return start is not None and start < store.log.flushed
+
+    return [(Store, "has_regained", has_regained)]
+
+
 LOST = frozenset({"INV-3", "INV-4", "INV-8", "INV-12", "R23", "S1", "S2"})
 
 DISKS = (
@@ -135,5 +147,11 @@ DISKS = (
         meaning="who cut its log is not suspect",
         caught_by=LOST | {"R8"},
         patches=_nobody_is_suspect,
+    ),
+    Mutant(
+        rule="R23-settled",
+        meaning="a suspect is cleared by what it had before",
+        caught_by=LOST | {"R8"},
+        patches=_settled_by_any_start,
     ),
 )

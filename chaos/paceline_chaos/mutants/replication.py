@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from paceline.errors import InSyncReplicasNotEnoughError
 from paceline.types import PhysicalOffset
 from paceline_broker.mastership import Mastership
 from paceline_broker.replication.master import MasterReplication
@@ -55,11 +56,15 @@ def _no_minimum() -> list[Patch]:
 
 def _appends_without_members() -> list[Patch]:
     """Sends are appended whoever acknowledges, and wait."""
+    ensure_can_append = Mastership.ensure_can_append
 
-    def can_accept(master: MasterReplication) -> bool:
-        return True
+    def ensure_without(led: Mastership) -> None:
+        try:
+            ensure_can_append(led)
+        except InSyncReplicasNotEnoughError:
+            return
 
-    return [(MasterReplication, "can_accept", can_accept)]
+    return [(Mastership, "ensure_can_append", ensure_without)]
 
 
 def _registration_removes_nobody() -> list[Patch]:
@@ -266,7 +271,10 @@ REPLICATION = (
         rule="R11", meaning="appended counts as durable", caught_by=LOST, patches=_appended_counts
     ),
     Mutant(
-        rule="R11-own", meaning="own appended counts", caught_by=LOST, patches=_own_appended_counts
+        rule="R11-own",
+        meaning="own appended counts",
+        caught_by=LOST | {"INV-2", "S17"},
+        patches=_own_appended_counts,
     ),
     Mutant(
         rule="R13", meaning="lost memory is not told", caught_by=LOST, patches=_lost_memory_not_told
