@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.admin import AdminClient
 from paceline.errors import CorruptLogError, PacelineError
 from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
@@ -38,6 +39,7 @@ from paceline_chaos.world.jobs.reading import pull_http
 from paceline_chaos.world.nodes import DATA, BrokerNode
 from paceline_chaos.world.plan import Plan, draw_plan
 from paceline_chaos.world.probes import PROBE_MS, EventCounter, Prober, counted_logs
+from paceline_chaos.world.script import Director, Notes, Script
 from paceline_chaos.world.stage import Stage
 from paceline_chaos.world.topology import Topology, draw_topology
 from paceline_chaos.world.workload import TOPIC, create_topic
@@ -75,6 +77,8 @@ class Result:
     """What the nodes logged, if asked for."""
     trace: tuple[str, ...] = ()
     """Every handle that ran, if asked for."""
+    notes: Notes | None = None
+    """Of the script, if there was one."""
 
     @property
     def replay(self) -> str:
@@ -89,16 +93,22 @@ def run_world(
     load_ms: int = 30_000,
     keep_log: bool = False,
     keep_trace: bool = False,
+    topology: Topology | None = None,
+    settings: Mapping[str, Any] | None = None,
+    script: Script | None = None,
 ) -> Result:
-    """Run the world of a seed, with its own faults or those of `plan`."""
-    topology = draw_topology(seed, load_ms=load_ms)
+    """Run the world of a seed, with its own faults or those of `plan`.
+
+    `settings` of all groups are put, and in effect, before the load; a `script` plays during it.
+    """
+    topology = draw_topology(seed, load_ms=load_ms) if topology is None else topology
     plan = draw_plan(topology) if plan is None else plan
     formatter = JsonLineFormatter(LogNode(name="world")) if keep_log else None
     counter = EventCounter(formatter=formatter)
     with ExitStack() as stack:
         stack.enter_context(counted_logs(counter))
         simulation = stack.enter_context(Simulation(f"world-{seed}", keeps_log=keep_trace))
-        world = _World(simulation, topology, plan)
+        world = _World(simulation, topology, plan, settings=settings or {}, script=script)
         world.run()
         trace = tuple(simulation.loop.trace.log or ())
         return Result(
@@ -111,17 +121,29 @@ def run_world(
             counters=world.counters(counter.counts),
             logs=tuple(counter.lines),
             trace=trace,
+            notes=None if world.director is None else world.director.notes,
         )
 
 
 class _World:
     """One run; see the module."""
 
-    def __init__(self, simulation: Simulation, topology: Topology, plan: Plan) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        topology: Topology,
+        plan: Plan,
+        *,
+        settings: Mapping[str, Any],
+        script: Script | None,
+    ) -> None:
         description = json.loads(json.dumps({"bed": "world", **topology.to_json()}))
         self.simulation = simulation
         self.topology = topology
         self.plan = plan
+        self.settings = settings
+        self.script = script
+        self.director: Director | None = None
         self.stage = Stage(simulation, topology, description)
         self.injector = Injector(self.stage)
         self.prober = Prober(self.stage)
@@ -199,16 +221,41 @@ class _World:
             node.start()
         self._until(self._is_whole, self._what_is_missing, limit_s=FORM_S)
         self.stage.run_tool(self._make_topic, "a topic", limit_s=FORM_S)
+        if self.settings:
+            self.stage.run_tool(self._put_settings, "settings", limit_s=FORM_S)
+            self._until(self._has_settings, "an epoch with the settings", limit_s=FORM_S)
+            self._until(self._is_whole, self._what_is_missing, limit_s=FORM_S)
 
     async def _make_topic(self, around: Around) -> None:
         made = await create_topic(around, queues=self.topology.queues)
         self.topic_id = int(made.topic_id)
+
+    async def _put_settings(self, around: Around) -> None:
+        cluster = around.cluster()
+        try:
+            async with AdminClient(cluster) as admin:
+                for group in self.topology.groups:
+                    await admin.set_group_settings(group, **self.settings)
+        finally:
+            await cluster.close()
+
+    def _has_settings(self) -> bool:
+        """Whether every group has begun an epoch with them (R8)."""
+        machine = self.stage.machine()
+        return machine is not None and all(
+            group.settings.to_json() | dict(self.settings) == group.settings.to_json()
+            for group in machine.groups.values()
+        )
 
     def _load(self) -> None:
         self._phase("load")
         for client in self.topology.clients:
             self.stage.start_client(client)
         self.injector.schedule(self.plan.faults, start_ms=self.stage.now_ms)
+        if self.script is not None:
+            end_us = self.simulation.now_us + 1000 * self.topology.load_ms
+            self.director = Director(self.stage, self.injector, end_us=end_us)
+            self.director.play(self.script)
         self.simulation.run_for(self.topology.load_ms / 1000)
 
     def _heal(self) -> None:

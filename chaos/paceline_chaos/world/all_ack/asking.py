@@ -1,0 +1,53 @@
+"""One message more, by a client that does not wait for better times."""
+
+from paceline.errors import InSyncReplicasNotEnoughError, PacelineError
+from paceline.message import Message
+from paceline.producer import Producer
+from paceline.producer_settings import ProducerSettings
+from paceline_chaos.history.model import Queue, Send
+from paceline_chaos.world.bodies import crc_of, make_body
+from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.script import Director
+
+
+async def _send_once(d: Director, around: Around, number: int) -> None:
+    """One message that does not wait for better times."""
+    settings = ProducerSettings(delivery_timeout_ms=400, request_timeout_ms=300)
+    cluster = around.cluster()
+    producer = Producer(cluster, settings=settings)
+    value = f"{around.client}-once-{number}"
+    body = make_body(value, 40)
+    try:
+        await producer.start()
+        asking = around.recorder.asking(
+            Send,
+            client=around.client,
+            topic=around.topic,
+            key=None,
+            value=value,
+            crc=crc_of(body),
+            session=value,
+        )
+        try:
+            result = await producer.send(Message(around.topic, body))
+        except PacelineError as error:
+            asking.raised(error)
+            is_refusal = isinstance(error, InSyncReplicasNotEnoughError)
+            d.saw("definitely refused" if is_refusal else f"ended with {error.code}")
+        else:
+            asking.ok(
+                queue=Queue(str(result.topic), str(result.group), int(result.queue_id)),
+                offset=int(result.queue_offset),
+                epoch=int(result.epoch),
+            )
+            d.saw("acknowledged by one")
+    finally:
+        await producer.close(timeout_ms=0)
+        await cluster.close()
+
+
+def ask_once(d: Director, number: int) -> None:
+    """Have it sent from the machine of client-3; the director sees how it ends."""
+    around = d.stage.around("client-3", incarnation=100 + number)
+    machine = d.stage.simulation.machine("client-3")
+    machine.start(lambda: _send_once(d, around, number), name=f"once-{number}")
