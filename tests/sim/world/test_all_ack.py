@@ -1,8 +1,8 @@
 """`all_ack_in_sync_state_set`, verified (DESIGN 5): each rule in a world whose faults come at the
 very moment that the rule is about.
 
-What must hold is judged by the checkers; each scenario says besides whether its moment came, so that
-no test passes because nothing happened. More seeds: `python -m paceline_chaos.world.all_ack`.
+What must hold is judged by the checkers; each scenario says besides whether its moment came, so
+that no test passes because nothing happened. More: `python -m paceline_chaos.world.all_ack`.
 """
 
 import pytest
