@@ -20,6 +20,7 @@ from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError, PacelineError, from_problem, to_problem
 from paceline_chaos.history.model import History
 from paceline_chaos.processes.failover_command import command as failover
+from paceline_chaos.processes.rounds_command import command_with as rounds_with
 from paceline_chaos.processes.scenario import Scenario, parse
 from paceline_chaos.verdict import Verdict
 
@@ -68,13 +69,19 @@ def _list(*, as_json: bool) -> None:
     scenarios = [scenario for scenario, _ in load_scenarios("all")]
     if as_json:
         for one in scenarios:
-            echo_json({"scenario": one.name, "title": one.title, "proves": one.proves.strip()})
+            echo_json(
+                {
+                    "scenario": one.name,
+                    "family": one.family,
+                    "title": one.title,
+                    "proves": one.proves.strip(),
+                }
+            )
         return
     rows = [
-        (one.name, "yes" if one.needs_network else "", f"{one.load.seconds:g} s", one.title)
-        for one in scenarios
+        (one.name, one.family, "yes" if one.needs_network else "", one.title) for one in scenarios
     ]
-    echo_table(("scenario", "namespace", "load", "title"), rows)
+    echo_table(("scenario", "family", "namespace", "title"), rows)
 
 
 # -- run ------------------------------------------------------------------------------------------
@@ -334,6 +341,7 @@ def report(history: Path, *, output: Path | None, as_json: bool) -> int:
     return 0 if verdict.is_good else EXIT_BAD
 
 
-# -- failover -------------------------------------------------------------------------------------
+# -- failover, rounds -----------------------------------------------------------------------------
 
 command.add_command(failover)
+command.add_command(rounds_with(load_scenarios))

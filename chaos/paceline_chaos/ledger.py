@@ -31,7 +31,7 @@ class Line:
     source: str
     """`source_hash` of what ran."""
     bed: str
-    """ "core", "world" or "mutants"."""
+    """ "core", "world", "mutants" or "processes"."""
     start: int = 0
     end: int = 0
     """Seeds [start, end) were run."""
@@ -45,6 +45,12 @@ class Line:
     caught: Mapping[str, list[Any]] = field(default_factory=dict)
     """Mutant -> [property, seed, CPU seconds]."""
     missed: list[str] = field(default_factory=list)
+    family: str = ""
+    """Of a round on real processes (`start` counts the rounds of its family); so is the rest."""
+    scenario: str = ""
+    seed: int = 0
+    gap_ms: int = 0
+    """The longest time without any acknowledgement under load."""
 
 
 def source_hash(root: Path = ROOT) -> str:
@@ -71,14 +77,16 @@ def read(path: Path = LEDGER) -> list[Line]:
 
 def append(line: Line, path: Path = LEDGER) -> None:
     """Add a line, whole or not at all."""
-    members = {name: value for name, value in asdict(line).items() if value not in ({}, [], 0)}
+    members = {name: value for name, value in asdict(line).items() if value not in ({}, [], 0, "")}
     with path.open("ab") as file:
         file.write(orjson.dumps(members) + b"\n")
 
 
-def seeds_done(lines: Iterable[Line], *, source: str, bed: str) -> int:
-    """Where the next run of this hash and bed begins."""
-    return max((line.end for line in lines if (line.source, line.bed) == (source, bed)), default=0)
+def seeds_done(lines: Iterable[Line], *, source: str, bed: str, family: str = "") -> int:
+    """Where the next run of this hash and bed begins, and of this family of rounds."""
+    wanted = (source, bed, family)
+    ends = (line.end for line in lines if (line.source, line.bed, line.family) == wanted)
+    return max(ends, default=0)
 
 
 def mutants_caught(lines: Iterable[Line], *, source: str) -> set[str]:
@@ -94,6 +102,7 @@ def summary(lines: list[Line]) -> list[str]:
         said.append(f"source {source}")
         for bed in ("core", "world"):
             said += _summary_of_bed([line for line in of_source if line.bed == bed], bed)
+        said += _summary_of_rounds([line for line in of_source if line.bed == "processes"])
         caught = mutants_caught(of_source, source=source)
         missed = {rule for line in of_source for rule in line.missed} - caught
         if caught or missed:
@@ -119,6 +128,20 @@ def _summary_of_bed(lines: list[Line], bed: str) -> list[str]:
         f"  {bed}: {seeds} seeds, {hours:.1f} virtual hours, {operations} operations, "
         f"{acknowledged} acknowledged, {faults} faults; violations: {bad or 0}"
     ]
+
+
+def _summary_of_rounds(lines: list[Line]) -> list[str]:
+    said = []
+    for family in dict.fromkeys(line.family for line in lines):
+        of_family = [line for line in lines if line.family == family]
+        bad = [f"{line.scenario} {line.seed}" for line in of_family if line.violations]
+        acknowledged = sum(line.counters.get("acknowledged", 0) for line in of_family)
+        said.append(
+            f"  processes, {family}: {len(of_family)} rounds, {acknowledged} acknowledged, "
+            f"longest gap {max(line.gap_ms for line in of_family)} ms; "
+            f"violations: {', '.join(bad) or 0}"
+        )
+    return said
 
 
 def main() -> int:

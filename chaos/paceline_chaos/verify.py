@@ -2,7 +2,8 @@
 
 Runs mutants, core seeds and worlds in worker processes on all cores, each in a fresh interpreter
 that does one piece of work at a time; says at once what fails, and the command that replays it; and
-appends what was done to the ledger, so that the next run goes on where this one ended.
+appends what was done to the ledger, so that the next run goes on where this one ended. `--bed
+processes` runs rounds of scenarios on real processes instead (`paceline chaos rounds`).
 """
 
 import argparse
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.runtime import SystemClock
 from paceline_chaos import ledger
@@ -21,6 +23,9 @@ from paceline_chaos.ledger import Line
 from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.seeds import SeedResult, replay_command
 from paceline_chaos.verify_jobs import MUTANT_SEEDS_MAX, Done, Job, run_job
+
+if TYPE_CHECKING:
+    from paceline_chaos.processes.rounds import Came
 
 SEEDS_PER_JOB = {"core": 10, "world": 1}
 JOBS_PER_PROCESS = 20
@@ -149,6 +154,30 @@ class Verification:
                 ledger.append(line, self._path)
         self._say(f"mutants: {len(caught) + len(known)} caught, {len(missed)} not")
 
+    def run_processes(self, minutes: float, output: Path) -> None:
+        """Rounds of all families, behind those that the ledger knows."""
+        from paceline_chaos.cli import load_scenarios
+        from paceline_chaos.processes.rounds import HEADINGS
+        from paceline_chaos.processes.rounds_command import run_rounds, told
+
+        def tell(came: "Came") -> None:
+            for line in told(came):
+                self._say(line)
+
+        rows, bad = run_rounds(
+            load_scenarios("all"),
+            rounds=None,
+            minutes=minutes,
+            jobs=min(2, self._processes),
+            output=output,
+            path=self._path,
+            source=self._source,
+            tell=tell,
+        )
+        self.is_good = self.is_good and not bad
+        for row in rows:
+            self._say("processes: " + ", ".join(map(" ".join, zip(HEADINGS, row, strict=True))))
+
     # -- inside
 
     def _work(self, jobs: Iterator[Job]) -> Iterator[Done]:
@@ -217,7 +246,9 @@ def main() -> int:
     """Exit code 0 only if every seed was good and every mutant was caught."""
     parser = argparse.ArgumentParser(prog="python -m paceline_chaos.verify", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="for core and world together")
-    parser.add_argument("--bed", choices=["core", "world", "mutants", "all"], default="all")
+    parser.add_argument(
+        "--bed", choices=["core", "world", "mutants", "processes", "all"], default="all"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--ledger", type=Path, default=ledger.LEDGER)
     options = parser.parse_args()
@@ -234,6 +265,8 @@ def main() -> int:
     )
     if options.bed in ("mutants", "all"):
         verification.run_mutants()
+    if options.bed == "processes":
+        verification.run_processes(options.minutes, Path("chaos-runs"))
     beds = [bed for bed in ("core", "world") if options.bed in (bed, "all")]
     for bed in beds:
         verification.run_bed(bed, options.minutes / len(beds))

@@ -72,6 +72,49 @@ def test_scenario_ends_with_a_good_verdict(name: str, tmp_path: Path) -> None:
     assert (folder / "history.jsonl").exists()
 
 
+MINE = """
+title = "a replica sleeps"
+family = "pause"
+proves = "Nothing."
+[load]
+seconds = 1
+[[fault]]
+at_ms = 100
+kind = "pause"
+target = "replica:g1"
+for_ms = 100
+[expect]
+acknowledged_min = 1000000
+"""
+
+
+def test_rounds_go_on_where_the_ledger_stopped_and_bad_ones_keep_everything(tmp_path: Path) -> None:
+    mine, ledger = tmp_path / "mine.toml", tmp_path / "ledger.jsonl"
+    mine.write_text(MINE)
+    arguments = ["--scenario", str(mine), "--rounds", "1", "--ledger", str(ledger)]
+
+    first = run_chaos("rounds", *arguments, "--output", str(tmp_path))
+    mine.write_text(MINE.replace("1000000", "10"))
+    second = run_chaos("rounds", *arguments, "--output", str(tmp_path))
+
+    said = first.stdout.decode()
+    assert first.returncode == 1, first.stderr
+    assert f"again: .venv/bin/paceline chaos run {mine} --seed 1" in said
+    assert {entry.name for entry in (tmp_path / "mine-1").iterdir()} >= {
+        "history.jsonl",
+        "report.html",
+        "verdict.json",
+        "data",
+    }
+    assert second.returncode == 0, second.stdout
+    assert not (tmp_path / "mine-2").exists()
+    lines = [orjson.loads(line) for line in ledger.read_bytes().splitlines()]
+    assert [(line["seed"], line.get("violations")) for line in lines] == [
+        (1, {"EXPECT": [1]}),
+        (2, None),
+    ]
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_run_that_is_ended_leaves_no_process(
     number: signal.Signals, code: int, tmp_path: Path
@@ -133,7 +176,8 @@ def test_plan_is_the_same_for_the_same_seed_and_another_for_another(scenario: An
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('title = 1\nproves = "p"\nfault = []', "title must be str"),
+        ('title = 1\nfamily = "kill"\nproves = "p"\nfault = []', "title must be str"),
+        ('title = "t"\nfamily = "cats"\nproves = "p"\nfault = []', "no family is called 'cats'"),
         ('title = "t"', "proves is missing"),
         ("tilte = 1", "tilte is unknown"),
         ("[load]\nclients = { fly = 1 }", "no client does 'fly'"),
@@ -144,7 +188,13 @@ def test_plan_is_the_same_for_the_same_seed_and_another_for_another(scenario: An
     ],
 )
 def test_wrong_scenario_file_is_refused_with_its_fault(text: str, sentence: str) -> None:
-    whole = 'title = "t"\nproves = "p"\nfault = []\n' if text.startswith("[load]") else ""
-    whole = 'title = "t"\nproves = "p"\n' if text.startswith("[[fault]]") else whole
+    whole = (
+        'title = "t"\nfamily = "kill"\nproves = "p"\nfault = []\n'
+        if text.startswith("[load]")
+        else ""
+    )
+    whole = (
+        'title = "t"\nfamily = "kill"\nproves = "p"\n' if text.startswith("[[fault]]") else whole
+    )
     with pytest.raises(ConfigError, match=sentence):
         parse("mine", whole + text)

@@ -97,7 +97,8 @@ def test_machine_without_namespaces_is_told_in_one_sentence(
 def test_run_that_cannot_be_made_ends_with_its_sentence_and_2(tmp_path: Path) -> None:
     scenario = tmp_path / "mine.toml"
     scenario.write_text(
-        'title = "t"\nproves = "p"\n[[fault]]\nat_ms = 1\nkind = "singing"\ntarget = "all"\n'
+        'title = "t"\nfamily = "kill"\nproves = "p"\n'
+        '[[fault]]\nat_ms = 1\nkind = "singing"\ntarget = "all"\n'
     )
 
     finished = subprocess.run(

@@ -1,10 +1,11 @@
 """The process in which one scenario runs: a namespace of its own if it needs one, then the run.
 
-    python -m paceline_chaos.processes --scenario FILE --name NAME --seed N --folder FOLDER
+    python -m paceline_chaos.processes --scenario FILE --seed N --folder FOLDER [--isolated]
 
-Started by `paceline chaos run` (cli.py). Writes JSON lines to stdout: progress, and at the end
-`{"event": "verdict", ...}`. SIGTERM and Ctrl-C end every node that it started. Exit code 0: the
-verdict is good; 1: it is not; 2: the scenario cannot be run; 130: it was interrupted.
+Started by `paceline chaos run` (cli.py), forked by `paceline chaos rounds` (rounds.py). Writes JSON
+lines to stdout: progress, and at the end `{"event": "verdict", ...}`. SIGTERM and Ctrl-C end every
+node that it started. Exit code 0: the verdict is good; 1: it is not; 2: the scenario cannot be run;
+130: it was interrupted.
 """
 
 import asyncio
@@ -41,15 +42,17 @@ def say(event: str, **fields: Any) -> None:
 @click.option("--scenario", type=click.Path(path_type=Path), required=True)
 @click.option("--seed", type=int, required=True)
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
-def command(scenario: Path, seed: int, folder: Path) -> None:
+@click.option("--isolated", "is_isolated", is_flag=True, help="In a network namespace always.")
+def command(scenario: Path, seed: int, folder: Path, *, is_isolated: bool) -> None:
     """Run one scenario once."""
     spec = parse(scenario.stem, scenario.read_text())
     check_permitted(spec)
-    if spec.needs_network:
+    is_isolated = is_isolated or spec.needs_network
+    if is_isolated:
         network.enter()
     raise_file_limit()
     server = ForkServer()
-    run = Run(spec, seed, folder.resolve(), server, say)
+    run = Run(spec, seed, folder.resolve(), server, say, is_isolated=is_isolated)
     with (folder / "clients.log").open("w") as log:
         start_logging(Node(name="harness"), stream=log)
         result = asyncio.run(_interruptible(run))
@@ -94,18 +97,21 @@ def _plain(violation: Any) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Entry of the process."""
+def main(arguments: list[str]) -> int:
+    """Entry of the process; its exit code."""
     end_with_parent()
     try:
-        command.main(standalone_mode=False)
+        command.main(arguments, standalone_mode=False)
     except PacelineError as error:
         say("failed", problem=to_problem(error))
-        sys.exit(EXIT_REFUSED)
+        return EXIT_REFUSED
     except click.ClickException as error:
         say("failed", problem={"code": "BAD_REQUEST", "detail": error.format_message()})
-        sys.exit(EXIT_REFUSED)
+        return EXIT_REFUSED
+    except SystemExit as wanted:
+        return wanted.code if isinstance(wanted.code, int) else EXIT_BAD
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -124,9 +124,11 @@ class Clients:
         )
         cluster = around.cluster()
         try:
-            for node in brokers:
-                for number in range(self._load.queues):
-                    await _read_queue(cluster, around, node, Queue(TOPIC, node.group, number))
+            async with asyncio.TaskGroup() as group:
+                for node in brokers:
+                    for number in range(self._load.queues):
+                        queue = Queue(TOPIC, node.group, number)
+                        group.create_task(_read_queue(cluster, around, node, queue))
         finally:
             await cluster.close()
 

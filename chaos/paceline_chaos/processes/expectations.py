@@ -8,6 +8,7 @@ from paceline_chaos.processes.scenario import Expectation
 from paceline_chaos.verdict import Verdict, Violation
 
 PROPERTY = "EXPECT"
+_SECOND_US = 1_000_000
 
 
 def longest_gap_ms(history: History) -> tuple[int, tuple[int, ...]]:
@@ -28,6 +29,21 @@ def longest_gap_ms(history: History) -> tuple[int, tuple[int, ...]]:
         return 0, ()
     gap_us, proof = max(gaps)
     return gap_us // 1000, proof
+
+
+def availability(history: History) -> float:
+    """The share of the load's whole seconds in which something was acknowledged."""
+    phases = {entry.name: entry.at_us for entry in history.entries if isinstance(entry, Phase)}
+    began_us = phases.get("load", 0)
+    seconds = (phases.get("heal", began_us) - began_us) // _SECOND_US
+    if not seconds:
+        return 1.0
+    served = {
+        (entry.answered_us - began_us) // _SECOND_US
+        for entry in history.entries
+        if isinstance(entry, Send) and entry.outcome is Outcome.OK
+    }
+    return len(served & set(range(seconds))) / seconds
 
 
 def elections(history: History) -> int:
@@ -62,6 +78,11 @@ def unmet(expect: Expectation, history: History) -> list[Violation]:
             _unmet(
                 f"acknowledged within {gap_ms} ms, where {expect.gap_ms_min} ms must pass", proof
             )
+        )
+    share = availability(history)
+    if share < expect.availability_min:
+        found.append(
+            _unmet(f"available in {share:.0%} of the seconds, below {expect.availability_min:.0%}")
         )
     count = elections(history)
     if count < expect.elections_min:

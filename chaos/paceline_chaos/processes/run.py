@@ -23,7 +23,13 @@ from paceline_chaos.history.model import ControllerDump, History, Phase, Replica
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.clients import Clients
 from paceline_chaos.processes.cluster import Cluster, traceback_in
-from paceline_chaos.processes.expectations import elections, longest_gap_ms, unmet, weighed
+from paceline_chaos.processes.expectations import (
+    availability,
+    elections,
+    longest_gap_ms,
+    unmet,
+    weighed,
+)
 from paceline_chaos.processes.fork_server import ForkServer
 from paceline_chaos.processes.nemesis import Nemesis
 from paceline_chaos.processes.network import Network
@@ -60,10 +66,18 @@ class Run:
     """Owned by its process; `run` once."""
 
     def __init__(
-        self, scenario: Scenario, seed: int, folder: Path, server: ForkServer, say: Say
+        self,
+        scenario: Scenario,
+        seed: int,
+        folder: Path,
+        server: ForkServer,
+        say: Say,
+        *,
+        is_isolated: bool,
     ) -> None:
-        """`folder` is made, and must not be there."""
+        """`folder` is made, and must not be there. Isolated: in a network namespace of its own."""
         self._scenario = scenario
+        self._is_isolated = is_isolated
         self._seed = seed
         self._folder = folder
         self._say = say
@@ -102,7 +116,7 @@ class Run:
     async def run(self) -> Result:
         """From an empty folder to the verdict; no process is left, whatever happens."""
         try:
-            if self._scenario.needs_network:
+            if self._is_isolated:
                 async with Network() as network:
                     await self._under(network)
             else:
@@ -342,6 +356,7 @@ class Run:
         gap_ms, _ = longest_gap_ms(self.history)
         figures = {
             "gap_ms": gap_ms,
+            "availability": round(availability(self.history), 3),
             "elections": elections(self.history),
             "harness_stalls": len(self.stalls),
             "harness_stall_ms_max": max((us for _, us in self.stalls), default=0) // 1000,

@@ -1,6 +1,7 @@
 """Pure: scenarios as files: what runs, what is done to it, and what is expected of it.
 
     title = "kill -9 of the master"
+    family = "kill"              # one of FAMILIES
     proves = "Nothing acknowledged is lost ..."
 
     [cluster]                    # all optional: controllers, groups, brokers, durability, ...
@@ -17,7 +18,8 @@
     for_ms = 1500
     times = 3
     every_ms = 2500
-    jitter_ms = 300              # drawn from the seed
+    jitter_ms = 300              # so much later at most, drawn from the seed
+    for_jitter_ms = 300          # so much longer at most, drawn from the seed
     choose = ["any:g1", "leader"]   # instead of target: drawn from the seed, each time
 
     [expect]
@@ -44,6 +46,20 @@ SHADOW_KINDS = frozenset({"power", "power_at", "disk_fail", "disk_stale"})
 """Faults that need to know what was synced."""
 UNSUPPORTED_KINDS = frozenset({"slow_link"})
 """Only the simulated world delays packets: the kernels we run on have no netem."""
+
+FAMILIES: Mapping[str, str] = {
+    "kill": "kill -9 of one process after another",
+    "restart": "storms of kills, everybody at once, graceful stops",
+    "pause": "processes that sleep",
+    "partition": "nodes and clients cut off",
+    "link": "links that carry one direction, flap, or are reset",
+    "power": "machines that lose their power",
+    "disk": "disks that fail, are full, stall",
+    "damage": "bits that flip, copies of old disks, empty disks",
+    "clock": "clocks that jump and run wrong",
+    "acknowledgement": "everybody who dies between append and acknowledgement, weaker settings",
+}
+"""Of scenarios: what rounds are counted for."""
 
 T = TypeVar("T")
 
@@ -72,7 +88,8 @@ class ClusterSpec:
 class LoadSpec:
     """What clients do meanwhile."""
 
-    seconds: float = 8.0
+    seconds: float = 4.0
+    """At least; it ends some time after the last fault."""
     clients: Mapping[str, int] = field(default_factory=lambda: {"send": 4, "read": 1, "push": 2})
     """Job (`world.workload.JOBS`) -> number of clients that do it."""
     queues: int = 4
@@ -93,6 +110,7 @@ class FaultSpec:
     times: int = 1
     every_ms: int = 0
     jitter_ms: int = 0
+    for_jitter_ms: int = 0
     choose: tuple[str, ...] = ()
 
 
@@ -104,6 +122,8 @@ class Expectation:
     """The longest time, under load, in which nobody in the cluster got an acknowledgement."""
     gap_ms_min: int = 0
     """Where a setting gives up availability: nothing may be acknowledged for so long."""
+    availability_min: float = 0.0
+    """Of the load's seconds, the share in which somebody got an acknowledgement."""
     acknowledged_min: int = 200
     elections_min: int = 0
     elections_max: int | None = None
@@ -123,6 +143,7 @@ class Scenario:
     title: str
     proves: str
     fault: tuple[FaultSpec, ...]
+    family: str
     is_quick: bool = False
     """Part of `make test`."""
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
@@ -147,6 +168,11 @@ def parse(name: str, text: str) -> Scenario:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"scenario {name} is not valid TOML: {error}") from error
     scenario = _build(Scenario, {**document, "name": name}, f"scenario {name}")
+    if scenario.family not in FAMILIES:
+        raise ConfigError(
+            f"scenario {name}: no family is called {scenario.family!r}; known: "
+            f"{', '.join(FAMILIES)}"
+        )
     for number, spec in enumerate(scenario.fault, start=1):
         _check_fault(spec, f"scenario {name}, fault {number}")
     for job in scenario.load.clients:
@@ -172,6 +198,7 @@ def plan(scenario: Scenario, random: Random) -> list[Fault]:
     for spec in scenario.fault:
         for number in range(spec.times):
             late_ms = int(random.uniform(0, spec.jitter_ms + 1))
+            longer_ms = int(random.uniform(0, spec.for_jitter_ms + 1))
             target = spec.target
             if spec.choose:
                 target = spec.choose[int(random.uniform(0, len(spec.choose)))]
@@ -180,7 +207,7 @@ def plan(scenario: Scenario, random: Random) -> list[Fault]:
                     at_ms=spec.at_ms + number * spec.every_ms + late_ms,
                     kind=spec.kind,
                     target=target,
-                    for_ms=spec.for_ms,
+                    for_ms=spec.for_ms + longer_ms,
                     other=spec.other,
                     details=spec.details,
                 )

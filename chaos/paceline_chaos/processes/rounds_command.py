@@ -1,0 +1,137 @@
+"""The command `paceline chaos rounds`; what it needs is imported when it is called."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paceline.cli.output import echo_json, echo_table
+from paceline.errors import BadRequestError
+from paceline.runtime import SystemClock
+from paceline_chaos.processes.scenario import FAMILIES, Scenario
+
+if TYPE_CHECKING:
+    from paceline_chaos.processes.rounds import Came
+
+_SHOWN_VIOLATIONS_MAX = 3
+Say = Callable[[str], None]
+
+
+def run_rounds(
+    scenarios: Sequence[tuple[Scenario, Path]],
+    *,
+    rounds: int | None,
+    minutes: float | None,
+    jobs: int,
+    output: Path,
+    path: Path,
+    source: str,
+    tell: Callable[["Came"], None],
+) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Rounds of all families of these scenarios; the table, and the names of bad rounds."""
+    from paceline_chaos import ledger
+    from paceline_chaos.processes.rounds import FamilySum, Rounds, planned, table
+
+    clock = SystemClock()
+    end_ms = None if minutes is None else clock.monotonic_ms() + int(minutes * 60_000)
+    sums: dict[str, FamilySum] = {}
+    runner = Rounds(output=output, jobs=jobs, path=path, source=source)
+    plan = planned(scenarios, ledger.read(path), source=source, count=rounds)
+    for came in runner.run(
+        plan, is_over=lambda: end_ms is not None and clock.monotonic_ms() > end_ms
+    ):
+        sums.setdefault(came.round.family, FamilySum()).add(came)
+        tell(came)
+    return table(sums), [name for one in sums.values() for name in one.bad]
+
+
+def told(came: "Came") -> list[str]:
+    """Lines for people: one for a good round, and what is wrong with a bad one."""
+    one, figures = came.round, came.verdict["figures"]
+    lines = [
+        f"{one.family} {one.number}: {one.scenario.name} seed {one.seed}: "
+        f"{'good' if came.is_good else 'BAD'}, gap {figures.get('gap_ms')} ms, "
+        f"{came.verdict['counters'].get('acknowledged', 0)} acknowledged, "
+        f"{came.took_ms / 1000:.1f} s"
+    ]
+    if came.is_good:
+        return lines
+    for found in came.verdict["violations"][:_SHOWN_VIOLATIONS_MAX]:
+        lines.append(f"  {found['property']}: {found['sentence']}")
+    return [*lines, f"  see {came.folder}; again: {one.replay}"]
+
+
+def command_with(load: Callable[[str], list[tuple[Scenario, Path]]]) -> click.Command:
+    """The command; `load` gives the scenarios of a name, or of "all"."""
+
+    @click.command("rounds")
+    @click.option("--family", type=click.Choice(list(FAMILIES)), default=None, help="Only this.")
+    @click.option("--scenario", default=None, help="Only this one of the family.")
+    @click.option("--rounds", "count", type=click.IntRange(1), help="Of each family.")
+    @click.option("--minutes", type=float, default=None, help="Begin no round after it.")
+    @click.option("--jobs", type=click.IntRange(1, 8), default=2, show_default=True)
+    @click.option(
+        "--output",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("chaos-runs"),
+        show_default=True,
+        help="Folder for what bad rounds leave.",
+    )
+    @click.option("--ledger", "path", type=click.Path(path_type=Path), default=None)
+    @click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
+    def command(
+        *,
+        family: str | None,
+        scenario: str | None,
+        count: int | None,
+        minutes: float | None,
+        jobs: int,
+        output: Path,
+        path: Path | None,
+        as_json: bool,
+    ) -> int:
+        """Scenarios of all families in turn, each round with the next seed; exit code 1 if one is
+        bad. Every round adds a line to the ledger under the hash of the sources, and the next
+        rounds go on behind it. A bad one keeps its history, logs and report."""
+        from paceline_chaos import ledger
+        from paceline_chaos.processes.rounds import HEADINGS
+
+        if count is None and minutes is None:
+            raise BadRequestError("say --rounds or --minutes")
+        wanted = [
+            pair for pair in load(scenario or "all") if family is None or pair[0].family == family
+        ]
+        if not wanted:
+            raise BadRequestError(f"no scenario {scenario!r} is of the family {family}")
+        rows, bad = run_rounds(
+            wanted,
+            rounds=count,
+            minutes=minutes,
+            jobs=jobs,
+            output=output,
+            path=path or ledger.LEDGER,
+            source=ledger.source_hash(),
+            tell=lambda came: _tell(came, as_json=as_json),
+        )
+        if not as_json:
+            echo_table(HEADINGS, rows)
+            if bad:
+                click.echo(f"not good: {', '.join(bad)}")
+        return 1 if bad else 0
+
+    return command
+
+
+def _tell(came: "Came", *, as_json: bool) -> None:
+    if not as_json:
+        click.echo("\n".join(told(came)))
+        return
+    document: dict[str, Any] = {
+        "family": came.round.family,
+        "scenario": came.round.scenario.name,
+        "seed": came.round.seed,
+        "took_ms": came.took_ms,
+        **{key: came.verdict[key] for key in ("is_good", "violations", "figures")},
+    }
+    echo_json(document)
