@@ -84,6 +84,11 @@ class Injector:
         """A process has ended by itself; it is started again."""
         self._tell("exit", node.name, is_begin=True, detail=reason)
 
+    def emptied(self, node: Node) -> None:
+        """The operator has emptied a damaged folder: what was on it is gone."""
+        self._tell("disk_lost", node.name, is_begin=True, detail="emptied by the operator")
+        self._tell("disk_lost", node.name, is_begin=False)
+
     def break_for_ever(self, faults: Iterable[Fault]) -> list[str]:
         """Begin faults that last, as far as what is left can go on; the nodes they hit."""
         broken: list[str] = []

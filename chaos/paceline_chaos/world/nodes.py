@@ -60,6 +60,8 @@ class Node:
         """It came back empty once: a controller never votes again after that (R18)."""
         self.exits: list[str] = []
         self.on_exit: Callable[[Node, str], None] = lambda node, reason: None
+        self.on_emptied: Callable[[Node], None] = lambda node: None
+        """The operator has emptied a folder that its program refused."""
         self._bugs = bugs
 
     @property
@@ -129,9 +131,10 @@ class Node:
         is_refusal = isinstance(error, PacelineError) and _BROKEN_INVARIANT not in reason
         if not is_refusal or not (self.had_disk_fault or self.is_powerless):
             self._bugs.append(f"{self.name} ended: {reason}")
+        self.on_exit(self, reason)
         if is_refusal and self.is_damaged:
             self.empty_disk()
-        self.on_exit(self, reason)
+            self.on_emptied(self)
         self._start_later()
 
     def _start_later(self) -> None:

@@ -152,6 +152,7 @@ class _World:
         self.topic_id = 0
         for node in self.stage.nodes.values():
             node.on_exit = self.injector.exited
+            node.on_emptied = self.injector.emptied
         self._probe_later()
 
     def run(self) -> None:
