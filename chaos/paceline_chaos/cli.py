@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError, PacelineError, from_problem, to_problem
 from paceline_chaos.history.model import History
 from paceline_chaos.processes.failover_command import command as failover
+from paceline_chaos.processes.leftovers import drop_data, fresh
 from paceline_chaos.processes.rounds_command import command_with as rounds_with
 from paceline_chaos.processes.scenario import Scenario, parse
 from paceline_chaos.verdict import Verdict
@@ -130,7 +130,7 @@ def run(
     ]
     bad = []
     for spec, path, number in wanted:
-        folder = _fresh(output, f"{spec.name}-{number}")
+        folder = fresh(output, f"{spec.name}-{number}")
         try:
             verdict = _run_one(spec, path, number, folder, as_json=as_json)
         except PacelineError as error:
@@ -142,7 +142,7 @@ def run(
         if not verdict["is_good"]:
             bad.append(f"{spec.name} {number}")
         elif not keep:
-            _drop_data(folder)
+            drop_data(folder)
     if len(wanted) > 1 and not as_json:
         click.echo(f"{len(wanted) - len(bad)} of {len(wanted)} runs good", nl=not bad)
         if bad:
@@ -157,21 +157,6 @@ def _tell_failure(spec: Scenario, seed: int, error: PacelineError, *, as_json: b
         echo_json({"scenario": spec.name, "seed": seed, "event": "failed", "problem": problem})
     else:
         click.echo(f"  NOT RUN: {error.message}")
-
-
-def _fresh(output: Path, name: str) -> Path:
-    number = 1
-    while (folder := output / (name if number == 1 else f"{name}.{number}")).exists():
-        number += 1
-    output.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _drop_data(folder: Path) -> None:
-    """Keep logs and configurations; the rest is large and proves nothing more."""
-    for entry in (folder / "data").iterdir():
-        if entry.is_dir() and entry.name != "logs":
-            shutil.rmtree(entry)
 
 
 def _run_one(

@@ -26,6 +26,7 @@ from paceline.runtime import SystemClock
 from paceline_chaos import ledger
 from paceline_chaos.ledger import Line
 from paceline_chaos.processes import __main__ as program
+from paceline_chaos.processes.leftovers import drop_data, fresh
 from paceline_chaos.processes.scenario import Scenario
 
 BED = "processes"
@@ -103,17 +104,20 @@ class FamilySum:
 class Rounds:
     """`run` yields rounds as they end; no process of theirs is left, whatever happens."""
 
-    def __init__(self, *, output: Path, jobs: int, path: Path, source: str) -> None:
+    def __init__(
+        self, *, output: Path, jobs: int, path: Path, source: str, is_kept: bool = False
+    ) -> None:
+        """Kept: good rounds leave their history, report and logs, too."""
         self._output = output
         self._jobs = jobs
         self._path = path
         self._source = source
+        self._is_kept = is_kept
         self._clock = SystemClock()
         self._running: dict[int, _Running] = {}
 
     def run(self, rounds: Iterator[Round], *, is_over: Callable[[], bool]) -> Iterator[Came]:
         """Begins a round whenever fewer than `jobs` run, until it is over or there are no more."""
-        self._output.mkdir(parents=True, exist_ok=True)
         importlib.import_module("pyroute2")  # the slowest of what a round imports late
         gc.collect()
         gc.freeze()
@@ -128,18 +132,16 @@ class Rounds:
                 if self._running:
                     came = self._wait()
                     ledger.append(self._line(came), self._path)
-                    if came.is_good:
+                    if came.is_good and self._is_kept:
+                        drop_data(came.folder)
+                    elif came.is_good:
                         shutil.rmtree(came.folder)
                     yield came
         finally:
             self._end_all()
 
     def _begin(self, one: Round) -> None:
-        folder = self._output / one.name
-        number = 2
-        while folder.exists():
-            folder = self._output / f"{one.name}.{number}"
-            number += 1
+        folder = fresh(self._output, one.name)
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()

@@ -28,6 +28,7 @@ def run_rounds(
     path: Path,
     source: str,
     tell: Callable[["Came"], None],
+    is_kept: bool = False,
 ) -> tuple[list[tuple[str, ...]], list[str]]:
     """Rounds of all families of these scenarios; the table, and the names of bad rounds."""
     from paceline_chaos import ledger
@@ -36,7 +37,7 @@ def run_rounds(
     clock = SystemClock()
     end_ms = None if minutes is None else clock.monotonic_ms() + int(minutes * 60_000)
     sums: dict[str, FamilySum] = {}
-    runner = Rounds(output=output, jobs=jobs, path=path, source=source)
+    runner = Rounds(output=output, jobs=jobs, path=path, source=source, is_kept=is_kept)
     plan = planned(scenarios, ledger.read(path), source=source, count=rounds)
     for came in runner.run(
         plan, is_over=lambda: end_ms is not None and clock.monotonic_ms() > end_ms
@@ -79,6 +80,7 @@ def command_with(load: Callable[[str], list[tuple[Scenario, Path]]]) -> click.Co
         help="Folder for what bad rounds leave.",
     )
     @click.option("--ledger", "path", type=click.Path(path_type=Path), default=None)
+    @click.option("--keep", is_flag=True, help="Keep histories, reports and logs of good rounds.")
     @click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
     def command(
         *,
@@ -89,6 +91,7 @@ def command_with(load: Callable[[str], list[tuple[Scenario, Path]]]) -> click.Co
         jobs: int,
         output: Path,
         path: Path | None,
+        keep: bool,
         as_json: bool,
     ) -> int:
         """Scenarios of all families in turn, each round with the next seed; exit code 1 if one is
@@ -113,6 +116,7 @@ def command_with(load: Callable[[str], list[tuple[Scenario, Path]]]) -> click.Co
             path=path or ledger.LEDGER,
             source=ledger.source_hash(),
             tell=lambda came: _tell(came, as_json=as_json),
+            is_kept=keep,
         )
         if not as_json:
             echo_table(HEADINGS, rows)

@@ -1,0 +1,20 @@
+"""What runs leave on the disk: a folder for each, without the nodes' data if nothing was wrong."""
+
+import shutil
+from pathlib import Path
+
+
+def fresh(output: Path, name: str) -> Path:
+    """A path in `output`, which is made, where nothing is yet: `name`, or `name` with a number."""
+    output.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while (folder := output / (name if number == 1 else f"{name}.{number}")).exists():
+        number += 1
+    return folder
+
+
+def drop_data(folder: Path) -> None:
+    """Keep logs and configurations of a run; the rest is large and proves nothing more."""
+    for entry in (folder / "data").iterdir():
+        if entry.is_dir() and entry.name != "logs":
+            shutil.rmtree(entry)
