@@ -3,6 +3,9 @@
 Kinds and targets are those of `faults.plan`, so histories of all beds read alike.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from paceline.disk_memory import MemoryDisk
 from paceline.types import Incarnation, PhysicalOffset
 from paceline_broker.replication.frames import FRAME_HEADER_BYTES
@@ -14,8 +17,8 @@ from paceline_chaos.core.scene import Scene, is_master
 class Faults(Scene):
     """Faults by name, as `world.TROUBLE` draws them."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, *, changes: Mapping[str, Any] | None = None) -> None:
+        super().__init__(seed, changes=changes)
         self._steps_clocks = self.dice.happens(0.3)
         self._losses_left = 1  # disks, backups, or power with memory durability: one copy in all
         self._backup: tuple[Node, Incarnation, MemoryDisk] | None = None

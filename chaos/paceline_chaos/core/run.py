@@ -6,7 +6,9 @@ checkers judge the history afterwards, as they do for the other beds.
 
 import gc
 import traceback
+from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 
 from paceline_chaos import checkers
 from paceline_chaos.core.judge import ViolationError
@@ -25,15 +27,17 @@ def run_seed(seed: int, *, mutant: Mutant | None = None) -> SeedResult:
     return result_of(*run_world(seed, mutant=mutant))
 
 
-def run_world(seed: int, *, mutant: Mutant | None = None) -> tuple[World, list[Violation]]:
-    """As `run_seed`, for who wants to look at the world afterwards."""
+def run_world(
+    seed: int, *, mutant: Mutant | None = None, changes: Mapping[str, Any] | None = None
+) -> tuple[World, list[Violation]]:
+    """As `run_seed`, for who wants to look at the world afterwards, or its group to be another."""
     was_collecting = gc.isenabled()
     gc.disable()  # a run lives a quarter of a second, and its garbage is one graph
     try:
         with ExitStack() as stack:
             if mutant is not None:
                 stack.enter_context(mutant.applied())
-            world = World(seed)
+            world = World(seed, changes=changes)
             violations = _run(world)
     finally:
         if was_collecting:

@@ -1,7 +1,8 @@
 """The scene of a run: nodes, connections, controllers, and what of them can reach what."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paceline.disk_memory import PowerLost
@@ -26,18 +27,20 @@ if TYPE_CHECKING:
 class Scene:
     """State of a run. `trace` collects one line for each event worth reading."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, changes: Mapping[str, Any] | None = None) -> None:
+        """`changes`: members of the group's settings that are not the seed's own."""
         self.seed = seed
         self.dice = Dice(f"core bed {seed}")
         self.clock = BedClock()
         self.loop = TurnLoop(lambda: self.clock.now_us)
         self.coverage = Coverage()
         self.trace: list[str] = []
-        self.settings = GroupSettings(
+        drawn = GroupSettings(
             total_replicas=3,
             min_in_sync_replicas=2,
             durability="memory" if self.dice.happens(0.33) else "fsync",
         )
+        self.settings = replace(drawn, **(changes or {}))
         self.segment_bytes = self.dice.one_of([4096, 16384, 65536])
         self.lag_ms_max = self.dice.one_of([600, 1200, 2000])
         self.unconfirmed_bytes_max = self.dice.one_of([3000, 1 << 20])

@@ -1,5 +1,8 @@
 """The single steps of the walk: one message, one sync, one request at a time."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from paceline.types import Incarnation, ReplicaId
 from paceline_chaos.core.clients import Client
 from paceline_chaos.core.controllers import Answer
@@ -13,8 +16,8 @@ from paceline_chaos.core.scene import is_master
 class Walk(Faults):
     """Steps by name, as `world.CALM` draws them."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, *, changes: Mapping[str, Any] | None = None) -> None:
+        super().__init__(seed, changes=changes)
         self.clients: list[Client] = []
         self._known_version = 0
         self._flush_rate = self.dice.one_of([0.2, 0.5, 1.0])

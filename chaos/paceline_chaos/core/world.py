@@ -8,8 +8,9 @@ everything is repaired and the group must come to rest with all logs equal; what
 checked by the judge at each step.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from paceline_chaos.core.clients import QUEUES, TOPIC, Client, ProducerClient, Reader
 from paceline_chaos.core.dice import Wheel
@@ -77,8 +78,14 @@ class StalledError(AssertionError):
 class World(Walk):
     """See the module."""
 
-    def __init__(self, seed: int, *, virtual_us: int = VIRTUAL_US) -> None:
-        super().__init__(seed)
+    def __init__(
+        self,
+        seed: int,
+        *,
+        virtual_us: int = VIRTUAL_US,
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(seed, changes=changes)
         self.is_given_up = False
         """The run ended in a state that only an operator may leave."""
         self._virtual_us = virtual_us
