@@ -1,6 +1,6 @@
 """Pure: what a scenario expects besides a history without violations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from paceline_chaos.history.model import Decision, History, Outcome, Phase, Send
@@ -90,6 +90,15 @@ def unmet(expect: Expectation, history: History) -> list[Violation]:
     if expect.elections_max is not None and count > expect.elections_max:
         found.append(_unmet(f"{count} elections, expected at most {expect.elections_max}"))
     return found
+
+
+def uncounted(expect: Expectation, counters: Mapping[str, int]) -> list[Violation]:
+    """What has not happened so often that the run would prove something."""
+    return [
+        _unmet(f"{name} is {counters.get(name, 0)}, expected at least {least}")
+        for name, least in expect.counters_min.items()
+        if counters.get(name, 0) < least
+    ]
 
 
 def _unmet(sentence: str, proof: Sequence[int] = ()) -> Violation:

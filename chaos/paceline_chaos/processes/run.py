@@ -27,6 +27,7 @@ from paceline_chaos.processes.expectations import (
     availability,
     elections,
     longest_gap_ms,
+    uncounted,
     unmet,
     weighed,
 )
@@ -352,6 +353,7 @@ class Run:
             *verdict.violations,
             *self._violations,
             *unmet(self._scenario.expect, self.history),
+            *uncounted(self._scenario.expect, verdict.counters),
         )
         gap_ms, _ = longest_gap_ms(self.history)
         figures = {

@@ -129,6 +129,8 @@ class Expectation:
     elections_max: int | None = None
     settle_ms_max: int = 20_000
     """From the last healing until every group has a master and all its replicas in sync."""
+    counters_min: Mapping[str, int] = field(default_factory=dict)
+    """What must have happened so often, by the checkers' counters: "lost.unconfirmed" = 1."""
     may_break: tuple[str, ...] = ()
     """Properties that the settings of this scenario give up; told, and no failure."""
     refusals_max: int = 0

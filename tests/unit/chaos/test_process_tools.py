@@ -8,7 +8,9 @@ import pytest
 from paceline.runtime import ManualClock, SeededRandom
 from paceline_chaos.processes import damage
 from paceline_chaos.processes.control import Control
+from paceline_chaos.processes.expectations import uncounted
 from paceline_chaos.processes.names import Names
+from paceline_chaos.processes.scenario import Expectation
 from paceline_chaos.processes.stepped_clock import SteppedClock
 
 
@@ -95,3 +97,12 @@ def test_flip_stays_below_confirm_and_changes_one_bit(tmp_path: Path) -> None:
     assert any(content[:110])
     assert not any(content[110:])
     assert (log / "LOCK").read_bytes() == bytes(100)
+
+
+def test_a_run_in_which_nothing_happened_proves_nothing() -> None:
+    expect = Expectation(counters_min={"lost.unconfirmed": 1, "messages_read": 100})
+
+    (missing,) = uncounted(expect, {"messages_read": 100})
+
+    assert missing.sentence == "lost.unconfirmed is 0, expected at least 1"
+    assert not uncounted(expect, {"lost.unconfirmed": 3, "messages_read": 200})
