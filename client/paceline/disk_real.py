@@ -160,6 +160,8 @@ class RealDisk:
         return extents
 
     def map(self, file: File, size: int) -> memoryview:
+        if size == 0:  # mmap refuses it; a power loss may leave a file without its size
+            return memoryview(b"")
         with _storage_errors("mmap", file.path):
             return memoryview(mmap.mmap(_own(file).descriptor, size, access=mmap.ACCESS_READ))
 

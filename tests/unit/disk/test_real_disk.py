@@ -129,6 +129,13 @@ def test_a_mapping_sees_later_writes(disk: RealDisk, tmp_path: Path) -> None:
     assert view.readonly
 
 
+def test_mapping_of_nothing_is_empty(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(f"{tmp_path}/f", create=True)
+
+    assert bytes(disk.map(file, 0)) == b""
+    file.close()
+
+
 async def test_sync_runs_on_one_other_thread_in_order(
     disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

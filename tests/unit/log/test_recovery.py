@@ -1,10 +1,13 @@
 """What a restart makes of torn, damaged, missing and foreign bytes (R13, R22, R23, R25)."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.unit.log.builders import (
     FOLDER,
+    SEGMENT_BYTES,
     a_batch,
     a_log,
     append,
@@ -15,6 +18,7 @@ from tests.unit.log.builders import (
 )
 
 from paceline.disk_memory import MemoryDisk
+from paceline.disk_real import RealDisk
 from paceline.errors import CorruptLogError, StorageError
 from paceline.ports import write_durably
 from paceline.records.header import Kind
@@ -236,6 +240,30 @@ def test_a_lost_middle_segment_above_the_mark_is_a_tear() -> None:
     append(again, 1000)
     again.close()
     assert open_log(disk)[1].damage is None
+
+
+def test_middle_segment_whose_size_the_power_took_is_a_tear(tmp_path: Path) -> None:
+    """Its name and the next segment survived. On real files, which cannot map what is empty."""
+    disk, folder = RealDisk(), f"{tmp_path}/log"
+    disk.make_folder(folder)
+    log, _ = CommitLog.open(disk, folder, segment_size_bytes=SEGMENT_BYTES)
+    begin_epoch(log, 1)
+    log.flush_now()
+    for _ in range(20):
+        append(log, 1000)
+    log.write_pending()
+    log.close(clean=False)
+    firsts = [int(name[:20]) for name in disk.list(folder) if name.endswith(".log")]
+    os.truncate(f"{folder}/{firsts[1]:020d}.log", 0)
+
+    again, report = CommitLog.open(disk, folder, segment_size_bytes=SEGMENT_BYTES)
+
+    assert report.damage is None
+    assert report.is_suspect
+    assert again.end == firsts[1]
+    append(again, 1000)
+    again.close()
+    disk.close()
 
 
 def test_without_a_checkpoint_the_whole_log_is_verified_and_suspect() -> None:
