@@ -220,7 +220,7 @@ class Run:
         self._say("heal")
         limit_ms = self._scenario.expect.settle_ms_max
         await nemesis.heal()
-        # A fresh interpreter is the harness's cost: healed is who answers.
+        # Starts take their time when the machine is busy: healed is who answers.
         await self._until(lambda: self._do_all_answer(watch), limit_ms)
         healed_us = self._recorder.add(Phase, name="heal").at_us
         loop = asyncio.get_running_loop()

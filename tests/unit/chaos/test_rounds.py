@@ -105,4 +105,17 @@ def test_availability_is_the_share_of_seconds_with_an_acknowledgement() -> None:
     history = History(world={}, entries=entries)
 
     assert availability(history) == 0.75
-    assert longest_gap_ms(history)[0] == 2_800
+
+
+def test_longest_gap_ends_with_the_load() -> None:
+    """Clients may take seconds to end, and nobody sends meanwhile."""
+    entries: list[Entry] = [
+        Phase(number=0, at_us=SECOND, name="load"),
+        acknowledged(1, SECOND + 100_000),
+        acknowledged(2, 3 * SECOND + 900_000),
+        Phase(number=3, at_us=4 * SECOND, name="heal"),
+        acknowledged(4, 4 * SECOND + 300_000),
+        Phase(number=5, at_us=9 * SECOND, name="drain"),
+    ]
+
+    assert longest_gap_ms(History(world={}, entries=entries)) == (2_800, (1, 2))
