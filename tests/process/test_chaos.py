@@ -170,6 +170,7 @@ def test_plan_is_the_same_for_the_same_seed_and_another_for_another(scenario: An
 
     assert first == again
     is_drawn = any(spec.jitter_ms or spec.choose for spec in scenario.fault)
+    assert not scenario.draw or len(first) == scenario.draw
     assert (first != other) == is_drawn
 
 
@@ -181,6 +182,7 @@ def test_plan_is_the_same_for_the_same_seed_and_another_for_another(scenario: An
         ('title = "t"', "proves is missing"),
         ("tilte = 1", "tilte is unknown"),
         ("[load]\nclients = { fly = 1 }", "no client does 'fly'"),
+        ('draw = 1\ntitle = "t"\nfamily = "kill"\nproves = "p"\nfault = []', "draw must be"),
         ('[[fault]]\nat_ms = 1\nkind = "sing"\ntarget = "all"', "no fault is called 'sing'"),
         ('[[fault]]\nat_ms = 1\nkind = "kill"', "give target, or choose"),
         ('[[fault]]\nat_ms = 1\nkind = "kill"\ntarget = "all"\ntimes = 2', "needs every_ms"),

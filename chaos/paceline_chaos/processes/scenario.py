@@ -57,6 +57,7 @@ FAMILIES: Mapping[str, str] = {
     "disk": "disks that fail, are full, stall",
     "damage": "bits that flip, copies of old disks, empty disks",
     "clock": "clocks that jump and run wrong",
+    "mixed": "several faults at once, drawn from all of the above",
     "acknowledgement": "everybody who dies between append and acknowledgement, weaker settings",
 }
 """Of scenarios: what rounds are counted for."""
@@ -146,6 +147,8 @@ class Scenario:
     proves: str
     fault: tuple[FaultSpec, ...]
     family: str
+    draw: int = 0
+    """So many of the faults, drawn from the seed; 0: all of them."""
     is_quick: bool = False
     """Part of `make test`."""
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
@@ -177,6 +180,8 @@ def parse(name: str, text: str) -> Scenario:
         )
     for number, spec in enumerate(scenario.fault, start=1):
         _check_fault(spec, f"scenario {name}, fault {number}")
+    if not 0 <= scenario.draw <= len(scenario.fault):
+        raise ConfigError(f"scenario {name}: draw must be at most {len(scenario.fault)}")
     for job in scenario.load.clients:
         if job not in JOBS:
             raise ConfigError(f"scenario {name}: no client does {job!r}; known: {', '.join(JOBS)}")
@@ -194,10 +199,17 @@ def _check_fault(spec: FaultSpec, where: str) -> None:
         raise ConfigError(f"{where}: times must be at least 1, and above 1 needs every_ms")
 
 
+def _drawn(scenario: Scenario, random: Random) -> list[FaultSpec]:
+    left = list(scenario.fault)
+    if not scenario.draw:
+        return left
+    return [left.pop(int(random.uniform(0, len(left)))) for _ in range(scenario.draw)]
+
+
 def plan(scenario: Scenario, random: Random) -> list[Fault]:
     """The faults of one run, in order of time."""
     faults = []
-    for spec in scenario.fault:
+    for spec in _drawn(scenario, random):
         for number in range(spec.times):
             late_ms = int(random.uniform(0, spec.jitter_ms + 1))
             longer_ms = int(random.uniform(0, spec.for_jitter_ms + 1))
