@@ -69,12 +69,19 @@ def choose(
         return NoElection(reason="members have not reported yet")
     reported = (Standing.HEALTHY, Standing.UNHEALTHY)
     have_all_reported = all(standing in reported for standing in standings.values())
+    longest_end = max((beliefs[member].end for member in members), default=0)
     candidates = [
         member
         for member in members
         if member != leaving
         and standings[member] is Standing.HEALTHY
-        and _is_electable(group, member, beliefs[member], have_all_reported=have_all_reported)
+        and _is_electable(
+            group,
+            member,
+            beliefs[member],
+            # One that is ill or leaves has what a suspect may have cut, and may come back (R23).
+            is_suspect_safe=have_all_reported and beliefs[member].end >= longest_end,
+        )
     ]
     if not candidates:
         return NoElection(reason="no member is electable")
@@ -131,12 +138,12 @@ def _to_leave_out(
 
 
 def _is_electable(
-    group: Group, member: ReplicaId, belief: Belief, *, have_all_reported: bool
+    group: Group, member: ReplicaId, belief: Belief, *, is_suspect_safe: bool
 ) -> bool:
     replica = group.replicas[member]
     if replica.is_lost or replica.is_learner:
         return False
-    if replica.is_suspect and not have_all_reported:
+    if replica.is_suspect and not is_suspect_safe:
         return False
     # A position below the floor is a report from before the floor rose: a newer one follows. That a
     # log really ends below it shows when the replica registers, and then it leaves the set (R16).

@@ -104,6 +104,19 @@ def test_a_suspect_stands_behind_a_member_that_could_not_open_its_epoch() -> Non
     assert chosen(decision)[0] == 1
 
 
+def test_a_suspect_is_not_elected_while_a_member_that_may_recover_has_more() -> None:
+    """R23: what it cut may be what only the ill one, or the one that leaves, still has."""
+    driver = a_group()
+    restarted(driver, 1)
+    restarted(driver, 2, is_suspect=True)
+
+    assert isinstance(decide(driver.group, ill(120), healthy(100), ill(90)), NoElection)
+    leaving = ReplicaId(1)
+    leaves = decide(driver.group, healthy(120), healthy(100), ill(90), leaving=leaving)
+    assert isinstance(leaves, NoElection)
+    assert chosen(decide(driver.group, ill(100), healthy(100), ill(90)))[0] == 2
+
+
 def test_a_suspect_waits_for_every_member_and_stands_behind_them() -> None:
     driver = a_group()
     restarted(driver, 1)
