@@ -169,7 +169,8 @@ class Mastership:
         except StorageError as error:
             # The log is poisoned, nothing of this batch was written; but whoever appended before in
             # this turn must hear "unknown", so the whole mastership ends (R1, R22).
-            self._fail_soon(error)
+            if self._term is not None:  # else it was the epoch's start record: none has begun
+                self._fail_soon(error)
             raise
         if not self._is_turn_due and self._term is not None:
             self._is_turn_due = True

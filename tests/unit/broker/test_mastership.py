@@ -43,3 +43,22 @@ async def test_a_draining_master_takes_nothing_but_confirms_what_it_has() -> Non
 
         await broker.mastership.all_confirmed()
         assert broker.mastership.confirm == end
+
+
+async def test_a_broker_whose_log_failed_and_that_is_elected_again_stays_out() -> None:
+    """R22: elected before the controllers heard of it, it does not even write the epoch's start."""
+    broker = Broker()
+    async with broker.running():
+        await a_master_alone(broker)
+        broker.disk.fail_next("writev")
+        broker.send()
+        await eventually(lambda: broker.role.state is RoleState.FENCED)
+
+        again = a_group(broker, minimum=1, sync_state_set=frozenset({1}), epoch=4)
+        tell(again, 2, broker)
+        await eventually(lambda: broker.role.epoch == 4)
+        await eventually(lambda: broker.role.status()["stopped"] is not None)
+
+        assert broker.fatal is None
+        assert broker.role.state is RoleState.FENCED
+        assert broker.role.mastership is None
