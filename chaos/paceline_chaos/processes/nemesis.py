@@ -127,9 +127,23 @@ class Nemesis:
         async with act(fault):
             await pause(fault.for_ms)
 
-    def _say(self, fault: Fault, target: str, *, is_begin: bool, detail: str = "") -> None:
+    def _say(
+        self,
+        fault: Fault,
+        target: str,
+        *,
+        is_begin: bool,
+        detail: str = "",
+        at_us: int | None = None,
+    ) -> None:
+        """`at_us`: when it began, if what it did is known only later."""
         self._recorder.add(
-            FaultEvent, kind=fault.kind, target=target, is_begin=is_begin, detail=detail
+            FaultEvent,
+            at_us=self._recorder.now_us() if at_us is None else at_us,
+            kind=fault.kind,
+            target=target,
+            is_begin=is_begin,
+            detail=detail,
         )
 
     @asynccontextmanager
@@ -205,11 +219,13 @@ class Nemesis:
     async def _power(self, fault: Fault) -> AsyncIterator[None]:
         nodes = await self._aim.nodes(fault.target)
         async with self._held_down(nodes, fault.for_ms):
+            began_us = self._recorder.now_us()
             for node in nodes:  # all at once, then what is left of their disks
                 self._cluster.signal(node, signal.SIGKILL)
             for node in nodes:
                 self._cluster.reap(node)
-                self._say(fault, node.name, is_begin=True, detail=self._cut_power(node, fault))
+                detail = self._cut_power(node, fault)
+                self._say(fault, node.name, is_begin=True, detail=detail, at_us=began_us)
             yield
         for node in nodes:
             self._say(fault, node.name, is_begin=False)
@@ -270,6 +286,7 @@ class Nemesis:
         nodes = await self._aim.nodes(fault.target)
         is_down = bool(fault.details.get("down", 0))
         for node in nodes:
+            began_us = self._recorder.now_us()
             if is_down:
                 self._cluster.kill(node)
             is_below_confirm = bool(fault.details.get("region", 1))
@@ -280,7 +297,7 @@ class Nemesis:
                 file_class=int(fault.details.get("file", 0)),
                 confirm=status.get("confirm") if is_below_confirm else None,
             )
-            self._say(fault, node.name, is_begin=True, detail=detail)
+            self._say(fault, node.name, is_begin=True, detail=detail, at_us=began_us)
             if is_down and self._down[node.name] <= 0:
                 self._cluster.start(node)
         yield

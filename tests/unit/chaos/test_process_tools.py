@@ -1,17 +1,25 @@
 """Small tools of the harness for real processes: clocks that jump, names that are forgotten."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from paceline.runtime import ManualClock, SeededRandom
-from paceline_chaos.processes import damage
+from paceline_chaos.faults.plan import Fault
+from paceline_chaos.history.model import FaultEvent
+from paceline_chaos.history.recorder import Recorder
+from paceline_chaos.processes import damage, power
+from paceline_chaos.processes.cluster import Cluster, Node
 from paceline_chaos.processes.control import Control
 from paceline_chaos.processes.expectations import uncounted
 from paceline_chaos.processes.names import Names
+from paceline_chaos.processes.nemesis import Nemesis
 from paceline_chaos.processes.scenario import Expectation
 from paceline_chaos.processes.stepped_clock import SteppedClock
+from paceline_chaos.processes.watch import Watch
 
 
 @pytest.fixture
@@ -106,3 +114,59 @@ def test_a_run_in_which_nothing_happened_proves_nothing() -> None:
 
     assert missing.sentence == "lost.unconfirmed is 0, expected at least 1"
     assert not uncounted(expect, {"lost.unconfirmed": 3, "messages_read": 200})
+
+
+class _Still:
+    """A cluster of one node, which nothing happens to."""
+
+    def __init__(self, node: Node) -> None:
+        self.nodes, self.brokers, self.controllers = {node.name: node}, [node], list[Node]()
+
+    def signal(self, node: Node, number: signal.Signals) -> None: ...
+
+    def reap(self, node: Node) -> None: ...
+
+    def start(self, node: Node) -> None: ...
+
+
+async def test_power_cut_begins_with_the_death_and_not_when_its_losses_are_known(
+    control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An election comes within milliseconds: told later, it would have had no cause (L6)."""
+    clock = ManualClock()
+    node = Node(
+        name="g1-b1",
+        role="broker",
+        group="g1",
+        host="127.0.1.1",
+        address="127.0.1.1:1",
+        folder=tmp_path,
+        config_path=tmp_path,
+        log_path=tmp_path,
+        control=control,
+        control_path=tmp_path,
+        shadow=tmp_path,
+    )
+    recorder = Recorder(lambda: clock.monotonic_ms() * 1000, {})
+    cluster = cast(Cluster, _Still(node))
+    nemesis = Nemesis(
+        cluster,
+        Watch(cluster, recorder),
+        recorder,
+        SeededRandom("1"),
+        network=None,
+        clients={},
+    )
+
+    def slow_cut(*_: object, **__: object) -> dict[str, int]:
+        clock.advance(50)
+        return {"lost_pages": 3}
+
+    monkeypatch.setattr(power, "cut", slow_cut)
+    await nemesis.carry_out([Fault(at_ms=0, kind="power", target="g1-b1", for_ms=1)])
+
+    faults = [entry for entry in recorder.history.entries if isinstance(entry, FaultEvent)]
+    assert [(fault.at_us, fault.is_begin, fault.detail) for fault in faults] == [
+        (0, True, "lost_pages 3"),
+        (50_000, False, ""),
+    ]
