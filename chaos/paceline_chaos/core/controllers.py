@@ -32,6 +32,7 @@ LEADER_SESSION = "leader"
 TERM = 1
 HEARTBEAT_TIMEOUT_MS = 1500
 """As `LivenessSettings`."""
+FAVOUR_MS = 3000
 RETRY_MS = 100
 """As `liveness.RETRY_MS`: the next look sees what the last election has changed."""
 
@@ -88,6 +89,8 @@ class Controllers:
         self._view = ClusterView(cluster_id="", version=0)
         self._heard: dict[ReplicaId, Heard] = {}
         self._elected_ms = 0
+        self._favourite: ReplicaId | None = None
+        self._favoured_ms = 0
         self.open_session(LEADER_SESSION)
         lead = Lead(controller_id=ControllerId("c1"), term=TERM, cluster_id="c", cluster_name="bed")
         self._apply(self._envelope(lead.to_json()))
@@ -214,6 +217,8 @@ class Controllers:
             self._misjudge(group, beliefs, error_rate)
             # Any member is safe, so not only the longest is asked for.
             preferred = self._dice.one_of([None, *sorted(group.sync_state_set)])
+            if self._favourite in group.sync_state_set and self._clock.now_ms < self._favoured_ms:
+                preferred = self._favourite
             decision = choose(
                 group, beliefs, term=TERM, reason=reason, preferred=preferred, leaving=leaving
             )
@@ -222,6 +227,10 @@ class Controllers:
         self._elected_ms = self._clock.now_ms
         self._propose(decision)
         return True
+
+    def favour(self, replica: ReplicaId | None) -> None:
+        """For a while this one is preferred, if it is a member."""
+        self._favourite, self._favoured_ms = replica, self._clock.now_ms + FAVOUR_MS
 
     def _why(self, group: Group, beliefs: dict[ReplicaId, Belief], error_rate: float) -> str | None:
         """Why the master is to be replaced; an election under way is given a moment."""

@@ -60,6 +60,16 @@ class Faults(Scene):
         if self._may_lose_power():
             self.fault("power", node.name)
             self._lose_power(node)
+            if self.settings.durability == "memory":
+                self._behead(node)
+
+    def _behead(self, newcomer: Node) -> None:
+        """A copy has lost something: mostly now somebody has to be elected, and maybe it."""
+        if self.dice.happens(0.7):
+            self.controllers.favour(newcomer.claimed)
+            for node in filter(is_master, self.nodes):
+                self.fault("kill", node.name)
+                self._kill_process(node)
 
     def _pause(self) -> None:
         """A process is stopped and goes on later as if nothing had happened (SIGSTOP)."""
@@ -175,10 +185,7 @@ class Faults(Scene):
             self.coverage.saw("disks_lost")
             self.fault("disk_lost", node.name)
         self._losses_left -= 1
-        if self.dice.happens(0.5):  # so that somebody has to be elected, perhaps the newcomer
-            for other in filter(is_master, self.nodes):
-                self.fault("kill", other.name)
-                self._kill_process(other)
+        self._behead(node)
         if node.is_up:
             self._stop(node)
         node.boots_count += 1
@@ -219,6 +226,7 @@ class Faults(Scene):
         self.coverage.saw("tails_flipped")
         self.fault("disk_flip", node.name, detail=f"in the batch at {position}")
         self._kill_process(node)
+        self._behead(node)
         node.disk.flip_bit(path, position - segment.first + 100)
         self.guarded(node, node.boot)
         self.controllers.deliver_registration(node.name, node.generation)

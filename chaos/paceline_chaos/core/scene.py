@@ -175,7 +175,8 @@ class Scene:
         self.coverage.saw("power_losses")
         self._stop(node)
         node.boots_count += 1
-        survival = self.dice.one_of([0.0, 0.5, 1.0])
+        is_memory = self.settings.durability == "memory"  # a clean loss is the meaner one there
+        survival = self.dice.one_of([0.0, 0.0, 0.5] if is_memory else [0.0, 0.5, 1.0])
         node.disk.crash(self.dice.random, keep_page_cache=False, survival=survival)
 
     def _stop(self, node: Node) -> None:

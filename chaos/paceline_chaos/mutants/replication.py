@@ -240,7 +240,7 @@ REPLICATION = (
     Mutant(
         rule="R9",
         meaning="another store keeps its place",
-        caught_by=LOST | {"CODE", "S15"},
+        caught_by=LOST | {"CODE", "S15", "S30"},
         patches=_registration_removes_nobody,
     ),
     Mutant(
@@ -252,7 +252,7 @@ REPLICATION = (
     Mutant(
         rule="R10-grow",
         meaning="members need not catch up",
-        caught_by=LOST | {"CODE"},
+        caught_by=LOST | {"CODE", "S11", "S17", "S30"},
         patches=_grow_without_catching_up,
     ),
     Mutant(
