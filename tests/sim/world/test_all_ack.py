@@ -7,6 +7,8 @@ that no test passes because nothing happened. More: `python -m paceline_chaos.wo
 
 import pytest
 
+from paceline_broker.service import send
+from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.world.all_ack import SCENARIOS, run_all_ack
 
 
@@ -17,3 +19,31 @@ def test_acknowledgement_rule_holds_when_it_matters(name: str) -> None:
 
     command = f"python -m paceline_chaos.world.all_ack {name} --first 1 --seeds 1"
     assert not wrong, (SCENARIOS[name].rule, wrong, command)
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "told"),
+    [
+        ("INV-1", "weak-one-off", "S1: "),
+        ("R10-twice", "slowest-dies-between", "S16: "),
+        ("R8", "min-two", "R8: "),
+        ("R8-append", "min-two", "something was appended by one of three"),
+        ("INV-6", "shrink-unheard", "confirmed with one of both sets"),
+    ],
+)
+def test_code_without_the_rule_is_caught(rule: str, name: str, told: str) -> None:
+    with MUTANTS[rule].applied():
+        _, wrong = run_all_ack(name, 1)
+
+    assert any(sentence.startswith(told) for sentence in wrong), (MUTANTS[rule].meaning, wrong)
+
+
+def test_early_answer_that_calls_itself_confirmed_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R37: the flag is all that tells a client what may be lost."""
+    monkeypatch.setattr(send._StoredEarly, "__call__", send._Stored.__call__)
+
+    _, wrong = run_all_ack("weak-one", 1)
+
+    assert any(sentence.startswith("S1: ") for sentence in wrong), wrong
