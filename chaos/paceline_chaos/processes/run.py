@@ -17,7 +17,6 @@ from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, PacelineError
 from paceline.runtime import SeededRandom, pause
 from paceline_chaos.checkers import judge
-from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.codec import HistoryWriter
 from paceline_chaos.history.model import ControllerDump, History, Phase, ReplicaDump
 from paceline_chaos.history.recorder import Recorder
@@ -39,8 +38,6 @@ from paceline_chaos.processes.watch import Status, Watch
 from paceline_chaos.verdict import Verdict, Violation
 from paceline_chaos.world.dump import dump_log, replayed_digest
 
-BOUNDS = Bounds(first_ack_us=4_000_000, master_us=5_000_000, full_set_us=20_000_000)
-"""Looser than for a machine of one's own: all nodes and all clients share two cores here."""
 READY_TIMEOUT_MS = 30_000
 STOP_TIMEOUT_MS = 15_000
 _POLL_MS = 20
@@ -347,7 +344,7 @@ class Run:
 
     def _judged(self) -> Result:
         self._say("judge", entries=len(self.history.entries))
-        verdict = judge(self.history, bounds=BOUNDS)
+        verdict = judge(self.history)
         verdict, given_up = weighed(self._scenario.expect, verdict)
         violations = (
             *verdict.violations,
