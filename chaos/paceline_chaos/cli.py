@@ -20,7 +20,7 @@ from paceline.errors import BadRequestError, PacelineError, from_problem, to_pro
 from paceline_chaos.history.model import History
 from paceline_chaos.processes.failover_command import command as failover
 from paceline_chaos.processes.leftovers import drop_data, fresh
-from paceline_chaos.processes.rounds_command import command_with as rounds_with
+from paceline_chaos.processes.rounds_command import command as rounds_command
 from paceline_chaos.processes.scenario import Scenario, parse
 from paceline_chaos.verdict import Verdict
 
@@ -329,4 +329,4 @@ def report(history: Path, *, output: Path | None, as_json: bool) -> int:
 # -- failover, rounds -----------------------------------------------------------------------------
 
 command.add_command(failover)
-command.add_command(rounds_with(load_scenarios))
+command.add_command(rounds_command)

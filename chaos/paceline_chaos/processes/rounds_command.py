@@ -63,68 +63,66 @@ def told(came: "Came") -> list[str]:
     return [*lines, f"  see {came.folder}; again: {one.replay}"]
 
 
-def command_with(load: Callable[[str], list[tuple[Scenario, Path]]]) -> click.Command:
-    """The command; `load` gives the scenarios of a name, or of "all"."""
+@click.command("rounds")
+@click.option("--family", type=click.Choice(list(FAMILIES)), default=None, help="Only this.")
+@click.option("--scenario", default=None, help="Only this one of the family.")
+@click.option("--rounds", "count", type=click.IntRange(1), help="Of each family.")
+@click.option("--minutes", type=float, default=None, help="Begin no round after it.")
+@click.option("--jobs", type=click.IntRange(1, 8), default=2, show_default=True)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("chaos-runs"),
+    show_default=True,
+    help="Folder for what bad rounds leave.",
+)
+@click.option("--ledger", "path", type=click.Path(path_type=Path), default=None)
+@click.option("--keep", is_flag=True, help="Keep histories, reports and logs of good rounds.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
+def command(
+    *,
+    family: str | None,
+    scenario: str | None,
+    count: int | None,
+    minutes: float | None,
+    jobs: int,
+    output: Path,
+    path: Path | None,
+    keep: bool,
+    as_json: bool,
+) -> int:
+    """Scenarios of all families in turn, each round with the next seed; exit code 1 if one is
+    bad. Every round adds a line to the ledger under the hash of the sources, and the next
+    rounds go on behind it. A bad one keeps its history, logs and report."""
+    from paceline_chaos import ledger
+    from paceline_chaos.cli import load_scenarios
+    from paceline_chaos.processes.rounds import HEADINGS
 
-    @click.command("rounds")
-    @click.option("--family", type=click.Choice(list(FAMILIES)), default=None, help="Only this.")
-    @click.option("--scenario", default=None, help="Only this one of the family.")
-    @click.option("--rounds", "count", type=click.IntRange(1), help="Of each family.")
-    @click.option("--minutes", type=float, default=None, help="Begin no round after it.")
-    @click.option("--jobs", type=click.IntRange(1, 8), default=2, show_default=True)
-    @click.option(
-        "--output",
-        type=click.Path(path_type=Path, file_okay=False),
-        default=Path("chaos-runs"),
-        show_default=True,
-        help="Folder for what bad rounds leave.",
+    if count is None and minutes is None:
+        raise BadRequestError("say --rounds or --minutes")
+    wanted = [
+        pair
+        for pair in load_scenarios(scenario or "all")
+        if family is None or pair[0].family == family
+    ]
+    if not wanted:
+        raise BadRequestError(f"no scenario {scenario!r} is of the family {family}")
+    rows, bad = run_rounds(
+        wanted,
+        rounds=count,
+        minutes=minutes,
+        jobs=jobs,
+        output=output,
+        path=path or ledger.LEDGER,
+        source=ledger.source_hash(),
+        tell=lambda came: _tell(came, as_json=as_json),
+        is_kept=keep,
     )
-    @click.option("--ledger", "path", type=click.Path(path_type=Path), default=None)
-    @click.option("--keep", is_flag=True, help="Keep histories, reports and logs of good rounds.")
-    @click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
-    def command(
-        *,
-        family: str | None,
-        scenario: str | None,
-        count: int | None,
-        minutes: float | None,
-        jobs: int,
-        output: Path,
-        path: Path | None,
-        keep: bool,
-        as_json: bool,
-    ) -> int:
-        """Scenarios of all families in turn, each round with the next seed; exit code 1 if one is
-        bad. Every round adds a line to the ledger under the hash of the sources, and the next
-        rounds go on behind it. A bad one keeps its history, logs and report."""
-        from paceline_chaos import ledger
-        from paceline_chaos.processes.rounds import HEADINGS
-
-        if count is None and minutes is None:
-            raise BadRequestError("say --rounds or --minutes")
-        wanted = [
-            pair for pair in load(scenario or "all") if family is None or pair[0].family == family
-        ]
-        if not wanted:
-            raise BadRequestError(f"no scenario {scenario!r} is of the family {family}")
-        rows, bad = run_rounds(
-            wanted,
-            rounds=count,
-            minutes=minutes,
-            jobs=jobs,
-            output=output,
-            path=path or ledger.LEDGER,
-            source=ledger.source_hash(),
-            tell=lambda came: _tell(came, as_json=as_json),
-            is_kept=keep,
-        )
-        if not as_json:
-            echo_table(HEADINGS, rows)
-            if bad:
-                click.echo(f"not good: {', '.join(bad)}")
-        return 1 if bad else 0
-
-    return command
+    if not as_json:
+        echo_table(HEADINGS, rows)
+        if bad:
+            click.echo(f"not good: {', '.join(bad)}")
+    return 1 if bad else 0
 
 
 def _tell(came: "Came", *, as_json: bool) -> None:
