@@ -86,16 +86,7 @@ def choose(
     if not candidates:
         return NoElection(reason="no member is electable")
 
-    def rank(member: ReplicaId) -> tuple[bool, int, bool, bool, int, int]:
-        belief, replica = beliefs[member], group.replicas[member]
-        is_other = preferred is not None and member != preferred
-        # Of suspects only the longest is sure to have what was acknowledged: nothing comes before
-        # that, neither who is preferred nor who could not open an epoch lately (R23).
-        longest = -belief.end
-        of_suspects = longest if replica.is_suspect else 0
-        return (replica.is_suspect, of_suspects, belief.is_penalised, is_other, longest, member)
-
-    winner = min(candidates, key=rank)
+    winner = min(candidates, key=lambda member: _rank(group, beliefs, member, preferred))
     return ElectMaster(
         group=group.group,
         term=term,
@@ -148,6 +139,22 @@ def _is_electable(
     # A position below the floor is a report from before the floor rose: a newer one follows. That a
     # log really ends below it shows when the replica registers, and then it leaves the set (R16).
     return belief.end >= group.confirm_floor
+
+
+def _rank(
+    group: Group,
+    beliefs: Mapping[ReplicaId, Belief],
+    member: ReplicaId,
+    preferred: ReplicaId | None,
+) -> tuple[bool, int, bool, bool, int, int]:
+    """What orders the candidates: the least is elected (R17)."""
+    belief, replica = beliefs[member], group.replicas[member]
+    is_other = preferred is not None and member != preferred
+    # Of suspects only the longest is sure to have what was acknowledged: nothing comes before that,
+    # neither who is preferred nor who could not open an epoch lately (R23).
+    longest = -belief.end
+    of_suspects = longest if replica.is_suspect else 0
+    return (replica.is_suspect, of_suspects, belief.is_penalised, is_other, longest, member)
 
 
 def choose_first(
