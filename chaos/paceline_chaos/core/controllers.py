@@ -157,12 +157,12 @@ class Controllers:
         self._saw("commands_late")
         self._late.append((self.now_ms + 100 + self._dice.below(4000), request))
 
-    def forget_registrations(self, node: str) -> None:
+    def forget_registrations(self, node: str, *, share: float = 0.9) -> None:
         """Of a process that died: most reach nobody, as a leader drops what nobody waits for."""
 
         def is_kept(request: Request) -> bool:
             is_registration = request.command["kind"] == "register_replica"
-            return request.node != node or not is_registration or self._dice.happens(0.1)
+            return request.node != node or not is_registration or self._dice.happens(1 - share)
 
         self.requests = [request for request in self.requests if is_kept(request)]
         self._late = [late for late in self._late if is_kept(late[1])]

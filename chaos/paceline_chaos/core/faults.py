@@ -21,7 +21,7 @@ class Faults(Scene):
         super().__init__(seed, changes=changes)
         self._steps_clocks = self.dice.happens(0.3)
         self._losses_left = 1  # disks, backups, or power with memory durability: one copy in all
-        self._backup: tuple[Node, Incarnation, MemoryDisk] | None = None
+        self._backup: tuple[Node, Incarnation, MemoryDisk, int] | None = None
 
     def _some(self) -> Node:
         """A node, the master more often: that is where it hurts."""
@@ -170,12 +170,12 @@ class Faults(Scene):
             return
         if self._backup is None and self.dice.happens(0.7):
             image = node.disk.crash_image(self.dice.random, keep_page_cache=False, survival=0.0)
-            self._backup = (node, node.incarnation, image)
+            self._backup = (node, node.incarnation, image, node.log.end)
             return
         disk = MemoryDisk()
         if self._backup is not None:
-            node, incarnation, disk = self._backup
-            if not self._is_found_out(node, incarnation):
+            node, incarnation, disk, end = self._backup
+            if not self._is_found_out(node, incarnation, end):
                 return
             self.coverage.saw("stale_copies")
             self.fault("disk_stale", node.name)
@@ -188,6 +188,8 @@ class Faults(Scene):
         self._behead(node)
         if node.is_up:
             self._stop(node)
+        # One of its former processes that came now would look like one of the new disk (S30).
+        self.controllers.forget_registrations(node.name, share=1.0)
         node.boots_count += 1
         node.disk = disk
         self.judge.store_replaced(node.name)
@@ -231,12 +233,15 @@ class Faults(Scene):
         self.guarded(node, node.boot)
         self.controllers.deliver_registration(node.name, node.generation)
 
-    def _is_found_out(self, node: Node, incarnation: Incarnation) -> bool:
-        """Whether the controllers cannot take the copy for the store that it was."""
+    def _is_found_out(self, node: Node, incarnation: Incarnation, end: int) -> bool:
+        """Whether the controllers cannot take the copy for the store that it was.
+
+        A young copy that ends above the floor, with records that never were confirmed, they can.
+        """
         group = self.controllers.group
         if self._registered_incarnation(node) > incarnation:
             return True
-        return group is not None and group.confirm_floor >= len(self.judge.truth)
+        return group is not None and end < group.confirm_floor >= len(self.judge.truth)
 
     def _registered_incarnation(self, node: Node) -> Incarnation:
         group = self.controllers.group

@@ -101,6 +101,7 @@ class Leading(Process, MastershipOwner):
             settings=MasterSettings(replica_lag_ms_max=world.lag_ms_max),
             unconfirmed_bytes_max=world.unconfirmed_bytes_max,
         )
+        self.mastership.term._settings = world.term_settings
         self.role_changed()
         self.mastership.term.begin()
 

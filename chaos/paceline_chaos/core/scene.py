@@ -9,6 +9,7 @@ from paceline.disk_memory import PowerLost
 from paceline.errors import CorruptLogError, StorageError
 from paceline.types import Incarnation, ReplicaId
 from paceline.wire.cluster import GroupSettings
+from paceline_broker.replication.term_ports import TermSettings
 from paceline_chaos.core.clock import BedClock
 from paceline_chaos.core.controllers import Controllers, Request
 from paceline_chaos.core.coverage import Coverage
@@ -44,6 +45,13 @@ class Scene:
         self.segment_bytes = self.dice.one_of([4096, 16384, 65536])
         self.lag_ms_max = self.dice.one_of([600, 1200, 2000])
         self.unconfirmed_bytes_max = self.dice.one_of([3000, 1 << 20])
+        frame_bytes, window_bytes = self.dice.one_of(
+            [(600, 1200), (2000, 6000), (1 << 18, 1 << 20)]
+        )
+        self.term_settings = TermSettings(
+            catch_up_frame_bytes=frame_bytes, window_bytes=window_bytes
+        )
+        """Small pieces: who lags is behind for long enough to be mistaken for a member (R10)."""
         self.lease_ms = self.dice.one_of([1000, 3000, 10_000])
         self.tells_floor = self.dice.happens(0.6)
         """Whether masters keep the controllers' confirm floor up to date (R16)."""

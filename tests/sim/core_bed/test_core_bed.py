@@ -7,7 +7,7 @@ from paceline_chaos.core.run import result_of, run_seed, run_world
 from paceline_chaos.seeds import SeedResult
 
 CHUNK = 20
-SEEDS = 100
+SEEDS = 80
 RARE = (
     *("given_up", "disks_lost", "stale_copies", "resets", "commits_refused", "removals"),
     *("set_changes_refused", "sends_refused_overload", "torn_tails", "elections_unhealthy"),
