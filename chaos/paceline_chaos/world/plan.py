@@ -31,7 +31,7 @@ WEIGHTS: Mapping[str, float] = {
     "disk_fail": 1,
     "disk_stall": 1,
     "disk_full": 0.7,
-    "disk_flip": 0.7,
+    "disk_flip": 1.5,
     "disk_lost": 0.7,
     "disk_stale": 0.7,
     "clock_step": 1,

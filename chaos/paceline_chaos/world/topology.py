@@ -138,12 +138,16 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
     )
 
 
+_JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2)
+"""How often another client has each of `JOBS`."""
+
+
 def _draw_clients(dice: random.Random) -> tuple[Client, ...]:
     """A sender and a reader in any case; the others by chance."""
     fixed = [("send",), ("read",)]
     drawn = [
-        tuple(sorted(set(dice.choices(JOBS, (3, 1, 2, 3, 2, 1), k=dice.choice((1, 1, 2))))))
-        for _ in range(dice.randint(0, 4))
+        tuple(sorted(set(dice.choices(JOBS, _JOB_WEIGHTS, k=dice.choice((1, 2, 3))))))
+        for _ in range(dice.randint(1, 4))
     ]
     return tuple(
         Client(name=f"client-{number}", jobs=jobs)

@@ -13,6 +13,8 @@ from paceline.errors import PacelineError, TopicNotFoundError
 from paceline.runtime import pause
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
+from paceline_chaos.world.jobs.operating import Operator
+from paceline_chaos.world.jobs.posting import Poster
 from paceline_chaos.world.jobs.reading import Puller, Reader
 from paceline_chaos.world.jobs.sending import Sender
 from paceline_chaos.world.jobs.topics import TopicMaker
@@ -34,6 +36,8 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "push": Pusher,
     "ordered": OrderedConsumer,
     "topics": TopicMaker,
+    "post": Poster,
+    "operate": Operator,
 }
 """Names in topologies and scenario files."""
 

@@ -31,7 +31,10 @@ from paceline_chaos.world.jobs.reading import pull_http, seen
 PUSH_GROUP = "push-1"
 ORDERED_GROUP = "ordered-1"
 _PROCESS_MS_MAX = 20.0
+_SLOW_MS_MAX = 2_000.0
+"""Some messages hold the others' offsets back for several commits."""
 _LEASE_MS = 2_000
+_LOOK_SHARE = 0.1
 _SESSION_POLLS = 100
 """So many looks at the clock, then the consumer leaves its group and joins it again."""
 
@@ -49,6 +52,7 @@ class Pusher:
         while not around.is_over():
             self._sessions += 1
             cluster = around.cluster()
+            links = GroupLinks(cluster)
             member = f"{around.alias}/push-{self._sessions}"
             consumer = PushConsumer(
                 cluster,
@@ -64,9 +68,14 @@ class Pusher:
                     if around.is_over():
                         break
                     await pause(100)
+                    queues = queues_in(cluster, around.topic)
+                    if queues and around.happens(_LOOK_SHARE):
+                        # What the library has committed is judged by what the group is told (S21).
+                        await _committed(around, links, PUSH_GROUP, around.choice(queues))
             except PacelineError:
                 await around.think()
             finally:
+                await links.close()
                 await consumer.close()
                 await cluster.close()
 
@@ -82,13 +91,43 @@ class Pusher:
                 queue=Queue(message.topic, message.group, message.queue_id),
                 message=seen(message.queue_offset, message.body),
             ) as asking:
-                if around.happens(0.2):
+                if around.happens(0.01):
+                    await pause(around.random.uniform(0, _SLOW_MS_MAX))
+                elif around.happens(0.2):
                     await pause(around.random.uniform(0, _PROCESS_MS_MAX))
                 if around.happens(0.01):
                     raise _ListenerFailedError
                 asking.ok()
 
         return listen
+
+
+async def _call(
+    links: GroupLinks, group: str, queue: Queue, document: Mapping[str, Any]
+) -> dict[str, Any]:
+    """One call about a consumer group, to the master that has the queue."""
+    return await links.call(
+        GroupName(queue.group),
+        {"group": group, **document},
+        timeout_ms=CALL_TIMEOUT_MS,
+        attempt_ms=1_000,
+    )
+
+
+async def _committed(around: Around, links: GroupLinks, group: str, queue: Queue) -> int | None:
+    """The offset that a group has committed, 0 if there is none; None if nobody says."""
+    row = {"topic": queue.topic, "queue": queue.queue}
+    with around.recorder.asking(
+        QueryOffset, client=around.client, consumer_group=group, queue=queue
+    ) as asking:
+        try:
+            answer = await _call(links, group, queue, {"call": "offsets", "queues": [row]})
+        except PacelineError as error:
+            asking.raised(error)
+            return None
+        offset: int | None = answer["offsets"][0]["offset"]
+        asking.ok(offset=offset)
+        return offset or 0
 
 
 class _ListenerFailedError(Exception):
@@ -122,7 +161,9 @@ class OrderedConsumer:
         """Lock, work some rounds from the committed offset on, unlock (most times)."""
         around = self._around
         token = await self._lock(links, queue, None)
-        offset = None if token is None else await self._committed(links, queue)
+        offset = (
+            None if token is None else await _committed(self._around, links, ORDERED_GROUP, queue)
+        )
         if token is None or offset is None:
             return
         for _ in range(around.whole(1, 6)):
@@ -142,12 +183,7 @@ class OrderedConsumer:
     async def _call(
         self, links: GroupLinks, queue: Queue, document: Mapping[str, Any]
     ) -> dict[str, Any]:
-        return await links.call(
-            GroupName(queue.group),
-            {"group": ORDERED_GROUP, **document},
-            timeout_ms=CALL_TIMEOUT_MS,
-            attempt_ms=1_000,
-        )
+        return await _call(links, ORDERED_GROUP, queue, document)
 
     async def _lock(self, links: GroupLinks, queue: Queue, token: int | None) -> int | None:
         """The token, if the lock was granted, or the grant of `token` renewed."""
@@ -232,22 +268,6 @@ class OrderedConsumer:
         ) as asking:
             await pause(around.random.uniform(0, _PROCESS_MS_MAX))
             asking.ok()
-
-    async def _committed(self, links: GroupLinks, queue: Queue) -> int | None:
-        """The committed offset, 0 if there is none; None if nobody says."""
-        around = self._around
-        row = {"topic": queue.topic, "queue": queue.queue}
-        with around.recorder.asking(
-            QueryOffset, client=around.client, consumer_group=ORDERED_GROUP, queue=queue
-        ) as asking:
-            try:
-                answer = await self._call(links, queue, {"call": "offsets", "queues": [row]})
-            except PacelineError as error:
-                asking.raised(error)
-                return None
-            offset: int | None = answer["offsets"][0]["offset"]
-            asking.ok(offset=offset)
-            return offset or 0
 
     async def _commit(self, links: GroupLinks, queue: Queue, token: int, offset: int) -> bool:
         around = self._around
