@@ -1,0 +1,176 @@
+"""Rules of whole brokers and clients, taken out where only shells keep them: for the world.
+
+The core bed drives the state machines below; these are about the role that owns them, the
+connections around them, HTTP, and the client library in one piece.
+"""
+
+from typing import Any
+
+from paceline import sending
+from paceline.consumer.fetch_session import FetchSession
+from paceline.consumer.process_queue import ProcessQueue
+from paceline.consumer.push import PushConsumer
+from paceline.dispatch import Dispatcher
+from paceline.errors import NotMasterError
+from paceline.group_lane import GroupLane
+from paceline.outbox import Outbox
+from paceline_broker.replication.term import MasterTerm
+from paceline_broker.role import BrokerRole
+from paceline_broker.service import messages
+from paceline_chaos.mutants.mutant import Mutant, Patch
+
+# -- brokers ---------------------------------------------------------------------------------------
+
+
+def _old_master_followed() -> list[Patch]:
+    """A new epoch leaves a replica's connection to its old master as it is (R2)."""
+
+    async def leave(role: BrokerRole, reason: str) -> None:
+        mastership, role._mastership = role._mastership, None
+        if mastership is not None:
+            role._end_mastership(mastership, reason)
+
+    return [(BrokerRole, "_leave", leave)]
+
+
+def _ended_means_stored() -> list[Patch]:
+    """Who waits when a mastership ends is told that all is well (R1)."""
+    end = MasterTerm.end
+
+    def end_with_answers(term: MasterTerm, reason: str) -> None:
+        if not term._has_ended:
+            for callback in term._tracker.fail_all():
+                callback(None)
+        end(term, reason)
+
+    return [(MasterTerm, "end", end_with_answers)]
+
+
+def _rows_of_the_first() -> list[Patch]:
+    """Each message of a JSON send is told the offset of the first."""
+    row = messages._row
+    return [(messages, "_row", lambda queue, number, answer: row(queue, 0, answer))]
+
+
+# -- clients ---------------------------------------------------------------------------------------
+
+
+def _lost_means_refused() -> list[Patch]:
+    """A lost connection counts as a refusal: what was on it is made anew, elsewhere perhaps."""
+
+    def lost(box: Outbox) -> None:
+        for batch in box.pending:
+            if batch.is_in_flight:
+                box._landed(batch)
+                box._is_rewinding = True
+        box._resolve_when_quiet()
+
+    def on_lost(lane: GroupLane, attempt: Any) -> None:
+        if lane._land(attempt):
+            error = NotMasterError("the connection was lost", master=None)
+            attempt.outbox.refused(attempt.batch, error)
+            lane._ready_again(attempt.outbox)
+            lane._on_progress(attempt.outbox)
+
+    return [(Outbox, "lost", lost), (GroupLane, "_on_lost", on_lost)]
+
+
+def _offset_of_the_first() -> list[Patch]:
+    """Whoever sent a message of a batch is told the offset of its first."""
+    result_of = sending.result_of
+    return [(sending, "result_of", lambda topic, batch, index: result_of(topic, batch, 0))]
+
+
+def _one_producer_id() -> list[Patch]:
+    """A producer that starts again takes the id that it had, and sequence 0."""
+    return [(Dispatcher, "_new_producer_id", lambda dispatcher: 4711)]
+
+
+def _committed_when_fetched() -> list[Patch]:
+    """What was fetched counts as processed."""
+    return [(ProcessQueue, "commit_offset", property(lambda queue: queue._end))]
+
+
+def _failed_means_processed() -> list[Patch]:
+    """What a listener raises is noted, and the message is done."""
+    return [(PushConsumer, "_is_given_up", lambda consumer, held, message, error: True)]
+
+
+def _lost_fetch_counts() -> list[Patch]:
+    """After a reconnect the position is one message past what was lost."""
+    on_lost = FetchSession._on_lost
+
+    def on_lost_moved(session: FetchSession, fetch: Any) -> None:
+        for queue in fetch.queues():
+            queue.position += 1
+        on_lost(session, fetch)
+
+    return [(FetchSession, "_on_lost", on_lost_moved)]
+
+
+SHELLS = (
+    Mutant(
+        rule="R2-role",
+        meaning="replicas keep their old master",
+        caught_by=frozenset({"CODE", "L1", "L3", "S1"}),
+        patches=_old_master_followed,
+        bed="world",
+    ),
+    Mutant(
+        rule="R1-waiters",
+        meaning="the end of a mastership acknowledges",
+        caught_by=frozenset({"S1", "S16"}),
+        patches=_ended_means_stored,
+        bed="world",
+    ),
+    Mutant(
+        rule="S1-json",
+        meaning="JSON sends name one offset for all",
+        caught_by=frozenset({"S1", "S2"}),
+        patches=_rows_of_the_first,
+        bed="world",
+    ),
+    Mutant(
+        rule="R32-lost",
+        meaning="a lost connection counts as refused",
+        caught_by=frozenset({"S4", "S5"}),
+        patches=_lost_means_refused,
+        bed="world",
+    ),
+    Mutant(
+        rule="S1-batch",
+        meaning="a batch's messages have one offset",
+        caught_by=frozenset({"S1", "S2"}),
+        patches=_offset_of_the_first,
+        bed="world",
+    ),
+    Mutant(
+        rule="R31-id",
+        meaning="producers begin again under their id",
+        caught_by=frozenset({"S1", "S2", "S5"}),
+        patches=_one_producer_id,
+        bed="world",
+    ),
+    Mutant(
+        rule="S21",
+        meaning="offsets are committed when fetched",
+        caught_by=frozenset({"S21"}),
+        patches=_committed_when_fetched,
+        bed="world",
+    ),
+    Mutant(
+        rule="S21-failed",
+        meaning="a failed message counts as processed",
+        caught_by=frozenset({"S21"}),
+        patches=_failed_means_processed,
+        bed="world",
+    ),
+    Mutant(
+        rule="S9",
+        meaning="a reconnect skips a message",
+        caught_by=frozenset({"S9", "S21", "L1"}),
+        patches=_lost_fetch_counts,
+        bed="world",
+    ),
+)
+"""Judged by the seeds of the world, like the product."""
