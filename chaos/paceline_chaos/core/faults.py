@@ -4,6 +4,7 @@ Kinds and targets are those of `faults.plan`, so histories of all beds read alik
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from paceline.disk_memory import MemoryDisk
@@ -230,8 +231,22 @@ class Faults(Scene):
         self._kill_process(node)
         self._behead(node)
         node.disk.flip_bit(path, position - segment.first + 100)
+        self._boot_heard(node)
+        if self.dice.happens(0.5) and node.is_up:  # a second start must not wash it off
+            self._kill_process(node)
+            self._boot_heard(node)
+
+    def _boot_heard(self, node: Node) -> None:
+        """A start whose registration arrives at once, its answer and the present view too."""
         self.guarded(node, node.boot)
         self.controllers.deliver_registration(node.name, node.generation)
+        answers = [answer for answer in self.controllers.answers if answer.node == node.name]
+        for answer in answers:
+            self.controllers.answers.remove(answer)
+            if node.is_up and node.generation == answer.generation:
+                self.guarded(node, partial(node.answered, answer))
+        if node.is_up:
+            self.guarded(node, lambda: node.view_arrived(self.controllers.view))
 
     def _is_found_out(self, node: Node, incarnation: Incarnation, end: int) -> bool:
         """Whether the controllers cannot take the copy for the store that it was.

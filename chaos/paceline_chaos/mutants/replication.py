@@ -268,7 +268,10 @@ REPLICATION = (
         patches=_confirm_beyond_own_log,
     ),
     Mutant(
-        rule="R11", meaning="appended counts as durable", caught_by=LOST, patches=_appended_counts
+        rule="R11",
+        meaning="appended counts as durable",
+        caught_by=LOST | {"S11", "S17"},
+        patches=_appended_counts,
     ),
     Mutant(
         rule="R11-own",
