@@ -45,8 +45,17 @@ class Done:
 
 
 def run_job(job: Job) -> Done:
-    """Never raises: what breaks in a seed is a violation of that seed."""
-    logging.getLogger("paceline").setLevel(logging.CRITICAL)
+    """Never raises: what breaks in a seed is a violation of that seed. Nobody logs meanwhile."""
+    logger = logging.getLogger("paceline")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        return _run_job(job)
+    finally:
+        logger.setLevel(level)
+
+
+def _run_job(job: Job) -> Done:
     began_s = cpu_s()
     if job.mutant is not None:
         return _run_mutant(job, MUTANTS[job.mutant])
