@@ -31,7 +31,7 @@ LOOK_US = 100_000
 SECOND_US = 1_000_000
 PROBE_US = 5_000_000
 
-STEP_US_MAX = 14_000
+STEP_US_MAX = 18_000
 """Steps take 0 to this, evenly: a hop of the network or a sync of a disk waits for a few."""
 
 CALM: dict[str, float] = {

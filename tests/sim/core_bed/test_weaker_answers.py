@@ -12,7 +12,7 @@ import pytest
 from paceline_chaos import checkers
 from paceline_chaos.core.run import run_world
 
-SEEDS = 10
+SEEDS = 20
 OFF: dict[str, Any] = {"all_ack_in_sync_state_set": False}
 
 
