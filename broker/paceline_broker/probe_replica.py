@@ -6,10 +6,11 @@ import aiohttp
 import orjson
 
 from paceline.wire.cluster import ReplicaView
+from paceline_broker.replication.pace import PROBE_INTERVAL_MS
 
 log = logging.getLogger("paceline.replication")
 
-PROBE_TIMEOUT_S = 0.5
+PROBE_TIMEOUT_S = PROBE_INTERVAL_MS / 1000
 
 
 async def is_replica_gone(http: aiohttp.ClientSession, replica: ReplicaView) -> bool:

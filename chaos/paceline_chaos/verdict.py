@@ -16,6 +16,11 @@ class Violation:
     """Numbers of the entries that prove it."""
 
 
+def harness_broke(error: Exception) -> Violation:
+    """A harness that breaks must not end a long run, and is no fault of the product."""
+    return Violation(property="HARNESS", sentence=f"{type(error).__name__}: {error}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """All violations of one history, and what was seen on the way."""

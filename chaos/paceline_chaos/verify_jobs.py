@@ -4,16 +4,16 @@ Top-level functions of a module of their own, so that a fresh interpreter can im
 """
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline_chaos.core.run import run_seed
+from paceline_chaos.cpu import cpu_s
 from paceline_chaos.history.model import Event, FaultEvent, Operation, Phase
 from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.seeds import SeedResult
-from paceline_chaos.verdict import Violation
+from paceline_chaos.verdict import harness_broke
 
 MUTANT_CPU_S_MAX = 60.0
 """A defect that these seeds do not show in a minute is one that they do not guard against."""
@@ -72,13 +72,12 @@ def run_one(bed: str, seed: int, mutant: Mutant | None = None) -> SeedResult:
             return _run_world(seed)
         with mutant.applied():
             return _run_world(seed)
-    except Exception as error:  # a harness that breaks must not end a long run
-        broken = Violation(property="HARNESS", sentence=f"{type(error).__name__}: {error}")
+    except Exception as error:
         return SeedResult(
             bed=bed,
             seed=seed,
             virtual_us=0,
-            violations=(broken,),
+            violations=(harness_broke(error),),
             counters={},
             operations=0,
             faults=0,
@@ -122,9 +121,3 @@ def _run_mutant(job: Job, mutant: Mutant) -> Done:
         if cpu_s() - began_s > MUTANT_CPU_S_MAX:
             break
     return Done(job=job, cpu_s=cpu_s() - began_s, results=(), seen=seen)
-
-
-def cpu_s() -> float:
-    """What this process has computed so far."""
-    times = os.times()
-    return times.user + times.system

@@ -347,6 +347,11 @@ class MemoryDisk:
 
     # -- faults -----------------------------------------------------------------------------------
 
+    def forget_failures(self) -> None:
+        """No call fails any more that `fail_next` and the fuse would have had fail."""
+        self.fuse = None
+        self._failures.clear()
+
     def crash(self, random: Random, *, keep_page_cache: bool, survival: float = 0.5) -> None:
         """The machine restarts: open files are stale, locks free, the fuse is reset.
 

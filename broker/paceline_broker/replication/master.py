@@ -485,9 +485,8 @@ class MasterReplication:
             replica == self.replica_id or (replica in self._live and self._is_keeping_up(replica))
             for replica in self._set
         )
-        self._is_accepting = (
-            self._acknowledging >= self._min
-        )  # R8; so the set is not smaller either
+        # R8; so the set is not smaller either.
+        self._is_accepting = self._acknowledging >= self._min
 
     def _fence(self, reason: str) -> MasterReady:
         self._fenced = reason

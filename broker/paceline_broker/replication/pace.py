@@ -11,7 +11,8 @@ from paceline.types import PhysicalOffset, ReplicaId
 from paceline_broker.replication.master_events import MasterSettings
 
 PROBE_INTERVAL_MS = 500
-"""As long as a probe may take, so a member is never probed twice at once."""
+"""As long as a probe may take. A connection that ends is probed at once and again with the next
+tick: a process that is just dying may still have taken the first."""
 
 
 class Pace:

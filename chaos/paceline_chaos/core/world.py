@@ -251,8 +251,7 @@ class World(Walk):
         self.controllers.release(all_of_it=True)
         for node in self.nodes:
             node.paused_until_us = node.deaf_until_us = 0
-            node.disk.fuse = None
-            node.disk._failures.clear()
+            node.disk.forget_failures()
         for number in range(ROUNDS_MAX):
             self._fair_round(number)
             if self._is_at_rest() and self._are_producers_idle():

@@ -13,7 +13,7 @@ from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.store import Store
 from paceline_chaos.core.node import Node
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import NOT_WHERE_IT_MUST_BE, Mutant, Patch
 
 
 def _failed_fsync_forgotten() -> list[Patch]:
@@ -108,50 +108,52 @@ def _settled_by_any_start() -> list[Patch]:
     return [(Store, "has_regained", has_regained)]
 
 
-LOST = frozenset({"INV-3", "INV-4", "INV-8", "INV-12", "R23", "S1", "S2"})
+LOST_BY_DISK = NOT_WHERE_IT_MUST_BE | {"INV-8", "R23"}
 
 DISKS = (
     Mutant(
         rule="R22",
         meaning="a failed fsync is forgotten",
-        caught_by=LOST | {"CODE"},
+        caught_by=LOST_BY_DISK | {"CODE"},
         patches=_failed_fsync_forgotten,
     ),
-    Mutant(rule="R11-fsync", meaning="nothing is fsynced", caught_by=LOST, patches=_no_fsync),
+    Mutant(
+        rule="R11-fsync", meaning="nothing is fsynced", caught_by=LOST_BY_DISK, patches=_no_fsync
+    ),
     Mutant(
         rule="R25-names",
         meaning="new segments' names are not fsynced",
-        caught_by=LOST,
+        caught_by=LOST_BY_DISK,
         patches=_names_not_synced,
     ),
     Mutant(
         rule="R25-torn",
         meaning="recovery does not check payloads",
-        caught_by=LOST | {"CODE", "S3"},
+        caught_by=LOST_BY_DISK | {"CODE", "S3"},
         patches=_torn_batches_kept,
     ),
     Mutant(
         rule="R25-cut",
         meaning="a truncation leaves the bytes",
-        caught_by=LOST | {"CODE"},
+        caught_by=LOST_BY_DISK | {"CODE"},
         patches=_cut_in_memory_only,
     ),
     Mutant(
         rule="R24-crc",
         meaning="a replica appends without checking",
-        caught_by=LOST | {"CODE", "S3"},
+        caught_by=LOST_BY_DISK | {"CODE", "S3"},
         patches=_frames_not_checked,
     ),
     Mutant(
         rule="R23",
         meaning="who cut its log is not suspect",
-        caught_by=LOST | {"R8"},
+        caught_by=LOST_BY_DISK | {"R8"},
         patches=_nobody_is_suspect,
     ),
     Mutant(
         rule="R23-settled",
         meaning="a suspect is cleared by what it had before",
-        caught_by=LOST | {"R8"},
+        caught_by=LOST_BY_DISK | {"R8"},
         patches=_settled_by_any_start,
     ),
 )

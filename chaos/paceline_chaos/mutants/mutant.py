@@ -14,6 +14,9 @@ from unittest.mock import patch
 Patch = tuple[object, str, Any]
 """Owner, name of its attribute, what to put there."""
 
+NOT_WHERE_IT_MUST_BE = frozenset({"INV-3", "INV-4", "INV-12", "S1", "S2"})
+"""What is seen when something acknowledged is missing, whatever the cause."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:

@@ -14,7 +14,7 @@ from paceline_broker.replication.master_events import (
 )
 from paceline_broker.replication.peer import Peer
 from paceline_broker.replication.replica import ReplicaReady, ReplicaReplication
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import NOT_WHERE_IT_MUST_BE, Mutant, Patch
 from paceline_controller.state import mastership, replicas
 
 
@@ -215,20 +215,20 @@ def _answers_do_not_wait() -> list[Patch]:
     return [(Mastership, "wait_confirmed", wait_confirmed)]
 
 
-LOST = frozenset({"INV-3", "INV-4", "INV-12", "S1", "S2", "S10", "S16"})
-"""What is seen when something acknowledged is not where it must be."""
+LOST_BY_SET = NOT_WHERE_IT_MUST_BE | {"S10", "S16"}
+"""... and the set of replicas was at fault."""
 
 REPLICATION = (
     Mutant(
         rule="R7",
         meaning="an unknown set change is a no",
-        caught_by=LOST | {"S17", "CODE"},
+        caught_by=LOST_BY_SET | {"S17", "CODE"},
         patches=_unknown_means_no,
     ),
     Mutant(
         rule="R8",
         meaning="sets shrink below min",
-        caught_by=LOST | {"R8"},
+        caught_by=LOST_BY_SET | {"R8"},
         patches=_no_minimum,
     ),
     Mutant(
@@ -240,25 +240,25 @@ REPLICATION = (
     Mutant(
         rule="R9",
         meaning="another store keeps its place",
-        caught_by=LOST | {"CODE", "S15", "S30"},
+        caught_by=LOST_BY_SET | {"CODE", "S15", "S30"},
         patches=_registration_removes_nobody,
     ),
     Mutant(
         rule="R10",
         meaning="absent members count",
-        caught_by=LOST,
+        caught_by=LOST_BY_SET,
         patches=_missing_member_ignored,
     ),
     Mutant(
         rule="R10-grow",
         meaning="members need not catch up",
-        caught_by=LOST | {"CODE", "S11", "S17", "S30"},
+        caught_by=LOST_BY_SET | {"CODE", "S11", "S17", "S30"},
         patches=_grow_without_catching_up,
     ),
     Mutant(
         rule="R10-twice",
         meaning="one replica counts for all",
-        caught_by=LOST,
+        caught_by=LOST_BY_SET,
         patches=_fastest_counts,
     ),
     Mutant(
@@ -270,22 +270,25 @@ REPLICATION = (
     Mutant(
         rule="R11",
         meaning="appended counts as durable",
-        caught_by=LOST | {"S11", "S17"},
+        caught_by=LOST_BY_SET | {"S11", "S17"},
         patches=_appended_counts,
     ),
     Mutant(
         rule="R11-own",
         meaning="own appended counts",
-        caught_by=LOST | {"INV-2", "S17"},
+        caught_by=LOST_BY_SET | {"INV-2", "S17"},
         patches=_own_appended_counts,
     ),
     Mutant(
-        rule="R13", meaning="lost memory is not told", caught_by=LOST, patches=_lost_memory_not_told
+        rule="R13",
+        meaning="lost memory is not told",
+        caught_by=LOST_BY_SET,
+        patches=_lost_memory_not_told,
     ),
     Mutant(
         rule="INV-6",
         meaning="a smaller set counts at once",
-        caught_by=LOST | {"S17"},
+        caught_by=LOST_BY_SET | {"S17"},
         patches=_shrink_counts_at_once,
     ),
     Mutant(

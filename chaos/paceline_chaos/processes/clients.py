@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from paceline.errors import CorruptLogError, PacelineError
 from paceline.net.cluster import Cluster
 from paceline.runtime import SeededRandom, SystemClock, cancel_and_wait, spawn
-from paceline_chaos.history.model import Outcome, Queue, Send
+from paceline_chaos.history.entering import are_acknowledged
+from paceline_chaos.history.model import Queue
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.cluster import HARNESS_HOST, Node
 from paceline_chaos.processes.scenario import LoadSpec
@@ -106,16 +107,8 @@ class Clients:
 
     def are_acknowledged(self, since_us: int) -> bool:
         """Whether every sender had something acknowledged that it asked for since then."""
-        wanted = {around.client for job, around in self._arounds if job == "send"}
-        for entry in reversed(self._recorder.history.entries):
-            if isinstance(entry, Send) and entry.outcome is Outcome.OK:
-                if entry.answered_us < since_us:
-                    return False
-                if entry.asked_us >= since_us:
-                    wanted.discard(entry.client)
-            if not wanted:
-                return True
-        return False
+        senders = {around.client for job, around in self._arounds if job == "send"}
+        return are_acknowledged(self._recorder.history, senders, since_us=since_us)
 
     async def read_everything(self, brokers: Sequence[Node]) -> None:
         """Every queue from every broker, from the first message to the last; recorded as pulls."""

@@ -8,7 +8,6 @@ What clients saw is recorded as a history and judged by `failover_figures`.
 import asyncio
 import gc
 import signal
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from paceline.cli.local_cluster import ClusterPlan, LocalCluster, Node
 from paceline.errors import DeadlineError
 from paceline.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline_chaos.checkers import judge
-from paceline_chaos.history.model import FaultEvent, History, Phase, Probe
+from paceline_chaos.history.entering import enter_probe
+from paceline_chaos.history.model import FaultEvent, History, Phase
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.failover_evidence import bugs_told, enter_decisions, enter_logs
 from paceline_chaos.processes.failover_figures import FailoverFigures, Kill, figures_of
@@ -163,25 +163,8 @@ class Failover:
                 asked_us = self.recorder.now_us()
                 status = await broker_status(session, node.address)
                 if status is not None:
-                    self._enter(node, status, asked_us)
+                    enter_probe(self.recorder, node.name, status, asked_us=asked_us)
                 await pause(PROBE_MS)
-
-    def _enter(self, node: Node, status: Mapping[str, Any], asked_us: int) -> None:
-        self.recorder.add(
-            Probe,
-            at_us=asked_us,  # and answered now: it was so some time between
-            node=node.name,
-            group=status["group"],
-            replica=status["replica_id"],
-            incarnation=status["incarnation"],
-            role=status["role"],
-            epoch=status["epoch"],
-            is_open=status["is_open"],
-            start=status["start"],
-            end=status["end"],
-            flushed=status["flushed"],
-            confirm=status["confirm"],
-        )
 
 
 def _settings(plan: FailoverPlan) -> dict[str, Any]:

@@ -16,7 +16,8 @@ import aiohttp
 import orjson
 
 from paceline.runtime import SystemClock, cancel_and_wait, pause, spawn
-from paceline_chaos.history.model import Decision, Probe
+from paceline_chaos.history.entering import enter_probe
+from paceline_chaos.history.model import Decision
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.cluster import HARNESS_HOST, Cluster, Node
 
@@ -108,7 +109,7 @@ class Watch:
             else:
                 self.statuses[node.name] = status
                 if node.role == "broker":
-                    self._enter(node, status, asked_us)
+                    enter_probe(self._recorder, node.name, status, asked_us=asked_us)
             due = max(due + PROBE_INTERVAL_MS / 1000, loop.time())
             await pause((due - loop.time()) * 1000)
 
@@ -122,23 +123,6 @@ class Watch:
                 return status
         except (aiohttp.ClientError, OSError, TimeoutError, orjson.JSONDecodeError):
             return None
-
-    def _enter(self, node: Node, status: Status, asked_us: int) -> None:
-        self._recorder.add(
-            Probe,
-            at_us=asked_us,  # and answered now: it was so some time between
-            node=node.name,
-            group=node.group,
-            replica=status["replica_id"],
-            incarnation=status["incarnation"],
-            role=status["role"],
-            epoch=status["epoch"],
-            is_open=status["is_open"],
-            start=status["start"],
-            end=status["end"],
-            flushed=status["flushed"],
-            confirm=status["confirm"],
-        )
 
     async def _tail_logs(self) -> None:
         while True:

@@ -1,11 +1,11 @@
 """Many worlds in processes of their own, and what came of them, small enough to be sent back."""
 
 import multiprocessing
-import resource
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from paceline_chaos.verdict import Violation
+from paceline_chaos.cpu import cpu_s
+from paceline_chaos.verdict import Violation, harness_broke
 from paceline_chaos.world.plan import Plan
 from paceline_chaos.world.run import run_world
 
@@ -26,24 +26,19 @@ class Outcome:
 
 def run_one(seed: int) -> Outcome:
     """The world of a seed, summed up. A harness that breaks is a violation "HARNESS"."""
-    began_s = _cpu_s()
+    began_s = cpu_s()
     try:
         result = run_world(seed)
-    except Exception as error:  # one broken world must not end a long run
-        broken = Violation(property="HARNESS", sentence=f"{type(error).__name__}: {error}")
-        return Outcome(seed=seed, digest="", violations=(broken,), counters={}, cpu_s=0.0)
+    except Exception as error:
+        broken = (harness_broke(error),)
+        return Outcome(seed=seed, digest="", violations=broken, counters={}, cpu_s=0.0)
     return Outcome(
         seed=seed,
         digest=result.digest,
         violations=result.verdict.violations,
         counters=result.counters,
-        cpu_s=_cpu_s() - began_s,
+        cpu_s=cpu_s() - began_s,
     )
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def run_many(seeds: Iterable[int], *, processes: int | None = None) -> Iterator[Outcome]:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from paceline_chaos.history.model import Decision, Probe
+from paceline_chaos.history.entering import enter_probe
+from paceline_chaos.history.model import Decision
 from paceline_chaos.world.nodes import ControllerServer
 from paceline_chaos.world.stage import Stage
 from paceline_controller.node import ControllerNode
@@ -43,27 +44,11 @@ class Prober:
             newest[node.group] = max(newest.get(node.group, 0), broker.role.epoch)
             status = node.status()
             if status is not None:
-                self._enter(node.name, status)
+                enter_probe(self._stage.recorder, node.name, status)
             node.check_health(self._stage.now_ms)
         for group, name, epoch in masters:
             if epoch < newest[group]:
                 self.zombies.add((name, epoch))
-
-    def _enter(self, name: str, status: dict[str, Any]) -> None:
-        self._stage.recorder.add(
-            Probe,
-            node=name,
-            group=str(status["group"]),
-            replica=status["replica_id"],
-            incarnation=status["incarnation"],
-            role=status["role"],
-            epoch=status["epoch"],
-            is_open=status["is_open"],
-            start=status["start"],
-            end=status["end"],
-            flushed=status["flushed"],
-            confirm=status["confirm"],
-        )
 
     def _watch(self, server: ControllerServer, node: ControllerNode) -> None:
         def applied(

@@ -19,14 +19,13 @@ from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
 from paceline_chaos.checkers import judge
 from paceline_chaos.checkers.bounds import Bounds
+from paceline_chaos.history.entering import are_acknowledged
 from paceline_chaos.history.model import (
     ControllerDump,
     History,
-    Outcome,
     Phase,
     Queue,
     ReplicaDump,
-    Send,
 )
 from paceline_chaos.sim.loop import SimDeadlock, SimStuck
 from paceline_chaos.sim.simulation import Simulation
@@ -318,16 +317,8 @@ class _World:
 
     def _are_acknowledged(self, since_us: int) -> bool:
         """Whether every sending client had a message of after the heal acknowledged."""
-        wanted = {client.name for client in self.topology.clients if "send" in client.jobs}
-        for entry in reversed(self.stage.recorder.history.entries):
-            if isinstance(entry, Send) and entry.outcome is Outcome.OK:
-                if entry.answered_us < since_us:
-                    return False
-                if entry.asked_us >= since_us:
-                    wanted.discard(entry.client)
-            if not wanted:
-                return True
-        return False
+        senders = {client.name for client in self.topology.clients if "send" in client.jobs}
+        return are_acknowledged(self.stage.recorder.history, senders, since_us=since_us)
 
     def _is_level(self) -> bool:
         """Whether every live replica has everything, confirmed."""

@@ -4,9 +4,10 @@ from paceline.errors import InSyncReplicasNotEnoughError, PacelineError
 from paceline.message import Message
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
-from paceline_chaos.history.model import Queue, Send
+from paceline_chaos.history.model import Send
 from paceline_chaos.world.bodies import crc_of, make_body
 from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.sending import enter_sent
 from paceline_chaos.world.script import Director
 
 
@@ -35,11 +36,7 @@ async def _send_once(d: Director, around: Around, number: int) -> None:
             is_refusal = isinstance(error, InSyncReplicasNotEnoughError)
             d.saw("definitely refused" if is_refusal else f"ended with {error.code}")
         else:
-            asking.ok(
-                queue=Queue(str(result.topic), str(result.group), int(result.queue_id)),
-                offset=int(result.queue_offset),
-                epoch=int(result.epoch),
-            )
+            enter_sent(asking, result)
             d.saw("acknowledged by one")
     finally:
         await producer.close(timeout_ms=0)

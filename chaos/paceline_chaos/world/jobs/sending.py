@@ -85,7 +85,7 @@ class Sender:
             except PacelineError as error:
                 asking.raised(error)
             else:
-                _enter(asking, result)
+                enter_sent(asking, result)
 
     def _begin(
         self, producer: Producer, session: str, key: str | None
@@ -109,7 +109,8 @@ class Sender:
             return asking, error
 
 
-def _enter(asking: Asking[Send], result: SendResult) -> None:
+def enter_sent(asking: Asking[Send], result: SendResult) -> None:
+    """The acknowledgement of a message, with all that it says."""
     asking.ok(
         queue=Queue(str(result.topic), str(result.group), int(result.queue_id)),
         offset=int(result.queue_offset),
