@@ -7,9 +7,8 @@ appended only, so that two runs at once do no harm beyond running a seed twice.
 
 import argparse
 import hashlib
-import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "verification.jsonl"
 SOURCES = ("client", "broker", "controller", "chaos")
 HASH_DIGITS = 12
+_LEFT_BEHIND = ("__pycache__", ".egg-info", ".pyc", ".swp", "~")
+"""Ends of names that are no source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +55,26 @@ class Line:
 
 
 def source_hash(root: Path = ROOT) -> str:
-    """Of the names and contents of all files under version control in the source folders."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", *SOURCES], cwd=root, capture_output=True, check=True
-    )
+    """Of the names and contents of all files in the source folders as they are on disk now.
+
+    Version control is not asked: what is not committed runs, too. Left out is what running and
+    installing leave behind.
+    """
     digest = hashlib.sha256()
-    for name in sorted(name for name in listed.stdout.decode().split("\0") if name):
-        path = root / name
-        content = path.read_bytes() if path.exists() else b""
+    for path in sorted(path for name in SOURCES for path in _files(root / name)):
+        content = path.read_bytes()
+        name = path.relative_to(root).as_posix()
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:HASH_DIGITS]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in folder.iterdir():
+        is_left_behind = path.name.startswith(".") or path.name.endswith(_LEFT_BEHIND)
+        if not is_left_behind and path.is_dir():
+            yield from _files(path)
+        elif not is_left_behind:
+            yield path
 
 
 def read(path: Path = LEDGER) -> list[Line]:
@@ -80,6 +91,17 @@ def append(line: Line, path: Path = LEDGER) -> None:
     members = {name: value for name, value in asdict(line).items() if value not in ({}, [], 0, "")}
     with path.open("ab") as file:
         file.write(orjson.dumps(members) + b"\n")
+
+
+def append_if_same(line: Line, path: Path = LEDGER, *, root: Path = ROOT) -> bool:
+    """Add a line unless the sources have changed since its hash was taken.
+
+    Worker processes import what is on disk when they start: after a change nobody knows what ran.
+    """
+    is_same = line.source == source_hash(root)
+    if is_same:
+        append(line, path)
+    return is_same
 
 
 def seeds_done(lines: Iterable[Line], *, source: str, bed: str, family: str = "") -> int:

@@ -52,8 +52,51 @@ def test_summary_adds_up_by_source() -> None:
     assert "1 caught, missed: R9" in said
 
 
-def test_hash_of_the_sources_is_stable() -> None:
+def tree(root: Path) -> Path:
+    for name in ledger.SOURCES:
+        (root / name / "inside").mkdir(parents=True)
+        (root / name / "inside" / "code.py").write_text(name)
+    return root
+
+
+def test_hash_is_of_what_is_on_disk_committed_or_not(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    seen = {ledger.source_hash(root)}
+
+    for name in ledger.SOURCES:
+        (root / name / "inside" / "new.py").write_text("")
+        seen.add(ledger.source_hash(root))
+        (root / name / "inside" / "code.py").write_text("changed")
+        seen.add(ledger.source_hash(root))
+        (root / name / "inside" / "new.py").rename(root / name / "inside" / "other.toml")
+        seen.add(ledger.source_hash(root))
+
+    assert len(seen) == 1 + 3 * len(ledger.SOURCES)
+
+
+def test_hash_knows_nothing_of_what_running_leaves_behind(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    before = ledger.source_hash(root)
+
+    for folder in ("client/inside/__pycache__", "client/paceline.egg-info", "chaos/.mypy_cache"):
+        (root / folder).mkdir()
+        (root / folder / "code.cpython-311.pyc").write_bytes(b"1")
+        (root / folder / "text.txt").write_text("2")
+    (root / "broker" / ".code.py.swp").write_bytes(b"3")
+
+    assert ledger.source_hash(root) == before
     assert ledger.source_hash() == ledger.source_hash()
+
+
+def test_line_about_sources_that_have_changed_is_not_added(tmp_path: Path) -> None:
+    root, path = tree(tmp_path), tmp_path / "ledger.jsonl"
+    line = Line(source=ledger.source_hash(root), bed="core", end=10)
+
+    assert ledger.append_if_same(line, path, root=root)
+    (root / "client" / "inside" / "code.py").write_text("changed")
+    assert not ledger.append_if_same(line, path, root=root)
+
+    assert ledger.read(path) == [line]
 
 
 def test_job_of_a_mutant_says_which_check_caught_it() -> None:
