@@ -57,6 +57,7 @@ async def register(
             replication_address=replication_address,
             end=commit_log.end,
             confirm=commit_log.confirm,
+            last_epoch=commit_log.epochs.last_epoch,
             is_empty=commit_log.end == 0,
             is_unclean=known.is_unclean,
             is_suspect=store.report.is_suspect and commit_log.end > 0,

@@ -144,6 +144,7 @@ class Process:
             replication_address=f"{self.name}:2",
             end=self.log.end,
             confirm=self.log.confirm,
+            last_epoch=self.log.epochs.last_epoch,
             is_empty=self.log.end == 0,
             is_unclean=known.is_unclean,
             is_suspect=self.was_suspect and self.log.end > 0,

@@ -54,6 +54,8 @@ class RegisterReplica:
     end: int
     """Physical offset after recovery."""
     confirm: int
+    last_epoch: MasterEpoch
+    """The epoch of the log's last record after recovery, 0 without any (R16)."""
     is_learner: bool = False
     is_empty: bool
     """The store holds no record: only such stores bootstrap a group (R18)."""
@@ -76,6 +78,7 @@ class RegisterReplica:
             replication_address=fields.address("replication_address"),
             end=fields.integer("end"),
             confirm=fields.integer("confirm"),
+            last_epoch=MasterEpoch(fields.integer("last_epoch", high=U32_MAX)),
             is_learner=fields.flag("is_learner"),
             is_empty=fields.flag("is_empty"),
             is_unclean=fields.flag("is_unclean"),

@@ -77,6 +77,7 @@ def open_epoch(state: State, command: OpenEpoch, outcome: Outcome) -> None:
     group = group_of(state, command.group)
     _check_master(group, command.master, command.master_incarnation, command.master_epoch)
     group.is_open = True
+    group.opened_epoch = group.master_epoch
     group.confirm_floor = max(group.confirm_floor, command.confirm)
     outcome.note("epoch_opened", group=group.group, master_epoch=group.master_epoch)
     outcome.result.update(**numbers(group))
@@ -225,6 +226,7 @@ def _begin_epoch(group: Group, command: ElectMaster, members: set[ReplicaId]) ->
         # What the winner has is all there is now; others truncate towards it (R16, R21).
         group.unclean_elections_count += 1
         group.confirm_floor = command.position
+        group.opened_epoch = MasterEpoch(0)
         group.replicas[command.winner].is_lost = False
     group.replicas[command.winner].is_suspect = False
 

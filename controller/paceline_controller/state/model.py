@@ -69,6 +69,9 @@ class Group:
     is_open: bool = False
     """The present epoch's start record is confirmed (R6)."""
     is_unclean: bool = False
+    opened_epoch: MasterEpoch = MasterEpoch(0)
+    """The newest epoch that opened: every member has its start record, so a log that ends before it
+    is a stale copy, however long (R16). 0 again after an unclean election."""
     unclean_elections_count: int = 0
     """Above 0 the group's history is lossy."""
     confirm_floor: int = 0
@@ -121,6 +124,7 @@ class Group:
             "set_epoch": self.set_epoch,
             "is_open": self.is_open,
             "is_unclean": self.is_unclean,
+            "opened_epoch": self.opened_epoch,
             "unclean_elections_count": self.unclean_elections_count,
             "confirm_floor": self.confirm_floor,
             "view_floor": self.view_floor,

@@ -201,6 +201,8 @@ def _why_not_member(group: Group, replica: Replica, request: RegisterReplica) ->
         return "learner"  # R18
     if request.end < group.confirm_floor:
         return "below_confirm_floor"  # R16
+    if request.last_epoch < group.opened_epoch:
+        return "before_opened_epoch"  # R16; long enough, but its tail is not what was confirmed
     return None
 
 

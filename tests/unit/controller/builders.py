@@ -98,6 +98,7 @@ def registration(number: int, **changes: Any) -> Registration:
         "replication_address": f"127.0.0.1:{9000 + number}",
         "end": 0,
         "confirm": 0,
+        "last_epoch": MasterEpoch(0),
         "is_empty": True,
         **changes,
     }

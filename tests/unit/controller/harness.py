@@ -170,6 +170,7 @@ class TalkingBroker:
             "replication_address": self.address,
             "end": self.end,
             "confirm": 0,
+            "last_epoch": MasterEpoch(0),
             "is_empty": self.end == 0,
             **changes,
         }

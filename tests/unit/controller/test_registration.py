@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.controller.builders import G1, Driver, a_group, reason
 
-from paceline.types import ReplicaId
+from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline_controller.state.commands import RemoveReplica
 
 
@@ -18,6 +18,7 @@ def restarted(driver: Driver, number: int, **changes: Any) -> dict[str, Any]:
         "is_empty": False,
         "end": 10_000,
         "confirm": 10_000,
+        "last_epoch": driver.group.master_epoch,
         **changes,
     }
     return driver.register(number, **arguments)
@@ -134,6 +135,42 @@ def test_a_member_that_ends_below_the_confirm_floor_leaves_the_set() -> None:
     restarted(driver, 2, end=4999)
 
     assert driver.group.sync_state_set == {1, 3}
+
+
+def test_a_member_whose_log_ends_before_the_epoch_that_opened_leaves_the_set() -> None:
+    """A copy of its disk from the epoch before: long enough, but its tail was cut since (R16)."""
+    driver = a_group()
+    driver.report_open(confirm=100)
+    assert driver.elect(2)["ok"]
+    driver.report_open(confirm=200)
+
+    assert restarted(driver, 3, end=900, last_epoch=MasterEpoch(1))["ok"]
+
+    assert driver.group.sync_state_set == {1, 2}
+
+
+def test_an_epoch_that_never_opened_is_asked_of_nobody() -> None:
+    driver = a_group()
+    driver.report_open(confirm=100)
+    assert driver.elect(2)["ok"]
+
+    restarted(driver, 3, end=900, last_epoch=MasterEpoch(1))
+
+    assert driver.group.sync_state_set == {1, 2, 3}
+
+
+def test_after_an_unclean_election_older_epochs_count_again() -> None:
+    """What the winner has is all there is now, whatever had opened before (R21)."""
+    driver = a_group()
+    driver.report_open(confirm=100)
+    assert driver.elect(2)["ok"]
+    driver.report_open(confirm=200)
+    members = {ReplicaId(3): Incarnation(1)}
+    assert driver.elect(3, is_unclean=True, members=members, position=150)["ok"]
+
+    restarted(driver, 3, end=150, last_epoch=MasterEpoch(1))
+
+    assert not driver.group.replicas[ReplicaId(3)].is_lost
 
 
 def test_a_suspect_leaves_the_set_while_another_leads() -> None:

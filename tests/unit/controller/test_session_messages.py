@@ -65,6 +65,7 @@ COMMANDS: list[wire.BrokerCommand] = [
         replication_address="[::1]:2",
         end=3,
         confirm=2,
+        last_epoch=MasterEpoch(1),
         is_empty=False,
     ),
     wire.AlterSyncStateSet(

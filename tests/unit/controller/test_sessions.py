@@ -163,6 +163,7 @@ async def test_a_broker_cannot_speak_for_another() -> None:
                 replication_address="127.0.0.1:2",
                 end=0,
                 confirm=0,
+                last_epoch=MasterEpoch(0),
                 is_empty=True,
             ),
             sequence=51,
