@@ -32,6 +32,7 @@ from paceline_chaos.checkers import (
 from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import History, Operation, Outcome, Pull, Send
 from paceline_chaos.verdict import Verdict, Violation
 
@@ -120,12 +121,9 @@ def _what_was_seen(evidence: Evidence) -> Counter[str]:
     counters["delivered"] = len(evidence.delivers)
     counters["faults"] = sum(fault.is_begin for fault in evidence.faults)
     counters["probes"] = len(evidence.probes)
-    counters["elections"] = len(evidence.elections)
-    for ruling in evidence.elections:
-        counters[f"elections.{ruling.members.get('reason', 'unknown')}"] += 1
-    for group in evidence.groups:
-        sets = evidence.timeline(group).sets
-        for before, after in zip(sets, sets[1:], strict=False):
-            counters["shrinks"] += bool(before - after)
-            counters["grows"] += bool(after - before)
+    rulings = decided(evidence.entries)
+    counters["elections"] = rulings.elections
+    for reason, count in rulings.by_reason.items():
+        counters[f"elections.{reason}"] = count
+    counters["shrinks"], counters["grows"] = rulings.shrinks, rulings.grows
     return counters

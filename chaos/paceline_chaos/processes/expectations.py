@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from paceline_chaos.history.model import Decision, History, Outcome, Phase, Send
+from paceline_chaos.history.decided import decided
+from paceline_chaos.history.model import History, Outcome, Phase, Send
 from paceline_chaos.processes.scenario import Expectation
 from paceline_chaos.verdict import Verdict, Violation
 
@@ -50,13 +51,10 @@ def availability(history: History) -> float:
 
 
 def elections(history: History) -> int:
-    """Masters elected after the first one of each group."""
-    epochs = {
-        (entry.members.get("group"), entry.members.get("master_epoch"))
-        for entry in history.entries
-        if isinstance(entry, Decision) and entry.kind == "master_elected"
-    }
-    return len(epochs) - len({group for group, _ in epochs})
+    """Masters elected after the first one of each group, besides those that new settings of a group
+    ask for: the harness itself makes them."""
+    found = decided(history.entries)
+    return found.elections - found.by_reason["settings"]
 
 
 def unmet(expect: Expectation, history: History) -> list[Violation]:

@@ -6,7 +6,8 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from paceline_chaos.history.model import Decision, Entry, FaultEvent, Operation, Send
+from paceline_chaos.history.decided import decided
+from paceline_chaos.history.model import Entry, FaultEvent, Operation, Send
 
 COVERAGE: Mapping[str, str] = {
     "operations": "operations of clients",
@@ -44,7 +45,7 @@ def coverage(
         counts["disk_faults"] += count * kind.startswith("disk_")
         counts["clock_faults"] += count * kind.startswith("clock_")
         counts["network_faults"] += count * (kind in _NETWORK)
-    decisions: dict[int, Decision] = {}
+    entries = list(entries)
     for entry in entries:
         match entry:
             case Operation():
@@ -53,27 +54,13 @@ def coverage(
                     counts["retries_deduplicated"] += 1
             case FaultEvent(kind="exit"):
                 counts["exits"] += 1
-            case Decision():
-                decisions.setdefault(entry.index, entry)
-    _count_decisions(decisions.values(), counts)
+    rulings = decided(entries)
+    counts["shrinks"], counts["grows"] = rulings.shrinks, rulings.grows
+    counts["elections"] = rulings.elections
+    for reason, count in rulings.by_reason.items():
+        by_death = any(word in reason for word in _BY_DEATH)
+        counts["elections_by_death" if by_death else "elections_by_request"] += count
     return counts
 
 
 _NETWORK = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset", "slow_link"})
-
-
-def _count_decisions(decisions: Iterable[Decision], counts: Counter[str]) -> None:
-    sets: dict[str, set[int]] = {}
-    for decision in sorted(decisions, key=lambda one: one.index):
-        group = str(decision.members.get("group"))
-        members = decision.members.get("sync_state_set")
-        if isinstance(members, list):
-            before, after = sets.get(group, set(members)), set(members)
-            counts["shrinks"] += len(before - after)
-            counts["grows"] += len(after - before)
-            sets[group] = after
-        if decision.kind == "master_elected" and decision.members.get("reason") != "first":
-            counts["elections"] += 1
-            reason = str(decision.members.get("reason"))
-            by_death = any(word in reason for word in _BY_DEATH)
-            counts["elections_by_death" if by_death else "elections_by_request"] += 1
