@@ -22,6 +22,8 @@ log = logging.getLogger("paceline.controller")
 SESSION_ID_BYTES = 16
 REPEAT_MS = 20
 ATTEMPTS_MAX = 5
+FORGOTTEN = ("STALE_SEQUENCE", "UNKNOWN_SESSION")
+"""Why a result is not known any more: too many commands, or too much time, since the attempt."""
 
 
 class Encodable(Protocol):
@@ -76,13 +78,6 @@ class Proposer:
                 result = await self.relay(session, sequence, command)
                 if result.get("reason") == "UNKNOWN_SESSION":
                     await self._replace(session)
-                    if not may_be_applied:
-                        session, sequence = self._next()
-                        continue
-                if result.get("reason") not in ("STALE_SEQUENCE", "UNKNOWN_SESSION"):
-                    return result
-                # Its result is forgotten: many commands were applied between two attempts.
-                raise OutcomeUnknownError(f"{command.kind}: {result['detail']}")
             except OutcomeUnknownError as error:
                 may_be_applied = True
                 log.warning("command_unknown", extra={"kind": command.kind, "why": error.message})
@@ -91,6 +86,13 @@ class Proposer:
                     raise
                 # An earlier attempt may still be committed by the next leader.
                 raise OutcomeUnknownError(f"{command.kind}: lost leadership meanwhile") from error
+            else:
+                if result.get("reason") not in FORGOTTEN:
+                    return result
+                if may_be_applied or result["reason"] == "STALE_SEQUENCE":
+                    raise OutcomeUnknownError(f"{command.kind}: {result['detail']}")
+                session, sequence = self._next()
+                continue
             await pause(REPEAT_MS)
         raise OutcomeUnknownError(f"{command.kind}: no outcome in {ATTEMPTS_MAX} attempts")
 

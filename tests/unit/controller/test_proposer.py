@@ -76,13 +76,16 @@ async def test_a_command_that_an_earlier_attempt_may_have_done_stays_unknown(
         attempts.append(command)
         result = await propose(command, timeout_ms=timeout_ms)
         if len(attempts) == 1:
-            monkeypatch.undo()
+            monkeypatch.setattr(leading.quorum, "propose", propose)
             await leading.expire()
+            monkeypatch.setattr(leading.quorum, "propose", lost_once)
             raise OutcomeUnknownError("the answer was lost")
         return result
 
     monkeypatch.setattr(leading.quorum, "propose", lost_once)
 
-    with pytest.raises(OutcomeUnknownError):
+    with pytest.raises(OutcomeUnknownError, match="tick: session"):
         await leading.proposer.submit(Tick(alive=()))
+    ticks = [command for command in attempts if command["kind"] == "tick"]
+    assert len(ticks) == 2  # its result is forgotten: asking again changes nothing
     assert (await leading.proposer.submit(Tick(alive=())))["ok"]
