@@ -13,7 +13,7 @@ from paceline_chaos.history.model import Event, FaultEvent, Operation, Phase
 from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.seeds import SeedResult
-from paceline_chaos.verdict import harness_broke
+from paceline_chaos.verdict import code_or_harness
 
 MUTANT_CPU_S_MAX = 60.0
 """A defect that these seeds do not show in a minute is one that they do not guard against."""
@@ -77,7 +77,7 @@ def run_one(bed: str, seed: int, mutant: Mutant | None = None) -> SeedResult:
             bed=bed,
             seed=seed,
             virtual_us=0,
-            violations=(harness_broke(error),),
+            violations=(code_or_harness(error),),
             counters={},
             operations=0,
             faults=0,

@@ -6,6 +6,7 @@ clients. The judge knows nothing of sets, votes or connections.
 
 from collections.abc import Sequence
 
+from paceline.errors import CorruptLogError
 from paceline.records.decode import BatchView
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
@@ -28,7 +29,10 @@ def content(log: CommitLog, start: int, end: int) -> bytes:
     pieces: list[bytes] = []
     position = start
     while position < end:
-        piece = log.read_raw(PhysicalOffset(position), READ_BYTES)
+        try:
+            piece = log.read_raw(PhysicalOffset(position), READ_BYTES)
+        except CorruptLogError as error:
+            raise ViolationError(f"INV-3: a log has no batch at {position}: {error}") from error
         pieces.append(bytes(piece))
         position += len(piece)
     return b"".join(pieces)[: end - start]
@@ -121,8 +125,11 @@ class Judge:
     def same_state(self, node: str, store: Store) -> None:
         """INV-9: a checkpoint and the log after it give what the whole log gives."""
         whole = Projections()
-        for header, batch in store.log.batches(PhysicalOffset(0), store.projections.position):
-            whole.apply(header, BatchView(batch))
+        try:
+            for header, batch in store.log.batches(PhysicalOffset(0), store.projections.position):
+                whole.apply(header, BatchView(batch))
+        except CorruptLogError as error:
+            raise ViolationError(f"INV-9: the log of {node} is not folded: {error}") from error
         if whole.snapshot() != store.projections.snapshot():
             raise ViolationError(
                 f"INV-9: {node} began from its checkpoint at {store.checkpointed} and stands at "
@@ -149,6 +156,10 @@ class Judge:
                 )
         self.shown[epoch] = confirm
 
+    def stopped(self, node: str, reason: str) -> None:
+        """R5, R16: a replica asks for the operator; nothing that this bed does may need one."""
+        raise ViolationError(f"R16: {node} stops for the operator: {reason}")
+
     def read_answered(self, node: str, *, asked_at: int, confirm: int) -> None:
         """R4: an answer knows everything that was acknowledged before its question."""
         self.reads_count += 1
@@ -158,9 +169,10 @@ class Judge:
             )
 
     def given_up(self, logs: Sequence[CommitLog]) -> None:
-        """R8: one lost disk, and still a log holds everything acknowledged, for the operator."""
-        if not any(log.end >= len(self.truth) for log in logs):
-            raise ViolationError(f"R8: no log holds all {len(self.truth)} acknowledged bytes")
+        """R8: copies were lost, and still a log holds everything acknowledged, for the operator."""
+        end = len(self.truth)
+        if not any(log.end >= end and content(log, 0, end) == self.truth for log in logs):
+            raise ViolationError(f"R8: no log holds all {end} acknowledged bytes")
 
     def _compare(self, node: str, log: CommitLog, start: int, end: int, rule: str) -> None:
         if end > start and content(log, start, end) != self.truth[start:end]:

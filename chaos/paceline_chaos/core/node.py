@@ -282,7 +282,7 @@ class Node(Leading):
 
     def _carry_out_client(self, ready: ReplicaReady) -> None:
         if ready.stop is not None:
-            raise AssertionError(f"{self.name} stops: {ready.stop}")
+            self.world.judge.stopped(self.name, ready.stop)
         if ready.close is not None:
             self.close_connection(ready.close)
             return

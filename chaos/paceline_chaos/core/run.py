@@ -16,10 +16,12 @@ from paceline_chaos.core.world import StalledError, World
 from paceline_chaos.history.model import FaultEvent, Operation
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.seeds import SeedResult
-from paceline_chaos.verdict import Violation
+from paceline_chaos.verdict import Violation, code_or_harness
 
 JUDGED = tuple(name for name in checkers.ALL if name not in ("L2", "L5"))
 """Not how long a calm cluster may take: steps of the walk put no bound on delays."""
+SAFETY = tuple(name for name in JUDGED if not name.startswith("L"))
+"""What holds also where a group waits for its operator; why it does is counted."""
 
 
 def run_seed(seed: int, *, mutant: Mutant | None = None) -> SeedResult:
@@ -52,15 +54,11 @@ def _run(world: World) -> list[Violation]:
         return [Violation(property=error.rule, sentence=str(error))]
     except StalledError as error:
         return [Violation(property="L1", sentence=str(error))]
-    except Exception as error:  # whatever the product asserts or raises is a finding
-        frames = traceback.extract_tb(error.__traceback__)
-        where = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}"
-        sentence = f"{type(error).__name__} at {where}: {error}"
+    except Exception as error:  # an assertion of the product, or the bed's own fault
         world.trace.append(traceback.format_exc())
-        return [Violation(property="CODE", sentence=sentence)]
-    if world.is_given_up:
-        return []
-    return list(checkers.judge(world.recorder.history, properties=JUDGED).violations)
+        return [code_or_harness(error)]
+    judged = SAFETY if world.is_given_up else JUDGED
+    return list(checkers.judge(world.recorder.history, properties=judged).violations)
 
 
 def result_of(world: World, violations: list[Violation]) -> SeedResult:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from paceline_chaos.verdict import HARNESS
+
 Patch = tuple[object, str, Any]
 """Owner, name of its attribute, what to put there."""
 
@@ -30,6 +32,10 @@ class Mutant:
     patches: Callable[[], list[Patch]]
     bed: str = "core"
     """Which bed catches it: "core" or "world"."""
+
+    def __post_init__(self) -> None:
+        assert self.caught_by, f"{self.rule} is caught by nothing"
+        assert HARNESS not in self.caught_by, f"{self.rule}: a bed that breaks has caught nothing"
 
     @contextmanager
     def applied(self) -> Iterator[None]:

@@ -29,6 +29,7 @@ from paceline.runtime import pause
 from paceline_chaos.sim.handles import SimFuture, SimHandle, SimTask, SimTimerHandle
 from paceline_chaos.sim.process import PROCESS, Process
 from paceline_chaos.sim.trace import Trace
+from paceline_chaos.verdict import CODE, code_or_harness
 
 if TYPE_CHECKING:
     from paceline_chaos.sim.network import Network
@@ -51,6 +52,14 @@ class SimDeadlock(RuntimeError):  # noqa: N818 - an event of the simulation
 
 class SimStuck(RuntimeError):  # noqa: N818 - an event of the simulation
     """A limit was reached before what was waited for happened."""
+
+
+def _types(error: BaseException | None) -> Iterator[type[BaseException]]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _types(inner)
+    elif error is not None:
+        yield type(error)
 
 
 class _NoSelector:
@@ -85,7 +94,11 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         self.network: Network | None = None
         self.sockets: dict[int, SimSocket] = {}
         self.errors: list[str] = []
+        self.error_types: list[frozenset[type[BaseException]]] = []
+        """For each of `errors` what was raised; of a group what is in it. Empty: only a message."""
         """What no task and no callback caught, one sentence each."""
+        self.error_kinds: list[str] = []
+        """Of each error, whether the product or the harness raised it (`verdict.CODE`)."""
         self.housekeeping: Callable[[], object] = lambda: None
         """Called after so many handles, and at no other moment."""
         self.housekeeping_handles = HOUSEKEEPING_HANDLES
@@ -402,6 +415,8 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         error = context.get("exception")
         text = f"{self.current.name}: {context.get('message')}: {error!r}"
         self.errors.append(f"{self.now_ns / NS_PER_S:.6f} s {text}")
+        self.error_types.append(frozenset(_types(error)))
+        self.error_kinds.append(CODE if error is None else code_or_harness(error).property)
         self.note(text if " at 0x" not in text else text.split(" at 0x", 1)[0])
 
     # -- readiness of sockets ----------------------------------------------------------------------

@@ -13,7 +13,7 @@ import orjson
 
 from paceline.address import Address
 from paceline.disk_memory import MemoryDisk, PowerLost
-from paceline.errors import PacelineError
+from paceline.errors import CorruptLogError, PacelineError, StorageError
 from paceline.runtime import SeededRandom
 from paceline.telemetry import Node as LogNode
 from paceline.telemetry import become_node
@@ -22,6 +22,7 @@ from paceline_broker.app import serve as serve_broker
 from paceline_broker.config import BrokerConfig
 from paceline_chaos.sim.machine import Machine
 from paceline_chaos.sim.process import Process, State
+from paceline_chaos.verdict import Violation, code_or_harness
 from paceline_chaos.world.topology import Topology
 from paceline_controller.app import serve as serve_controller
 from paceline_controller.config import ControllerConfig
@@ -34,13 +35,19 @@ RESTART_MS = 300
 """A service manager's pause before it starts a process that ended by itself."""
 UNHEALTHY_MS = 3_000
 """`/healthz` may say 503 for so long."""
+WELL_MS = 3_000
+"""Who has worked for so long has got over the faults of its disk."""
 _BROKEN_INVARIANT = "an invariant is broken"
+_FAILING = frozenset({"disk_fail", "disk_full"})
+"""Then calls of the disk fail."""
 
 
 class Node:
     """One server: owner of its machine, disk and process. `program` runs in the process."""
 
-    def __init__(self, name: str, machine: Machine, topology: Topology, bugs: list[str]) -> None:
+    def __init__(
+        self, name: str, machine: Machine, topology: Topology, bugs: list[Violation]
+    ) -> None:
         self.name = name
         self.machine = machine
         self.topology = topology
@@ -53,7 +60,9 @@ class Node:
         self.holds = 0
         """Faults that want it down; it starts when there are none."""
         self.is_powerless = False
-        self.had_disk_fault = False
+        self.excuses: set[str] = set()
+        """Faults of the disk that may explain why it stops, until it is well again; see
+        `is_explained`."""
         self.is_damaged = False
         """Its disk was damaged: when it refuses to start, the operator empties the folder."""
         self.has_lost_disk = False
@@ -63,6 +72,7 @@ class Node:
         self.on_emptied: Callable[[Node], None] = lambda node: None
         """The operator has emptied a folder that its program refused."""
         self._bugs = bugs
+        self._well_since_ms: int | None = None
 
     @property
     def is_running(self) -> bool:
@@ -129,13 +139,51 @@ class Node:
         reason = f"{type(error).__name__}: {error}"
         self.exits.append(reason)
         is_refusal = isinstance(error, PacelineError) and _BROKEN_INVARIANT not in reason
-        if not is_refusal or not (self.had_disk_fault or self.is_powerless):
-            self._bugs.append(f"{self.name} ended: {reason}")
+        if not is_refusal or not self.is_explained(error):
+            assert error is not None
+            self._bugs.append(code_or_harness(error, of=f"{self.name} ended: "))
         self.on_exit(self, reason)
         if is_refusal and self.is_damaged:
             self.empty_disk()
             self.on_emptied(self)
         self._start_later()
+
+    # -- excuses -----------------------------------------------------------------------------------
+
+    def excuse(self, kind: str) -> None:
+        """A fault of its disk begins."""
+        self.excuses.add(kind)
+        self._well_since_ms = None
+
+    def is_explained(self, error: BaseException | None) -> bool:
+        """Whether what was done to its disk, and nothing else, leads to such an error."""
+        if error is None or self.is_powerless:
+            return self.is_powerless
+        chain = [error]
+        while chain[-1].__cause__ is not None:
+            chain.append(chain[-1].__cause__)
+        if any(isinstance(one, PowerLost) for one in chain):
+            return True
+        if any(isinstance(one, CorruptLogError) for one in chain):
+            return self.is_damaged
+        if any(isinstance(one, StorageError) for one in chain):
+            return bool(self.excuses & _FAILING)
+        is_refusal = any(isinstance(one, PacelineError) for one in chain)
+        return is_refusal and (bool(self.excuses) or self.is_damaged)
+
+    def is_well(self) -> bool:
+        """Whether it does its work."""
+        raise NotImplementedError
+
+    def check_health(self, now_ms: int) -> None:
+        """Looked at from time to time: who has been well for a while has no excuse any more."""
+        is_sick = self.disk.is_failing or self.disk.capacity_bytes is not None
+        if is_sick or not self.is_well():
+            self._well_since_ms = None
+        elif self._well_since_ms is None:
+            self._well_since_ms = now_ms
+        elif now_ms - self._well_since_ms >= WELL_MS:
+            self.excuses.clear()
 
     def _start_later(self) -> None:
         loop = self.machine.loop
@@ -156,7 +204,7 @@ class BrokerNode(Node):
     """A broker."""
 
     def __init__(
-        self, name: str, group: str, machine: Machine, topology: Topology, bugs: list[str]
+        self, name: str, group: str, machine: Machine, topology: Topology, bugs: list[Violation]
     ) -> None:
         super().__init__(name, machine, topology, bugs)
         self.group = group
@@ -174,11 +222,20 @@ class BrokerNode(Node):
         broker = self.broker
         return None if broker is None or not self.is_answering else broker.role.status()
 
+    def is_well(self) -> bool:
+        status = self.status()
+        return (
+            status is not None
+            and bool(status["is_healthy"])
+            and status["role"] in ("master", "replica")
+        )
+
     def check_health(self, now_ms: int) -> None:
         """A service manager's liveness check: a process that is unhealthy for long is killed.
 
         A broker whose disk has failed acknowledges nothing more until it is started again (R22).
         """
+        super().check_health(now_ms)
         status = self.status()
         if status is None or status["is_healthy"]:
             self._unhealthy_since_ms = None
@@ -236,7 +293,9 @@ class BrokerNode(Node):
 class ControllerServer(Node):
     """A controller."""
 
-    def __init__(self, name: str, machine: Machine, topology: Topology, bugs: list[str]) -> None:
+    def __init__(
+        self, name: str, machine: Machine, topology: Topology, bugs: list[Violation]
+    ) -> None:
         super().__init__(name, machine, topology, bugs)
         self.address = f"{machine.ip}:{CONTROLLER_PORT}"
         self.on_built: Callable[[ControllerServer, ControllerNode], None] = lambda me, node: None
@@ -252,6 +311,11 @@ class ControllerServer(Node):
         """Whether it says that it leads."""
         node = self.controller
         return node is not None and node.quorum.status().is_leader
+
+    def is_well(self) -> bool:
+        """Whether it follows or leads."""
+        node = self.controller
+        return node is not None and self.is_answering and node.quorum.status().applied_index > 0
 
     async def program(self) -> None:
         self._node = None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.admin import AdminClient
+from paceline.disk_memory import PowerLost
 from paceline.errors import CorruptLogError, PacelineError
 from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
@@ -108,6 +109,7 @@ def run_world(
         stack.enter_context(counted_logs(counter))
         simulation = stack.enter_context(Simulation(f"world-{seed}", keeps_log=keep_trace))
         world = _World(simulation, topology, plan, settings=settings or {}, script=script)
+        counter.on_error = world.stage.logged
         world.run()
         trace = tuple(simulation.loop.trace.log or ())
         return Result(
@@ -170,17 +172,10 @@ class _World:
     def verdict(self) -> Verdict:
         """The checkers' word, and what the world itself has seen go wrong."""
         judged = judge(self.stage.recorder.history, bounds=BOUNDS)
-        bugs = [
-            Violation(property="CODE", sentence=sentence)
-            for sentence in [*self.stage.bugs, *self._errors()]
-        ]
+        bugs = (*self.stage.bugs, *self._errors())
         return Verdict(
             violations=(*self.stuck, *bugs, *judged.violations), counters=judged.counters
         )
-
-    def _errors(self) -> list[str]:
-        """What no task caught; a process that loses power in a disk call is no error."""
-        return [error for error in self.simulation.errors if "PowerLost" not in error]
 
     def counters(self, logged: Mapping[str, int]) -> dict[str, int]:
         """What made this world worth something."""

@@ -4,14 +4,17 @@ Owns nothing that moves by itself: `run` starts and stops, `inject` breaks, `pro
 """
 
 import random
+import traceback
 from collections.abc import Callable
 from typing import Any
 
+from paceline.disk_memory import PowerLost
 from paceline.runtime import SeededRandom
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.sim.loop import SimStuck
 from paceline_chaos.sim.process import Process, State
 from paceline_chaos.sim.simulation import Simulation
+from paceline_chaos.verdict import Violation, code_or_harness
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.nodes import BrokerNode, ControllerServer, Node
 from paceline_chaos.world.topology import Client, Topology
@@ -29,7 +32,7 @@ class Stage:
     def __init__(self, simulation: Simulation, topology: Topology, world: dict[str, Any]) -> None:
         self.simulation = simulation
         self.topology = topology
-        self.bugs: list[str] = []
+        self.bugs: list[Violation] = []
         """What the product itself did wrong: exceptions nobody caught, exits without reason."""
         self.recorder = Recorder(lambda: simulation.now_us, world)
         self.is_over = False
@@ -69,6 +72,15 @@ class Stage:
         """The latency that a direction has when no fault slows it."""
         half = self._delays[source, target] / 2
         self.simulation.delay(source, target, base_ms=half, jitter_ms=half)
+
+    def logged(self, who: str, event: str, error: BaseException) -> None:
+        """Somebody logged an error with its traceback: a bug, unless its disk explains it."""
+        node = self.nodes.get(who)
+        if isinstance(error, PowerLost) or (node is not None and node.is_explained(error)):
+            return
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" at {frames[-1].name}:{frames[-1].lineno}" if frames else ""
+        self.bugs.append(f"{who} logged {event}{place}: {_told(error)}")
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -188,11 +200,5 @@ class Stage:
 
     def _client_ended(self, process: Process) -> None:
         if process.state is State.FAILED:
-            self.bugs.append(f"client {process.name} ended: {_told(process.error)}")
-
-
-def _told(error: BaseException | None) -> str:
-    """An error with those in it."""
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_told(inner) for inner in error.exceptions)
-    return f"{type(error).__name__}: {error}"
+            assert process.error is not None
+            self.bugs.append(code_or_harness(process.error, of=f"client {process.name} ended: "))
