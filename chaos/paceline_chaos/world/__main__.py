@@ -1,15 +1,20 @@
 """`python -m paceline_chaos.world`: worlds by seed, shrinking, determinism.
 
 --seed 7                 one world, its verdict; exit code 1 if it is bad
---seed 7 --shrink        the fewest of its faults that still break the same property
+--seed 7 --shrink        the fewest of its faults that still break the same property, as a file
+--plan world-7.json      the world of such a file; exit code 2 if the file is wrong
 --seeds 0-59             many worlds on all cores, and what they were worth
 --determinism 20         the same digest again: other hash seeds, other heaps, other worlds before
 """
 
 import argparse
 import sys
+from pathlib import Path
 
+from paceline.errors import BadRequestError
 from paceline_chaos.world import console
+
+EXIT_USAGE = 2
 
 
 def main(arguments: list[str]) -> int:
@@ -17,20 +22,34 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seeds", help="first-last")
     parser.add_argument("--determinism", type=int, metavar="COUNT")
+    parser.add_argument("--plan", type=Path, metavar="FILE", help="what --shrink has written")
     parser.add_argument("--shrink", action="store_true")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="for the plan of --shrink; world-SEED.json"
+    )
     parser.add_argument("--processes", type=int, default=None)
-    parser.add_argument("--history", help="write the history of --seed to this file")
+    parser.add_argument("--history", help="write the history of --seed or --plan to this file")
     parser.add_argument("--log", help="write what the nodes of --seed logged to this file")
     given = parser.parse_args(arguments)
+    try:
+        return _run(parser, given)
+    except BadRequestError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return EXIT_USAGE
+
+
+def _run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     if given.determinism is not None:
         return console.show_determinism(given.determinism)
     if given.seeds is not None:
         first, _, last = given.seeds.partition("-")
         return console.show_many(range(int(first), int(last or first) + 1), given.processes)
+    if given.plan is not None:
+        return console.show_plan(given.plan, history=given.history, log=given.log)
     if given.seed is None:
-        parser.error("--seed, --seeds or --determinism")
+        parser.error("--seed, --seeds, --plan or --determinism")
     if given.shrink:
-        return console.show_shrunk(given.seed)
+        return console.show_shrunk(given.seed, given.output or Path(f"world-{given.seed}.json"))
     return console.show_one(given.seed, history=given.history, log=given.log)
 
 

@@ -49,7 +49,7 @@ def run_many(seeds: Iterable[int], *, processes: int | None = None) -> Iterator[
         yield from pool.imap_unordered(run_one, seeds)
 
 
-def fails_as(seed: int, properties: frozenset[str], plan: Plan) -> bool:
+def fails_as(seed: int, properties: frozenset[str], plan: Plan, *, load_ms: int) -> bool:
     """Whether the world of `seed` with another plan violates one of the properties."""
-    found = run_world(seed, plan=plan).verdict.violations
+    found = run_world(seed, plan=plan, load_ms=load_ms).verdict.violations
     return any(violation.property in properties for violation in found)

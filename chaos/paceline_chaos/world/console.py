@@ -13,7 +13,14 @@ from paceline_chaos.world.batch import Outcome, fails_as, run_many
 from paceline_chaos.world.coverage import COVERAGE
 from paceline_chaos.world.determinism import digests_of
 from paceline_chaos.world.plan import Plan, draw_plan
-from paceline_chaos.world.run import REPLAY, run_world
+from paceline_chaos.world.plan_file import (
+    LOAD_MS,
+    WrittenPlan,
+    read_plan,
+    replay_of,
+    write_plan,
+)
+from paceline_chaos.world.run import REPLAY, Result, run_world
 from paceline_chaos.world.shrink import shrink
 from paceline_chaos.world.topology import draw_topology
 
@@ -28,35 +35,52 @@ def say(line: str) -> None:
 def show_one(seed: int, *, history: str | None, log: str | None) -> int:
     """Run a world and tell all about it; 1 if it is bad."""
     result = run_world(seed, keep_log=log is not None)
+    return _show(result, REPLAY.format(seed=seed), history=history, log=log)
+
+
+def show_plan(path: Path, *, history: str | None, log: str | None) -> int:
+    """Run the world of a plan file, as `show_one`."""
+    written = read_plan(path)
+    result = run_world(
+        written.seed, plan=written.plan, load_ms=written.load_ms, keep_log=log is not None
+    )
+    return _show(result, replay_of(path), history=history, log=log)
+
+
+def _show(result: Result, replay: str, *, history: str | None, log: str | None) -> int:
     say(result.topology.to_line())
     _say_plan(result.plan)
     for violation in result.verdict.violations[:_SHOWN_MAX]:
         _say_violation(violation)
     say(" ".join(f"{name}={result.counters[name]}" for name in COVERAGE))
-    say(f"seed {seed}: {'good' if result.verdict.is_good else 'BAD'} {result.digest}")
+    word = "good" if result.verdict.is_good else "BAD"
+    say(f"seed {result.seed}: {word} {result.digest}")
     if history is not None:
         save(result.history, history)
     if log is not None:
         Path(log).write_text("\n".join(result.logs))
     if not result.verdict.is_good:
-        say(REPLAY.format(seed=seed))
+        say(replay)
     return 0 if result.verdict.is_good else 1
 
 
-def show_shrunk(seed: int) -> int:
-    """The fewest faults that still break what the seed breaks."""
-    plan = draw_plan(draw_topology(seed))
-    found = run_world(seed, plan=plan).verdict.violations
+def show_shrunk(seed: int, path: Path) -> int:
+    """The fewest faults that still break what the seed breaks, written to a file at once."""
+    plan = draw_plan(draw_topology(seed, load_ms=LOAD_MS))
+    found = run_world(seed, plan=plan, load_ms=LOAD_MS).verdict.violations
     if not found:
         say(f"seed {seed} is good: there is nothing to shrink")
         return 0
     properties = frozenset(violation.property for violation in found)
     say(f"{len(plan.faults)} faults break {', '.join(sorted(properties))}")
-    smallest = shrink(plan, lambda tried: fails_as(seed, properties, tried))
+    smallest = shrink(plan, lambda tried: fails_as(seed, properties, tried, load_ms=LOAD_MS))
+    write_plan(WrittenPlan(seed=seed, load_ms=LOAD_MS, plan=smallest), path)
+    result = run_world(seed, plan=smallest, load_ms=LOAD_MS)
     _say_plan(smallest)
-    for violation in run_world(seed, plan=smallest).verdict.violations[:_SHOWN_MAX]:
+    for violation in result.verdict.violations[:_SHOWN_MAX]:
         _say_violation(violation)
-    say(REPLAY.format(seed=seed))
+    say(f"seed {seed}: {len(smallest.faults)} faults are left, trace {result.digest}")
+    say(replay_of(path))
     return 1
 
 
