@@ -252,6 +252,14 @@ class Phase(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stall(Event):
+    """The harness itself, and with it every client, stood still: nobody knows whose time it was."""
+
+    at_us: int
+    for_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBatch:
     """One batch of a replica's log."""
 
@@ -310,6 +318,7 @@ Entry: TypeAlias = (
     | Decision
     | FaultEvent
     | Phase
+    | Stall
     | ReplicaDump
     | ControllerDump
 )

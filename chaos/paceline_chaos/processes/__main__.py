@@ -84,6 +84,7 @@ def write_result(result: Result, folder: Path) -> None:
         "seed": result.seed,
         "is_good": result.verdict.is_good,
         "violations": [_plain(one) for one in result.verdict.violations],
+        "observed": [_plain(one) for one in result.observed],
         "given_up": [_plain(one) for one in result.given_up],
         "counters": dict(result.verdict.counters),
         "figures": result.figures,

@@ -1,38 +1,73 @@
 """Pure: what a scenario expects besides a history without violations."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import Any
 
+from paceline_chaos.checkers import judge
 from paceline_chaos.history.decided import decided
-from paceline_chaos.history.model import History, Outcome, Phase, Send
-from paceline_chaos.processes.scenario import Expectation
+from paceline_chaos.history.model import History, Outcome, Phase, Send, Stall
+from paceline_chaos.processes.scenario import Expectation, parse_expectation
 from paceline_chaos.verdict import Verdict, Violation
 
 PROPERTY = "EXPECT"
+EXPECT = "expect"
+"""Where the world of a history has the bounds of its scenario."""
 _SECOND_US = 1_000_000
 
 
-def longest_gap_ms(history: History) -> tuple[int, tuple[int, ...]]:
-    """The longest time without any acknowledgement under load, and the entries around it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A time in which nobody got an acknowledgement of one group."""
 
-    After the healing only up to the last one: senders end when everything works again.
+    whole_ms: int
+    stalled_ms: int
+    """So much of it the harness, and with it every client, stood still: no fault of the cluster."""
+    proof: tuple[int, ...]
+    """The entries around it."""
+
+    @property
+    def own_ms(self) -> int:
+        """What the cluster has to answer for."""
+        return self.whole_ms - self.stalled_ms
+
+
+def longest_gap(history: History) -> Gap:
+    """The longest one under load for which the cluster has to answer, of any group.
+
+    After the healing only up to the last acknowledgement: senders end when everything works again.
     """
-    times = [
-        (entry.answered_us, entry.number)
-        for entry in history.entries
-        if isinstance(entry, Send) and entry.outcome is Outcome.OK
-    ]
-    bounds = [
-        (entry.at_us, entry.number)
-        for entry in history.entries
-        if isinstance(entry, Phase) and entry.name in ("load", "heal")
-    ]
-    moments = sorted(times + bounds)
-    gaps = [(later[0] - earlier[0], (earlier[1], later[1])) for earlier, later in pairwise(moments)]
-    if not gaps:
-        return 0, ()
-    gap_us, proof = max(gaps)
-    return gap_us // 1000, proof
+    answers: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    bounds, stalls = list[tuple[int, int]](), list[Stall]()
+    for entry in history.entries:
+        if isinstance(entry, Send) and entry.outcome is Outcome.OK:
+            answers[entry.queue.group if entry.queue else ""].append(
+                (entry.answered_us, entry.number)
+            )
+        elif isinstance(entry, Phase) and entry.name in ("load", "heal"):
+            bounds.append((entry.at_us, entry.number))
+        elif isinstance(entry, Stall):
+            stalls.append(entry)
+    longest = Gap(whole_ms=0, stalled_ms=0, proof=())
+    for moments in answers.values() or [[]]:
+        for before, after in pairwise(sorted(moments + bounds)):
+            whole_us = after[0] - before[0]
+            if whole_us // 1000 <= longest.own_ms:
+                continue  # most are: stalls are looked up for the few that are not
+            stalled_us = sum(_shared_us(one, before[0], after[0]) for one in stalls)
+            found = Gap(
+                whole_ms=whole_us // 1000,
+                stalled_ms=stalled_us // 1000,
+                proof=(before[1], after[1]),
+            )
+            longest = max(longest, found, key=lambda gap: gap.own_ms)
+    return longest
+
+
+def _shared_us(stall: Stall, start_us: int, end_us: int) -> int:
+    return max(0, min(stall.at_us + stall.for_us, end_us) - max(stall.at_us, start_us))
 
 
 def availability(history: History) -> float:
@@ -69,15 +104,20 @@ def unmet(expect: Expectation, history: History) -> list[Violation]:
                 f"{acknowledged} messages were acknowledged, fewer than {expect.acknowledged_min}"
             )
         )
-    gap_ms, proof = longest_gap_ms(history)
-    if expect.gap_ms_max is not None and gap_ms > expect.gap_ms_max:
-        found.append(
-            _unmet(f"nothing was acknowledged for {gap_ms} ms, over {expect.gap_ms_max}", proof)
-        )
-    if gap_ms < expect.gap_ms_min:
+    gap = longest_gap(history)
+    if expect.gap_ms_max is not None and gap.own_ms > expect.gap_ms_max:
+        stalled = f" (besides {gap.stalled_ms} ms of the harness)" if gap.stalled_ms else ""
         found.append(
             _unmet(
-                f"acknowledged within {gap_ms} ms, where {expect.gap_ms_min} ms must pass", proof
+                f"nothing was acknowledged for {gap.own_ms} ms{stalled}, over {expect.gap_ms_max}",
+                gap.proof,
+            )
+        )
+    if gap.whole_ms < expect.gap_ms_min:
+        found.append(
+            _unmet(
+                f"acknowledged within {gap.whole_ms} ms, where {expect.gap_ms_min} ms must pass",
+                gap.proof,
             )
         )
     share = availability(history)
@@ -106,8 +146,27 @@ def _unmet(sentence: str, proof: Sequence[int] = ()) -> Violation:
     return Violation(property=PROPERTY, sentence=sentence, proof=tuple(proof))
 
 
-def weighed(expect: Expectation, verdict: Verdict) -> tuple[Verdict, tuple[Violation, ...]]:
-    """The verdict without what the scenario's settings give up, and what that was."""
+def judged(
+    history: History, observed: Sequence[Violation] = ()
+) -> tuple[Verdict, tuple[Violation, ...]]:
+    """The verdict on a run with the bounds of its scenario, which its history names; and what it
+    broke that its settings give up. `observed`: what the harness saw and the history does not tell.
+    ConfigError if the bounds cannot be read; a history without any is judged by the checkers alone.
+    """
+    verdict = judge(history)
+    table = history.world.get(EXPECT)
+    if table is None:
+        violations = (*verdict.violations, *observed)
+        return Verdict(violations=violations, counters=verdict.counters), ()
+    expect = parse_expectation(table)
     given_up = tuple(one for one in verdict.violations if one.property in expect.may_break)
     kept = tuple(one for one in verdict.violations if one.property not in expect.may_break)
-    return Verdict(violations=kept, counters=verdict.counters), given_up
+    unmets = (*unmet(expect, history), *uncounted(expect, verdict.counters))
+    violations = (*kept, *observed, *unmets)
+    return Verdict(violations=violations, counters=verdict.counters), given_up
+
+
+def as_table(expect: Expectation) -> dict[str, Any]:
+    """For the world of a history, so that whoever judges it again has the same bounds."""
+    table = {name: value for name, value in asdict(expect).items() if value is not None}
+    return {**table, "may_break": list(expect.may_break)}

@@ -16,19 +16,18 @@ from paceline.admin import AdminClient
 from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, PacelineError
 from paceline.runtime import SeededRandom, pause
-from paceline_chaos.checkers import judge
 from paceline_chaos.history.codec import HistoryWriter
-from paceline_chaos.history.model import ControllerDump, History, Phase, ReplicaDump
+from paceline_chaos.history.model import ControllerDump, History, Phase, ReplicaDump, Stall
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.clients import Clients
 from paceline_chaos.processes.cluster import Cluster, traceback_in
 from paceline_chaos.processes.expectations import (
+    EXPECT,
+    as_table,
     availability,
     elections,
-    longest_gap_ms,
-    uncounted,
-    unmet,
-    weighed,
+    judged,
+    longest_gap,
 )
 from paceline_chaos.processes.fork_server import ForkServer
 from paceline_chaos.processes.nemesis import Nemesis
@@ -57,6 +56,8 @@ class Result:
     verdict: Verdict
     given_up: tuple[Violation, ...]
     """Broken, and allowed to be by the scenario's settings."""
+    observed: tuple[Violation, ...]
+    """Part of the verdict: what the harness saw and the history does not tell."""
     figures: dict[str, Any]
 
 
@@ -96,6 +97,7 @@ class Run:
             "durability": scenario.cluster.durability,
             "min_in_sync_replicas": scenario.cluster.min_in_sync_replicas
             or (scenario.cluster.brokers + 1) // 2,
+            EXPECT: as_table(scenario.expect),
         }
         self._writer = HistoryWriter(folder / "history.jsonl", world)
         self._recorder = Recorder(self._now_us, world, sink=self._writer.write)
@@ -163,7 +165,7 @@ class Run:
             topics = await self._topics(watch)
             recorder.add(Phase, name="end")
         await self._stop()
-        self._note(nemesis, watch, clients)
+        self._note(nemesis, clients)
         self._dump(final, topics)
 
     # -- phases -----------------------------------------------------------------------------------
@@ -300,8 +302,7 @@ class Run:
     def _fail(self, name: str, sentence: str) -> None:
         self._violations.append(Violation(property=name, sentence=sentence))
 
-    def _note(self, nemesis: Nemesis, watch: Watch, clients: Clients) -> None:
-        self.stalls = watch.stalls
+    def _note(self, nemesis: Nemesis, clients: Clients) -> None:
         self.ended = nemesis.ended
         self.emptied = nemesis.emptied
         for error in clients.errors:
@@ -344,29 +345,25 @@ class Run:
 
     def _judged(self) -> Result:
         self._say("judge", entries=len(self.history.entries))
-        verdict = judge(self.history)
-        verdict, given_up = weighed(self._scenario.expect, verdict)
-        violations = (
-            *verdict.violations,
-            *self._violations,
-            *unmet(self._scenario.expect, self.history),
-            *uncounted(self._scenario.expect, verdict.counters),
-        )
-        gap_ms, _ = longest_gap_ms(self.history)
+        verdict, given_up = judged(self.history, self._violations)
+        gap = longest_gap(self.history)
+        stalls = [entry.for_us for entry in self.history.entries if isinstance(entry, Stall)]
         figures = {
-            "gap_ms": gap_ms,
+            "gap_ms": gap.own_ms,
+            "gap_stalled_ms": gap.stalled_ms,
             "availability": round(availability(self.history), 3),
             "elections": elections(self.history),
-            "harness_stalls": len(self.stalls),
-            "harness_stall_ms_max": max((us for _, us in self.stalls), default=0) // 1000,
+            "harness_stalls": len(stalls),
+            "harness_stall_ms_max": max(stalls, default=0) // 1000,
             "ended_by_themselves": [f"{one.node}: {one.code}" for one in self.ended],
             "emptied": self.emptied,
         }
         return Result(
             scenario=self._scenario.name,
             seed=self._seed,
-            verdict=Verdict(violations=violations, counters=verdict.counters),
+            verdict=verdict,
             given_up=given_up,
+            observed=tuple(self._violations),
             figures=figures,
         )
 

@@ -188,6 +188,11 @@ def parse(name: str, text: str) -> Scenario:
     return scenario
 
 
+def parse_expectation(table: object) -> Expectation:
+    """What a scenario expects, from a table. ConfigError with one sentence."""
+    return _build(Expectation, table, "expect")
+
+
 def _check_fault(spec: FaultSpec, where: str) -> None:
     if spec.kind not in KINDS:
         raise ConfigError(f"{where}: no fault is called {spec.kind!r}; known: {', '.join(KINDS)}")

@@ -17,7 +17,7 @@ import orjson
 
 from paceline.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline_chaos.history.entering import enter_probe
-from paceline_chaos.history.model import Decision
+from paceline_chaos.history.model import Decision, Stall
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.cluster import HARNESS_HOST, Cluster, Node
 
@@ -44,8 +44,6 @@ class Watch:
         self._http: aiohttp.ClientSession | None = None
         self.statuses: dict[str, Status] = {}
         """Node -> what it said last; absent while it does not answer."""
-        self.stalls: list[tuple[int, int]] = []
-        """(when, how long) the harness itself stood still, us."""
 
     async def __aenter__(self) -> "Watch":
         self._http = aiohttp.ClientSession(
@@ -150,7 +148,7 @@ class Watch:
             await pause(_TICK_MS)
             now_us = self._recorder.now_us()
             if now_us - seen_us > (STALL_MS + _TICK_MS) * 1000:
-                self.stalls.append((seen_us, now_us - seen_us))
+                self._recorder.add(Stall, at_us=seen_us, for_us=now_us - seen_us)
             seen_us = now_us
 
 

@@ -21,6 +21,7 @@ from paceline_chaos.history.model import (
     ReplicaDump,
     Seen,
     Send,
+    Stall,
     Unlock,
 )
 
@@ -34,6 +35,8 @@ def actor(entry: Entry) -> str:
         return entry.client
     if isinstance(entry, FaultEvent):
         return entry.target
+    if isinstance(entry, Stall):
+        return "harness"
     return "" if isinstance(entry, Phase) else entry.node
 
 
@@ -65,6 +68,8 @@ def sentence(entry: Entry) -> str:
     if isinstance(entry, Phase):
         broken = f", {', '.join(entry.broken)} stay broken" if entry.broken else ""
         return f"phase {entry.name}{broken}"
+    if isinstance(entry, Stall):
+        return f"stood still for {entry.for_us // 1000} ms"
     if isinstance(entry, ReplicaDump):
         damage = f", damaged: {entry.damage}" if entry.damage else ""
         return (

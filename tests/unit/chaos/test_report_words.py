@@ -24,6 +24,7 @@ from paceline_chaos.history.model import (
     ReplicaDump,
     Seen,
     Send,
+    Stall,
     Unlock,
 )
 from paceline_chaos.report.words import actor, moment_us, sentence
@@ -106,6 +107,7 @@ GROUP: dict[str, Any] = {"consumer_group": "readers", "queue": QUEUE}
             FaultEvent(number=1, at_us=5, kind="kill", target="c1", is_begin=False),
             "kill ends",
         ),
+        (Stall(number=1, at_us=5, for_us=70_000), "stood still for 70 ms"),
         (Phase(number=1, at_us=5, name="heal", broken=("c1",)), "phase heal, c1 stay broken"),
         (
             ReplicaDump(

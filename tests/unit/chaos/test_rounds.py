@@ -6,7 +6,7 @@ from pathlib import Path
 from paceline_chaos.cli import load_scenarios
 from paceline_chaos.history.model import Entry, History, Outcome, Phase, Queue, Send
 from paceline_chaos.ledger import Line, summary
-from paceline_chaos.processes.expectations import availability, longest_gap_ms
+from paceline_chaos.processes.expectations import availability, longest_gap
 from paceline_chaos.processes.rounds import Round, planned
 from paceline_chaos.processes.scenario import FAMILIES, Scenario
 
@@ -118,4 +118,6 @@ def test_longest_gap_ends_with_the_load() -> None:
         Phase(number=5, at_us=9 * SECOND, name="drain"),
     ]
 
-    assert longest_gap_ms(History(world={}, entries=entries)) == (2_800, (1, 2))
+    gap = longest_gap(History(world={}, entries=entries))
+
+    assert (gap.own_ms, gap.proof) == (2_800, (1, 2))

@@ -1,0 +1,121 @@
+"""What a scenario expects is judged from the history alone, and bounds can fail."""
+
+import orjson
+import pytest
+
+from paceline.errors import ConfigError
+from paceline_chaos.history.model import (
+    Decision,
+    Entry,
+    History,
+    Outcome,
+    Phase,
+    Queue,
+    Send,
+    Stall,
+)
+from paceline_chaos.processes.expectations import EXPECT, as_table, judged, longest_gap, unmet
+from paceline_chaos.processes.scenario import Expectation, parse_expectation
+from paceline_chaos.verdict import Violation
+
+SECOND = 1_000_000
+
+
+def acknowledged(number: int, at_us: int, group: str = "g1") -> Send:
+    return Send(
+        number=number,
+        client="client-1",
+        asked_us=at_us - 1000,
+        answered_us=at_us,
+        outcome=Outcome.OK,
+        topic="orders",
+        key=None,
+        value=str(number),
+        crc=0,
+        queue=Queue("orders", group, 0),
+        offset=number,
+    )
+
+
+def history(*entries: Entry, expect: Expectation | None = None) -> History:
+    world = {} if expect is None else {EXPECT: as_table(expect)}
+    return History(world=world, entries=list(entries))
+
+
+QUIET = (
+    Phase(number=0, at_us=0, name="load"),
+    acknowledged(1, SECOND),
+    acknowledged(2, 3 * SECOND),
+    Phase(number=3, at_us=3 * SECOND + 1, name="heal"),
+)
+
+
+def test_gap_above_the_bound_is_told_with_the_entries_around_it() -> None:
+    expect = Expectation(gap_ms_max=1_999, acknowledged_min=0)
+
+    (found,) = unmet(expect, history(*QUIET))
+
+    assert found.sentence == "nothing was acknowledged for 2000 ms, over 1999"
+    assert found.proof == (1, 2)
+    assert not unmet(Expectation(gap_ms_max=2_000, acknowledged_min=0), history(*QUIET))
+
+
+def test_time_in_which_the_harness_stood_still_is_not_the_clusters() -> None:
+    stalls = [
+        Stall(number=4, at_us=SECOND - 50_000, for_us=100_000),
+        Stall(number=5, at_us=2 * SECOND, for_us=70_000),
+    ]
+
+    gap = longest_gap(history(*QUIET, *stalls))
+
+    assert (gap.whole_ms, gap.stalled_ms, gap.own_ms) == (2_000, 120, 1_880)
+
+
+def test_group_that_stands_still_shows_though_another_goes_on() -> None:
+    others = [acknowledged(4 + at, at * SECOND // 10, "g2") for at in range(1, 31)]
+
+    assert longest_gap(history(*QUIET, *others)).own_ms == 2_000
+
+
+def test_elections_above_the_bound_are_told_and_those_for_new_settings_do_not_count() -> None:
+    elected = [
+        Decision(
+            number=4 + index,
+            at_us=index,
+            node="c1",
+            index=index,
+            kind="master_elected",
+            members={"group": "g1", "reason": reason},
+        )
+        for index, reason in enumerate(("first", "settings", "silent"))
+    ]
+    expect = Expectation(elections_max=0, acknowledged_min=0)
+
+    (found,) = unmet(expect, history(*QUIET, *elected))
+
+    assert found.sentence == "1 elections, expected at most 0"
+
+
+def test_history_is_judged_again_with_the_bounds_of_its_scenario() -> None:
+    expect = Expectation(gap_ms_max=1_000, acknowledged_min=0, counters_min={"acknowledged": 9})
+    observed = Violation(property="CODE", sentence="g1-b1 told of a bug", proof=())
+
+    verdict, _ = judged(history(*QUIET, expect=expect), [observed])
+    alone, _ = judged(history(*QUIET))
+
+    assert [one.sentence for one in verdict.violations if one.property in ("EXPECT", "CODE")] == [
+        "g1-b1 told of a bug",
+        "nothing was acknowledged for 2000 ms, over 1000",
+        "acknowledged is 2, expected at least 9",
+    ]
+    assert not [one for one in alone.violations if one.property == "EXPECT"]
+
+
+def test_bounds_survive_being_written_down() -> None:
+    expect = Expectation(gap_ms_max=7, may_break=("S1",), counters_min={"elections": 1})
+
+    table = orjson.loads(orjson.dumps(as_table(expect)))
+
+    assert parse_expectation(table) == expect
+    with pytest.raises(ConfigError, match="gap_ms_maxx is unknown"):
+        parse_expectation({"gap_ms_maxx": 1})
