@@ -236,7 +236,12 @@ def _tell(verdict: dict[str, Any], folder: Path) -> None:
 
 @command.command("replay")
 @click.option("--bed", type=click.Choice(["world", "core"]), required=True)
-@click.option("--seed", type=int, required=True)
+@click.option("--seed", type=int, help="Of the world or of the core bed.")
+@click.option(
+    "--plan",
+    type=click.Path(path_type=Path),
+    help="Instead of a seed: the file that a shrink of a world has written.",
+)
 @click.option("--mutant", default=None, help="With this rule taken out of the code.")
 @click.option(
     "--output",
@@ -245,10 +250,26 @@ def _tell(verdict: dict[str, Any], folder: Path) -> None:
     help="Folder for the history and its report.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
-def replay(*, bed: str, seed: int, mutant: str | None, output: Path | None, as_json: bool) -> int:
-    """Run one seed of a simulated bed again, and print its verdict."""
+def replay(
+    *,
+    bed: str,
+    seed: int | None,
+    plan: Path | None,
+    mutant: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Run one seed of a simulated bed, or one plan of a world, again, and print its verdict."""
+    if (seed is None) == (plan is None):
+        raise BadRequestError("say --seed or --plan, one of them")
+    if plan is not None and bed != "world":
+        raise BadRequestError("only worlds have plans: --bed world")
     with _without_rule(mutant):
-        verdict, counters, history = _world(seed) if bed == "world" else _core(seed)
+        if plan is not None:
+            seed, verdict, counters, history = _planned(plan)
+        else:
+            assert seed is not None
+            verdict, counters, history = _world(seed) if bed == "world" else _core(seed)
     if output is not None:
         _keep(history, verdict, output)
     document = {"bed": bed, "seed": seed, "mutant": mutant, **_plain(verdict, counters)}
@@ -277,6 +298,15 @@ def _world(seed: int) -> tuple[Verdict, Mapping[str, int], History]:
 
     result = run_world(seed)
     return result.verdict, result.counters, result.history
+
+
+def _planned(path: Path) -> tuple[int, Verdict, Mapping[str, int], History]:
+    from paceline_chaos.world.plan_file import read_plan
+    from paceline_chaos.world.run import run_world
+
+    written = read_plan(path)
+    result = run_world(written.seed, plan=written.plan, load_ms=written.load_ms)
+    return written.seed, result.verdict, result.counters, result.history
 
 
 def _core(seed: int) -> tuple[Verdict, Mapping[str, int], History]:

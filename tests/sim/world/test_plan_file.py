@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from paceline.errors import BadRequestError
+from paceline_chaos.cli import replay
 from paceline_chaos.history.model import FaultEvent, History
 from paceline_chaos.verdict import Verdict, Violation
 from paceline_chaos.world import __main__ as command
@@ -124,3 +126,14 @@ def test_shrunk_plan_is_written_and_the_printed_command_runs_it_again(
     assert [fault.kind for fault in read_plan(path).plan.faults] == [KIND]
     assert shrunk[-1] == again[-1] == f"python -m paceline_chaos.world --plan '{path}'"
     assert again[-2].endswith(f"BAD {shrunk[-2].rpartition(' ')[2]}")
+
+
+def test_paceline_chaos_replay_runs_a_plan_too(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text('{"seed": 1, "load_ms": 200, "faults": []}')
+
+    result = CliRunner().invoke(replay, ["--bed", "world", "--plan", str(path), "--json"])
+    refused = CliRunner().invoke(replay, ["--bed", "core", "--plan", str(path)])
+
+    assert json.loads(result.stdout)["seed"] == 1
+    assert isinstance(refused.exception, BadRequestError)
