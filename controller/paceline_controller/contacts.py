@@ -35,7 +35,9 @@ class Contact:
     """When this incarnation was first known here."""
     report: Heartbeat | None = None
     heard_ms: int = 0
-    """Of the last heartbeat, or answer to a probe."""
+    """Of the last heartbeat."""
+    back_ms: int = 0
+    """When it was heard again after its last long pause; 0: it has made none."""
     connections: set[ConnectionId] = field(default_factory=set)
     is_gone: bool = False
     """Its port refused or another start answered, and nothing was heard since (R19)."""
@@ -52,12 +54,18 @@ class Contact:
         self.incarnation = incarnation
         self.since_ms = now_ms
         self.report = None
-        self.heard_ms = 0
+        self.heard_ms = self.back_ms = 0
         self.connections.clear()
         self.is_gone = self.is_probing = False
         self.penalty_until_ms = 0
         # Its first heartbeat follows its registration; before that its port may not be open.
         self.probe_after_ms = now_ms + REPROBE_MS
+
+    def hear(self, *, now_ms: int, pause_ms: int) -> None:
+        """A heartbeat, after a pause worth noting if it was longer than `pause_ms`."""
+        if self.heard_ms and now_ms - self.heard_ms > pause_ms:
+            self.back_ms = now_ms
+        self.heard_ms = now_ms
 
     def is_silent(self, *, floor_ms: int, now_ms: int, timeout_ms: int) -> bool:
         """Nothing heard for the timeout, counted at the earliest from `floor_ms`."""

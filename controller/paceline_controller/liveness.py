@@ -255,7 +255,7 @@ class Liveness:
         if heartbeat.incarnation != contact.incarnation:
             return  # an older start, whose last words arrive late
         contact.report = heartbeat
-        contact.heard_ms = now_ms
+        contact.hear(now_ms=now_ms, pause_ms=self._clearly_ms)
         contact.connections.add(event.connection)
         contact.is_gone = False
 
@@ -401,17 +401,22 @@ class Liveness:
         return "settings" if group.next_settings is not None else None
 
     def _has_outlived(self, group: Group, winner: ReplicaId) -> bool:
-        """Whether it was heard clearly later than the silent master.
+        """Whether it was heard clearly longer than the silent master.
 
         If not, both fell silent together: rather this controller was cut off than both of them
-        died, and the clients of a healthy master would be sent to one that hears of nothing.
+        died, and the clients of a healthy master would be sent to one that hears of nothing. When
+        such a cut heals, one of them is heard first: that alone is no sign that the master is dead.
         """
         assert group.master is not None, group.group
         ours, theirs = (
-            self._contacts[ReplicaKey(group.group, replica)].heard_ms
-            for replica in (group.master, winner)
+            self._contacts[ReplicaKey(group.group, replica)] for replica in (group.master, winner)
         )
-        return theirs - ours >= self._settings.heartbeat_timeout_ms // 2
+        return theirs.heard_ms - max(ours.heard_ms, theirs.back_ms) >= self._clearly_ms
+
+    @property
+    def _clearly_ms(self) -> int:
+        """Brokers beat several times in it."""
+        return self._settings.heartbeat_timeout_ms // 2
 
     def _has_fenced(self, group: Group, key: ReplicaKey) -> bool:
         """It gave up this epoch and will never be master in it again (R1)."""

@@ -486,3 +486,14 @@ def test_nobody_is_elected_while_all_brokers_fall_silent_together() -> None:
     bed.run(2 * TIMEOUT_MS, 2)
     assert [election.reason for election in bed.elections] == ["silent"]
     assert bed.elections[0].winner == 2
+
+
+def test_first_to_be_heard_again_is_not_elected_before_the_master_had_time_to_come_back() -> None:
+    """The links of all brokers heal together; who is heard first is a matter of milliseconds."""
+    bed = a_running_group()
+    bed.run(2 * TIMEOUT_MS)
+
+    bed.run(TIMEOUT_MS // 2 - 2 * TICK_MS, 2, 3)
+    bed.run(2 * TIMEOUT_MS, 1, 2, 3)
+
+    assert not bed.elections
