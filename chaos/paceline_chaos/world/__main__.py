@@ -4,7 +4,8 @@
 --seed 7 --shrink        the fewest of its faults that still break the same property, as a file
 --plan world-7.json      the world of such a file; exit code 2 if the file is wrong
 --seeds 0-59             many worlds on all cores, and what they were worth
---determinism 20         the same digest again: other hash seeds, other heaps, other worlds before
+--determinism 20         the same digest again: other hash seeds, other heaps, other worlds before;
+                         from seed 0 on, or from --seed
 """
 
 import argparse
@@ -40,7 +41,8 @@ def main(arguments: list[str]) -> int:
 
 def _run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     if given.determinism is not None:
-        return console.show_determinism(given.determinism)
+        first = given.seed or 0
+        return console.show_determinism(range(first, first + given.determinism), given.processes)
     if given.seeds is not None:
         first, _, last = given.seeds.partition("-")
         return console.show_many(range(int(first), int(last or first) + 1), given.processes)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from paceline_chaos.cpu import cpu_s
-from paceline_chaos.verdict import Violation, harness_broke
+from paceline_chaos.verdict import Violation, code_or_harness
 from paceline_chaos.world.plan import Plan
 from paceline_chaos.world.run import run_world
 
@@ -30,7 +30,7 @@ def run_one(seed: int) -> Outcome:
     try:
         result = run_world(seed)
     except Exception as error:
-        broken = (harness_broke(error),)
+        broken = (code_or_harness(error),)
         return Outcome(seed=seed, digest="", violations=broken, counters={}, cpu_s=0.0)
     return Outcome(
         seed=seed,

@@ -11,7 +11,7 @@ from paceline_chaos.history.codec import save
 from paceline_chaos.verdict import Violation
 from paceline_chaos.world.batch import Outcome, fails_as, run_many
 from paceline_chaos.world.coverage import COVERAGE
-from paceline_chaos.world.determinism import digests_of
+from paceline_chaos.world.determinism import rerun_many
 from paceline_chaos.world.plan import Plan, draw_plan
 from paceline_chaos.world.plan_file import (
     LOAD_MS,
@@ -107,17 +107,15 @@ def show_many(seeds: Iterable[int], processes: int | None) -> int:
     return 1 if bad else 0
 
 
-def show_determinism(count: int) -> int:
+def show_determinism(seeds: range, processes: int | None) -> int:
     """Run seeds again under other circumstances and compare digests; 1 if any differs."""
-    different = 0
-    for seed in range(count):
-        digests = digests_of(seed)
-        is_same = len(set(digests.values())) == 1
-        different += not is_same
-        detail = next(iter(digests.values())) if is_same else str(digests)
-        say(f"seed {seed}: {'same' if is_same else 'DIFFERENT'} {detail}")
-    say(f"{count - different} of {count} seeds are the same in every way of running them")
-    return 1 if different else 0
+    same = 0
+    for found in rerun_many(seeds, processes=processes):
+        same += found.is_same
+        detail = found.digest if found.is_same else f"{found.digest} {found.digest_again}"
+        say(f"seed {found.seed}: {'same' if found.is_same else 'DIFFERENT'} {detail} ({found.way})")
+    say(f"Trace hashes equal in {same} of {len(seeds)} re-runs")
+    return 0 if same == len(seeds) else 1
 
 
 def _say_plan(plan: Plan) -> None:

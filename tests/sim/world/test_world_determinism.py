@@ -1,6 +1,6 @@
 """The same seed is the same run, whatever hash seed, heap or world before (`make determinism`)."""
 
-from paceline_chaos.world.determinism import WAYS, digests_of
+from paceline_chaos.world.determinism import WAYS, digests_of, rerun
 
 
 def test_a_world_has_one_digest_in_every_way_of_running_it() -> None:
@@ -14,3 +14,35 @@ def test_another_seed_is_another_run() -> None:
     one, other = digests_of(5, load_ms=1_000), digests_of(6, load_ms=1_000)
 
     assert set(one.values()).isdisjoint(other.values())
+
+
+def test_a_second_run_in_another_way_has_the_same_trace() -> None:
+    """Seed 7 runs again after another world."""
+    found = rerun(7, load_ms=1_000)
+
+    assert found.is_same, found
+    assert "after" in found.way
+    assert found.operations > 0
+
+
+HASHED = """
+from dataclasses import replace
+from paceline_chaos.world import run
+draw = run.draw_plan
+def by_hash(topology):
+    plan = draw(topology)
+    return replace(plan, faults=tuple(sorted(plan.faults, key=lambda fault: hash(fault.kind))))
+run.draw_plan = by_hash
+"""
+
+
+def test_a_world_that_depends_on_the_hash_seed_is_noticed() -> None:
+    """Only the order in which faults are drawn up, as a set of their kinds would have it."""
+    found = rerun(2, load_ms=6_000, prelude=HASHED)
+
+    assert found.digest != found.digest_again
+    assert "" not in (found.digest, found.digest_again)
+
+
+def test_a_harness_that_breaks_in_both_runs_is_not_the_same_run() -> None:
+    assert not rerun(2, load_ms=1, prelude="raise SystemExit(1)").is_same

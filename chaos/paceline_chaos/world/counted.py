@@ -1,0 +1,79 @@
+"""Beds of `verify` that have a number of seeds instead of a time: determinism and all_ack.
+
+Each seed is summed up as a `SeedResult`, like a seed of the other beds, so that it adds up in the
+ledger. Properties of violations: "TRACE" for a seed that was two runs, "all_ack:NAME" for a script
+whose rule did not hold, or whose moment did not come.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from paceline_chaos.history.model import Event, FaultEvent, Operation, Phase
+from paceline_chaos.seeds import SeedResult
+from paceline_chaos.verdict import Violation
+from paceline_chaos.world.all_ack import SCENARIOS, run_all_ack
+from paceline_chaos.world.determinism import Rerun, rerun
+
+RERUNS = "reruns"
+"""Counter: seeds that were run twice."""
+SAME = "reruns_same"
+"""Counter: those with equal trace hashes."""
+SCRIPTS = "all_ack_scripts"
+
+
+def run_determinism(seed: int) -> SeedResult:
+    """A seed run twice, in two ways."""
+    return _of_rerun(rerun(seed))
+
+
+def _of_rerun(found: Rerun) -> SeedResult:
+    sentence = f"trace {found.digest}, and {found.digest_again} with {found.way}"
+    different = Violation(property="TRACE", sentence=sentence, proof=())
+    return SeedResult(
+        bed="determinism",
+        seed=found.seed,
+        virtual_us=0,
+        violations=() if found.is_same else (different,),
+        counters={RERUNS: 1, SAME: int(found.is_same)},
+        operations=found.operations,
+        faults=found.faults,
+    )
+
+
+def run_scripts(seed: int) -> SeedResult:
+    """All scripts of all_ack with one seed."""
+    violations: list[Violation] = []
+    counters: Counter[str] = Counter()
+    virtual_us = operations = faults = 0
+    for name in SCENARIOS:
+        result, wrong = run_all_ack(name, seed)
+        violations += [
+            Violation(property=f"all_ack:{name}", sentence=sentence, proof=()) for sentence in wrong
+        ]
+        counters[SCRIPTS] += 1
+        counters.update({key: n for key, n in result.counters.items() if "." not in key})
+        entries: list[Event] = list(result.history.entries)
+        ends_us = [entry.at_us for entry in entries if isinstance(entry, Phase)]
+        virtual_us += max(ends_us, default=0)
+        operations += sum(isinstance(entry, Operation) for entry in entries)
+        faults += sum(isinstance(entry, FaultEvent) and entry.is_begin for entry in entries)
+    return SeedResult(
+        bed="all_ack",
+        seed=seed,
+        virtual_us=virtual_us,
+        violations=tuple(violations),
+        counters=counters,
+        operations=operations,
+        faults=faults,
+    )
+
+
+def said_of_reruns(counters: Mapping[str, int]) -> str:
+    """The sentence about determinism."""
+    return f"Trace hashes equal in {counters.get(SAME, 0)} of {counters.get(RERUNS, 0)} re-runs"
+
+
+RUN: Mapping[str, Callable[[int], SeedResult]] = {
+    "determinism": run_determinism,
+    "all_ack": run_scripts,
+}
