@@ -347,6 +347,11 @@ class MemoryDisk:
 
     # -- faults -----------------------------------------------------------------------------------
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether a call that `fail_next` meant is still to come."""
+        return any(self._failures.values())
+
     def forget_failures(self) -> None:
         """No call fails any more that `fail_next` and the fuse would have had fail."""
         self.fuse = None

@@ -59,6 +59,11 @@ def become_node(node: Node) -> None:
     _current.set(node)
 
 
+def current_node() -> Node | None:
+    """Whom the running task speaks for; None if nobody has said so."""
+    return _current.get()
+
+
 def start_logging(node: Node, *, level: str = "info", stream: TextIO | None = None) -> None:
     """Replace the handlers of the root logger by JSON lines on `stream` (stderr by default)."""
     if level.lower() not in LEVELS:

@@ -94,9 +94,9 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         self.network: Network | None = None
         self.sockets: dict[int, SimSocket] = {}
         self.errors: list[str] = []
-        self.error_types: list[frozenset[type[BaseException]]] = []
-        """For each of `errors` what was raised; of a group what is in it. Empty: only a message."""
         """What no task and no callback caught, one sentence each."""
+        self.error_types: list[frozenset[type[BaseException]]] = []
+        """Of each error what was raised; of a group what is in it. Empty: only a message."""
         self.error_kinds: list[str] = []
         """Of each error, whether the product or the harness raised it (`verdict.CODE`)."""
         self.housekeeping: Callable[[], object] = lambda: None

@@ -9,6 +9,7 @@ from paceline_chaos.sim.machine import Machine
 from paceline_chaos.sim.network import Network
 from paceline_chaos.sim.patches import bury, patched
 from paceline_chaos.sim.trace import Trace
+from paceline_chaos.verdict import Violation
 
 LIMIT_S = 3600.0
 """Of virtual time, for a condition that never comes true."""
@@ -126,6 +127,17 @@ class Simulation:
     def errors(self) -> list[str]:
         """What no task and no callback caught, in any process."""
         return self.loop.errors
+
+    def errors_but(self, *expected: type[BaseException]) -> list[Violation]:
+        """Those in which something else was raised than `expected`, or nothing."""
+        loop = self.loop
+        return [
+            Violation(property=kind, sentence=text)
+            for text, kind, types in zip(
+                loop.errors, loop.error_kinds, loop.error_types, strict=True
+            )
+            if not types or types - set(expected)
+        ]
 
     def digest(self) -> str:
         """Equal digests: the same things happened at the same times."""

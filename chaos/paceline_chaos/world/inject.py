@@ -8,7 +8,7 @@ liveness phase's and lasts.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from paceline.runtime import SeededRandom
@@ -19,9 +19,19 @@ from paceline_chaos.world.stage import Stage
 
 End = Callable[[], None]
 _SIGTERM = 15
-_FLIP_TRIES = 20
-_STALE_AFTER_MS = 2_000
-"""An old copy of a disk is so old at least."""
+ARMED_MS = 5_000
+"""What waits for a disk operation is given up so long after it would have ended."""
+_LOOK_MS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnderWay:
+    """A fault that has an end."""
+
+    kind: str
+    told: str
+    """Its target, as the history has it."""
+    end: End
 
 
 class Injector:
@@ -31,7 +41,7 @@ class Injector:
         self._stage = stage
         self._cuts: Counter[tuple[str, str]] = Counter()
         self._delays: Counter[tuple[str, str]] = Counter()
-        self._ends: dict[int, Callable[[], None]] = {}
+        self._under_way: dict[int, _UnderWay] = {}
         self._next = 0
         self.done: Counter[str] = Counter()
         """Faults that hit somebody, by kind."""
@@ -57,27 +67,36 @@ class Injector:
         self, fault: Fault, name: str, chance: SeededRandom, *, is_for_ever: bool
     ) -> None:
         told = self._tell_begin(fault, name)
-        end = self._carry_out(fault, name, chance)
-        if end is None:
-            return
         self._next += 1
         number = self._next
-
-        def finish() -> None:
-            if self._ends.pop(number, None) is not None:
-                end()
-                self._tell(fault.kind, told, is_begin=False)
-
-        self._ends[number] = finish
-        if not is_for_ever:
+        finish = partial(self._finish, number)
+        match fault.kind:
+            case "power_at":
+                end = self._arm_fuse(fault, name, finish)
+            case "disk_fail":
+                end = self._arm_failure(fault, name, finish)
+            case _:
+                end = self._carry_out(fault, name, chance)
+        if end is None:
+            self._tell(fault.kind, told, is_begin=False)
+            return
+        self._under_way[number] = _UnderWay(kind=fault.kind, told=told, end=end)
+        if not is_for_ever and fault.kind not in _ARMED:
             self._stage.at(self._stage.now_ms + max(1, fault.for_ms), finish)
+
+    def _finish(self, number: int) -> None:
+        """A fault is over, unless it was before."""
+        fault = self._under_way.pop(number, None)
+        if fault is not None:
+            fault.end()
+            self._tell(fault.kind, fault.told, is_begin=False)
 
     def heal_all(self) -> None:
         """End every fault that is under way."""
-        for finish in list(self._ends.values()):
-            finish()
+        for number in list(self._under_way):
+            self._finish(number)
         for node in self._stage.nodes.values():
-            node.disk.fuse = None
+            node.disk.forget_failures()
             node.disk.observer = None
 
     def exited(self, node: Node, reason: str) -> None:
@@ -177,27 +196,58 @@ class Injector:
                 node.hold()
                 node.power_off()
                 return node.release
-            case "power_at":
-                return self._arm_fuse(fault, node)
         raise AssertionError(f"unknown fault {fault.kind}")
 
-    def _arm_fuse(self, fault: Fault, node: Node) -> End | None:
-        """Power loss inside the n-th disk operation from now on."""
-        if not node.is_running:
+    def _arm_fuse(self, fault: Fault, name: str, finish: End) -> End | None:
+        """Power loss inside the n-th disk operation from now on, if there are so many soon."""
+        node = self._stage.nodes.get(name)
+        if node is None or not node.is_running:
             return None
-        node.disk.fuse = int(fault.details.get("operations", 0))
-        disk = node.disk
+        disk, stage, blown = node.disk, self._stage, list[bool]()
+        disk.fuse = int(fault.details.get("operations", 0))
 
         def look(operation: str, path: str) -> None:
             if disk.fuse == 0 and node.is_running:
                 disk.observer = None
+                blown.append(True)
                 self.done["power_at_blown"] += 1
                 node.hold()
                 node.power_off()
-                self._stage.at(self._stage.now_ms + max(1, fault.for_ms), node.release)
+                stage.at(stage.now_ms + max(1, fault.for_ms), finish)
+
+        def give_up() -> None:
+            if not blown:
+                finish()
+
+        def end() -> None:
+            if blown:
+                node.release()
+            elif disk.observer is look:
+                disk.fuse = disk.observer = None
 
         disk.observer = look
-        return None
+        stage.at(stage.now_ms + ARMED_MS, give_up)
+        return end
+
+    def _arm_failure(self, fault: Fault, name: str, finish: End) -> End | None:
+        """The next writes or syncs fail, if there are any soon."""
+        node = self._stage.nodes.get(name)
+        if node is None:
+            return None
+        node.excuse(fault.kind)
+        disk, stage = node.disk, self._stage
+        call = "writev" if fault.details.get("call") == 1 else "sync"
+        disk.fail_next(call, count=int(fault.details.get("count", 1)))
+        until_ms = stage.now_ms + ARMED_MS
+
+        def look() -> None:
+            if not disk.is_failing or stage.now_ms >= until_ms:
+                finish()
+            else:
+                stage.at(stage.now_ms + _LOOK_MS, look)
+
+        stage.at(stage.now_ms + _LOOK_MS, look)
+        return disk.forget_failures
 
     def _client_fault(self, fault: Fault, name: str) -> End | None:
         """Only kills and pauses: a client has no disk."""
@@ -314,6 +364,10 @@ class Injector:
         )
 
 
+_ARMED = frozenset({"power_at", "disk_fail"})
+"""Faults that end when what they wait for has happened."""
+
+
 def _one_of(names: list[str], chance: SeededRandom) -> list[str]:
     return [names[min(len(names) - 1, int(chance.uniform(0, len(names))))]] if names else []
 
@@ -328,13 +382,9 @@ def _release_stopped(node: Node) -> None:
 
 
 def _disk_fault(stage: Stage, fault: Fault, node: Node, chance: SeededRandom) -> End | None:
-    node.had_disk_fault = True
+    node.excuse(fault.kind)
     disk = node.disk
     match fault.kind:
-        case "disk_fail":
-            call = "writev" if fault.details.get("call") == 1 else "sync"
-            disk.fail_next(call, count=int(fault.details.get("count", 1)))
-            return None
         case "disk_stall":
             disk.sync_delay_ms = fault.details.get("delay_ms", 300)
 

@@ -90,6 +90,10 @@ class Node:
         """The generator of this incarnation."""
         return SeededRandom(f"{self.topology.seed}/node/{self.name}/{self.incarnation}")
 
+    def forget_program(self) -> None:
+        """The program's object of the process before speaks for nobody."""
+        raise NotImplementedError
+
     # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -103,6 +107,7 @@ class Node:
             self.is_powerless = False
             self.boots += 1
         self.incarnation += 1
+        self.forget_program()
         self.process = self.machine.start(self._main, name=self.name)
         self.disk.on_blocked = self.process.block
         self.process.on_end.append(self._ended)
@@ -257,8 +262,10 @@ class BrokerNode(Node):
         content = self.disk.pread(file, self.disk.size(file), 0)
         return str(orjson.loads(content)["store_id"])
 
-    async def program(self) -> None:
+    def forget_program(self) -> None:
         self._broker = None
+
+    async def program(self) -> None:
         self._broker = Broker(
             self._config(),
             disk=self.disk,
@@ -317,8 +324,10 @@ class ControllerServer(Node):
         node = self.controller
         return node is not None and self.is_answering and node.quorum.status().applied_index > 0
 
-    async def program(self) -> None:
+    def forget_program(self) -> None:
         self._node = None
+
+    async def program(self) -> None:
         await serve_controller(
             self._config(),
             disk=self.disk,

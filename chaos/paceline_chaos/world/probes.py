@@ -7,10 +7,11 @@ counted from the events that nodes log.
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from paceline.telemetry import current_node
 from paceline_chaos.history.entering import enter_probe
 from paceline_chaos.history.model import Decision
 from paceline_chaos.world.nodes import ControllerServer
@@ -45,7 +46,8 @@ class Prober:
             status = node.status()
             if status is not None:
                 enter_probe(self._stage.recorder, node.name, status)
-            node.check_health(self._stage.now_ms)
+        for server in self._stage.nodes.values():
+            server.check_health(self._stage.now_ms)
         for group, name, epoch in masters:
             if epoch < newest[group]:
                 self.zombies.add((name, epoch))
@@ -68,16 +70,23 @@ class Prober:
 
 
 class EventCounter(logging.Handler):
-    """Counts the events that nodes log, and keeps the lines if asked to."""
+    """Counts the events that nodes and clients log, tells of errors with their tracebacks, and
+    keeps the lines if asked to."""
 
     def __init__(self, *, formatter: logging.Formatter | None = None) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
         self.lines: list[str] = []
+        self.on_error: Callable[[str, str, BaseException], None] = lambda who, event, error: None
+        """Node or logger, event, and what was raised."""
         self.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:
         self.counts[str(record.msg)] += 1
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            node = current_node()
+            self.on_error(record.name if node is None else node.name, str(record.msg), error)
         if self.formatter is not None:
             self.lines.append(self.format(record))
 
@@ -89,12 +98,14 @@ class EventCounter(logging.Handler):
 @contextmanager
 def counted_logs(counter: EventCounter) -> Iterator[None]:
     """Inside, everything that is logged goes to the counter and nowhere else."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    root, ours = logging.getLogger(), logging.getLogger("paceline")
+    handlers, level, our_level = root.handlers[:], root.level, ours.level
     root.handlers[:] = [counter]
     root.setLevel(logging.INFO)
+    ours.setLevel(logging.NOTSET)  # whoever runs the world may have silenced it
     try:
         yield
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
+        ours.setLevel(our_level)

@@ -172,7 +172,8 @@ class _World:
     def verdict(self) -> Verdict:
         """The checkers' word, and what the world itself has seen go wrong."""
         judged = judge(self.stage.recorder.history, bounds=BOUNDS)
-        bugs = (*self.stage.bugs, *self._errors())
+        # A process that loses power in a call of its disk is no error.
+        bugs = (*self.stage.bugs, *self.simulation.errors_but(PowerLost))
         return Verdict(
             violations=(*self.stuck, *bugs, *judged.violations), counters=judged.counters
         )

@@ -4,7 +4,6 @@ Owns nothing that moves by itself: `run` starts and stops, `inject` breaks, `pro
 """
 
 import random
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -78,9 +77,7 @@ class Stage:
         node = self.nodes.get(who)
         if isinstance(error, PowerLost) or (node is not None and node.is_explained(error)):
             return
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f" at {frames[-1].name}:{frames[-1].lineno}" if frames else ""
-        self.bugs.append(f"{who} logged {event}{place}: {_told(error)}")
+        self.bugs.append(code_or_harness(error, of=f"{who} logged {event}: "))
 
     # -- time --------------------------------------------------------------------------------------
 
