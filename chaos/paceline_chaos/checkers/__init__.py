@@ -87,10 +87,8 @@ def judge(
     *,
     bounds: Bounds | None = None,
     properties: Collection[str] = ALL.keys(),
-    allowed: Collection[str] = (),
 ) -> Verdict:
-    """What a history proves. `properties`: judge only these. `allowed`: what a run may break by
-    contract (a weaker choice, see docs/RELIABILITY.md); counted as `allowed.X`, no violation."""
+    """What a history proves. `properties`: judge only these."""
     evidence = Evidence(history, bounds)
     violations: list[Violation] = []
     counters = _what_was_seen(evidence)
@@ -99,10 +97,8 @@ def judge(
         counters[f"judged.{prop}"] = found.judged
         counters.update(found.counters)
         if found.violations_count:
-            kind = "allowed" if prop in allowed else "violations"
-            counters[f"{kind}.{prop}"] = found.violations_count
-        if prop not in allowed:
-            violations += found.violations
+            counters[f"violations.{prop}"] = found.violations_count
+        violations += found.violations
     return Verdict(violations=tuple(violations), counters=dict(counters))
 
 

@@ -50,6 +50,7 @@ DISK_DAMAGE = frozenset({"disk_lost", "disk_stale", "disk_flip", "disk_fail"})
 REPLACED = frozenset({"disk_lost", "disk_stale"})
 POWER = frozenset({"power", "power_at"})
 _HOLE_MAX = 1_000_000
+_NEVER = 1 << 62
 
 
 class Claim(NamedTuple):
@@ -297,20 +298,23 @@ class Evidence:
         for group, dumps in self.dumps_of.items():
             whole = [dump for dump in dumps if dump.damage is None]
             if whole:
-                node = self._final_master(group)
-                named = (dump for dump in whole if dump.node == node)
+                last = self._final_master(group)
+                named = (dump for dump in whole if _is_of(dump, last))
                 chosen[group] = next(named, None) or max(whole, key=_log_length)
         return chosen
 
-    def _final_master(self, group: str) -> str | None:
-        """The node of the last master, unless it cannot speak for its group any more."""
-        node = None
+    def _final_master(self, group: str) -> tuple[str, int] | None:
+        """Node and replica id of the last master, unless it cannot speak for its group any more: a
+        node that got an empty disk may come back as another replica."""
+        last = None
         for ruling in self.rulings_of(group):
             if ruling.kind == "master_elected":
-                node = self.replica_nodes.get((group, ruling.members["master"]))
+                replica = ruling.members["master"]
+                node = self.replica_nodes.get((group, replica))
+                last = None if node is None else (node, replica)
             elif ruling.kind in ("master_vacated", "last_member_lost"):
-                node = None
-        return None if node in self.broken else node
+                last = None
+        return None if last is None or last[0] in self.broken else last
 
     @cached_property
     def logs(self) -> dict[Queue, QueueLog]:
@@ -367,16 +371,43 @@ class Evidence:
         return probe.flushed if self.is_fsync else probe.end
 
     @cached_property
-    def damaged_from(self) -> dict[str, int]:
-        """Node -> when its disk first lost something: later it may lack what it once had."""
-        kinds = DISK_DAMAGE if self.is_fsync else DISK_DAMAGE | POWER
-        damaged: dict[str, int] = {}
+    def damages(self) -> dict[str, list[tuple[int, int]]]:
+        """Node -> spans in which it may lack what it once had: from a fault of its disk on until it
+        has registered again and was seen outside of the set. Who is in the set after that has
+        caught up (R9, R23). A flipped bit may be found at any later start. A failed sync costs
+        nothing that counts with fsync, nor does a power loss."""
+        kinds = REPLACED | {"disk_flip"} if self.is_fsync else DISK_DAMAGE | POWER
+        damages: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for fault in self.faults:
             if fault.kind in kinds and fault.is_begin:
-                targets = self.lines if fault.target == "all" else fault.target.split(",")
-                for node in targets:
-                    damaged.setdefault(node, fault.at_us)
-        return damaged
+                named = fault.target.split(",")
+                for node in self.lines if fault.target == "all" else named:
+                    is_lasting = fault.kind == "disk_flip"
+                    until_us = None if is_lasting else self._rejoined_us(node, fault.at_us)
+                    damages[node].append((fault.at_us, _NEVER if until_us is None else until_us))
+        return damages
+
+    def _rejoined_us(self, node: str, since_us: int) -> int | None:
+        """When a node was outside of the set and had registered again, both after a moment."""
+        names = [key for key, name in self.replica_nodes.items() if name == node]
+        for group, replica in names:
+            registered_us = next(
+                (
+                    ruling.at_us
+                    for ruling in self.rulings_of(group, "replica_registered")
+                    if ruling.at_us > since_us and ruling.members["replica"] == replica
+                ),
+                None,
+            )
+            if registered_us is None:
+                continue
+            timeline = self.timeline(group)
+            first = max(0, bisect_right(timeline.ats, registered_us) - 1)
+            pairs = zip(timeline.ats[first:], timeline.sets[first:], strict=True)
+            outside_us = next((at for at, members in pairs if replica not in members), None)
+            if outside_us is not None:
+                return max(outside_us, registered_us)
+        return None
 
     def is_one_store(self, before: Probe, after: Probe) -> bool:
         """No other disk was put into their node between two probes of it."""
@@ -391,9 +422,11 @@ class Evidence:
         )
 
     def is_intact(self, probe: Probe) -> bool:
-        """Its node serves, and its disk has never lost anything."""
-        damaged = self.damaged_from.get(probe.node)
-        return probe.role in SERVING and (damaged is None or probe.at_us < damaged)
+        """Its node serves, and whatever its disk has lost it has made good."""
+        if probe.role not in SERVING:
+            return False
+        damages = self.damages.get(probe.node, ())
+        return not any(start_us <= probe.at_us <= end_us for start_us, end_us in damages)
 
     # -- controllers ------------------------------------------------------------------------------
 
@@ -485,6 +518,11 @@ class Evidence:
 
 def _answered(send: Send) -> int:
     return send.answered_us
+
+
+def _is_of(dump: ReplicaDump, last: tuple[str, int] | None) -> bool:
+    """Where nobody could say which replica a dump is of, its node decides."""
+    return last is not None and dump.node == last[0] and dump.replica in (last[1], None)
 
 
 def _log_length(dump: ReplicaDump) -> tuple[int, int]:

@@ -33,7 +33,7 @@ from paceline_chaos.history.model import (
     Send,
 )
 
-_BLOWS = frozenset({"reset", "disk_flip", "disk_fail", "clock_step"})
+_BLOWS = frozenset({"reset", "disk_flip", "disk_fail", "clock_step", "power_at", "exit"})
 """Faults that are over at once when no end was entered."""
 
 
@@ -201,6 +201,8 @@ def acknowledgements_go_on(evidence: Evidence) -> Findings:
     gap_us = evidence.bounds.calm_gap_us
     slow = [send for send in evidence.sends if send.answered_us - send.asked_us > gap_us]
     for start_us, end_us in _calm(evidence):
+        if end_us - start_us <= gap_us:
+            continue
         found.judged += 1
         for send in slow:
             first_us = max(send.asked_us, start_us)
@@ -221,8 +223,7 @@ def acknowledgements_go_on(evidence: Evidence) -> Findings:
 
 def _calm(evidence: Evidence) -> Iterator[tuple[int, int]]:
     """Stretches without faults, from the first acknowledgement on, until the drain or the end."""
-    end = evidence.phase("drain") or evidence.phase("end")
-    end_us = end.at_us if end is not None else evidence.end_us
+    end_us = _end_of_work(evidence)
     now_us = min((send.answered_us for send in evidence.answered), default=end_us)
     for start_us, stop_us in sorted(_troubles(evidence)):
         if start_us > now_us:
@@ -233,9 +234,24 @@ def _calm(evidence: Evidence) -> Iterator[tuple[int, int]]:
     yield now_us, end_us
 
 
+def _end_of_work(evidence: Evidence) -> int:
+    """Clients are told to end, or nothing more is known of them."""
+    ends = (evidence.phase(name) for name in ("over", "drain", "end"))
+    return min((phase.at_us for phase in ends if phase is not None), default=evidence.end_us)
+
+
 def _troubles(evidence: Evidence) -> Iterator[tuple[int, int]]:
     """From the beginning to the end of each fault. What is broken for ever begins at "heal", and
     then that is what the cluster has to live with."""
+    for start_us, end_us, _ in _spans(evidence):
+        yield start_us, end_us
+    heal = evidence.phase("heal")
+    if heal is not None:
+        yield heal.at_us, heal.at_us
+
+
+def _spans(evidence: Evidence) -> Iterator[tuple[int, int, FaultEvent]]:
+    """Beginning and end of each fault; those without an end last until "heal"."""
     heal = evidence.phase("heal")
     healed_us = heal.at_us if heal is not None else evidence.end_us
     begun: dict[tuple[str, str], list[FaultEvent]] = defaultdict(list)
@@ -244,13 +260,12 @@ def _troubles(evidence: Evidence) -> Iterator[tuple[int, int]]:
         if fault.is_begin:
             begun[key].append(fault)
         elif begun[key]:
-            yield begun[key].pop(0).at_us, fault.at_us
+            first = begun[key].pop(0)
+            yield first.at_us, fault.at_us, first
     for (kind, _), left in begun.items():
         for fault in left:
             is_blow = kind in _BLOWS
-            yield fault.at_us, fault.at_us if is_blow else max(fault.at_us, healed_us)
-    if heal is not None:
-        yield heal.at_us, heal.at_us
+            yield fault.at_us, fault.at_us if is_blow else max(fault.at_us, healed_us), fault
 
 
 def everybody_gets_an_answer(evidence: Evidence) -> Findings:
@@ -283,14 +298,13 @@ def everybody_gets_an_answer(evidence: Evidence) -> Findings:
 
 
 def groups_make_progress(evidence: Evidence) -> Findings:
-    """L5: from `settle_us` after h until the drain (or the end): a consumer group to which messages
-    were delivered gets one in every window of `progress_us`, if at the window's beginning there
-    was an acknowledged message in a topic of its, which it got only after the window or never.
+    """L5: from `settle_us` after h until clients are told to end: a group of consumers that got
+    messages gets one in every window of `progress_us`, if at the window's beginning there was an
+    acknowledged message in a topic of its, which it got only after the window or never.
     O(n log n)."""
     found = Findings("L5")
-    heal = evidence.phase("heal")
-    end = evidence.phase("drain") or evidence.phase("end")
-    if heal is None or end is None:
+    heal, end_us = evidence.phase("heal"), _end_of_work(evidence)
+    if heal is None:
         return found
     groups: dict[str, list[Deliver]] = defaultdict(list)
     for deliver in evidence.delivers:
@@ -299,9 +313,9 @@ def groups_make_progress(evidence: Evidence) -> Findings:
     for name, delivers in groups.items():
         began = sorted(deliver.asked_us for deliver in delivers)
         start_us = heal.at_us + evidence.bounds.settle_us
-        if start_us + window_us > end.at_us:
+        if start_us + window_us > end_us:
             continue
-        marks = [start_us, *(us for us in began if start_us < us < end.at_us), end.at_us]
+        marks = [start_us, *(us for us in began if start_us < us < end_us), end_us]
         found.judged += 1
         for before, after in zip(marks, marks[1:], strict=False):
             if after - before <= window_us:
@@ -337,13 +351,16 @@ def _waiting(evidence: Evidence, delivers: list[Deliver], at_us: int, until_us: 
 
 def elections_are_few(evidence: Evidence) -> Findings:
     """L6: in each group, elections besides the first <= `elections_per_fault` * faults begun
-    before; so none without faults. Those that somebody asked for (operator, transfer, unclean, new
-    settings) are left out, and so are runs with flapping links, which are many faults in one.
-    O(rulings + faults)."""
+    before; so none without faults. Left out are those that somebody asked for (operator, transfer,
+    unclean, new settings), and those while a link flaps and until it has settled: that is many
+    faults in one. O(rulings + faults log faults)."""
     found = Findings("L6")
     begun = sorted(fault.at_us for fault in evidence.faults if fault.is_begin)
-    if any(fault.kind == "flap" for fault in evidence.faults):
-        return found
+    flaps = [
+        (start_us, end_us + evidence.bounds.settle_us)
+        for start_us, end_us, fault in _spans(evidence)
+        if fault.kind == "flap"
+    ]
     phases = [phase for phase in evidence.phases if phase.broken]
     breaks = [phase.at_us for phase in phases for _ in phase.broken]
     begun = sorted([*begun, *breaks])
@@ -353,6 +370,8 @@ def elections_are_few(evidence: Evidence) -> Findings:
         if reason in ("first", "operator", "transfer", "unclean", "settings"):
             continue
         if reason is None and ruling.members["master_epoch"] == 1:
+            continue
+        if any(start_us <= ruling.at_us <= end_us for start_us, end_us in flaps):
             continue
         found.judged += 1
         counts[ruling.group] += 1

@@ -325,3 +325,47 @@ def burst_out_of_order(is_bad: bool) -> Hand:
         assert isinstance(second, Send)
         hand.history.entries[:] = [replace(first, offset=1), replace(second, offset=0), *rest]
     return hand
+
+
+@case("S16 after a lost disk")
+def member_with_a_new_disk_owes_what_it_did_not_before(is_bad: bool) -> Hand:
+    """It lacks what it had until it is back in the set; from then on it is held to everything."""
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0)
+    hand.send("a", 0, (20, 30))
+    hand.fault("disk_lost", "b2", 40, 41)
+    hand.probe(2, 0, 45, incarnation=2)
+    hand.decide("replica_registered", 50, replica=2, incarnation=2)
+    hand.change([1], 51)
+    hand.change([1, 2], 60)
+    hand.send("b", 1, (70, 80))
+    end = SIZE if is_bad else 2 * SIZE
+    hand.probe(2, end, 90, incarnation=2)
+    hand.dump(1, ["a", "b"])
+    hand.history.world = {"min_in_sync_replicas": 1}
+    return hand
+
+
+@case("L6 beside a flapping link")
+def elections_long_after_a_flap(is_bad: bool) -> Hand:
+    """While a link flaps there may be any number of elections, and later no more than elsewhere."""
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0, reason="first")
+    hand.fault("flap", "b1>b2", SECOND, 2 * SECOND)
+    for epoch in (2, 3, 4, 5):
+        hand.elect(epoch % 2 + 1, epoch, [1, 2], at=SECOND + epoch, reason="dead")
+    for epoch in (6, 7, 8) if is_bad else (6, 7):
+        hand.elect(epoch % 2 + 1, epoch, [1, 2], at=(10 + epoch) * SECOND, reason="dead")
+    return hand
+
+
+@case("L2 until clients are told to end")
+def silence_after_the_end_of_work(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.send("a", 0, (SECOND, SECOND + 9))
+    hand.send("b", 1, (10 * SECOND, 10 * SECOND + 9))
+    hand.unknown("c", (10 * SECOND, 14 * SECOND))
+    if not is_bad:
+        hand.phase("over", 11 * SECOND)
+    hand.phase("drain", 15 * SECOND)
+    return hand
