@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from paceline_chaos.core.coverage import Coverage
+from paceline_chaos.seeds import said_of_reruns
 
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "verification.jsonl"
@@ -32,7 +33,7 @@ class Line:
     source: str
     """`source_hash` of what ran."""
     bed: str
-    """ "core", "world", "mutants" or "processes"."""
+    """ "core", "world", "determinism", "all_ack", "mutants" or "processes"."""
     start: int = 0
     end: int = 0
     """Seeds [start, end) were run."""
@@ -111,6 +112,16 @@ def seeds_done(lines: Iterable[Line], *, source: str, bed: str, family: str = ""
     return max(ends, default=0)
 
 
+def violated(lines: Iterable[Line], *, source: str, bed: str) -> dict[str, list[int]]:
+    """Property -> seeds of this hash and bed that have violated it, in order."""
+    found: dict[str, set[int]] = {}
+    for line in lines:
+        if (line.source, line.bed) == (source, bed):
+            for name, seeds in line.violations.items():
+                found.setdefault(name, set()).update(seeds)
+    return {name: sorted(seeds) for name, seeds in sorted(found.items())}
+
+
 def mutants_caught(lines: Iterable[Line], *, source: str) -> set[str]:
     """Mutants that this hash has caught already."""
     return {rule for line in lines if line.source == source for rule in line.caught}
@@ -122,7 +133,7 @@ def summary(lines: list[Line]) -> list[str]:
     for source in dict.fromkeys(line.source for line in lines):
         of_source = [line for line in lines if line.source == source]
         said.append(f"source {source}")
-        for bed in ("core", "world"):
+        for bed in ("core", "world", "determinism", "all_ack"):
             said += _summary_of_bed([line for line in of_source if line.bed == bed], bed)
         said += _summary_of_rounds([line for line in of_source if line.bed == "processes"])
         caught = mutants_caught(of_source, source=source)
@@ -146,6 +157,9 @@ def _summary_of_bed(lines: list[Line], bed: str) -> list[str]:
     faults = sum(line.faults for line in lines)
     bad = sorted({seed for line in lines for found in line.violations.values() for seed in found})
     acknowledged = coverage.counts.get("sends_acknowledged", 0)
+    if bed == "determinism":
+        said = said_of_reruns(coverage.counts)
+        return [f"  {bed}: {said}; {operations} operations, {faults} faults; different: {bad or 0}"]
     return [
         f"  {bed}: {seeds} seeds, {hours:.1f} virtual hours, {operations} operations, "
         f"{acknowledged} acknowledged, {faults} faults; violations: {bad or 0}"

@@ -11,7 +11,7 @@ class SeedResult:
     """What both beds return; small, so that it can cross between processes."""
 
     bed: str
-    """ "core" or "world"."""
+    """ "core", "world", "determinism" or "all_ack"."""
     seed: int
     virtual_us: int
     violations: tuple[Violation, ...] = ()
@@ -26,9 +26,24 @@ class SeedResult:
         return not self.violations
 
 
+RERUNS = "reruns"
+"""Counter: seeds that were run twice, for the determinism of worlds."""
+RERUNS_SAME = "reruns_same"
+"""Counter: those with equal trace hashes."""
+
+
+def said_of_reruns(counters: Mapping[str, int]) -> str:
+    """The sentence about determinism."""
+    return f"Trace hashes equal in {counters[RERUNS_SAME]} of {counters[RERUNS]} re-runs"
+
+
 def replay_command(bed: str, seed: int, *, mutant: str | None = None) -> str:
     """The one command that runs a seed again."""
     of_mutant = "" if mutant is None else f" --mutant {mutant}"
     if bed == "core":
         return f".venv/bin/python -m paceline_chaos.core --seed {seed}{of_mutant}"
+    if bed == "determinism":
+        return f".venv/bin/python -m paceline_chaos.world --determinism 1 --seed {seed}"
+    if bed == "all_ack":
+        return f".venv/bin/python -m paceline_chaos.world.all_ack --first {seed} --seeds 1"
     return f".venv/bin/paceline chaos replay --bed {bed} --seed {seed}{of_mutant}"

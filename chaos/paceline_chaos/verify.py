@@ -2,7 +2,9 @@
 
 Runs mutants, core seeds and worlds in worker processes on all cores, each in a fresh interpreter
 that does one piece of work at a time; says at once what fails, and the command that replays it; and
-appends what was done to the ledger, so that the next run goes on where this one ended. `--bed
+appends what was done to the ledger, so that the next run goes on where this one ended. Seeds run
+twice (determinism) and the scripts of all_ack have a number instead of a time: they are done once
+for each source. `--bed
 processes` runs rounds of scenarios on real processes instead (`paceline chaos rounds`).
 """
 
@@ -21,20 +23,25 @@ from paceline_chaos import ledger
 from paceline_chaos.core.coverage import COUNTERS, Coverage, zeros
 from paceline_chaos.ledger import Line
 from paceline_chaos.mutants import MUTANTS
-from paceline_chaos.seeds import SeedResult, replay_command
+from paceline_chaos.seeds import SeedResult, replay_command, said_of_reruns
 from paceline_chaos.verify_jobs import MUTANT_SEEDS_MAX, Done, Job, run_job
 
 if TYPE_CHECKING:
     from paceline_chaos.processes.rounds import Came
 
-SEEDS_PER_JOB = {"core": 10, "world": 1}
+SEEDS_PER_JOB = {"core": 10}
+"""Of other beds: 1."""
+SEEDS_WANTED = {"determinism": 100, "all_ack": 4}
+"""Beds that end when the ledger has so many seeds of the source."""
 JOBS_PER_PROCESS = 20
 """Then another process takes over: what a bed leaves in memory does not pile up."""
 PROGRESS_MS = 5000
 SEEDS_FOR_COVERAGE = 300
 """From so many core seeds on, every counter must have been seen."""
-EXPECTED_ZEROS = ("given_up",)
+EXPECTED_ZEROS = ("given_up", "given_up_lost", "given_up_suspect")
 _SHOWN_MAX = 3
+_LONG_MINUTES = 60.0
+"""For beds with a number of seeds: more than they need."""
 
 
 @dataclass(slots=True)
@@ -85,19 +92,24 @@ class Verification:
     # -- beds
 
     def run_bed(self, bed: str, minutes: float) -> None:
-        """Seeds after those that the ledger knows, until the time is over."""
-        start = ledger.seeds_done(ledger.read(self._path), source=self._source, bed=bed)
+        """Seeds after those that the ledger knows, until the time is over or all are done."""
+        lines = ledger.read(self._path)
+        start = ledger.seeds_done(lines, source=self._source, bed=bed)
         total = Sum(start=start, end=start)
         deadline_ms = self._clock.monotonic_ms() + int(minutes * 60_000)
-        size = SEEDS_PER_JOB[bed]
+        size = SEEDS_PER_JOB.get(bed, 1)
+        wanted = SEEDS_WANTED.get(bed, sys.maxsize)
 
         def jobs() -> Iterator[Job]:
             at = start
-            while self._clock.monotonic_ms() < deadline_ms:
+            while at < wanted and self._clock.monotonic_ms() < deadline_ms:
                 yield Job(bed=bed, start=at, end=at + size)
                 at += size
 
-        self._say(f"{bed}: from seed {start} on, for {minutes:g} minutes")
+        self._say(f"{bed}: from seed {start} on, for {minutes:g} minutes at most")
+        for name, seeds in ledger.violated(lines, source=self._source, bed=bed).items():
+            self.is_good = False
+            self._say(f"  {name} was violated before, by the same source: seeds {seeds}")
         began_ms = said_ms = self._clock.monotonic_ms()
         try:
             for done in self._work(jobs()):
@@ -110,7 +122,7 @@ class Verification:
                     self._say(_progress(bed, total, now_ms - began_ms))
         finally:
             if total.seeds:
-                ledger.append(self._line(bed, total), self._path)
+                self._append(self._line(bed, total))
         self._say(_progress(bed, total, self._clock.monotonic_ms() - began_ms))
         self._say_coverage(bed, total)
 
@@ -151,7 +163,7 @@ class Verification:
                     caught=caught,
                     missed=missed,
                 )
-                ledger.append(line, self._path)
+                self._append(line)
         self._say(f"mutants: {len(caught) + len(known)} caught, {len(missed)} not")
 
     def run_processes(self, minutes: float, output: Path) -> None:
@@ -180,6 +192,11 @@ class Verification:
 
     # -- inside
 
+    def _append(self, line: Line) -> None:
+        if not ledger.append_if_same(line, self._path):
+            self.is_good = False
+            self._say(f"{line.bed}: the sources have changed meanwhile: not added to the ledger")
+
     def _work(self, jobs: Iterator[Job]) -> Iterator[Done]:
         """Results as they come; the next job is taken only when a worker is free for it."""
         free = threading.Semaphore(self._processes + 1)
@@ -207,6 +224,9 @@ class Verification:
         self._say(f"  replay: {replay_command(result.bed, result.seed)}")
 
     def _say_coverage(self, bed: str, total: Sum) -> None:
+        if bed == "determinism":
+            self._say(said_of_reruns(total.coverage.counts))
+            return
         for name, count in sorted(total.coverage.counts.items()):
             if count or bed == "core":
                 self._say(f"  {count:10,} {COUNTERS.get(name, name)}")
@@ -247,7 +267,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m paceline_chaos.verify", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="for core and world together")
     parser.add_argument(
-        "--bed", choices=["core", "world", "mutants", "processes", "all"], default="all"
+        "--bed",
+        choices=["mutants", *SEEDS_WANTED, "core", "world", "processes", "all"],
+        default="all",
     )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--ledger", type=Path, default=ledger.LEDGER)
@@ -267,6 +289,9 @@ def main() -> int:
         verification.run_mutants()
     if options.bed == "processes":
         verification.run_processes(options.minutes, Path("chaos-runs"))
+    for bed in SEEDS_WANTED:
+        if options.bed in (bed, "all"):
+            verification.run_bed(bed, options.minutes if options.bed == bed else _LONG_MINUTES)
     beds = [bed for bed in ("core", "world") if options.bed in (bed, "all")]
     for bed in beds:
         verification.run_bed(bed, options.minutes / len(beds))

@@ -64,10 +64,12 @@ def _run_job(job: Job) -> Done:
 
 
 def run_one(bed: str, seed: int, mutant: Mutant | None = None) -> SeedResult:
-    """One seed of either bed."""
+    """One seed of a bed."""
     if bed == "core":
         return run_seed(seed, mutant=mutant)
     try:
+        if bed != "world":
+            return _run_counted(bed, seed)
         if mutant is None:
             return _run_world(seed)
         with mutant.applied():
@@ -99,6 +101,12 @@ def _run_world(seed: int) -> SeedResult:
         operations=sum(isinstance(entry, Operation) for entry in entries),
         faults=sum(isinstance(entry, FaultEvent) and entry.is_begin for entry in entries),
     )
+
+
+def _run_counted(bed: str, seed: int) -> SeedResult:
+    from paceline_chaos.world.counted import RUN  # as above
+
+    return RUN[bed](seed)
 
 
 def _run_mutant(job: Job, mutant: Mutant) -> Done:

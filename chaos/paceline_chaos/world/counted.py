@@ -9,15 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from paceline_chaos.history.model import Event, FaultEvent, Operation, Phase
-from paceline_chaos.seeds import SeedResult
+from paceline_chaos.seeds import RERUNS, RERUNS_SAME, SeedResult
 from paceline_chaos.verdict import Violation
 from paceline_chaos.world.all_ack import SCENARIOS, run_all_ack
 from paceline_chaos.world.determinism import Rerun, rerun
 
-RERUNS = "reruns"
-"""Counter: seeds that were run twice."""
-SAME = "reruns_same"
-"""Counter: those with equal trace hashes."""
 SCRIPTS = "all_ack_scripts"
 
 
@@ -34,7 +30,7 @@ def _of_rerun(found: Rerun) -> SeedResult:
         seed=found.seed,
         virtual_us=0,
         violations=() if found.is_same else (different,),
-        counters={RERUNS: 1, SAME: int(found.is_same)},
+        counters={RERUNS: 1, RERUNS_SAME: int(found.is_same)},
         operations=found.operations,
         faults=found.faults,
     )
@@ -66,11 +62,6 @@ def run_scripts(seed: int) -> SeedResult:
         operations=operations,
         faults=faults,
     )
-
-
-def said_of_reruns(counters: Mapping[str, int]) -> str:
-    """The sentence about determinism."""
-    return f"Trace hashes equal in {counters.get(SAME, 0)} of {counters.get(RERUNS, 0)} re-runs"
 
 
 RUN: Mapping[str, Callable[[int], SeedResult]] = {

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from paceline_chaos import ledger
 from paceline_chaos.ledger import Line
 from paceline_chaos.seeds import replay_command
 from paceline_chaos.verify_jobs import Job, run_job
+from paceline_chaos.world import counted
 
 
 def test_next_run_of_a_source_begins_after_the_seeds_it_has_done(tmp_path: Path) -> None:
@@ -50,6 +53,26 @@ def test_summary_adds_up_by_source() -> None:
     assert "30 seeds, 2.0 virtual hours" in said
     assert "violations: [4]" in said
     assert "1 caught, missed: R9" in said
+
+
+def test_what_a_source_has_violated_is_not_forgotten_by_its_next_run() -> None:
+    lines = [
+        Line(source="a", bed="core", end=10, violations={"S2": [4]}),
+        Line(source="a", bed="core", start=10, end=20, violations={"S2": [4, 11], "S1": [11]}),
+        Line(source="b", bed="core", end=10, violations={"S3": [4]}),
+        Line(source="a", bed="world", end=10, violations={"S4": [4]}),
+    ]
+
+    assert ledger.violated(lines, source="a", bed="core") == {"S1": [11], "S2": [4, 11]}
+
+
+def test_reruns_add_up_to_one_sentence() -> None:
+    lines = [
+        Line(source="a", bed="determinism", end=60, counters={"reruns": 60, "reruns_same": 60}),
+        Line(source="a", bed="determinism", end=100, counters={"reruns": 40, "reruns_same": 39}),
+    ]
+
+    assert "Trace hashes equal in 99 of 100 re-runs" in "\n".join(ledger.summary(lines))
 
 
 def tree(root: Path) -> Path:
@@ -109,3 +132,16 @@ def test_job_of_a_mutant_says_which_check_caught_it() -> None:
 def test_replay_command_names_bed_seed_and_mutant() -> None:
     assert replay_command("core", 7, mutant="R8").endswith("--seed 7 --mutant R8")
     assert "--bed world --seed 9" in replay_command("world", 9)
+    assert replay_command("determinism", 9).endswith("--determinism 1 --seed 9")
+    assert replay_command("all_ack", 9).endswith("--first 9 --seeds 1")
+
+
+def test_seed_of_all_ack_is_a_result_like_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "weak-one-off"
+    monkeypatch.setattr(counted, "SCENARIOS", {name: counted.SCENARIOS[name]})
+
+    (result,) = run_job(Job(bed="all_ack", start=1, end=2)).results
+
+    assert (result.is_good, result.bed) == (True, "all_ack")
+    assert result.counters[counted.SCRIPTS] == 1
+    assert result.operations > 0
