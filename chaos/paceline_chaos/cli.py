@@ -21,7 +21,8 @@ from paceline_chaos.history.model import History
 from paceline_chaos.processes.failover_command import command as failover
 from paceline_chaos.processes.leftovers import drop_data, fresh
 from paceline_chaos.processes.rounds_command import command as rounds_command
-from paceline_chaos.processes.scenario import Scenario, parse
+from paceline_chaos.processes.scenario import Scenario
+from paceline_chaos.processes.scenario_file import read_scenario
 from paceline_chaos.verdict import Verdict
 
 EXIT_BAD = 1
@@ -62,7 +63,7 @@ def load_scenarios(wanted: str) -> list[tuple[Scenario, Path]]:
         raise BadRequestError(
             f"there is no scenario {wanted!r}; known: {', '.join(known)}, all, or a TOML file"
         )
-    return [(parse(name, path.read_text()), path) for name, path in chosen.items()]
+    return [(read_scenario(path), path) for path in chosen.values()]
 
 
 def _list(*, as_json: bool) -> None:

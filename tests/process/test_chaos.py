@@ -187,6 +187,31 @@ def test_plan_is_the_same_for_the_same_seed_and_another_for_another(scenario: An
         ('[[fault]]\nat_ms = 1\nkind = "kill"', "give target, or choose"),
         ('[[fault]]\nat_ms = 1\nkind = "kill"\ntarget = "all"\ntimes = 2', "needs every_ms"),
         ('[[fault]]\nat_ms = 1\nkind = "slow_link"\ntarget = "all"', "simulated world only"),
+        ('[[fault]]\nat_ms = 1\nkind = "exit"\ntarget = "all"', "is never planned"),
+        ('[[fault]]\nat_ms = -1\nkind = "kill"\ntarget = "all"', "at_ms is -1"),
+        ('[[fault]]\nat_ms = 1\nkind = "kill"\ntarget = "g9-b1"', "'g9-b1' is nobody in this"),
+        ('[[fault]]\nat_ms = 1\nkind = "kill"\ntarget = "master:g2"', "'master:g2' is nobody"),
+        ('[[fault]]\nat_ms = 1\nkind = "kill"\ntarget = "master"', "'master' is nobody"),
+        ('[[fault]]\nat_ms = 1\nkind = "kill"\ntarget = "client-1"', "'client-1' is nobody"),
+        ('[[fault]]\nat_ms = 1\nkind = "kill"\nchoose = ["all", "x"]', "'x' is nobody"),
+        (
+            '[[fault]]\nat_ms = 1\nkind = "cut"\ntarget = "clients"\nother = "client-8"',
+            "other 'client-8' is nobody in this cluster; cut may hit: .*client-7",
+        ),
+        ('[[fault]]\nat_ms = 1\nkind = "kill"\ntarget = "all"\nother = "c1"', "other means"),
+        ('[[fault]]\nat_ms = 1\nkind = "clock_rate"\ntarget = "all"', "needs details"),
+        (
+            '[[fault]]\nat_ms = 1\nkind = "kill"\ntarget = "all"\n\n'
+            '[[fault]] # two\nat_ms = "1"\nkind = "kill"\ntarget = "all"',
+            r"^scenario mine, fault 2 \(line 9\): at_ms must be int, not '1'",
+        ),
+        (
+            'title = "t"\nfamily = "kill"\nproves = "p"\n'
+            'fault = [{ at_ms = 1, kind = "kill", target = "you" }]',
+            "^scenario mine, fault 1: target 'you' is nobody",
+        ),
+        ("[load]\nqueues = 0", "load: queues is 0, must be from 1 to 1000"),
+        ("[load]\nclients = { send = 400 }", "all clients is 400, must be from 1 to 150"),
     ],
 )
 def test_wrong_scenario_file_is_refused_with_its_fault(text: str, sentence: str) -> None:

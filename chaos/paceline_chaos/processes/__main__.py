@@ -25,7 +25,7 @@ from paceline.telemetry import Node, start_logging
 from paceline_chaos.processes import network
 from paceline_chaos.processes.fork_server import ForkServer, end_with_parent
 from paceline_chaos.processes.run import Result, Run, check_permitted
-from paceline_chaos.processes.scenario import parse
+from paceline_chaos.processes.scenario_file import read_scenario
 from paceline_chaos.report.write import write_report
 
 EXIT_BAD = 1
@@ -46,7 +46,7 @@ def say(event: str, **fields: Any) -> None:
 @click.option("--isolated", "is_isolated", is_flag=True, help="In a network namespace always.")
 def command(scenario: Path, seed: int, folder: Path, *, is_isolated: bool) -> None:
     """Run one scenario once."""
-    spec = parse(scenario.stem, scenario.read_text())
+    spec = read_scenario(scenario)
     check_permitted(spec)
     is_isolated = is_isolated or spec.needs_network
     if is_isolated:

@@ -37,15 +37,16 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from paceline.errors import ConfigError
 from paceline.ports import Random
-from paceline_chaos.faults.plan import KINDS, Fault
+from paceline_chaos.faults.plan import Fault
+from paceline_chaos.processes.aimed import wrong_with
 from paceline_chaos.world.jobs.names import JOBS
 
 NETWORK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset"})
 """Faults that need a network of our own."""
 SHADOW_KINDS = frozenset({"power", "power_at", "disk_fail", "disk_stale"})
 """Faults that need to know what was synced."""
-UNSUPPORTED_KINDS = frozenset({"slow_link"})
-"""Only the simulated world delays packets: the kernels we run on have no netem."""
+CLIENTS_MAX = 150
+"""Each has an address of its own: 127.0.0.102 and up."""
 
 FAMILIES: Mapping[str, str] = {
     "kill": "kill -9 of one process after another",
@@ -166,42 +167,78 @@ class Scenario:
         return any(spec.kind in SHADOW_KINDS for spec in self.fault)
 
 
-def parse(name: str, text: str) -> Scenario:
-    """The scenario in a TOML text. ConfigError with one sentence."""
+def parse(name: str, text: str, *, source: str = "") -> Scenario:
+    """The scenario in a TOML text. ConfigError with one sentence that names `source`, the entry and
+    its line."""
+    source = source or f"scenario {name}"
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"scenario {name} is not valid TOML: {error}") from error
-    scenario = _build(Scenario, {**document, "name": name}, f"scenario {name}")
+        raise ConfigError(f"{source} is not valid TOML: {error}") from error
+    raw = document.get("fault")
+    tables = raw if isinstance(raw, list) else []
+    places = _places(source, text, len(tables))
+    for place, table in zip(places, tables, strict=True):
+        _build(FaultSpec, table, place)
+    scenario = _build(Scenario, {**document, "name": name}, source)
+    _check(scenario, source)
+    for place, spec in zip(places, scenario.fault, strict=True):
+        wrong = wrong_with(spec, scenario.cluster, scenario.load)
+        if wrong is not None:
+            raise ConfigError(f"{place}: {wrong}")
+    return scenario
+
+
+def _places(source: str, text: str, count: int) -> list[str]:
+    """Where each fault stands; without a line where the file does not write them as tables."""
+    lines: list[int] = [
+        number
+        for number, line in enumerate(text.splitlines(), start=1)
+        if line.split("#")[0].replace(" ", "").strip() == "[[fault]]"
+    ]
+    told = [f" (line {line})" for line in lines] if len(lines) == count else [""] * count
+    return [f"{source}, fault {number}{line}" for number, line in enumerate(told, start=1)]
+
+
+def _check(scenario: Scenario, source: str) -> None:
+    """All but the faults."""
     if scenario.family not in FAMILIES:
         raise ConfigError(
-            f"scenario {name}: no family is called {scenario.family!r}; known: "
-            f"{', '.join(FAMILIES)}"
+            f"{source}: no family is called {scenario.family!r}; known: {', '.join(FAMILIES)}"
         )
-    for number, spec in enumerate(scenario.fault, start=1):
-        _check_fault(spec, f"scenario {name}, fault {number}")
     if not 0 <= scenario.draw <= len(scenario.fault):
-        raise ConfigError(f"scenario {name}: draw must be at most {len(scenario.fault)}")
-    for job in scenario.load.clients:
+        raise ConfigError(f"{source}: draw must be at least 0, at most {len(scenario.fault)}")
+    cluster, load, expect = scenario.cluster, scenario.load, scenario.expect
+    for job in load.clients:
         if job not in JOBS:
-            raise ConfigError(f"scenario {name}: no client does {job!r}; known: {', '.join(JOBS)}")
-    return scenario
+            raise ConfigError(f"{source}: no client does {job!r}; known: {', '.join(JOBS)}")
+    clients, least = sum(load.clients.values()), min(load.clients.values(), default=0)
+    minimum = cluster.min_in_sync_replicas
+    ranges: tuple[tuple[str, float, float, float], ...] = (
+        ("cluster: controllers", cluster.controllers, 1, 50),
+        ("cluster: groups", cluster.groups, 1, 50),
+        ("cluster: brokers", cluster.brokers, 1, 50),
+        ("cluster: min_in_sync_replicas", 1 if minimum is None else minimum, 1, cluster.brokers),
+        ("load: seconds", load.seconds, 0, 3600),
+        ("load: queues", load.queues, 1, 1000),
+        ("load: think_ms", load.think_ms, 0, 60_000),
+        ("load: body_bytes_max", load.body_bytes_max, 1, 1 << 20),
+        ("load: all clients", clients, 1, CLIENTS_MAX),
+        ("load: each number of clients", least, 0, CLIENTS_MAX),
+        ("expect: gap_ms_max", expect.gap_ms_max or 0, expect.gap_ms_min, 1 << 30),
+        ("expect: availability_min", expect.availability_min, 0, 1),
+    )
+    for what, value, low, high in ranges:
+        is_unset = what == "expect: gap_ms_max" and expect.gap_ms_max is None
+        if not is_unset and not low <= value <= high:
+            raise ConfigError(f"{source}: {what} is {value}, must be from {low} to {high}")
+    if cluster.durability not in ("fsync", "memory"):
+        raise ConfigError(f'{source}: durability must be "fsync" or "memory"')
 
 
 def parse_expectation(table: object) -> Expectation:
     """What a scenario expects, from a table. ConfigError with one sentence."""
     return _build(Expectation, table, "expect")
-
-
-def _check_fault(spec: FaultSpec, where: str) -> None:
-    if spec.kind not in KINDS:
-        raise ConfigError(f"{where}: no fault is called {spec.kind!r}; known: {', '.join(KINDS)}")
-    if spec.kind in UNSUPPORTED_KINDS:
-        raise ConfigError(f"{where}: {spec.kind} exists in the simulated world only")
-    if bool(spec.target) == bool(spec.choose):
-        raise ConfigError(f"{where}: give target, or choose")
-    if spec.times < 1 or (spec.times > 1 and spec.every_ms < 1):
-        raise ConfigError(f"{where}: times must be at least 1, and above 1 needs every_ms")
 
 
 def _drawn(scenario: Scenario, random: Random) -> list[FaultSpec]:
