@@ -1,5 +1,6 @@
 """Pure: one seed of a bed, run to its end: what came of it, and how to see it again."""
 
+from argparse import ArgumentTypeError
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,6 +36,40 @@ RERUNS_SAME = "reruns_same"
 def said_of_reruns(counters: Mapping[str, int]) -> str:
     """The sentence about determinism."""
     return f"Trace hashes equal in {counters[RERUNS_SAME]} of {counters[RERUNS]} re-runs"
+
+
+SEED_MAX = (1 << 63) - 1
+
+
+def one_seed(text: str) -> int:
+    """For argparse: one seed."""
+    return _number(text, what="a seed", least=0)
+
+
+def how_many(text: str) -> int:
+    """For argparse: how many."""
+    return _number(text, what="a number", least=1)
+
+
+def seeds_between(text: str) -> range:
+    """For argparse: "first-last", both of them included, or one seed."""
+    first_text, dash, last_text = text.partition("-")
+    if not first_text.strip():
+        raise ArgumentTypeError(f"{text!r} is not first-last, as in 0-59; seeds are from 0 on")
+    first = _number(first_text, what="the first seed", least=0)
+    last = _number(last_text, what="the last seed", least=0) if dash else first
+    if last < first:
+        raise ArgumentTypeError(f"{text!r} ends before it begins: say {last}-{first}")
+    return range(first, last + 1)
+
+
+def _number(text: str, *, what: str, least: int) -> int:
+    is_number = (
+        text.strip().removeprefix("-").isascii() and text.strip().removeprefix("-").isdigit()
+    )
+    if not is_number or not least <= int(text) <= SEED_MAX:
+        raise ArgumentTypeError(f"{what} is a whole number from {least} on, not {text!r}")
+    return int(text)
 
 
 def replay_command(bed: str, seed: int, *, mutant: str | None = None) -> str:

@@ -7,14 +7,14 @@ import sys
 from paceline_chaos.core.run import result_of, run_world
 from paceline_chaos.history.codec import save
 from paceline_chaos.mutants import CORE_MUTANTS
-from paceline_chaos.seeds import replay_command
+from paceline_chaos.seeds import how_many, one_seed, replay_command
 
 
 def main() -> int:
     """Exit code 1 if a seed fails; its trace and the command that replays it are printed."""
     parser = argparse.ArgumentParser(prog="python -m paceline_chaos.core", description=__doc__)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--count", type=int, default=1, help="how many seeds from there on")
+    parser.add_argument("--seed", type=one_seed, required=True)
+    parser.add_argument("--count", type=how_many, default=1, help="how many seeds from there on")
     parser.add_argument("--mutant", choices=sorted(CORE_MUTANTS), help="with this rule taken out")
     parser.add_argument("--history", help="write the history of the last seed to this file")
     options = parser.parse_args()

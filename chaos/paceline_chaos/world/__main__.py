@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from paceline.errors import BadRequestError
+from paceline_chaos.seeds import how_many, one_seed, seeds_between
 from paceline_chaos.world import console
 
 EXIT_USAGE = 2
@@ -20,15 +21,15 @@ EXIT_USAGE = 2
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m paceline_chaos.world", description=__doc__)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--seeds", help="first-last")
-    parser.add_argument("--determinism", type=int, metavar="COUNT")
+    parser.add_argument("--seed", type=one_seed)
+    parser.add_argument("--seeds", type=seeds_between, metavar="FIRST-LAST")
+    parser.add_argument("--determinism", type=how_many, metavar="COUNT")
     parser.add_argument("--plan", type=Path, metavar="FILE", help="what --shrink has written")
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="for the plan of --shrink; world-SEED.json"
     )
-    parser.add_argument("--processes", type=int, default=None)
+    parser.add_argument("--processes", type=how_many, default=None)
     parser.add_argument("--history", help="write the history of --seed or --plan to this file")
     parser.add_argument("--log", help="write what the nodes of --seed logged to this file")
     given = parser.parse_args(arguments)
@@ -44,8 +45,7 @@ def _run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
         first = given.seed or 0
         return console.show_determinism(range(first, first + given.determinism), given.processes)
     if given.seeds is not None:
-        first, _, last = given.seeds.partition("-")
-        return console.show_many(range(int(first), int(last or first) + 1), given.processes)
+        return console.show_many(given.seeds, given.processes)
     if given.plan is not None:
         return console.show_plan(given.plan, history=given.history, log=given.log)
     if given.seed is None:
