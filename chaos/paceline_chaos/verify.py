@@ -2,10 +2,10 @@
 
 Runs mutants, core seeds and worlds in worker processes on all cores, each in a fresh interpreter
 that does one piece of work at a time; says at once what fails, and the command that replays it; and
-appends what was done to the ledger, so that the next run goes on where this one ended. Seeds run
-twice (determinism) and the scripts of all_ack have a number instead of a time: they are done once
-for each source. `--bed
-processes` runs rounds of scenarios on real processes instead (`paceline chaos rounds`).
+appends what was done to the ledger, so that the next run goes on where this one ended. Seeds that
+run twice (determinism) and the scripts of all_ack have a number instead of a time, once for each
+source. `--bed processes` runs rounds of scenarios on real processes instead (`paceline chaos
+rounds`).
 """
 
 import argparse

@@ -9,6 +9,7 @@ from paceline_chaos.ledger import Line
 from paceline_chaos.seeds import replay_command
 from paceline_chaos.verify_jobs import Job, run_job
 from paceline_chaos.world import counted
+from paceline_chaos.world.all_ack import SCENARIOS
 
 
 def test_next_run_of_a_source_begins_after_the_seeds_it_has_done(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_replay_command_names_bed_seed_and_mutant() -> None:
 
 def test_seed_of_all_ack_is_a_result_like_another(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "weak-one-off"
-    monkeypatch.setattr(counted, "SCENARIOS", {name: counted.SCENARIOS[name]})
+    monkeypatch.setattr(counted, "SCENARIOS", {name: SCENARIOS[name]})
 
     (result,) = run_job(Job(bed="all_ack", start=1, end=2)).results
 
