@@ -56,11 +56,11 @@ def run_job(job: Job) -> Done:
 
 
 def _run_job(job: Job) -> Done:
-    began_s = cpu_s()
+    began_s = cpu_s(with_children=True)
     if job.mutant is not None:
         return _run_mutant(job, MUTANTS[job.mutant])
     results = tuple(run_one(job.bed, seed) for seed in range(job.start, job.end))
-    return Done(job=job, cpu_s=cpu_s() - began_s, results=results)
+    return Done(job=job, cpu_s=cpu_s(with_children=True) - began_s, results=results)
 
 
 def run_one(bed: str, seed: int, mutant: Mutant | None = None) -> SeedResult:
