@@ -91,7 +91,9 @@ def _list(*, as_json: bool) -> None:
 @command.command("run")
 @click.argument("scenario", required=False)
 @click.option("--list", "is_list", is_flag=True, help="Name the scenarios and end.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the first round.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the first round."
+)
 @click.option(
     "--rounds", type=click.IntRange(1), default=1, show_default=True, help="Each with its own seed."
 )
@@ -237,7 +239,7 @@ def _tell(verdict: dict[str, Any], folder: Path) -> None:
 
 @command.command("replay")
 @click.option("--bed", type=click.Choice(["world", "core"]), required=True)
-@click.option("--seed", type=int, help="Of the world or of the core bed.")
+@click.option("--seed", type=click.IntRange(0), help="Of the world or of the core bed.")
 @click.option(
     "--plan",
     type=click.Path(path_type=Path),
@@ -338,22 +340,30 @@ def _plain(verdict: Verdict, counters: Mapping[str, int]) -> dict[str, Any]:
 
 
 @command.command("report")
-@click.argument("history", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("history", type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="HTML file.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
 def report(history: Path, *, output: Path | None, as_json: bool) -> int:
-    """Judge a HISTORY file again and write its report as one HTML page."""
-    from paceline_chaos.checkers import judge
-    from paceline_chaos.history import codec
+    """Judge a HISTORY file (or the one in the folder of a run) again, with the bounds of its
+    scenario, and write its report as one HTML page."""
+    from paceline_chaos.processes.expectations import judged
+    from paceline_chaos.report.read import read_history, read_observed
     from paceline_chaos.report.write import write_report
 
-    known = codec.load(history, is_torn_end_allowed=True)
-    verdict = judge(known)
-    path = write_report(known, verdict, output or history.with_suffix(".html"))
+    path = history / "history.jsonl" if history.is_dir() else history
+    known, is_whole = read_history(path)
+    verdict, _ = judged(known, read_observed(path))
+    page = output or path.with_suffix(".html")
+    try:
+        written = write_report(known, verdict, page)
+    except OSError as error:
+        raise BadRequestError(f"{page} cannot be written: {error.strerror}") from error
     if as_json:
-        echo_json({"report": str(path), "is_good": verdict.is_good})
+        echo_json({"report": str(written), "is_good": verdict.is_good, "is_whole": is_whole})
     else:
-        click.echo(str(path))
+        if not is_whole:
+            click.echo(f"{path} stops in the middle of the run: judged is what it has", err=True)
+        click.echo(str(written))
     return 0 if verdict.is_good else EXIT_BAD
 
 

@@ -41,7 +41,7 @@ def say(event: str, **fields: Any) -> None:
 
 @click.command("paceline-chaos-run")
 @click.option("--scenario", type=click.Path(path_type=Path), required=True)
-@click.option("--seed", type=int, required=True)
+@click.option("--seed", type=click.IntRange(0), required=True)
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
 @click.option("--isolated", "is_isolated", is_flag=True, help="In a network namespace always.")
 def command(scenario: Path, seed: int, folder: Path, *, is_isolated: bool) -> None:

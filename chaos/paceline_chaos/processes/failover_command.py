@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 @click.command("failover")
 @click.option("--kills", default=100, show_default=True, type=click.IntRange(1))
 @click.option("--clients", default=8, show_default=True, type=click.IntRange(1, 256))
-@click.option("--rate", default=500.0, show_default=True, help="Messages a second, of all clients.")
+@click.option(
+    "--rate",
+    default=500.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Messages a second, of all clients.",
+)
 @click.option("--brokers", default=3, show_default=True, type=click.IntRange(2, 7))
 @click.option("--durability", default="fsync", type=click.Choice(["fsync", "memory"]))
 @click.option(

@@ -67,7 +67,7 @@ def told(came: "Came") -> list[str]:
 @click.option("--family", type=click.Choice(list(FAMILIES)), default=None, help="Only this.")
 @click.option("--scenario", default=None, help="Only this one of the family.")
 @click.option("--rounds", "count", type=click.IntRange(1), help="Of each family.")
-@click.option("--minutes", type=float, default=None, help="Begin no round after it.")
+@click.option("--minutes", type=click.FloatRange(0), default=None, help="Begin no round after it.")
 @click.option("--jobs", type=click.IntRange(1, 8), default=2, show_default=True)
 @click.option(
     "--output",
