@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from paceline.errors import CorruptLogError
 from paceline.records.decode import BatchView
+from paceline.records.header import Kind, parse_header
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.projections.projections import Projections
@@ -33,6 +34,8 @@ def content(log: CommitLog, start: int, end: int) -> bytes:
             piece = log.read_raw(PhysicalOffset(position), READ_BYTES)
         except CorruptLogError as error:
             raise ViolationError(f"INV-3: a log has no batch at {position}: {error}") from error
+        if not piece:
+            raise ViolationError(f"INV-2: a log that ends at {position} was called whole to {end}")
         pieces.append(bytes(piece))
         position += len(piece)
     return b"".join(pieces)[: end - start]
@@ -50,6 +53,10 @@ class Judge:
         self.shown: dict[MasterEpoch, int] = {}
         """The highest confirm that the master of each epoch has shown."""
         self.reads_count = 0
+        self._parsed = 0
+        """So far `truth` has been read as batches."""
+        self._log_time_ms = 0
+        self._queue_ends: dict[tuple[int, int], int] = {}
 
     def store_replaced(self, node: str) -> None:
         """Its disk was lost: nothing it said before binds it."""
@@ -102,10 +109,32 @@ class Judge:
         self._compare(node, log, min(start, known), known, "INV-3")
         if confirm > len(self.truth):
             self.truth += content(log, len(self.truth), confirm)
+            self._read_on(node)
         # Before that (R3) confirm may begin lower: a member that cut its log below what was
         # confirmed stays in a set that would be too small without it (R8, R23).
         if is_open:
             self._show(node, epoch, confirm)
+
+    def _read_on(self, node: str) -> None:
+        """What was confirmed now: queues have no holes (S6), log time does not fall (R29)."""
+        while self._parsed < len(self.truth):
+            header = parse_header(self.truth, self._parsed)
+            at, self._parsed = self._parsed, self._parsed + header.size_bytes
+            if header.store_unix_ms < self._log_time_ms:
+                raise ViolationError(
+                    f"R29: {node} confirmed {at}, stored at {header.store_unix_ms}, "
+                    f"after a batch that was stored at {self._log_time_ms}"
+                )
+            self._log_time_ms = header.store_unix_ms
+            if header.kind == Kind.NORMAL:
+                queue = header.topic_id, header.queue_id
+                end = self._queue_ends.get(queue, 0)
+                if header.base_queue_offset != end:
+                    raise ViolationError(
+                        f"S6: {node} confirmed {at}, whose first offset in queue {queue} is "
+                        f"{header.base_queue_offset}, not {end}"
+                    )
+                self._queue_ends[queue] = end + header.record_count
 
     def replica_confirmed(self, node: str, log: CommitLog, start: int, confirm: int) -> None:
         """A replica shows [start, confirm) to readers."""

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from paceline.errors import CorruptLogError
 from paceline_chaos import checkers
 from paceline_chaos.core.judge import ViolationError
 from paceline_chaos.core.world import StalledError, World
 from paceline_chaos.history.model import FaultEvent, Operation
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.seeds import SeedResult
-from paceline_chaos.verdict import Violation, code_or_harness
+from paceline_chaos.verdict import CODE, Violation, code_or_harness
 
 JUDGED = tuple(name for name in checkers.ALL if name not in ("L2", "L5"))
 """Not how long a calm cluster may take: steps of the walk put no bound on delays."""
@@ -56,7 +57,12 @@ def _run(world: World) -> list[Violation]:
         return [Violation(property="L1", sentence=str(error))]
     except Exception as error:  # an assertion of the product, or the bed's own fault
         world.trace.append(traceback.format_exc())
-        return [code_or_harness(error)]
+        found = code_or_harness(error)
+        if isinstance(error, CorruptLogError) and found.property == CODE:
+            # No fault of this bed damages what was written beyond what recovery is to cut.
+            sentence = f"damage that no fault made: {found.sentence}"
+            found = Violation(property="R23", sentence=sentence)
+        return [found]
     judged = SAFETY if world.is_given_up else JUDGED
     return list(checkers.judge(world.recorder.history, properties=judged).violations)
 

@@ -12,18 +12,7 @@ from paceline_broker.log import recovery, walk
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.store import Store
-from paceline_chaos.core.node import Node
 from paceline_chaos.mutants.mutant import NOT_WHERE_IT_MUST_BE, Mutant, Patch
-
-
-def _failed_fsync_forgotten() -> list[Patch]:
-    """After a failed fsync the next one counts."""
-
-    def flush_failed(node: Node, error: Exception) -> None:
-        node.log._unsynced = [node.log._segments.active]
-        node.log._ticket = None
-
-    return [(Node, "flush_failed", flush_failed)]
 
 
 def _no_fsync() -> list[Patch]:
@@ -112,12 +101,6 @@ LOST_BY_DISK = NOT_WHERE_IT_MUST_BE | {"INV-8", "R23"}
 
 DISKS = (
     Mutant(
-        rule="R22",
-        meaning="a failed fsync is forgotten",
-        caught_by=LOST_BY_DISK | {"CODE"},
-        patches=_failed_fsync_forgotten,
-    ),
-    Mutant(
         rule="R11-fsync", meaning="nothing is fsynced", caught_by=LOST_BY_DISK, patches=_no_fsync
     ),
     Mutant(
@@ -129,19 +112,19 @@ DISKS = (
     Mutant(
         rule="R25-torn",
         meaning="recovery does not check payloads",
-        caught_by=LOST_BY_DISK | {"CODE", "S3"},
+        caught_by=LOST_BY_DISK | {"S3"},
         patches=_torn_batches_kept,
     ),
     Mutant(
         rule="R25-cut",
         meaning="a truncation leaves the bytes",
-        caught_by=LOST_BY_DISK | {"CODE"},
+        caught_by=LOST_BY_DISK,
         patches=_cut_in_memory_only,
     ),
     Mutant(
         rule="R24-crc",
         meaning="a replica appends without checking",
-        caught_by=LOST_BY_DISK | {"CODE", "S3"},
+        caught_by=LOST_BY_DISK | {"S3"},
         patches=_frames_not_checked,
     ),
     Mutant(

@@ -1,70 +1,25 @@
 """Rules of mastership, epochs and elections, taken out (R1 to R6, R15 to R19, INV-5)."""
 
+from dataclasses import replace
 from typing import Any
 
-from paceline.types import MasterEpoch, PhysicalOffset
+from paceline.types import MasterEpoch, PhysicalOffset, SetEpoch
 from paceline_broker.identity import StoreIdentity
-from paceline_broker.log_reader import StoreReader
 from paceline_broker.replication import master as master_module
 from paceline_broker.replication import replica as replica_module
 from paceline_broker.replication.master import MasterReplication
 from paceline_broker.replication.master_events import MasterReady
 from paceline_broker.replication.replica import ReplicaReplication
-from paceline_broker.store import lock_data_folder, open_store
 from paceline_chaos.core import controllers as controllers_module
 from paceline_chaos.core.node import Node
-from paceline_chaos.core.process import DATA
 from paceline_chaos.mutants.mutant import Mutant, Patch
 from paceline_controller import election
 from paceline_controller.state import mastership, replicas
+from paceline_controller.state.model import Session
 
 
 def _nothing(*arguments: Any, **named: Any) -> None:
     return
-
-
-def _failure_resumed() -> list[Patch]:
-    """A master whose disk failed opens its log again and goes on in its epoch."""
-
-    def fail(node: Node, error: Exception) -> None:
-        identity, led = node.identity, node.mastership
-        node.disk.crash(node.world.dice.random, keep_page_cache=False, survival=0.0)
-        node.ticket = None
-        node.store = open_store(
-            node.disk,
-            DATA,
-            lock=lock_data_folder(node.disk, DATA),
-            identity=identity,
-            segment_size_bytes=node.world.segment_bytes,
-        )
-        node.reader = StoreReader(node.store)
-        if led is None:
-            node.leave("its disk failed")
-            return
-        term: Any = led.term
-        led._store, led._log, term._log = node.store, node.log, node.log
-        node.store.fold_to(node.log.end)
-        machine = term._machine
-        machine._end, machine._flushed = node.log.end, node.log.flushed
-        machine.confirm = min(machine.confirm, node.log.end)
-        for link in list(node.links.values()):
-            link.pair.close(link.pair.master)
-        node.links.clear()
-        term._pushes.clear()
-        machine._peers.clear()
-        machine._live.clear()
-
-    return [(Node, "fail", fail)]
-
-
-def _old_connections_live_on() -> list[Patch]:
-    """A replica that adopts an epoch keeps its connection to the old master, and feeds it."""
-
-    def leave(node: Node, reason: str) -> None:
-        node.leader = None
-        node.end_mastership(reason)
-
-    return [(Node, "leave", leave)]
 
 
 def _epoch_not_persisted() -> list[Patch]:
@@ -76,16 +31,13 @@ def _epoch_not_persisted() -> list[Patch]:
 
 def _open_at_once() -> list[Patch]:
     """A new master answers from the confirm it happens to know."""
-    lead = Node.lead
+    init = MasterReplication.__init__
 
-    def lead_and_open(node: Node, group: Any) -> None:
-        lead(node, group)
-        led = node.mastership
-        if led is not None and not led.is_open:
-            led.term._machine.is_open = True
-            node.mastership_opened(led)
+    def init_open(master: MasterReplication, **arguments: Any) -> None:
+        init(master, **arguments)
+        master.is_open = True
 
-    return [(Node, "lead", lead_and_open)]
+    return [(MasterReplication, "__init__", init_open)]
 
 
 def _rounds_not_waited_for() -> list[Patch]:
@@ -165,11 +117,9 @@ def _stale_copy_welcome() -> list[Patch]:
 
     def introduced(master: MasterReplication, event: Any) -> MasterReady:
         known = min(event.introduction.confirm, master._end)
-        import dataclasses
-
         return on_introduced(
             master,
-            event._replace(introduction=dataclasses.replace(event.introduction, confirm=known)),
+            event._replace(introduction=replace(event.introduction, confirm=known)),
         )
 
     init = ReplicaReplication.__init__
@@ -187,18 +137,82 @@ def _stale_copy_welcome() -> list[Patch]:
     ]
 
 
+def _ill_candidates_elected() -> list[Patch]:
+    """Who is silent, dead or has a failed disk is as good a master as any."""
+    choose = election.choose
+
+    def choose_any(group: Any, beliefs: Any, **how: Any) -> Any:
+        healthy = {
+            replica: replace(belief, standing=election.Standing.HEALTHY)
+            for replica, belief in beliefs.items()
+        }
+        return choose(group, healthy, **how)
+
+    return [(controllers_module, "choose", choose_any)]
+
+
+def _restarted_master_stays() -> list[Patch]:
+    """The registration of a new start leaves mastership with the dead one."""
+    return [(replicas, "vacate", _nothing)]
+
+
+def _commands_applied_again() -> list[Patch]:
+    """A command that comes twice is applied twice."""
+
+    def keep(session: Session, sequence: int, result: Any) -> None:
+        return
+
+    return [(Session, "keep", keep)]
+
+
+def _older_views_taken() -> list[Patch]:
+    """A view is taken in whatever order it comes: older sets replace newer ones.
+
+    The role's own look at versions is in a shell; the bed's double of it goes with the machine's.
+    """
+    view_arrived = Node.view_arrived
+
+    def any_arrived(node: Node, view: Any) -> None:
+        node.view = None
+        view_arrived(node, view)
+
+    on_committed = MasterReplication._on_committed
+
+    def on_any_committed(master: MasterReplication, view: Any) -> MasterReady:
+        if master._proposal is None and view.master_epoch == master.epoch:
+            master._set_epoch = min(master._set_epoch, SetEpoch(view.set_epoch - 1))
+        return on_committed(master, view)
+
+    return [
+        (Node, "view_arrived", any_arrived),
+        (MasterReplication, "_on_committed", on_any_committed),
+    ]
+
+
 EPOCHS = (
     Mutant(
-        rule="R1",
-        meaning="a failed master goes on in its epoch",
-        caught_by=frozenset({"INV-3", "INV-4", "INV-12", "CODE", "R23"}),
-        patches=_failure_resumed,
+        rule="R17",
+        meaning="candidates need not be healthy",
+        caught_by=frozenset({"L1", "L6"}),
+        patches=_ill_candidates_elected,
     ),
     Mutant(
-        rule="R2",
-        meaning="old connections outlive an epoch",
-        caught_by=frozenset({"INV-3", "INV-4", "INV-12", "CODE"}),
-        patches=_old_connections_live_on,
+        rule="R19",
+        meaning="a restart does not vacate mastership",
+        caught_by=frozenset({"L1"}),
+        patches=_restarted_master_stays,
+    ),
+    Mutant(
+        rule="R38-twice",
+        meaning="repeated commands are applied again",
+        caught_by=frozenset({"INV-3", "INV-4", "INV-12", "L1", "L6", "S30"}),
+        patches=_commands_applied_again,
+    ),
+    Mutant(
+        rule="R38-views",
+        meaning="older views are taken",
+        caught_by=frozenset({"INV-3", "INV-4", "INV-12", "S11", "S16", "S17"}),
+        patches=_older_views_taken,
     ),
     Mutant(
         rule="R2-persist",
@@ -221,13 +235,13 @@ EPOCHS = (
     Mutant(
         rule="R5",
         meaning="logs part by length",
-        caught_by=frozenset({"INV-3", "INV-4", "INV-12", "CODE"}),
+        caught_by=frozenset({"INV-3", "INV-4", "INV-12"}),
         patches=_parting_by_length,
     ),
     Mutant(
         rule="R15",
         meaning="elections check nothing",
-        caught_by=frozenset({"INV-3", "INV-4", "INV-12", "S15", "CODE"}),
+        caught_by=frozenset({"INV-3", "INV-4", "INV-12", "S15"}),
         patches=_election_checks_nothing,
     ),
     Mutant(

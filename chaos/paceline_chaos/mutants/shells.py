@@ -11,13 +11,18 @@ from paceline.consumer.fetch_session import FetchSession
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push import PushConsumer
 from paceline.dispatch import Dispatcher
-from paceline.errors import NotMasterError
+from paceline.errors import NotMasterError, StorageError
 from paceline.group_lane import GroupLane
 from paceline.outbox import Outbox
+from paceline_broker.log.flusher import Flusher
+from paceline_broker.mastership import Mastership
+from paceline_broker.replication.pace import Paces
 from paceline_broker.replication.term import MasterTerm
 from paceline_broker.role import BrokerRole
 from paceline_broker.service import messages
 from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_controller.liveness import Liveness
+from paceline_controller.state import replicas
 
 # -- brokers ---------------------------------------------------------------------------------------
 
@@ -31,6 +36,63 @@ def _old_master_followed() -> list[Patch]:
             role._end_mastership(mastership, reason)
 
     return [(BrokerRole, "_leave", leave)]
+
+
+def _restarted_in_its_epoch() -> list[Patch]:
+    """A master that died and came back goes on in its epoch, as if nothing had been (R1)."""
+
+    def stays(group: Any, outcome: Any, *, reason: str) -> None:
+        group.master_incarnation = group.replicas[group.master].incarnation
+
+    take = BrokerRole._take
+
+    async def take_again(role: BrokerRole, group: Any) -> None:
+        await take(role, group)
+        known = role.identity
+        is_mine = (group.master, group.master_incarnation) == (known.replica_id, known.incarnation)
+        if is_mine and role.mastership is None and group.master_epoch == role.epoch:
+            role._begin_mastership(group)
+
+    append_epoch_start = Mastership._append_epoch_start
+
+    def append_once(led: Mastership, view: Any, clock: Any) -> None:
+        if led._log.epochs.last_epoch < view.master_epoch:
+            append_epoch_start(led, view, clock)
+
+    return [
+        (replicas, "vacate", stays),
+        (BrokerRole, "_take", take_again),
+        (Mastership, "_append_epoch_start", append_once),
+    ]
+
+
+def _failed_fsync_forgotten() -> list[Patch]:
+    """A failed fsync is followed by the next one, which finds nothing to write (R22)."""
+    sync = Flusher._sync
+
+    async def sync_anyhow(flusher: Flusher, ticket: Any) -> None:
+        try:
+            await sync(flusher, ticket)
+        except StorageError:
+            return
+
+    return [(Flusher, "_sync", sync_anyhow)]
+
+
+def _dead_members_stay() -> list[Patch]:
+    """No member is ever behind: who is dead keeps its place, and all wait for it (R12)."""
+    return [(Paces, "is_keeping_up", lambda paces, replica: True)]
+
+
+def _patient_leader() -> list[Patch]:
+    """A master that cannot open its epoch, or whose confirm stands still, is left alone (R6)."""
+    why = Liveness._why
+
+    def why_patient(liveness: Liveness, group: Any, watch: Any, beliefs: Any, now_ms: int) -> Any:
+        watch.epoch_ms = watch.progress_ms = now_ms
+        return why(liveness, group, watch, beliefs, now_ms)
+
+    return [(Liveness, "_why", why_patient)]
 
 
 def _ended_means_stored() -> list[Patch]:
@@ -110,7 +172,35 @@ def _lost_fetch_counts() -> list[Patch]:
 
 SHELLS = (
     Mutant(
-        rule="R2-role",
+        rule="R1",
+        meaning="a restarted master goes on in its epoch",
+        caught_by=frozenset({"R1", "INV-12", "S1", "S2", "S14"}),
+        patches=_restarted_in_its_epoch,
+        bed="world",
+    ),
+    Mutant(
+        rule="R22",
+        meaning="a failed fsync is forgotten",
+        caught_by=frozenset({"S1", "S2", "S6", "S10", "S11", "INV-12", "INV-3"}),
+        patches=_failed_fsync_forgotten,
+        bed="world",
+    ),
+    Mutant(
+        rule="R12",
+        meaning="dead members keep their place",
+        caught_by=frozenset({"L1", "L2", "L3"}),
+        patches=_dead_members_stay,
+        bed="world",
+    ),
+    Mutant(
+        rule="R6",
+        meaning="masters that confirm nothing stay",
+        caught_by=frozenset({"L1", "L2", "L3"}),
+        patches=_patient_leader,
+        bed="world",
+    ),
+    Mutant(
+        rule="R2",
         meaning="replicas keep their old master",
         caught_by=frozenset({"CODE", "L1", "L3", "S1"}),
         patches=_old_master_followed,
