@@ -2,12 +2,13 @@
 
 import contextlib
 import ctypes
+import os
 import resource
 import subprocess
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -16,6 +17,8 @@ from paceline.event_loop import run_loop
 
 EXIT_REFUSED = 2
 """The process did not start, or had to stop, for the reason that its last line names."""
+EXIT_BROKEN = 70
+"""It ended by a bug (EX_SOFTWARE of sysexits.h)."""
 _MIB = 1024 * 1024
 _FILES_MAX = 1_048_576
 # M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD of glibc's malloc.h. Without them every block of
@@ -59,6 +62,31 @@ def run_command(command: click.Command, arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     return 0
+
+
+def be_program(log_path: Path, program: Callable[[], int]) -> NoReturn:
+    """In a forked child: input from nowhere, all output into a log file, then the program; its
+    value is the exit code. Never returns: what the parent had on its stack is not this process's.
+    """
+    status = EXIT_BROKEN
+    try:
+        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        os.close(null)
+        os.close(log)
+        status = program()
+    except SystemExit as wanted:
+        status = wanted.code if isinstance(wanted.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def tune_malloc() -> None:

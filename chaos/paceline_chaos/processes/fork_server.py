@@ -18,13 +18,14 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import orjson
 
 from paceline.errors import PacelineError
-from paceline.node_process import run_command
+from paceline.node_process import be_program, run_command
 from paceline_chaos.processes import node as program
 
 _PR_SET_PDEATHSIG = 1
@@ -32,7 +33,6 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _REQUEST_BYTES_MAX = 1 << 16
 _START_TIMEOUT_S = 30.0
-_EXIT_BROKEN = 70
 _IMPORTED_LATE = ("uvloop", "concurrent.futures.thread", "encodings.idna")
 """What nodes import only when they run."""
 
@@ -130,44 +130,27 @@ def _fork_node(channel: socket.socket, harness: int, request: dict[str, object])
     """In the process between: its end hands the node over to the harness."""
     between = os.getpid()
     if os.fork() == 0:
-        _be_node(channel, harness, between, request)
+        run = partial(_run_node, channel, harness, between, request)
+        be_program(Path(str(request["log"])), run)
     os._exit(0)
 
 
-def _be_node(
+def _run_node(
     channel: socket.socket, harness: int, between: int, request: dict[str, object]
-) -> NoReturn:
-    """In the node: own parent, session and log file; then the program; never returns."""
-    status = _EXIT_BROKEN
-    try:
-        while os.getppid() == between:
-            select.select([], [], [], 0.0005)
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != harness:
-            os._exit(1)
-        os.setsid()
-        _prctl(_PR_SET_NAME, str(request["name"]).encode())
-        null = os.open(os.devnull, os.O_RDONLY)
-        log = os.open(str(request["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        for source, target in ((null, 0), (log, 1), (log, 2)):
-            os.dup2(source, target)
-        os.close(null)
-        os.close(log)
-        channel.send(b"%d" % os.getpid())
-        channel.close()
-        arguments = request["arguments"]
-        assert isinstance(arguments, list)
-        status = run_command(program.command, arguments)
-    except SystemExit as wanted:
-        status = wanted.code if isinstance(wanted.code, int) else 1
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+) -> int:
+    """In the node: own parent, session and name; then the program."""
+    while os.getppid() == between:
+        select.select([], [], [], 0.0005)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != harness:
+        return 1
+    os.setsid()
+    _prctl(_PR_SET_NAME, str(request["name"]).encode())
+    channel.send(b"%d" % os.getpid())
+    channel.close()
+    arguments = request["arguments"]
+    assert isinstance(arguments, list)
+    return run_command(program.command, arguments)
 
 
 # -- parents ---------------------------------------------------------------------------------------

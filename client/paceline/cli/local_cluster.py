@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NoReturn
 
 import orjson
 
 from paceline.errors import ConfigError
+from paceline.node_process import be_program
 from paceline.runtime import SystemClock, SystemRandom
 from paceline.secret import make_secret
 
@@ -315,31 +315,13 @@ def _fork_node(node: Node, program: NodeMain) -> int:
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        _be_node(node, program)
+        be_program(node.log_path, lambda: _run_detached(node, program))
     return pid
 
 
-def _be_node(node: Node, program: NodeMain) -> NoReturn:
-    """In the child: own log file, no terminal, then the program; never returns."""
-    status = 70
-    try:
-        _detach_from_terminal()
-        log = os.open(node.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        status = program(["--config", str(node.config_path)])
-    except SystemExit as exit_request:
-        status = exit_request.code if isinstance(exit_request.code, int) else 1
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+def _run_detached(node: Node, program: NodeMain) -> int:
+    _detach_from_terminal()
+    return program(["--config", str(node.config_path)])
 
 
 def _detach_from_terminal() -> None:
