@@ -19,6 +19,7 @@ from paceline.cli.local_client import broker_status, find_master, wait_ready
 from paceline.cli.local_cluster import ClusterPlan, LocalCluster, Node
 from paceline.errors import DeadlineError
 from paceline.runtime import SystemClock, cancel_and_wait, pause, spawn
+from paceline_broker.app import main as broker_main
 from paceline_chaos.checkers import judge
 from paceline_chaos.history.entering import enter_probe
 from paceline_chaos.history.model import FaultEvent, History, Phase
@@ -26,14 +27,16 @@ from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.failover_evidence import bugs_told, enter_decisions, enter_logs
 from paceline_chaos.processes.failover_figures import FailoverFigures, Kill, figures_of
 from paceline_chaos.processes.failover_load import StallWatch, SteadyClients
+from paceline_chaos.processes.fork_server import ForkServer
 from paceline_chaos.verdict import Verdict
+from paceline_controller.app import main as controller_main
 
 TOPIC = "failover"
 QUEUES = 8
 SETTLE_MS = 1000
 RESTART_MS = 1500
-"""A dead process starts again so long after the kill: its start-up costs a core for most of a
-second, which would be measured with what it is not part of."""
+"""A dead process starts again so long after the kill: what its start costs the two cores would be
+measured with what it is not part of. It is forked without its imports, as at first."""
 IN_SYNC_TIMEOUT_MS = 30_000
 PROBE_MS = 100
 
@@ -176,12 +179,36 @@ def _settings(plan: FailoverPlan) -> dict[str, Any]:
     }
 
 
+_MAINS = {"broker": broker_main, "controller": controller_main}
+
+
+def _main(arguments: list[str]) -> int:
+    """A role, and the arguments of the product's program for it."""
+    role, *rest = arguments
+    return _MAINS[role](rest)
+
+
+@dataclass(slots=True, kw_only=True)
+class ForkedCluster(LocalCluster):
+    """Starts dead nodes again without their imports, as it starts them first."""
+
+    server: ForkServer
+
+    def restart(self, node: Node) -> None:
+        assert not node.is_running, node
+        arguments = [node.role, "--config", str(node.config_path)]
+        node.pid = self.server.start(node.name, arguments, node.log_path).pid
+        node.exit_status = None
+
+
 def measure(plan: FailoverPlan, folder: Path) -> Failover:
     """Start a cluster in `folder`, measure, stop it. Not from within a running loop."""
-    cluster = LocalCluster(
-        ClusterPlan(
+    server = ForkServer(_main)  # before there is a lock, a node, or a loop
+    cluster = ForkedCluster(
+        plan=ClusterPlan(
             data_dir=folder, brokers_per_group=plan.brokers, port=0, durability=plan.durability
-        )
+        ),
+        server=server,
     )
     cluster.prepare()
     failover = Failover(cluster, plan)
@@ -195,4 +222,5 @@ def measure(plan: FailoverPlan, folder: Path) -> Failover:
     finally:
         gc.enable()
         cluster.stop()
+        server.close()
     return failover

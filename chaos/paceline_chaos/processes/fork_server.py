@@ -17,7 +17,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -27,6 +27,8 @@ import orjson
 from paceline.errors import PacelineError
 from paceline.node_process import be_program, run_command
 from paceline_chaos.processes import node as program
+
+Main = Callable[[list[str]], int]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -72,7 +74,9 @@ class NodeProcess:
 class ForkServer:
     """Make it before anything that a fork must not copy; `close` at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, main: Main | None = None) -> None:
+        """`main`: what nodes run, with their arguments, to their exit code; `processes.node` if it
+        is not given. What it imports has to be imported by now, or every node imports it."""
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         harness = os.getpid()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -82,11 +86,11 @@ class ForkServer:
         self._pid = os.fork()
         if self._pid == 0:
             self._channel.close()
-            _serve(theirs, harness)
+            _serve(theirs, harness, main or _main)
         theirs.close()
 
     def start(self, name: str, arguments: Sequence[str], log_path: Path) -> NodeProcess:
-        """A node with these arguments of `processes.node`; it exists on return."""
+        """A node with these arguments of its program; it exists on return."""
         request = {"name": name, "arguments": list(arguments), "log": str(log_path)}
         try:
             self._channel.send(orjson.dumps(request))
@@ -107,7 +111,11 @@ class ForkServer:
 # -- the process that forks ------------------------------------------------------------------------
 
 
-def _serve(channel: socket.socket, harness: int) -> NoReturn:
+def _main(arguments: list[str]) -> int:
+    return run_command(program.command, arguments)
+
+
+def _serve(channel: socket.socket, harness: int, main: Main) -> NoReturn:
     """Forks until the harness closes its end; never returns."""
     try:
         end_with_parent()
@@ -120,23 +128,25 @@ def _serve(channel: socket.socket, harness: int) -> NoReturn:
         while request := channel.recv(_REQUEST_BYTES_MAX):
             between = os.fork()
             if between == 0:
-                _fork_node(channel, harness, orjson.loads(request))
+                _fork_node(channel, harness, main, orjson.loads(request))
             os.waitpid(between, 0)
     finally:
         os._exit(0)
 
 
-def _fork_node(channel: socket.socket, harness: int, request: dict[str, object]) -> NoReturn:
+def _fork_node(
+    channel: socket.socket, harness: int, main: Main, request: dict[str, object]
+) -> NoReturn:
     """In the process between: its end hands the node over to the harness."""
     between = os.getpid()
     if os.fork() == 0:
-        run = partial(_run_node, channel, harness, between, request)
+        run = partial(_run_node, channel, harness, between, main, request)
         be_program(Path(str(request["log"])), run)
     os._exit(0)
 
 
 def _run_node(
-    channel: socket.socket, harness: int, between: int, request: dict[str, object]
+    channel: socket.socket, harness: int, between: int, main: Main, request: dict[str, object]
 ) -> int:
     """In the node: own parent, session and name; then the program."""
     while os.getppid() == between:
@@ -150,7 +160,7 @@ def _run_node(
     channel.close()
     arguments = request["arguments"]
     assert isinstance(arguments, list)
-    return run_command(program.command, arguments)
+    return main(arguments)
 
 
 # -- parents ---------------------------------------------------------------------------------------
