@@ -25,6 +25,7 @@ from paceline_chaos.ledger import Line
 from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.seeds import SeedResult, replay_command, said_of_reruns
 from paceline_chaos.verify_jobs import MUTANT_SEEDS_MAX, Done, Job, run_job
+from paceline_chaos.world.coverage import COVERAGE, lacks, said_of_judged
 
 if TYPE_CHECKING:
     from paceline_chaos.processes.rounds import Came
@@ -124,7 +125,7 @@ class Verification:
             if total.seeds:
                 self._append(self._line(bed, total))
         self._say(_progress(bed, total, self._clock.monotonic_ms() - began_ms))
-        self._say_coverage(bed, total)
+        self.weigh(bed, total)
 
     def run_mutants(self) -> None:
         """All that this source has not caught yet."""
@@ -223,17 +224,23 @@ class Verification:
             )
         self._say(f"  replay: {replay_command(result.bed, result.seed)}")
 
-    def _say_coverage(self, bed: str, total: Sum) -> None:
+    def weigh(self, bed: str, total: Sum) -> None:
         if bed == "determinism":
             self._say(said_of_reruns(total.coverage.counts))
             return
+        meanings = COUNTERS if bed == "core" else COVERAGE
         for name, count in sorted(total.coverage.counts.items()):
-            if count or bed == "core":
-                self._say(f"  {count:10,} {COUNTERS.get(name, name)}")
+            if (count or bed == "core") and name in meanings:
+                self._say(f"  {count:10,} {meanings[name]}")
         unseen = zeros(total.coverage.counts, but=EXPECTED_ZEROS)
         if bed == "core" and unseen and total.seeds >= SEEDS_FOR_COVERAGE:
             self.is_good = False
             self._say(f"core: never seen: {', '.join(unseen)}")
+        if bed == "world":
+            self._say(f"  {said_of_judged(total.coverage.counts)}")
+            for sentence in lacks(total.coverage.counts, worlds=total.seeds):
+                self.is_good = False
+                self._say(f"world: {sentence}")
 
     def _line(self, bed: str, total: Sum) -> Line:
         counts = total.coverage.counts

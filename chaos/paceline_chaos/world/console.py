@@ -10,7 +10,7 @@ from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.codec import save
 from paceline_chaos.verdict import Violation
 from paceline_chaos.world.batch import Outcome, fails_as, run_many
-from paceline_chaos.world.coverage import COVERAGE
+from paceline_chaos.world.coverage import COVERAGE, lacks, said_of_judged
 from paceline_chaos.world.determinism import rerun_many
 from paceline_chaos.world.plan import Plan, draw_plan
 from paceline_chaos.world.plan_file import (
@@ -85,14 +85,14 @@ def show_shrunk(seed: int, path: Path) -> int:
 
 
 def show_many(seeds: Iterable[int], processes: int | None) -> int:
-    """Run many worlds; their sums, and what was bad."""
+    """Run many worlds; their sums, and what was bad. 1 if anything was, or if they are blind."""
     sums: Counter[str] = Counter()
-    worlds = cpu_s = 0.0
+    worlds, cpu_s = 0, 0.0
     bad: list[Outcome] = []
     for outcome in run_many(seeds, processes=processes):
         worlds += 1
         cpu_s += outcome.cpu_s
-        sums.update({name: outcome.counters.get(name, 0) for name in COVERAGE})
+        sums.update(outcome.counters)
         if outcome.violations:
             bad.append(outcome)
             for violation in outcome.violations[:3]:
@@ -100,11 +100,13 @@ def show_many(seeds: Iterable[int], processes: int | None) -> int:
             say(REPLAY.format(seed=outcome.seed))
     for name, meaning in COVERAGE.items():
         say(f"{sums[name] / worlds:10.2f} {name} per world: {meaning}")
+    say(said_of_judged(sums))
+    lacking = lacks(sums, worlds=worlds)
+    for sentence in lacking:
+        say(f"worlds: {sentence}")
     missing = [name for name in COVERAGE if not sums[name]]
-    say(
-        f"{worlds:.0f} worlds, {cpu_s / worlds:.1f} s of CPU each, {len(bad)} bad, never: {missing}"
-    )
-    return 1 if bad else 0
+    say(f"{worlds} worlds, {cpu_s / worlds:.1f} s of CPU each, {len(bad)} bad, never: {missing}")
+    return 1 if bad or lacking else 0
 
 
 def show_determinism(seeds: range, processes: int | None) -> int:

@@ -1,11 +1,13 @@
 """Pure: what made a world worth something, counted: where nothing goes wrong nothing is proved.
 
-`COVERAGE` names what must happen somewhere in a batch of worlds; none may be zero over 60 of them.
+`COVERAGE` names what must happen somewhere in a batch of worlds; none may be zero over 60 of them,
+nor may a property never have been judged. `MEANS` is what an average world must have seen.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from paceline_chaos.checkers import ALL
 from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import Entry, FaultEvent, Operation, Send
 
@@ -28,6 +30,10 @@ COVERAGE: Mapping[str, str] = {
     "clock_faults": "faults of clocks",
     "exits": "processes that ended by themselves or were killed as unhealthy",
 }
+MEANS: Mapping[str, int] = {"operations": 1_000, "faults": 5, "elections": 1}
+WORLDS_FOR_COVERAGE = 60
+"""From so many on a batch has to have seen everything."""
+_JUDGED = "judged_"
 _BY_DEATH = ("dead", "vacant", "gone", "silent", "lost")
 
 
@@ -64,3 +70,28 @@ def coverage(
 
 
 _NETWORK = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset", "slow_link"})
+
+
+def judged_counts(counters: Mapping[str, int]) -> dict[str, int]:
+    """How much there was to judge of each property, by the counters of a verdict."""
+    return {f"{_JUDGED}{name}": counters.get(f"judged.{name}", 0) for name in ALL}
+
+
+def said_of_judged(sums: Mapping[str, int]) -> str:
+    """One line: how much there was to judge."""
+    counts = (f"{name}={sums.get(f'{_JUDGED}{name}', 0)}" for name in ALL)
+    return f"judged: {' '.join(counts)}"
+
+
+def lacks(sums: Mapping[str, int], *, worlds: int) -> list[str]:
+    """What a batch of worlds has not shown, as sentences; too few worlds owe nothing."""
+    if worlds < WORLDS_FOR_COVERAGE:
+        return []
+    found = [
+        f"{sums.get(name, 0) / worlds:.1f} {COVERAGE[name]} in a world, fewer than {least}"
+        for name, least in MEANS.items()
+        if sums.get(name, 0) < least * worlds
+    ]
+    found += [f"never seen: {what}" for name, what in COVERAGE.items() if not sums.get(name)]
+    found += [f"never judged: {name}" for name in ALL if not sums.get(f"{_JUDGED}{name}")]
+    return found

@@ -114,7 +114,7 @@ class Injector:
         for number, fault in enumerate(faults):
             chance = SeededRandom(f"{self._stage.topology.seed}/broken/{number}")
             for name in self._resolve(fault.target, chance)[:1]:
-                if self._stage.can_spare(name, broken):
+                if name not in broken and self._stage.can_spare(name, broken):
                     named = replace(fault, target=name)
                     broken += self.begin(named, chance, is_for_ever=True)
         return broken
@@ -285,6 +285,8 @@ class Injector:
                                   if (a in half) != (b in half)])  # fmt: skip
         peers = [p for p in self._resolve(fault.other or "all", chance) if p != name]
         match fault.kind:
+            case "cut" if fault.details.get("inbound"):
+                return self._cut([(peer, name) for peer in peers])
             case "cut":
                 return self._cut([(name, peer) for peer in peers])
             case "reset":

@@ -182,15 +182,38 @@ def _other(topology: Topology, dice: random.Random) -> str:
     )
 
 
+_LASTING: Mapping[str, float] = {
+    "kill": 2,
+    "pause": 2,
+    "isolate": 2,
+    "power": 1,
+    "stop": 1,
+    "cut": 2,
+    "disk_full": 1,
+}
+"""What may last for ever, and how often."""
+
+
 def _draw_broken(topology: Topology, dice: random.Random) -> tuple[Fault, ...]:
-    """Perhaps one broker of a group and one controller stay broken for ever."""
+    """Perhaps some stay broken for ever: of a group and of the controllers any minority."""
     broken = []
-    can_spare = topology.replicas > max(topology.min_in_sync_replicas, topology.replicas // 2 + 1)
-    if topology.replicas >= 3 and can_spare and dice.random() < 0.4:
-        group = dice.choice(list(topology.groups))
-        target = dice.choice((f"master:{group}", f"replica:{group}", f"any:{group}"))
-        broken.append(Fault(at_ms=0, kind=dice.choice(("kill", "pause", "isolate")), target=target))
-    if len(topology.controllers) >= 3 and dice.random() < 0.3:
-        target = dice.choice(("leader", "follower"))
-        broken.append(Fault(at_ms=0, kind=dice.choice(("kill", "pause", "isolate")), target=target))
+    needed = max(topology.min_in_sync_replicas, topology.replicas // 2 + 1)
+    for group in topology.groups:
+        if topology.replicas > needed and dice.random() < 0.4:
+            for _ in range(dice.randint(1, topology.replicas - needed)):
+                roles = (f"master:{group}", f"replica:{group}", f"any:{group}")
+                broken.append(_lasting(dice.choice(roles), dice))
+    spare = (len(topology.controllers) - 1) // 2
+    if spare and dice.random() < 0.3:
+        for _ in range(dice.randint(1, spare)):
+            broken.append(_lasting(dice.choice(("leader", "follower")), dice))
     return tuple(broken)
+
+
+def _lasting(target: str, dice: random.Random) -> Fault:
+    kind = dice.choices(list(_LASTING), list(_LASTING.values()))[0]
+    if kind != "cut":
+        return Fault(at_ms=0, kind=kind, target=target)
+    # One way: what it says is not heard, or it hears nothing.
+    details = {"inbound": float(dice.choice((0, 1)))}
+    return Fault(at_ms=0, kind=kind, target=target, other="all", details=details)

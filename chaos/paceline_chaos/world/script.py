@@ -46,6 +46,7 @@ def stock_topology(seed: int, *, load_ms: int, **changes: Any) -> Topology:
         "think_ms": 20.0,
         "delay_ms": 1.0,
         "timers": FAST,
+        "calm_ms": 0,
     }
     return replace(draw_topology(seed, load_ms=load_ms), **stock | changes)
 

@@ -14,6 +14,9 @@ from typing import Any
 from paceline_chaos.world.jobs.names import JOBS
 
 MIB = 1024 * 1024
+CALM_MS = 14_000
+"""Half of it is over when the last fault may still be felt; then windows of 5 s fit in."""
+_CALM_SHARE = 0.35
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,8 @@ class Topology:
     sync_ms: float
     """How long a sync takes: on a slow disk more is unsynced when the power goes."""
     load_ms: int
+    calm_ms: int
+    """Of load once everything is whole again: time to see that it goes on (L2, L5)."""
     timers: Timers
 
     @property
@@ -124,7 +129,7 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
         seed=seed,
         controllers=tuple(f"c{number}" for number in range(1, controllers + 1)),
         groups=groups,
-        clients=_draw_clients(dice),
+        clients=_with_hasty(_draw_clients(dice), random.Random(f"hasty-{seed}")),
         durability=dice.choices(("fsync", "memory"), (3, 1))[0],
         min_in_sync_replicas=minimum,
         segment_size_bytes=MIB * dice.choice((1, 1, 1, 4)),
@@ -134,12 +139,14 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
         delay_ms=dice.choice((0.1, 0.5, 0.5, 2.0, 8.0)),
         sync_ms=dice.choice((0.3, 0.3, 2.0, 12.0)),
         load_ms=load_ms,
+        calm_ms=CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0,
         timers=dice.choice((Timers(), FAST, FAST)),
     )
 
 
-_JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2)
-"""How often another client has each of `JOBS`."""
+_JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, 0)
+"""How often another client has each of `JOBS`; the hasty sender is drawn apart."""
+_HASTY_SHARE = 0.4
 
 
 def _draw_clients(dice: random.Random) -> tuple[Client, ...]:
@@ -153,3 +160,11 @@ def _draw_clients(dice: random.Random) -> tuple[Client, ...]:
         Client(name=f"client-{number}", jobs=jobs)
         for number, jobs in enumerate([*fixed, *drawn], start=1)
     )
+
+
+def _with_hasty(clients: tuple[Client, ...], dice: random.Random) -> tuple[Client, ...]:
+    """Perhaps the first one sends in haste, too."""
+    if dice.random() >= _HASTY_SHARE:
+        return clients
+    first, *others = clients
+    return (Client(name=first.name, jobs=(*first.jobs, "hasty")), *others)

@@ -16,7 +16,7 @@ from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
 from paceline_chaos.world.jobs.operating import Operator
 from paceline_chaos.world.jobs.posting import Poster
 from paceline_chaos.world.jobs.reading import Puller, Reader
-from paceline_chaos.world.jobs.sending import Sender
+from paceline_chaos.world.jobs.sending import Sender, hasty_sender
 from paceline_chaos.world.jobs.topics import TopicMaker
 
 TOPIC = "orders"
@@ -38,6 +38,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "topics": TopicMaker,
     "post": Poster,
     "operate": Operator,
+    "hasty": hasty_sender,
 }
 """Names in topologies and scenario files."""
 

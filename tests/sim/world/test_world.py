@@ -3,15 +3,19 @@
 A sample; `make verify` runs hundreds. A seed that fails here is replayed by the printed command.
 """
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import Phase, ReplicaDump, Send
 from paceline_chaos.world.batch import run_one
 from paceline_chaos.world.coverage import COVERAGE
+from paceline_chaos.world.limits import bounds_of
 from paceline_chaos.world.plan import Plan, draw_plan
 from paceline_chaos.world.run import REPLAY, Result, run_world
-from paceline_chaos.world.topology import draw_topology
+from paceline_chaos.world.topology import FAST, Timers, draw_topology
 
 LOAD_MS = 6_000
 
@@ -30,7 +34,7 @@ def test_a_world_without_faults_loses_nothing_and_elects_nobody_twice() -> None:
     assert len(sends) > 100
     assert len({entry.value for entry in sends}) == len(sends)
     assert len({dump.end for dump in dumps}) == 1
-    assert phases == ["load", "heal", "drain", "end"]
+    assert phases == ["load", "heal", "over", "drain", "end"]
     assert result.counters["elections"] == 0
 
 
@@ -65,3 +69,45 @@ def test_plans_are_drawn_from_the_seed_and_keep_their_budget() -> None:
         }
         for group in (topology.controllers, *topology.groups.values()):
             assert len(damaged & set(group)) <= (len(group) - 1) // 2, (seed, damaged)
+
+
+def test_what_breaks_for_ever_leaves_majorities_and_the_minimum() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(400):
+        topology = draw_topology(seed)
+        broken = draw_plan(topology).broken
+        counts.update(fault.kind for fault in broken)
+        for group in topology.groups:
+            of_group = [fault for fault in broken if fault.target.endswith(f":{group}")]
+            left = topology.replicas - len(of_group)
+            assert not of_group or left >= topology.min_in_sync_replicas
+            assert not of_group or 2 * left > topology.replicas
+            counts["two of a group"] += len(of_group) == 2
+        of_controllers = [fault for fault in broken if fault.target in ("leader", "follower")]
+        assert 2 * len(of_controllers) < len(topology.controllers)
+        counts["two controllers"] += len(of_controllers) == 2
+
+    kinds = ("kill", "pause", "isolate", "power", "stop", "cut", "disk_full")
+    assert all(counts[kind] for kind in (*kinds, "two of a group", "two controllers"))
+
+
+def test_calm_and_haste_are_drawn_for_a_part_of_the_worlds() -> None:
+    topologies = [draw_topology(seed) for seed in range(200)]
+
+    assert 0.25 < sum(topology.calm_ms > 0 for topology in topologies) / 200 < 0.45
+    hasty = sum("hasty" in topology.clients[0].jobs for topology in topologies)
+    assert 0.3 < hasty / 200 < 0.5
+
+
+def test_bounds_follow_the_timers_and_stay_below_what_they_were() -> None:
+    stock = replace(draw_topology(1), timers=Timers())
+    fast = replace(stock, timers=FAST)
+
+    loose, tight = bounds_of(stock, has_gray=False), bounds_of(fast, has_gray=False)
+
+    assert tight.master_us < loose.master_us < 8_000_000
+    assert tight.first_ack_us < loose.first_ack_us < 8_000_000
+    assert tight.full_set_us < loose.full_set_us < 20_000_000
+    assert tight.settle_us < loose.settle_us < 10_000_000
+    assert loose.patience_us < 20_000_000
+    assert loose.calm_gap_us == 1_500_000

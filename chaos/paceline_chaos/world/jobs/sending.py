@@ -2,7 +2,8 @@
 
 Each worker has a key of its own and waits for an outcome before it sends the next message of it, so
 that order per key is a promise (S8); bursts are sent in one loop turn and ride in one batch. From
-time to time the producer is closed and another one takes over: a new session.
+time to time the producer is closed and another one takes over: a new session. A hasty sender gives
+up before a failover is over: much of what it sends fails for certain, and must never show (S4).
 """
 
 import asyncio
@@ -23,14 +24,28 @@ _WORKERS = 3
 _BURST_MAX = 8
 _SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
 """Covers a failover; short enough that a run ends with outcomes, not with waiting."""
+_HASTY = ProducerSettings(delivery_timeout_ms=500, request_timeout_ms=300)
+OUTCOME_MS_MAX = _SETTINGS.delivery_timeout_ms + _SETTINGS.request_timeout_ms
+"""No sender waits longer: the last attempt may begin as the delivery timeout ends."""
 _SESSION_MESSAGES = 400
 
 
 class Sender:
     """One client that sends."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(
+        self,
+        around: Around,
+        *,
+        settings: ProducerSettings = _SETTINGS,
+        workers: int = _WORKERS,
+        label: str = "",
+    ) -> None:
+        """`label`: tells its messages from those of another sender of the same client."""
         self._around = around
+        self._settings = settings
+        self._workers = workers
+        self._label = label
         self._numbers = 0
         self._sessions = 0
 
@@ -42,16 +57,16 @@ class Sender:
     async def _session(self) -> None:
         around = self._around
         self._sessions += 1
-        name = f"{around.alias}/{self._sessions}"
+        name = f"{around.alias}/{self._label}{self._sessions}"
         cluster = around.cluster()
-        producer = Producer(cluster, settings=_SETTINGS)
+        producer = Producer(cluster, settings=self._settings)
         workers: list[asyncio.Task[None]] = []
         try:
             await producer.start()
             end = self._numbers + _SESSION_MESSAGES
             workers = [
                 spawn(self._work(producer, name, number, end), name=f"sender-{number}")
-                for number in range(_WORKERS)
+                for number in range(self._workers)
             ]
             await asyncio.wait(workers)
         except PacelineError:  # nobody answered yet: another session tries again
@@ -63,7 +78,7 @@ class Sender:
 
     async def _work(self, producer: Producer, session: str, number: int, end: int) -> None:
         around = self._around
-        key = f"{around.client}-{number}"
+        key = f"{around.client}-{self._label}{number}"
         while not around.is_over() and self._numbers < end:
             if around.happens(0.7):
                 await self._send(producer, session, [key])
@@ -92,7 +107,7 @@ class Sender:
     ) -> "tuple[Asking[Send], Sending | PacelineError]":
         around = self._around
         self._numbers += 1
-        value = f"{around.alias}-{self._numbers}"
+        value = f"{around.alias}-{self._label}{self._numbers}"
         body = make_body(value, around.whole(8, around.body_bytes_max))
         asking = around.recorder.asking(
             Send,
@@ -107,6 +122,11 @@ class Sender:
             return asking, producer.send(Message(around.topic, body, key=key))
         except PacelineError as error:
             return asking, error
+
+
+def hasty_sender(around: Around) -> Sender:
+    """A sender that gives up early."""
+    return Sender(around, settings=_HASTY, workers=1, label="hasty-")
 
 
 def enter_sent(asking: Asking[Send], result: SendResult) -> None:
