@@ -270,6 +270,8 @@ class ProducerClient(Client):
         saw("sends_acknowledged", len(askings))
         if is_duplicate:
             saw("batches_deduplicated")
+        if answer.flags & PRODUCE_FLAG_UNCONFIRMED:
+            saw("unconfirmed_answers", len(askings))
         for index, asking in enumerate(askings):
             asking.ok(
                 queue=named(box.queue.queue),

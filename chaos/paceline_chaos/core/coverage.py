@@ -61,6 +61,25 @@ COUNTERS: Mapping[str, str] = {
     "clock_steps": "wall clocks stepped",
     "commands_late": "commands to the controllers that came late or twice",
     "given_up": "runs that ended with a decision for the operator",
+    "given_up_lost": "of those: every member has lost records, or is gone (R9, R16)",
+    "given_up_suspect": "of those: a suspect waits for a member that is gone (R23)",
+    "unconfirmed_answers": "messages answered before confirm (R37)",
+    "runs_memory": "runs with memory durability",
+    "runs_min_one": "runs in which one member may confirm",
+    "runs_min_all": "runs in which nobody may leave the set",
+    "runs_early": "runs in which a fixed count of members lets answers leave early (R37)",
+    "runs_early_auto": "runs in which that count follows who keeps up (R37)",
+    **{
+        f"{name}_of_{size}": f"{meaning}, groups of {size}"
+        for size in (2, 3, 4, 5)
+        for name, meaning in (
+            ("runs", "runs"),
+            ("acknowledged", "messages answered OK"),
+            ("epochs", "masterships whose start record was confirmed"),
+            ("set_changes", "shrinks and grows"),
+            ("truncations", "logs cut at a handshake"),
+        )
+    },
 }
 """Counter -> what it counts."""
 

@@ -13,6 +13,7 @@ from paceline_broker.replication.frames import FRAME_HEADER_BYTES
 from paceline_chaos.core.network import Message
 from paceline_chaos.core.node import Node
 from paceline_chaos.core.scene import Scene, is_master
+from paceline_chaos.core.shape import losses_max
 
 
 class Faults(Scene):
@@ -21,7 +22,9 @@ class Faults(Scene):
     def __init__(self, seed: int, *, changes: Mapping[str, Any] | None = None) -> None:
         super().__init__(seed, changes=changes)
         self._steps_clocks = self.dice.happens(0.3)
-        self._losses_left = 1  # disks, backups, or power with memory durability: one copy in all
+        most = losses_max(self.settings)
+        self._losses_left = 1 + self.dice.below(most) if most else 0
+        """Copies that may be lost in this run: disks, backups, or power with memory durability."""
         self._backup: tuple[Node, Incarnation, MemoryDisk, int] | None = None
 
     def _some(self) -> Node:
@@ -120,7 +123,7 @@ class Faults(Scene):
                 self._lose_power(node)
 
     def _may_lose_power(self) -> bool:
-        """With memory durability a power loss is the loss of a copy: only one is survived (R13)."""
+        """With memory durability a power loss is the loss of a copy (R13)."""
         if self.settings.durability == "fsync":
             return True
         self._losses_left -= 1
@@ -151,13 +154,13 @@ class Faults(Scene):
 
     def _boot(self) -> None:
         node = self.dice.one_of(self.nodes)
-        if not node.is_up or node.is_failed:
-            if node.is_up:
-                self._kill_process(node)
+        if node.wants_restart:
+            self._kill_process(node)
+        if not node.is_up:
             self.guarded(node, node.boot)
 
     def _replace(self) -> None:
-        """Once: a disk is lost, or an old copy of one is restored.
+        """A disk is lost, or an old copy of one is restored, as often as the group survives it.
 
         A copy is old enough when a later start of the node has registered: then R9 finds it out. A
         younger one only the confirm floor can, when it has caught up with confirm (R16).
@@ -178,6 +181,7 @@ class Faults(Scene):
             node, incarnation, disk, end = self._backup
             if not self._is_found_out(node, incarnation, end):
                 return
+            self._backup = None
             self.coverage.saw("stale_copies")
             self.fault("disk_stale", node.name)
         else:
@@ -215,7 +219,7 @@ class Faults(Scene):
         self.fault("reset", "brokers", detail="a frame was damaged")
 
     def _flip(self) -> None:
-        """Once: a bit of the last durable batch changes, which looks like a tear (R23)."""
+        """A bit of the last durable batch changes, which looks like a tear (R23): a copy less."""
         node = self.dice.one_of(self.nodes)
         if self._losses_left < 1 or not node.is_up or self.settings.durability != "fsync":
             return

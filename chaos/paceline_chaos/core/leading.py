@@ -20,6 +20,9 @@ from paceline_chaos.core.controllers import GROUP
 from paceline_chaos.core.network import Closed, Connection, Message
 from paceline_chaos.core.process import Process
 
+REJOIN_BACKOFF_MS_MAX = 4000
+"""The default, 30 s, is longer than L1 waits for the full set, and half of a run."""
+
 
 class MasterLink:
     """A replica's connection as its master's term sees it; implements `ReplicaLink`."""
@@ -98,7 +101,10 @@ class Leading(Process, MastershipOwner):
             replica_id=known.replica_id,
             incarnation=known.incarnation,
             clock=self.clock,
-            settings=MasterSettings(replica_lag_ms_max=world.lag_ms_max),
+            settings=MasterSettings(
+                replica_lag_ms_max=world.lag_ms_max,
+                rejoin_backoff_ms_max=REJOIN_BACKOFF_MS_MAX,
+            ),
             unconfirmed_bytes_max=world.unconfirmed_bytes_max,
         )
         self.mastership.term._settings = world.term_settings

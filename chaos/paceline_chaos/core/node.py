@@ -181,6 +181,12 @@ class Node(Leading):
             self.mastership.term.fail(error.message)
         self.leave(error.message)
 
+    @property
+    def wants_restart(self) -> bool:
+        """Its disk has failed, in its own hands or in those of its mastership: only another start
+        verifies what is there (R22)."""
+        return self.is_up and (self.is_failed or self.log.failure is not None)
+
     # -- as replica
 
     @property

@@ -17,6 +17,7 @@ from paceline_chaos.core.dice import Dice
 from paceline_chaos.core.judge import Judge
 from paceline_chaos.core.network import Connection
 from paceline_chaos.core.node import Node
+from paceline_chaos.core.shape import draw_settings
 from paceline_chaos.core.turns import TurnLoop
 from paceline_chaos.history.model import FaultEvent
 from paceline_chaos.history.recorder import Recorder
@@ -36,12 +37,7 @@ class Scene:
         self.loop = TurnLoop(lambda: self.clock.now_us)
         self.coverage = Coverage()
         self.trace: list[str] = []
-        drawn = GroupSettings(
-            total_replicas=3,
-            min_in_sync_replicas=2,
-            durability="memory" if self.dice.happens(0.33) else "fsync",
-        )
-        self.settings = replace(drawn, **(changes or {}))
+        self.settings: GroupSettings = replace(draw_settings(self.dice), **(changes or {}))
         self.segment_bytes = self.dice.one_of([4096, 16384, 65536])
         self.lag_ms_max = self.dice.one_of([600, 1200, 2000])
         self.unconfirmed_bytes_max = self.dice.one_of([3000, 1 << 20])
@@ -62,6 +58,8 @@ class Scene:
                 "seed": seed,
                 "durability": self.settings.durability,
                 "min_in_sync_replicas": self.settings.min_in_sync_replicas,
+                "total_replicas": self.settings.total_replicas,
+                "all_ack_in_sync_state_set": self.settings.all_ack_in_sync_state_set,
                 "lock_lease_ms": self.lease_ms,
             },
         )
@@ -69,7 +67,8 @@ class Scene:
         self.controllers = Controllers(
             self.dice, self.settings, self.clock, self.coverage, self.recorder
         )
-        self.nodes = [Node(self, name) for name in ("g1-b1", "g1-b2", "g1-b3")]
+        names = (f"g1-b{number}" for number in range(1, self.settings.total_replicas + 1))
+        self.nodes = [Node(self, name) for name in names]
         self.connections: list[Connection] = []
         self.doors: list[Door] = []
         """Connections of clients."""

@@ -14,10 +14,11 @@ from typing import Any
 
 from paceline_chaos.core.clients import QUEUES, TOPIC, Client, ProducerClient, Reader
 from paceline_chaos.core.dice import Wheel
-from paceline_chaos.core.ending import finish
+from paceline_chaos.core.ending import finish, give_up
 from paceline_chaos.core.judge import ViolationError, content
 from paceline_chaos.core.members import Member, Watcher
 from paceline_chaos.core.node import Node
+from paceline_chaos.core.shape import counters_of
 from paceline_chaos.core.walk import Walk
 from paceline_chaos.history.model import Phase, Probe
 
@@ -117,6 +118,13 @@ class World(Walk):
 
     def run(self) -> None:
         """Raises ViolationError, StalledError, or whatever a broken assertion raises."""
+        try:
+            self._run()
+        finally:
+            for name, count in counters_of(self.settings, self.coverage.counts).items():
+                self.coverage.saw(name, count)
+
+    def _run(self) -> None:
         with self._running():
             self.recorder.add(Phase, name="load")
             for node in self.nodes:
@@ -131,7 +139,11 @@ class World(Walk):
             while self.clock.now_us < self._virtual_us:
                 self._step()
             self._repair()
-            if not self.is_given_up:
+            if self.is_given_up:
+                self._boot_all()
+                self.judge.given_up([node.log for node in self.nodes])
+                give_up(self)
+            else:
                 finish(self, self._topic_id)
 
     @contextmanager
@@ -169,7 +181,7 @@ class World(Walk):
         if self.settings.durability == "memory":
             weights["flush"] *= 0.1  # nobody waits for the disk then
             if self._is_trouble:
-                weights["power"] *= 3.0  # but only once
+                weights["power"] *= 3.0  # but only as often as copies may be lost
                 weights["replace"] *= 0.2
         self._error_rate = self.dice.one_of([0.0, 0.02, 0.1]) if self._is_trouble else 0.0
         self._wheel = Wheel(weights)
@@ -257,11 +269,12 @@ class World(Walk):
             if self._is_at_rest() and self._are_producers_idle():
                 self._check_end()
                 return
-            if self._needs_operator():
-                self.note("nobody is electable: the operator decides")
+            reason = self._why_operator()
+            if reason is not None:
+                self.note(f"nobody is electable ({reason}): the operator decides")
                 self.is_given_up = True
                 self.coverage.saw("given_up")
-                self.judge.given_up([node.log for node in self.nodes])
+                self.coverage.saw(f"given_up_{reason}")
                 return
         raise StalledError(f"seed {self.seed}: no rest after {ROUNDS_MAX} rounds")
 
@@ -270,7 +283,7 @@ class World(Walk):
         self.clock.now_us += ROUND_US
         self._run_timers()
         for node in self.nodes:
-            if node.is_failed:
+            if node.wants_restart:
                 self._kill_process(node)
             if not node.is_up:
                 self.guarded(node, node.boot)
@@ -303,24 +316,33 @@ class World(Walk):
             and len(group.sync_state_set) == len(self.nodes)
         )
 
-    def _needs_operator(self) -> bool:
-        """Nobody is electable, by rule: the group says so and waits for a person.
+    def _why_operator(self) -> str | None:
+        """Why nobody is electable, by rule, so that the group waits for a person; None if it may
+        go on.
 
-        Registrations of dead processes that were applied late removed the members, to the last
-        (R9); or a disk was lost, and the only other member cut its log at recovery, so that the
-        lost one would have to report first (R23).
+        "lost": registrations of dead processes that were applied late removed the members, to the
+        last (R9). "suspect": a disk was lost, and another member cut its log at recovery, so that
+        the lost one would have to report first (R23).
         """
         group = self.controllers.group
         if group is None or not group.sync_state_set:
-            return False
+            return None
         members = [group.replicas[member] for member in group.sync_state_set]
-        is_somebody_away = any(self.node_of(member.replica_id) is None for member in members)
-        return all(
-            member.is_lost
-            or self.node_of(member.replica_id) is None
-            or (member.is_suspect and is_somebody_away)
-            for member in members
+        away = {m.replica_id for m in members if self.node_of(m.replica_id) is None}
+        gone = [member.is_lost or member.replica_id in away for member in members]
+        if all(gone):
+            return "lost"
+        is_waiting = bool(away) and all(
+            is_gone or member.is_suspect for is_gone, member in zip(gone, members, strict=True)
         )
+        return "suspect" if is_waiting else None
+
+    def _boot_all(self) -> None:
+        """Whoever is down starts once more, so that every log can be read; a fuse may still burn
+        in the first try."""
+        for node in self.nodes:
+            while not node.is_up:
+                self.guarded(node, node.boot)
 
     def _check_end(self) -> None:
         for node in self.nodes:

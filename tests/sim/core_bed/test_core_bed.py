@@ -1,9 +1,16 @@
 """Seeds of the core bed: log, replication, service and controllers under every fault it knows."""
 
+from collections import Counter
+
 import pytest
 
-from paceline_chaos.core.coverage import Coverage, zeros
+from paceline_chaos.core import ending
+from paceline_chaos.core.coverage import COUNTERS, Coverage, zeros
+from paceline_chaos.core.dice import Dice
 from paceline_chaos.core.run import result_of, run_seed, run_world
+from paceline_chaos.core.shape import draw_settings
+from paceline_chaos.core.world import World
+from paceline_chaos.history.model import ReplicaDump
 from paceline_chaos.seeds import SeedResult
 
 CHUNK = 20
@@ -12,6 +19,8 @@ RARE = (
     *("given_up", "disks_lost", "stale_copies", "resets", "commits_refused", "removals"),
     *("set_changes_refused", "sends_refused_overload", "torn_tails", "elections_unhealthy"),
     *("frames_corrupted", "tails_flipped", "elections_dead", "elections_transfer"),
+    *("given_up_lost", "given_up_suspect", "unconfirmed_answers"),
+    *(name for name in COUNTERS if name.startswith("runs_") or "_of_" in name),
 )
 
 
@@ -45,3 +54,38 @@ def test_same_seed_is_the_same_run() -> None:
     assert one.judge.truth == other.judge.truth
     assert one.recorder.history.entries == other.recorder.history.entries
     assert result_of(one, []) == result_of(other, [])
+
+
+def test_seeds_draw_every_shape_and_most_often_three_with_a_majority() -> None:
+    drawn = [draw_settings(Dice(f"shape {seed}")) for seed in range(1000)]
+    shapes = Counter((one.total_replicas, one.min_in_sync_replicas) for one in drawn)
+
+    assert set(shapes) == {(size, least) for size in range(2, 6) for least in range(1, size + 1)}
+    assert shapes.most_common(1)[0][0] == (3, 2)
+    assert {one.durability for one in drawn} == {"fsync", "memory"}
+    assert {one.all_ack_in_sync_state_set for one in drawn} == {True, False}
+    assert {
+        (one.in_sync_replicas, one.enable_auto_in_sync_replicas)
+        for one in drawn
+        if not one.all_ack_in_sync_state_set
+    } == {(count, is_auto) for count in range(1, 6) for is_auto in (False, True)}
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["kept", "lost"])
+def test_run_that_waits_for_its_operator_is_judged_for_safety(
+    is_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason is; here none, so that every seed has such an end."""
+    monkeypatch.setattr(World, "_why_operator", lambda world: "lost")
+    if is_lost:
+        monkeypatch.setattr(ending, "content", lambda log, start, end: b"")
+
+    world, violations = run_world(3)
+
+    assert world.is_given_up
+    assert world.coverage.counts["given_up_lost"] == 1
+    assert sum(isinstance(entry, ReplicaDump) for entry in world.recorder.history.entries) == len(
+        world.nodes
+    )
+    assert ("S1" in {found.property for found in violations}) is is_lost
+    assert is_lost or not violations

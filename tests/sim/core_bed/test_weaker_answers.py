@@ -13,7 +13,12 @@ from paceline_chaos import checkers
 from paceline_chaos.core.run import run_world
 
 SEEDS = 20
-OFF: dict[str, Any] = {"all_ack_in_sync_state_set": False}
+OFF: dict[str, Any] = {
+    "all_ack_in_sync_state_set": False,
+    "total_replicas": 3,
+    "min_in_sync_replicas": 2,
+    "enable_auto_in_sync_replicas": False,
+}
 
 
 @pytest.mark.parametrize(

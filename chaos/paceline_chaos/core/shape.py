@@ -1,0 +1,68 @@
+"""Pure: which group a seed runs: size, minimum, durability, and how early it answers.
+
+Every shape is one that an operator may configure. Three replicas with a majority as minimum, and
+answers at confirm, is what most groups are, so most seeds are that; every other one has its share,
+since rules meet differently there: two replicas with minimum two stop at every death, minimum one
+leaves the master alone, five of five confirm with nobody to spare.
+"""
+
+from collections.abc import Mapping
+
+from paceline.wire.cluster import GroupSettings
+from paceline_chaos.core.dice import Dice
+
+SIZES = (3, 3, 3, 3, 3, 2, 2, 4, 4, 5)
+"""Three most often. Large groups cost more and move less in the same time."""
+MEMORY_SHARE = 0.33
+MAJORITY_SHARE = 0.5
+"""The others have any minimum, the majority too."""
+EARLY_SHARE = 0.15
+"""R37: groups that answer before confirm."""
+EARLY_AUTO_SHARE = 0.4
+
+
+def draw_settings(dice: Dice) -> GroupSettings:
+    """The settings of one run's group."""
+    total = dice.one_of(SIZES)
+    minimum = total // 2 + 1
+    if not dice.happens(MAJORITY_SHARE):
+        minimum = 1 + dice.below(total)
+    return GroupSettings(
+        total_replicas=total,
+        min_in_sync_replicas=minimum,
+        durability="memory" if dice.happens(MEMORY_SHARE) else "fsync",
+        all_ack_in_sync_state_set=not dice.happens(EARLY_SHARE),
+        in_sync_replicas=1 + dice.below(total),
+        enable_auto_in_sync_replicas=dice.happens(EARLY_AUTO_SHARE),
+    )
+
+
+def losses_max(settings: GroupSettings) -> int:
+    """How many copies may be lost without the loss of anything acknowledged.
+
+    R8: whatever is confirmed is on min members, and none of them is left out before another has
+    joined; so all but one of those may lose their copy, and with min = 1 none.
+    """
+    return settings.min_in_sync_replicas - 1
+
+
+def counters_of(settings: GroupSettings, counts: Mapping[str, int]) -> dict[str, int]:
+    """What one run adds to the counters of its shape."""
+    size = f"of_{settings.total_replicas}"
+    found = {
+        f"runs_{size}": 1,
+        f"acknowledged_{size}": counts["sends_acknowledged"],
+        f"epochs_{size}": counts["epochs_opened"],
+        f"set_changes_{size}": counts["shrinks"] + counts["grows"],
+        f"truncations_{size}": counts["truncations"],
+    }
+    if settings.min_in_sync_replicas == 1:
+        found["runs_min_one"] = 1
+    if settings.min_in_sync_replicas == settings.total_replicas:
+        found["runs_min_all"] = 1
+    if settings.durability == "memory":
+        found["runs_memory"] = 1
+    if not settings.all_ack_in_sync_state_set:
+        is_auto = settings.enable_auto_in_sync_replicas
+        found["runs_early_auto" if is_auto else "runs_early"] = 1
+    return found
