@@ -352,7 +352,13 @@ def report(history: Path, *, output: Path | None, as_json: bool) -> int:
 
     path = history / "history.jsonl" if history.is_dir() else history
     known, is_whole = read_history(path)
-    verdict, _ = judged(known, read_observed(path))
+    try:
+        verdict, _ = judged(known, read_observed(path))
+    except (LookupError, TypeError, ValueError) as error:
+        raise BadRequestError(
+            f"{path} has an entry that cannot be judged ({error!r}): it was changed, or another "
+            "version wrote it"
+        ) from error
     page = output or path.with_suffix(".html")
     try:
         written = write_report(known, verdict, page)

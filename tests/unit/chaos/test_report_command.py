@@ -77,6 +77,11 @@ def test_torn_history_is_judged_as_far_as_it_goes_and_that_is_told(
         (b'{"entry": "world", "version": 1, "world": {}}\n{}\n', "line 2: unknown entry None"),
         (b'{"entry": "world", "version": 9, "world": {}}\n', "line 1: not a history of version 1"),
         (
+            b'{"entry": "world", "version": 1, "world": {}}\n{"entry": "decision", "number": 0, '
+            b'"at_us": 1, "node": "c1", "index": 1, "kind": "master_elected", "members": {}}\n',
+            "has an entry that cannot be judged (KeyError('",
+        ),
+        (
             b'{"entry": "world", "version": 1, "world": {"expect": {"gap": 1}}}\n',
             "expect: gap is unknown",
         ),
