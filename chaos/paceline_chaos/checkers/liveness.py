@@ -270,11 +270,12 @@ def _spans(evidence: Evidence) -> Iterator[tuple[int, int, FaultEvent]]:
 
 def everybody_gets_an_answer(evidence: Evidence) -> Findings:
     """L4: each operation has its outcome within `patience_us`; those of clients that stay broken
-    or were hit themselves are left out. O(n)."""
+    are left out, and those under way while the client itself was hit. O(n + slow * faults)."""
     found = Findings("L4")
-    hurt = set(evidence.broken)
-    for fault in evidence.faults:
-        hurt.update(fault.target.split(","))
+    hurt: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for start_us, end_us, fault in _spans(evidence):
+        for name in fault.target.partition(">")[0].split(","):
+            hurt[name].append((start_us, end_us))
     operations: Iterable[Operation] = chain(
         evidence.sends,
         evidence.pulls,
@@ -289,7 +290,10 @@ def everybody_gets_an_answer(evidence: Evidence) -> Findings:
     for operation in operations:
         found.judged += 1
         waited_us = operation.answered_us - operation.asked_us
-        if waited_us > evidence.bounds.patience_us and operation.client not in hurt:
+        if waited_us <= evidence.bounds.patience_us or operation.client in evidence.broken:
+            continue
+        spans = hurt[operation.client]
+        if not any(a <= operation.answered_us and operation.asked_us <= b for a, b in spans):
             found.violate(
                 f"{operation.client} waited {waited_us} us for an answer ({operation.error})",
                 operation,

@@ -369,3 +369,12 @@ def silence_after_the_end_of_work(is_bad: bool) -> Hand:
         hand.phase("over", 11 * SECOND)
     hand.phase("drain", 15 * SECOND)
     return hand
+
+
+@case("L4 of a client that was hit")
+def waits_for_ever_long_after_a_pause(is_bad: bool) -> Hand:
+    """What was under way while it slept may be late, what it asks afterwards may not."""
+    hand = Hand()
+    hand.fault("pause", "c", SECOND, 2 * SECOND)
+    hand.unknown("a", ((3 if is_bad else 1) * SECOND, 60 * SECOND))
+    return hand
