@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.disk_memory import MemoryDisk
-from paceline.errors import CorruptLogError
+from paceline.errors import CorruptLogError, StorageError
 from paceline.records.header import HEADER_BYTES, BatchHeader, parse_header
 from paceline.types import MasterEpoch
 from paceline_broker.log import commit_log as commit_log_module
@@ -13,6 +13,19 @@ from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.store import Store
 from paceline_chaos.mutants.mutant import NOT_WHERE_IT_MUST_BE, Mutant, Patch
+
+
+def _failed_fsync_forgotten() -> list[Patch]:
+    """A failed fsync counts: the next one succeeds, and what the first should have kept is gone."""
+    run_now = FlushTicket.run_now
+
+    def run_anyhow(ticket: FlushTicket, disk: MemoryDisk) -> None:
+        try:
+            run_now(ticket, disk)
+        except StorageError:
+            return
+
+    return [(FlushTicket, "run_now", run_anyhow)]
 
 
 def _no_fsync() -> list[Patch]:
@@ -100,6 +113,12 @@ def _settled_by_any_start() -> list[Patch]:
 LOST_BY_DISK = NOT_WHERE_IT_MUST_BE | {"INV-8", "R23"}
 
 DISKS = (
+    Mutant(
+        rule="R22",
+        meaning="a failed fsync is forgotten",
+        caught_by=LOST_BY_DISK,
+        patches=_failed_fsync_forgotten,
+    ),
     Mutant(
         rule="R11-fsync", meaning="nothing is fsynced", caught_by=LOST_BY_DISK, patches=_no_fsync
     ),

@@ -15,7 +15,6 @@ from paceline_chaos.core.node import Node
 from paceline_chaos.mutants.mutant import Mutant, Patch
 from paceline_controller import election
 from paceline_controller.state import mastership, replicas
-from paceline_controller.state.model import Session
 
 
 def _nothing(*arguments: Any, **named: Any) -> None:
@@ -156,15 +155,6 @@ def _restarted_master_stays() -> list[Patch]:
     return [(replicas, "vacate", _nothing)]
 
 
-def _commands_applied_again() -> list[Patch]:
-    """A command that comes twice is applied twice."""
-
-    def keep(session: Session, sequence: int, result: Any) -> None:
-        return
-
-    return [(Session, "keep", keep)]
-
-
 def _older_views_taken() -> list[Patch]:
     """A view is taken in whatever order it comes: older sets replace newer ones.
 
@@ -201,12 +191,6 @@ EPOCHS = (
         meaning="a restart does not vacate mastership",
         caught_by=frozenset({"L1"}),
         patches=_restarted_master_stays,
-    ),
-    Mutant(
-        rule="R38-twice",
-        meaning="repeated commands are applied again",
-        caught_by=frozenset({"INV-3", "INV-4", "INV-12", "L1", "L6", "S30"}),
-        patches=_commands_applied_again,
     ),
     Mutant(
         rule="R38-views",

@@ -11,17 +11,15 @@ from paceline.consumer.fetch_session import FetchSession
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push import PushConsumer
 from paceline.dispatch import Dispatcher
-from paceline.errors import NotMasterError, StorageError
+from paceline.errors import NotMasterError
 from paceline.group_lane import GroupLane
 from paceline.outbox import Outbox
-from paceline_broker.log.flusher import Flusher
 from paceline_broker.mastership import Mastership
 from paceline_broker.replication.pace import Paces
 from paceline_broker.replication.term import MasterTerm
 from paceline_broker.role import BrokerRole
 from paceline_broker.service import messages
 from paceline_chaos.mutants.mutant import Mutant, Patch
-from paceline_controller.liveness import Liveness
 from paceline_controller.state import replicas
 
 # -- brokers ---------------------------------------------------------------------------------------
@@ -66,33 +64,9 @@ def _restarted_in_its_epoch() -> list[Patch]:
     ]
 
 
-def _failed_fsync_forgotten() -> list[Patch]:
-    """A failed fsync is followed by the next one, which finds nothing to write (R22)."""
-    sync = Flusher._sync
-
-    async def sync_anyhow(flusher: Flusher, ticket: Any) -> None:
-        try:
-            await sync(flusher, ticket)
-        except StorageError:
-            return
-
-    return [(Flusher, "_sync", sync_anyhow)]
-
-
 def _dead_members_stay() -> list[Patch]:
     """No member is ever behind: who is dead keeps its place, and all wait for it (R12)."""
     return [(Paces, "is_keeping_up", lambda paces, replica: True)]
-
-
-def _patient_leader() -> list[Patch]:
-    """A master that cannot open its epoch, or whose confirm stands still, is left alone (R6)."""
-    why = Liveness._why
-
-    def why_patient(liveness: Liveness, group: Any, watch: Any, beliefs: Any, now_ms: int) -> Any:
-        watch.epoch_ms = watch.progress_ms = now_ms
-        return why(liveness, group, watch, beliefs, now_ms)
-
-    return [(Liveness, "_why", why_patient)]
 
 
 def _ended_means_stored() -> list[Patch]:
@@ -179,24 +153,10 @@ SHELLS = (
         bed="world",
     ),
     Mutant(
-        rule="R22",
-        meaning="a failed fsync is forgotten",
-        caught_by=frozenset({"S1", "S2", "S6", "S10", "S11", "INV-12", "INV-3"}),
-        patches=_failed_fsync_forgotten,
-        bed="world",
-    ),
-    Mutant(
         rule="R12",
         meaning="dead members keep their place",
         caught_by=frozenset({"L1", "L2", "L3"}),
         patches=_dead_members_stay,
-        bed="world",
-    ),
-    Mutant(
-        rule="R6",
-        meaning="masters that confirm nothing stay",
-        caught_by=frozenset({"L1", "L2", "L3"}),
-        patches=_patient_leader,
         bed="world",
     ),
     Mutant(
