@@ -115,6 +115,23 @@ def test_rounds_go_on_where_the_ledger_stopped_and_bad_ones_keep_everything(tmp_
     ]
 
 
+def test_bound_of_a_scenario_fails_a_cluster_that_notices_too_late(tmp_path: Path) -> None:
+    ((_, path),) = load_scenarios("isolate-master")
+    late = tmp_path / "late.toml"
+    setting = "[cluster]\ncontroller = { heartbeat_timeout_ms = 8000 }\n\n[[fault]]"
+    late.write_text(path.read_text().replace("[[fault]]", setting, 1))
+
+    finished = run_chaos("run", str(late), "--output", str(tmp_path), "--json")
+
+    verdict = orjson.loads(finished.stdout.splitlines()[-1])
+    sentences = " ".join(found["sentence"] for found in verdict["violations"])
+    assert finished.returncode == 1, finished.stderr
+    assert "over 2500" in sentences
+    assert "0 elections, expected at least 1" in sentences
+    again = run_chaos("report", str(tmp_path / "late-1"))
+    assert again.returncode == 1, "the history has the bounds of its scenario"
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_run_that_is_ended_leaves_no_process(
     number: signal.Signals, code: int, tmp_path: Path
