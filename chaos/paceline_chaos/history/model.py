@@ -243,7 +243,7 @@ class FaultEvent(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase(Event):
     """The run enters a phase: "load", "heal" (from here on only what is named stays broken),
-    "drain", "end"."""
+    "over" (clients begin nothing new), "drain", "end"."""
 
     at_us: int
     name: str
