@@ -29,6 +29,8 @@ class Aim:
         self._watch = watch
         self._random = random
         self._clients = clients
+        self.missed: list[str] = []
+        """Targets that meant nobody when their fault began: it hit nothing."""
 
     async def nodes(self, target: str) -> list[Node]:
         """The nodes that a target means now; waits a while for a master or leader to exist."""
@@ -36,8 +38,11 @@ class Aim:
         deadline = loop.time() + _RESOLVE_TIMEOUT_MS / 1000
         while True:
             found = [node for part in target.split(",") for node in self._meant(part)]
-            if found or loop.time() > deadline:
+            if found:
                 return found
+            if loop.time() > deadline:
+                self.missed.append(target)
+                return []
             await pause(_POLL_MS)
 
     def _meant(self, target: str) -> list[Node]:

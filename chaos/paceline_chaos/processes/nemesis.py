@@ -71,6 +71,11 @@ class Nemesis:
         self._keeper: asyncio.Task[None] | None = None
         self._restarts: set[asyncio.Task[None]] = set()
 
+    @property
+    def missed(self) -> list[str]:
+        """Targets of faults that found nobody to hit."""
+        return self._aim.missed
+
     def start(self) -> None:
         """Begin to look after nodes that end by themselves."""
         self._keeper = spawn(self._keep(), name="keeper")

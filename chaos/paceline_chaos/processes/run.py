@@ -305,6 +305,8 @@ class Run:
     def _note(self, nemesis: Nemesis, clients: Clients) -> None:
         self.ended = nemesis.ended
         self.emptied = nemesis.emptied
+        for target in nemesis.missed if not self._scenario.draw else ():
+            self._fail("EXPECT", f"a fault found nobody to hit: {target}")
         for error in clients.errors:
             self._fail("CODE", f"a client raised {error!r}")
         for node in self._cluster.nodes.values():

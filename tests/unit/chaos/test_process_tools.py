@@ -11,7 +11,7 @@ from paceline.runtime import ManualClock, SeededRandom
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import FaultEvent
 from paceline_chaos.history.recorder import Recorder
-from paceline_chaos.processes import damage, power
+from paceline_chaos.processes import aim, damage, power
 from paceline_chaos.processes.cluster import Cluster, Node
 from paceline_chaos.processes.control import Control
 from paceline_chaos.processes.expectations import uncounted
@@ -116,6 +116,22 @@ def test_a_run_in_which_nothing_happened_proves_nothing() -> None:
     assert not uncounted(expect, {"lost.unconfirmed": 3, "messages_read": 200})
 
 
+def a_node(control: Control, tmp_path: Path) -> Node:
+    return Node(
+        name="g1-b1",
+        role="broker",
+        group="g1",
+        host="127.0.1.1",
+        address="127.0.1.1:1",
+        folder=tmp_path,
+        config_path=tmp_path,
+        log_path=tmp_path,
+        control=control,
+        control_path=tmp_path,
+        shadow=tmp_path,
+    )
+
+
 class _Still:
     """A cluster of one node, which nothing happens to."""
 
@@ -129,24 +145,27 @@ class _Still:
     def start(self, node: Node) -> None: ...
 
 
+async def test_fault_that_finds_nobody_to_hit_is_told(
+    control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aim, "_RESOLVE_TIMEOUT_MS", 0)
+    recorder = Recorder(lambda: 0, {})
+    cluster = cast(Cluster, _Still(a_node(control, tmp_path)))
+    watch = Watch(cluster, recorder)
+    nemesis = Nemesis(cluster, watch, recorder, SeededRandom("1"), network=None, clients={})
+
+    await nemesis.carry_out([Fault(at_ms=0, kind="kill", target="leader", for_ms=1)])
+
+    assert nemesis.missed == ["leader"]
+    assert not recorder.history.entries
+
+
 async def test_power_cut_begins_with_the_death_and_not_when_its_losses_are_known(
     control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An election comes within milliseconds: told later, it would have had no cause (L6)."""
     clock = ManualClock()
-    node = Node(
-        name="g1-b1",
-        role="broker",
-        group="g1",
-        host="127.0.1.1",
-        address="127.0.1.1:1",
-        folder=tmp_path,
-        config_path=tmp_path,
-        log_path=tmp_path,
-        control=control,
-        control_path=tmp_path,
-        shadow=tmp_path,
-    )
+    node = a_node(control, tmp_path)
     recorder = Recorder(lambda: clock.monotonic_ms() * 1000, {})
     cluster = cast(Cluster, _Still(node))
     nemesis = Nemesis(
