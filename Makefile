@@ -8,7 +8,7 @@ MADE := $(VENV)/.made
 PYTHON ?=
 # More for the command: make up ARGS="--brokers 5"
 ARGS ?=
-# How long `make verify` runs seeds (mutants come on top).
+# How long `make verify` runs seeds of core bed and world (what has a number comes on top).
 MINUTES ?= 10
 # Processes for tests; one for each core by default.
 JOBS ?= auto
@@ -43,7 +43,7 @@ determinism: $(MADE) ## Run simulated worlds again in other ways: equal traces. 
 bench: $(MADE) ## Measure this machine and write docs/BENCHMARKS.md.
 	@exec $(BIN)/paceline bench --all --write docs/BENCHMARKS.md $(ARGS)
 
-verify: $(MADE) ## Mutants, core seeds and worlds for MINUTES=10; adds to docs/verification.jsonl.
+verify: $(MADE) ## Mutants, determinism, all_ack, and MINUTES=10 of seeds; adds to docs/verification.jsonl.
 	@$(BIN)/python -m paceline_chaos.verify --minutes $(MINUTES) $(ARGS)
 
 test: check ## Everything: check, then simulated and real clusters.
