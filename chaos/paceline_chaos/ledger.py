@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "verification.jsonl"
 SOURCES = ("client", "broker", "controller", "chaos")
 HASH_DIGITS = 12
+_TOLD = {"sends_acknowledged": "acknowledged", "all_ack_scripts": "scripts"}
+"""Counters in the sums of beds that have them."""
 _LEFT_BEHIND = ("__pycache__", ".egg-info", ".pyc", ".swp", "~")
 """Ends of names that are no source."""
 
@@ -156,13 +158,17 @@ def _summary_of_bed(lines: list[Line], bed: str) -> list[str]:
     operations = sum(line.operations for line in lines)
     faults = sum(line.faults for line in lines)
     bad = sorted({seed for line in lines for found in line.violations.values() for seed in found})
-    acknowledged = coverage.counts.get("sends_acknowledged", 0)
+    counts = [
+        f"{coverage.counts[name]} {what}, "
+        for name, what in _TOLD.items()
+        if coverage.counts.get(name)
+    ]
     if bed == "determinism":
         said = said_of_reruns(coverage.counts)
         return [f"  {bed}: {said}; {operations} operations, {faults} faults; different: {bad or 0}"]
     return [
         f"  {bed}: {seeds} seeds, {hours:.1f} virtual hours, {operations} operations, "
-        f"{acknowledged} acknowledged, {faults} faults; violations: {bad or 0}"
+        f"{''.join(counts)}{faults} faults; violations: {bad or 0}"
     ]
 
 

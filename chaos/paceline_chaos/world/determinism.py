@@ -7,7 +7,6 @@ another world in the same process. `digests_of` takes one seed through all ways,
 """
 
 import multiprocessing
-import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -103,8 +102,8 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     program = _PROGRAM.replace("{prelude}", prelude)
     return subprocess.Popen(
-        [sys.executable, "-c", program, before, str(seed), str(load_ms)],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        ["env", f"PYTHONHASHSEED={hash_seed}", sys.executable, "-c", program]
+        + [before, str(seed), str(load_ms)],
         stdout=subprocess.PIPE,
     )
 
