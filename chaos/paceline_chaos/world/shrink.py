@@ -22,21 +22,25 @@ def shrink(plan: Plan, fails: Fails) -> Plan:
         without = replace(plan, broken=())
         if fails(without):
             plan = without
-    return replace(plan, faults=tuple(_minimal(list(plan.faults), plan, fails)))
+    faults = _minimal(list(plan.faults), lambda left: fails(replace(plan, faults=left)))
+    plan = replace(plan, faults=faults)
+    return replace(
+        plan, broken=_minimal(list(plan.broken), lambda left: fails(replace(plan, broken=left)))
+    )
 
 
-def _minimal(faults: list[Fault], plan: Plan, fails: Fails) -> list[Fault]:
+def _minimal(faults: list[Fault], fails: Callable[[tuple[Fault, ...]], bool]) -> tuple[Fault, ...]:
     parts = 2
     while faults:
         size = max(1, len(faults) // parts)
         for start in range(0, len(faults), size):
             left = faults[:start] + faults[start + size :]
-            if fails(replace(plan, faults=tuple(left))):
+            if fails(tuple(left)):
                 faults = left
                 parts = max(2, parts - 1)
                 break
         else:
             if size == 1:
-                return faults
+                break
             parts = min(len(faults), 2 * parts)
-    return faults
+    return tuple(faults)

@@ -25,3 +25,14 @@ def test_what_stays_broken_is_kept_if_it_matters() -> None:
     found = shrink(plan, lambda tried: bool(tried.broken))
 
     assert (found.faults, found.broken) == ((), FAULTS[:1])
+
+
+def test_of_those_that_stay_broken_only_the_guilty_are_left() -> None:
+    plan = Plan(faults=FAULTS[:4], broken=FAULTS[5:9])
+    guilty = [FAULTS[2], FAULTS[6]]
+
+    found = shrink(
+        plan, lambda tried: all(fault in (*tried.faults, *tried.broken) for fault in guilty)
+    )
+
+    assert (found.faults, found.broken) == ((FAULTS[2],), (FAULTS[6],))
