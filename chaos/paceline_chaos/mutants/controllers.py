@@ -70,7 +70,7 @@ CONTROLLERS = (
     Mutant(
         rule="R38-sequence",
         meaning="commands of a session share a sequence",
-        caught_by=frozenset({"L1", "S17", "S30", "CODE"}),
+        caught_by=frozenset({"L1", "S17", "S30"}),
         patches=_sequence_stands,
         bed="world",
     ),

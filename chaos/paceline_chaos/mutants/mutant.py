@@ -1,7 +1,8 @@
 """A rule taken out of the code: what a bed must notice, or it would not guard the rule.
 
-A mutant replaces attributes of product classes and modules (or of the bed's glue, where a step of
-the role itself is at stake) by versions without the rule. Each patch asserts that what it replaces
+A mutant replaces attributes of product classes and modules by versions without the rule. Where the
+core bed has a double of a rule that the product keeps twice (R38-views), that goes with it; a rule
+that only a shell keeps is for the world. Each patch asserts that what it replaces
 exists, so a mutant cannot outlive the code that it is about. Product code has no branch for this.
 """
 
@@ -28,7 +29,8 @@ class Mutant:
     """The rule of docs/INVARIANTS.md, with a suffix where there are several of one rule."""
     meaning: str
     caught_by: frozenset[str]
-    """Properties of which one must be violated ("S1", "INV-3", "CODE": the code's assertions)."""
+    """Properties of which one must be violated ("S1", "INV-3"); "CODE", an assertion of the
+    product, only where nothing else can show it, and `meaning` then says why."""
     patches: Callable[[], list[Patch]]
     bed: str = "core"
     """Which bed catches it: "core" or "world"."""

@@ -162,7 +162,7 @@ SHELLS = (
     Mutant(
         rule="R2",
         meaning="replicas keep their old master",
-        caught_by=frozenset({"CODE", "L1", "L3", "S1"}),
+        caught_by=frozenset({"L1", "L3", "S1"}),
         patches=_old_master_followed,
         bed="world",
     ),
