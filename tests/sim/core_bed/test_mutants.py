@@ -7,7 +7,7 @@ from paceline_chaos.mutants import CORE_MUTANTS
 
 SAMPLE = (
     *("INV-1", "INV-5", "INV-7", "INV-8", "INV-9", "INV-11", "R2-persist", "R3", "R5"),
-    *("R8", "R8-append", "R10", "R10-grow", "R10-twice", "R11-fsync", "R15", "R16", "R25-torn"),
+    *("R8", "R8-append", "R10", "R10-grow", "R10-twice", "R11-fsync", "R15", "R25-torn"),
     *("R27", "R28-checkpoint", "R28-tail", "R30", "R31", "R31-memory", "R32", "R32-failed"),
     *("R33-far", "R33-max", "R33-epoch", "R19", "R22", "R25-cut", "R28-demoted", "R29", "R37"),
 )
