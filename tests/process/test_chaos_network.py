@@ -110,5 +110,6 @@ def test_run_that_cannot_be_made_ends_with_its_sentence_and_2(tmp_path: Path) ->
     )
 
     assert finished.returncode == 2
-    assert finished.stderr.startswith("paceline: scenario mine, fault 1: no fault is called")
+    where = f"paceline: {scenario}, fault 1 (line 4): no fault is called 'singing'; known: kill, "
+    assert finished.stderr.startswith(where)
     assert finished.stderr.count("\n") == 1
