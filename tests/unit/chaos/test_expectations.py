@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from paceline.errors import ConfigError
+from paceline_chaos.cli import load_scenarios
 from paceline_chaos.history.model import (
     Decision,
     Entry,
@@ -119,3 +120,20 @@ def test_bounds_survive_being_written_down() -> None:
     assert parse_expectation(table) == expect
     with pytest.raises(ConfigError, match="gap_ms_maxx is unknown"):
         parse_expectation({"gap_ms_maxx": 1})
+
+
+def test_every_scenario_bounds_how_long_nothing_is_acknowledged() -> None:
+    """All but the one that lets faults fall together as they will: there nothing is promised."""
+    unbounded = {spec.name for spec, _ in load_scenarios("all") if spec.expect.gap_ms_max is None}
+
+    assert unbounded == {"mixed"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["flap", "one-way-back", "one-way-cut", "one-way-clients", "client-cut", "controller-cut"],
+)
+def test_links_that_fail_elect_nobody_while_the_master_is_heard(name: str) -> None:
+    ((spec, _),) = load_scenarios(name)
+
+    assert spec.expect.elections_max == 0
