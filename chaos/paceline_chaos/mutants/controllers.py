@@ -10,7 +10,7 @@ from paceline_chaos.mutants.mutant import Mutant, Patch
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.overrides import SafeNode
 
-_RAFT = frozenset({"CODE", "S1", "S13", "S14", "S18", "S30", "S32", "INV-12"})
+_RAFT = frozenset({"L1", "S1", "S13", "S14", "S18", "S30", "S32", "INV-12"})
 """Committed entries are gone, or two logs are: whatever was decided by them falls apart."""
 
 
@@ -62,8 +62,8 @@ CONTROLLERS = (
     ),
     Mutant(
         rule="INV-10-tail",
-        meaning="late appends cut committed entries",
-        caught_by=_RAFT,
+        meaning="late appends cut committed entries; the node stops itself first, so CODE shows it",
+        caught_by=_RAFT | {"CODE"},
         patches=_tail_cut_by_any_append,
         bed="world",
     ),
