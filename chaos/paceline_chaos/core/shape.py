@@ -1,4 +1,4 @@
-"""Pure: which group a seed runs: size, minimum, durability, and how early it answers.
+"""Which group a seed runs: size, minimum, durability, and how early it answers.
 
 Every shape is one that an operator may configure. Three replicas with a majority as minimum, and
 answers at confirm, is what most groups are, so most seeds are that; every other one has its share,
