@@ -39,7 +39,7 @@ JOBS_PER_PROCESS = 20
 PROGRESS_MS = 5000
 SEEDS_FOR_COVERAGE = 300
 """From so many core seeds on, every counter must have been seen."""
-EXPECTED_ZEROS = ("given_up", "given_up_lost", "given_up_suspect")
+EXPECTED_ZEROS = ("given_up", "given_up_lost", "given_up_suspect", "stale_copies_young")
 _SHOWN_MAX = 3
 _LONG_MINUTES = 60.0
 """For beds with a number of seeds: more than they need."""
