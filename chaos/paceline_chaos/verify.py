@@ -11,6 +11,7 @@ rounds`).
 import argparse
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ PROGRESS_MS = 5000
 SEEDS_FOR_COVERAGE = 300
 """From so many core seeds on, every counter must have been seen."""
 EXPECTED_ZEROS = ("given_up", "given_up_lost", "given_up_suspect", "stale_copies_young")
+EXIT_INTERRUPTED = 130
 _SHOWN_MAX = 3
 _LONG_MINUTES = 60.0
 """For beds with a number of seeds: more than they need."""
@@ -201,18 +203,29 @@ class Verification:
     def _work(self, jobs: Iterator[Job]) -> Iterator[Done]:
         """Results as they come; the next job is taken only when a worker is free for it."""
         free = threading.Semaphore(self._processes + 1)
+        stopped = threading.Event()
 
         def paced() -> Iterator[Job]:
             for job in jobs:
                 free.acquire()
+                if stopped.is_set():
+                    return
                 yield job
 
         # Fresh interpreters: nothing that this one has made can be in a bed.
         context = multiprocessing.get_context("spawn")
-        with context.Pool(self._processes, maxtasksperchild=JOBS_PER_PROCESS) as pool:
-            for done in pool.imap_unordered(run_job, paced()):
+        ignored = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for this process to tell of
+        with context.Pool(
+            self._processes, signal.signal, ignored, maxtasksperchild=JOBS_PER_PROCESS
+        ) as pool:
+            try:
+                for done in pool.imap_unordered(run_job, paced()):
+                    free.release()
+                    yield done
+            finally:
+                # The pool's own thread waits for a free worker: without this, Ctrl-C would hang.
+                stopped.set()
                 free.release()
-                yield done
 
     def _say_violations(self, result: SeedResult) -> None:
         if result.is_good:
@@ -270,7 +283,7 @@ def _progress(bed: str, total: Sum, elapsed_ms: int) -> str:
 
 
 def main() -> int:
-    """Exit code 0 only if every seed was good and every mutant was caught."""
+    """Exit code 0 only if every seed was good and every mutant was caught; 130 when interrupted."""
     parser = argparse.ArgumentParser(prog="python -m paceline_chaos.verify", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="for core and world together")
     parser.add_argument(
@@ -281,6 +294,8 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--ledger", type=Path, default=ledger.LEDGER)
     options = parser.parse_args()
+    # As Ctrl-C: what was done until then is told to the ledger.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def say(line: str) -> None:
         sys.stdout.write(line + "\n")
@@ -292,18 +307,26 @@ def main() -> int:
         say=say,
         source=ledger.source_hash(),
     )
-    if options.bed in ("mutants", "all"):
-        verification.run_mutants()
-    if options.bed == "processes":
-        verification.run_processes(options.minutes, Path("chaos-runs"))
-    for bed in SEEDS_WANTED:
-        if options.bed in (bed, "all"):
-            verification.run_bed(bed, options.minutes if options.bed == bed else _LONG_MINUTES)
-    beds = [bed for bed in ("core", "world") if options.bed in (bed, "all")]
-    for bed in beds:
-        verification.run_bed(bed, options.minutes / len(beds))
+    try:
+        _run(verification, options.bed, options.minutes)
+    except KeyboardInterrupt:
+        say("stopped; what was done is in the ledger")
+        return EXIT_INTERRUPTED
     say("good" if verification.is_good else "NOT good")
     return 0 if verification.is_good else 1
+
+
+def _run(verification: Verification, wanted: str, minutes: float) -> None:
+    if wanted in ("mutants", "all"):
+        verification.run_mutants()
+    if wanted == "processes":
+        verification.run_processes(minutes, Path("chaos-runs"))
+    for bed in SEEDS_WANTED:
+        if wanted in (bed, "all"):
+            verification.run_bed(bed, minutes if wanted == bed else _LONG_MINUTES)
+    beds = [bed for bed in ("core", "world") if wanted in (bed, "all")]
+    for bed in beds:
+        verification.run_bed(bed, minutes / len(beds))
 
 
 if __name__ == "__main__":

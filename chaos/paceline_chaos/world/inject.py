@@ -48,9 +48,14 @@ class Injector:
 
     def schedule(self, faults: Iterable[Fault], *, start_ms: int) -> None:
         """Let faults begin at their times after `start_ms`."""
-        for number, fault in enumerate(faults):
-            chance = SeededRandom(f"{self._stage.topology.seed}/fault/{number}/{fault.at_ms}")
+        for fault in faults:
+            chance = self._chance_of(fault, "fault")
             self._stage.at(start_ms + fault.at_ms, partial(self.begin, fault, chance))
+
+    def _chance_of(self, fault: Fault, use: str) -> SeededRandom:
+        """Of this fault alone: it hits the same whether others are dropped from the plan or not."""
+        identity = f"{use}/{fault.at_ms}/{fault.kind}/{fault.target}"
+        return SeededRandom(f"{self._stage.topology.seed}/{identity}")
 
     def begin(self, fault: Fault, chance: SeededRandom, *, is_for_ever: bool = False) -> list[str]:
         """Begin a fault now; the names of the nodes it hit."""
@@ -111,8 +116,8 @@ class Injector:
     def break_for_ever(self, faults: Iterable[Fault]) -> list[str]:
         """Begin faults that last, as far as what is left can go on; the nodes they hit."""
         broken: list[str] = []
-        for number, fault in enumerate(faults):
-            chance = SeededRandom(f"{self._stage.topology.seed}/broken/{number}")
+        for fault in faults:
+            chance = self._chance_of(fault, "broken")
             for name in self._resolve(fault.target, chance)[:1]:
                 if name not in broken and self._stage.can_spare(name, broken):
                     named = replace(fault, target=name)
