@@ -278,6 +278,10 @@ class Journal:
         self._retired = []
 
     def _recover(self) -> _Recovered:
+        # What a killed process left in the page cache is written out; what a failed sync left there
+        # counts as written for the kernel and is not: only the disk is asked (R22).
+        self._disk.sync_now(self._file)
+        self._disk.forget_clean(self._file)
         content = self._disk.pread(self._file, self._disk.size(self._file), 0)
         recovered = _Recovered(entries=[])
         durable_mark = 0
@@ -309,8 +313,7 @@ class Journal:
             raise self._corrupt(end, f"bad record below the durable mark {durable_mark}")
         if end < len(content):
             self._disk.truncate(self._file, end)
-        # Also without a tear: what a killed process wrote may be in the page cache only.
-        self._disk.sync_now(self._file)
+            self._disk.sync_now(self._file)
         self._disk.sync_folder(self._path.rpartition("/")[0])
 
     def _check_header(self, kind: int, payload: bytes) -> int:

@@ -234,6 +234,28 @@ def test_a_failed_write_is_reported() -> None:
         journal.begin_sync()
 
 
+def test_a_restart_does_not_trust_what_a_failed_sync_left_in_the_page_cache() -> None:
+    """The kernel calls such pages clean: a sync after the restart succeeds and writes nothing."""
+    disk = a_disk()
+    journal = filled(disk, 1)
+    journal.add(b"\x00two", 2, 1)
+    disk.fail_next("sync_now")
+    with pytest.raises(StorageError):
+        journal.sync_now()
+    disk.crash(SeededRandom("1"), keep_page_cache=True)
+
+    restarted = opened(disk)
+    assert indexes(restarted) == [1]
+
+    restarted.add(b"\x00other", 2, 1)
+    restarted.add(b"\x00three" * 2000, 3, 1)
+    restarted.sync_now()
+    restarted.setCurrentTerm(2, None)  # names the durable mark
+    restarted.sync_now()
+    disk.crash(SeededRandom("1"), keep_page_cache=False, survival=0)
+    assert indexes(opened(disk)) == [1, 2, 3]
+
+
 def test_a_second_vote_in_one_term_is_a_broken_invariant() -> None:
     journal = filled(a_disk(), 1, term=4)  # voted for c2
 
