@@ -60,7 +60,7 @@ async def register(
             last_epoch=commit_log.epochs.last_epoch,
             is_empty=commit_log.end == 0,
             is_unclean=known.is_unclean,
-            is_suspect=store.report.is_suspect and commit_log.end > 0,
+            is_suspect=store.report.is_suspect,
         )
         result = await links.request(command)
         if result["ok"]:

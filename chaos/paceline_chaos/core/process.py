@@ -127,7 +127,7 @@ class Process:
         self.was_suspect = report.is_suspect
         if report.cut_bytes:
             saw("torn_tails")
-        if report.is_suspect and self.log.end > 0:
+        if report.is_suspect:
             saw("suspects")
         if self.store.checkpointed:
             saw("checkpoint_restores")
@@ -147,7 +147,7 @@ class Process:
             last_epoch=self.log.epochs.last_epoch,
             is_empty=self.log.end == 0,
             is_unclean=known.is_unclean,
-            is_suspect=self.was_suspect and self.log.end > 0,
+            is_suspect=self.was_suspect,
         )
         self._ask(command.to_json(), None)
 

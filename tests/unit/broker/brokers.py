@@ -38,7 +38,7 @@ class FakeControllers:
 
     def __init__(self) -> None:
         self.requests: list[wire.BrokerCommand] = []
-        self.result: dict[str, Any] = {"ok": True}
+        self.result: dict[str, Any] = {"ok": True, "cluster_id": CLUSTER, "replica_id": 1}
         self.beats = 0
 
     def beat(self) -> None:
@@ -66,16 +66,17 @@ class Broker:
         self.server = ReplicationServer(group=GROUP, secret=SECRET, random=random)
         self.port = 0
         self.fatal: str | None = None
+        self.config = BrokerConfig(
+            group=GROUP,
+            data_dir=DATA,
+            secret_file="unused",
+            controllers=("127.0.0.1:1",),
+            listen=Address("127.0.0.1", 0),
+            replication_listen=Address("127.0.0.1", 0),
+        )
         self.role = BrokerRole(
             Surroundings(
-                config=BrokerConfig(
-                    group=GROUP,
-                    data_dir=DATA,
-                    secret_file="unused",
-                    controllers=("127.0.0.1:1",),
-                    listen=Address("127.0.0.1", 0),
-                    replication_listen=Address("127.0.0.1", 0),
-                ),
+                config=self.config,
                 secret=SECRET,
                 store=self.store,
                 server=self.server,

@@ -6,10 +6,42 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
 from tests.unit.service.fakes import turn
 
-from paceline.runtime import ManualClock, cancel_and_wait, spawn
-from paceline_broker.duties import DISK_STALL_MS, TICK_MS, Duties
+from paceline.disk_memory import MemoryDisk
+from paceline.runtime import ManualClock, SeededRandom, cancel_and_wait, spawn
+from paceline.types import PhysicalOffset
+from paceline.wire.session_commands import RegisterReplica
+from paceline_broker.duties import DISK_STALL_MS, TICK_MS, Duties, register
+from paceline_broker.log.layout import segment_name
+
+
+async def test_a_log_that_recovery_cut_to_nothing_is_suspect_not_new() -> None:
+    """A flip in its first batch: all of it may have been confirmed, and it must not be led by it."""
+    disk = MemoryDisk()
+    broker = Broker(disk=disk)
+    async with broker.running():
+        tell(a_group(broker, sync_state_set=frozenset({1}), minimum=1, epoch=1), 1, broker)
+        await eventually(lambda: broker.role.mastership is not None)
+        await eventually(lambda: broker.mastership.is_open)
+    broker.store.close(clean=False)
+    disk.flip_bit(f"{DATA}/log/{segment_name(PhysicalOffset(0))}", 40)
+
+    again = Broker(disk=disk)
+    await register(
+        links=cast(Any, again.controllers),
+        store=again.store,
+        config=again.config,
+        boot_id="boot",
+        random=SeededRandom("register"),
+        client_address="127.0.0.1:1",
+        replication_address="127.0.0.1:2",
+    )
+
+    [command] = again.controllers.requests
+    assert isinstance(command, RegisterReplica)
+    assert (command.end, command.is_empty, command.is_suspect) == (0, True, True)
 
 
 class StuckStore:
