@@ -91,7 +91,10 @@ def _can_work(evidence: Evidence, group: str, heal: Phase) -> bool:
 
 
 def _first_acknowledgement(evidence: Evidence, found: Findings, heal: Phase, extra_us: int) -> None:
-    limit_us = heal.at_us + evidence.bounds.first_ack_us + extra_us
+    # Below min a replica has to fetch the log and join before anything can be acknowledged.
+    is_short = all(_is_below_min(evidence, group, heal) for group in evidence.groups)
+    bounds = evidence.bounds
+    limit_us = heal.at_us + (bounds.full_set_us if is_short else bounds.first_ack_us) + extra_us
     answered = [send.answered_us for send in evidence.answered if send.answered_us >= heal.at_us]
     waiting = [
         send
@@ -106,6 +109,13 @@ def _first_acknowledgement(evidence: Evidence, found: Findings, heal: Phase, ext
     if (first is None or first > limit_us) and waiting:
         when = "none came" if first is None else f"the first came after {first - heal.at_us} us"
         found.violate(f"acknowledgements after healing: {when}", heal, *waiting[:3])
+
+
+def _is_below_min(evidence: Evidence, group: str, heal: Phase) -> bool:
+    """Replicas lost their disks, and none has taken their place by then (R8, R9)."""
+    timeline = evidence.timeline(group)
+    index = bisect_right(timeline.ats, heal.at_us) - 1
+    return index >= 0 and len(timeline.sets[index]) < evidence.minimum(group)
 
 
 def _open_master(

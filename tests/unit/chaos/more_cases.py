@@ -287,6 +287,21 @@ def first_acknowledgement_is_late(is_bad: bool) -> Hand:
     return hand
 
 
+@case("L1 of acknowledgements below min")
+def first_acknowledgement_waits_for_a_member(is_bad: bool) -> Hand:
+    """A replica that lost its disk has to fetch the log first: that may take as long as joining."""
+    hand = Hand()
+    hand.elect(1, 1, [1], at=0)
+    hand.phase("heal", SECOND)
+    hand.probe(2, 0, SECOND)
+    hand.master(1, 0, SECOND)
+    hand.send("a", 0, (SECOND, (15 if is_bad else 8) * SECOND))
+    hand.change([1, 2], 7 * SECOND)
+    hand.history.world = {"min_in_sync_replicas": 2}
+    hand.fault("pause", "b1", 0, SECOND)
+    return hand
+
+
 @case("L1 of the set")
 def set_stays_small(is_bad: bool) -> Hand:
     hand = Hand()
