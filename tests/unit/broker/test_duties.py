@@ -18,7 +18,7 @@ from paceline_broker.log.layout import segment_name
 
 
 async def test_a_log_that_recovery_cut_to_nothing_is_suspect_not_new() -> None:
-    """A flip in its first batch: all of it may have been confirmed, and it must not lead with it."""
+    """A flip in its first batch: all of it may have been confirmed, it must not lead with it."""
     disk = MemoryDisk()
     broker = Broker(disk=disk)
     async with broker.running():
