@@ -110,8 +110,13 @@ class Clients:
         senders = {around.client for job, around in self._arounds if job == "send"}
         return are_acknowledged(self._recorder.history, senders, since_us=since_us)
 
-    async def read_everything(self, brokers: Sequence[Node]) -> None:
-        """Every queue from every broker, from the first message to the last; recorded as pulls."""
+    async def read_everything(self, brokers: Sequence[Node]) -> dict[str, str]:
+        """Every queue from every broker, from the first message to the last; recorded as pulls.
+
+        Brokers that call their own log damaged and show no more of it -> what they say. Repair is
+        a later feature; whether others show everything is for the checkers to say.
+        """
+        damaged: dict[str, str] = {}
         around = dataclasses.replace(
             self._arounds[0][1], client=DRAIN, is_over=lambda: False, source_host=HARNESS_HOST
         )
@@ -121,21 +126,23 @@ class Clients:
                 for node in brokers:
                     for number in range(self._load.queues):
                         queue = Queue(TOPIC, node.group, number)
-                        group.create_task(_read_queue(cluster, around, node, queue))
+                        group.create_task(_read_queue(cluster, around, node, queue, damaged))
         finally:
             await cluster.close()
+        return damaged
 
     async def abort(self) -> None:
         await cancel_and_wait(*self._tasks)
 
 
-async def _read_queue(cluster: Cluster, around: Around, node: Node, queue: Queue) -> None:
+async def _read_queue(
+    cluster: Cluster, around: Around, node: Node, queue: Queue, damaged: dict[str, str]
+) -> None:
     offset = 0
     while True:
         rows = await pull_http(cluster, around, node.address, queue, offset, f"drain/{node.name}")
         if isinstance(rows, CorruptLogError):
-            # It knows that its log is damaged, and shows no more of it: repair is a later feature.
-            # Whether others show everything is for the checkers to say.
+            damaged[node.name] = rows.message
             return
         if isinstance(rows, PacelineError):
             await around.think()

@@ -20,8 +20,9 @@ CLASSES: tuple[tuple[str, Callable[[Path], bool]], ...] = (
 """`file` of a disk_flip fault is an index into this."""
 
 
-def flip(folder: Path, random: Random, *, file_class: int, confirm: int | None) -> str:
-    """Flip one bit somewhere in a file of the class; what was flipped, for the history.
+def flip(folder: Path, random: Random, *, file_class: int, confirm: int | None) -> str | None:
+    """Flip one bit somewhere in a file of the class; what was flipped, for the history. None: there
+    is no byte of that class.
 
     `confirm`: flips in the log stay below it (positions are offsets in all segments together).
     """
@@ -30,7 +31,7 @@ def flip(folder: Path, random: Random, *, file_class: int, confirm: int | None) 
     places = [(path, _end(path, name, confirm)) for path in paths]
     total = sum(end for _, end in places)
     if total == 0:
-        return f"nothing to flip: no bytes in {name} files"
+        return None
     at, bit = int(random.uniform(0, total)), int(random.uniform(0, 8))
     for path, end in places:
         if at < end:
@@ -48,7 +49,13 @@ def _end(path: Path, name: str, confirm: int | None) -> int:
     return max(0, min(size, confirm - int(path.stem)))
 
 
+def last_words(log_path: Path) -> str:
+    """The last line of a node's log; empty if it said nothing."""
+    if not log_path.is_file():
+        return ""
+    return "".join(log_path.read_text(errors="replace").splitlines()[-1:])
+
+
 def is_refused_for_damage(log_path: Path) -> bool:
     """Whether a node's last words say that its log is damaged (R24)."""
-    words = log_path.read_text(errors="replace").splitlines()[-1:]
-    return bool(words) and "damaged" in words[0]
+    return "damaged" in last_words(log_path)

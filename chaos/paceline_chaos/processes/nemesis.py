@@ -22,6 +22,7 @@ from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes import damage, power
 from paceline_chaos.processes.aim import Aim
 from paceline_chaos.processes.cluster import Cluster, Node
+from paceline_chaos.processes.fork_server import NodeProcess
 from paceline_chaos.processes.network import Network, Pair, reset_connections
 from paceline_chaos.processes.watch import Watch
 
@@ -38,6 +39,10 @@ class Ended:
 
     node: str
     code: int
+    words: str
+    """The last line of its log."""
+    excuse: str = ""
+    """Why a fault or the scenario allows it; empty: nothing does, and the run is bad."""
 
 
 class Nemesis:
@@ -65,6 +70,12 @@ class Nemesis:
         self._fused: dict[str, int] = {}
         """Node whose disk has a fuse -> how long it stays without power, ms."""
         self.ended: list[Ended] = []
+        self._broken: Counter[str] = Counter()
+        """Node -> faults of its disk that go on."""
+        self._hurt: dict[str, NodeProcess | None] = {}
+        """Node -> the process that was there when the last fault of its disk ended."""
+        self.flipped: set[str] = set()
+        """Nodes on whose disks a bit was flipped, and which were not emptied since."""
         self.emptied: list[str] = []
         """Nodes that refused to start because of damage, and were started empty."""
         self.may_empty = 0
@@ -97,6 +108,8 @@ class Nemesis:
         self._fused.clear()
         self._down.clear()
         self._asleep.clear()
+        for name in list(self._broken):
+            self._mend(self._cluster.nodes[name], whole=True)
         for node in self._cluster.nodes.values():
             for slot in ("sync_delay_ms", "is_full", "sync_failures", "write_failures", "fuse"):
                 node.control.set(slot, 0)
@@ -108,8 +121,13 @@ class Nemesis:
     def _start_again_if_unhealthy(self, node: Node) -> None:
         """A process whose disk has failed never acknowledges again (R22): the next one may."""
         if not self._watch.statuses.get(node.name, {}).get("is_healthy", True):
-            self._cluster.kill(node)
+            self._kill_now(node)
             self._cluster.start(node)
+
+    def _kill_now(self, node: Node) -> None:
+        """kill -9, unless it has ended by itself meanwhile: that is told, not hidden."""
+        self._notice(node)
+        self._cluster.kill(node)
 
     # -- one fault --------------------------------------------------------------------------------
 
@@ -168,6 +186,7 @@ class Nemesis:
         nodes = await self._aim.nodes(fault.target)
         async with self._told(fault, nodes), self._held_down(nodes, fault.for_ms):
             for node in nodes:
+                self._notice(node)
                 self._cluster.signal(node, signal.SIGKILL)
             for node in nodes:
                 self._cluster.reap(node)
@@ -192,7 +211,9 @@ class Nemesis:
         """A graceful stop: the node has to end by itself."""
         nodes = await self._aim.nodes(fault.target)
         async with self._told(fault, nodes), self._held_down(nodes, fault.for_ms):
+            was_up = {node.name: node.name in self._watch.statuses for node in nodes}
             for node in nodes:
+                self._notice(node)
                 self._cluster.signal(node, signal.SIGTERM)
             waited_ms = 0
             while any(node.is_running for node in nodes) and waited_ms < STOP_TIMEOUT_MS:
@@ -200,9 +221,11 @@ class Nemesis:
                 waited_ms += KEEPER_INTERVAL_MS
             for node in nodes:
                 self._cluster.signal(node, signal.SIGKILL)
-                code = self._cluster.reap(node)
-                if code not in (0, None):
-                    self.ended.append(Ended(node.name, code))
+                process, code = node.process, self._cluster.reap(node)
+                # Before it has come so far as to look for signals, this one ends it at once.
+                is_early = code == -signal.SIGTERM and not was_up[node.name]
+                if code not in (0, None) and not is_early:
+                    self._ended(node, process, code)
             yield
 
     @asynccontextmanager
@@ -226,6 +249,7 @@ class Nemesis:
         async with self._held_down(nodes, fault.for_ms):
             began_us = self._recorder.now_us()
             for node in nodes:  # all at once, then what is left of their disks
+                self._notice(node)
                 self._cluster.signal(node, signal.SIGKILL)
             for node in nodes:
                 self._cluster.reap(node)
@@ -260,9 +284,13 @@ class Nemesis:
         nodes = await self._aim.nodes(fault.target)
         async with self._told(fault, nodes), self._held_down(nodes, fault.for_ms):
             for node in nodes:
-                self._cluster.kill(node)
-                self._cluster.empty(node)
+                self._kill_now(node)
+                self._empty(node)
             yield
+
+    def _empty(self, node: Node) -> None:
+        self._cluster.empty(node)
+        self.flipped.discard(node.name)
 
     @asynccontextmanager
     async def _disk_stale(self, fault: Fault) -> AsyncIterator[None]:
@@ -270,14 +298,14 @@ class Nemesis:
         nodes = await self._aim.nodes(fault.target)
         async with self._told(fault, nodes):
             for node in nodes:
-                self._cluster.kill(node)
+                self._kill_now(node)
                 power.copy_tree(node.folder, self._old_copy(node))
                 if self._down[node.name] <= 0:
                     self._cluster.start(node)
             yield
             for node in nodes:
-                self._cluster.kill(node)
-                self._cluster.empty(node)
+                self._kill_now(node)
+                self._cluster.empty(node)  # flips may be in the copy, too
                 self._old_copy(node).rename(node.folder)
                 if self._down[node.name] <= 0:
                     self._cluster.start(node)
@@ -290,10 +318,11 @@ class Nemesis:
         """`down` 1: the node is dead while it happens."""
         nodes = await self._aim.nodes(fault.target)
         is_down = bool(fault.details.get("down", 0))
+        hit: set[str] = set()
         for node in nodes:
             began_us = self._recorder.now_us()
             if is_down:
-                self._cluster.kill(node)
+                self._kill_now(node)
             is_below_confirm = bool(fault.details.get("region", 1))
             status = self._watch.statuses.get(node.name, {})
             detail = damage.flip(
@@ -302,12 +331,18 @@ class Nemesis:
                 file_class=int(fault.details.get("file", 0)),
                 confirm=status.get("confirm") if is_below_confirm else None,
             )
-            self._say(fault, node.name, is_begin=True, detail=detail, at_us=began_us)
+            if detail is None:
+                self.missed.append(f"{node.name}: no byte to flip")
+            else:
+                self.flipped.add(node.name)
+                hit.add(node.name)
+                self._say(fault, node.name, is_begin=True, detail=detail, at_us=began_us)
             if is_down and self._down[node.name] <= 0:
                 self._cluster.start(node)
         yield
         for node in nodes:
-            self._say(fault, node.name, is_begin=False)
+            if node.name in hit:
+                self._say(fault, node.name, is_begin=False)
 
     # -- what the node does to itself -------------------------------------------------------------
 
@@ -317,14 +352,23 @@ class Nemesis:
         slot, value = _slot_of(fault)
         async with self._told(fault, nodes):
             before = {node.name: node.control.get(slot) for node in nodes}
+            is_disk = fault.kind.startswith("disk_")
             for node in nodes:
+                self._broken[node.name] += is_disk
                 is_sum = slot == "wall_offset_ms"
                 node.control.set(slot, value + before[node.name] if is_sum else value)
             yield
             if fault.for_ms > 0:
                 for node in nodes:
                     node.control.set(slot, before[node.name])
+                    if is_disk:
+                        self._mend(node)
                     self._start_again_if_unhealthy(node)
+
+    def _mend(self, node: Node, *, whole: bool = False) -> None:
+        """The disk of a node is good again, as far as one fault goes or all of them."""
+        self._broken[node.name] -= self._broken[node.name] if whole else 1
+        self._hurt[node.name] = node.process
 
     # -- links ------------------------------------------------------------------------------------
 
@@ -368,34 +412,51 @@ class Nemesis:
         while True:
             await pause(KEEPER_INTERVAL_MS)
             for node in self._cluster.nodes.values():
-                if node.process is None or node.is_running:
-                    continue
-                code = self._cluster.reap(node)
-                assert code is not None
-                for_ms = self._fused.pop(node.name, None)
-                if for_ms is not None and code == -signal.SIGKILL:
-                    node.control.set("fuse", 0)
-                    detail = self._cut_power(node)
-                    self._recorder.add(
-                        FaultEvent, kind="power", target=node.name, is_begin=True, detail=detail
-                    )
-                    self._start_later(node, for_ms)
-                else:
-                    self._ended(node, code)
+                if self._down[node.name] <= 0:  # who is held down is the fault's to reap
+                    self._notice(node)
 
-    def _ended(self, node: Node, code: int) -> None:
-        self.ended.append(Ended(node.name, code))
-        if len(self.emptied) < self.may_empty and damage.is_refused_for_damage(node.log_path):
-            self.emptied.append(node.name)
-            self._cluster.empty(node)  # what its last sentence tells the operator to do
+    def _notice(self, node: Node) -> None:
+        """Whether a node has ended by itself; if so it is told, and started again later."""
+        process = node.process
+        if process is None or node.is_running:
+            return
+        code = self._cluster.reap(node)
+        assert code is not None
+        self._ended(node, process, code)
+
+    def _ended(self, node: Node, process: NodeProcess | None, code: int) -> None:
+        if node.name in self._fused and code == -signal.SIGKILL:
+            for_ms = self._fused.pop(node.name)
+            node.control.set("fuse", 0)
+            detail = self._cut_power(node)
             self._recorder.add(
-                FaultEvent,
-                kind="disk_lost",
-                target=node.name,
-                is_begin=True,
-                detail="refused to start for damage; started again empty",
+                FaultEvent, kind="power", target=node.name, is_begin=True, detail=detail
             )
+            self._start_later(node, for_ms)
+            return
+        excuse = self._excuse(node, process, code)
+        words = damage.last_words(node.log_path)
+        self.ended.append(Ended(node.name, code, words, excuse))
         self._start_later(node, RESTART_AFTER_MS)
+
+    def _excuse(self, node: Node, process: NodeProcess | None, code: int) -> str:
+        """What allows a node to end by itself; it empties a disk that the node has refused."""
+        is_hurt = self._broken[node.name] > 0 or self._hurt.get(node.name) is process
+        if is_hurt and process is not None and code != 0:
+            return "its disk had failed"
+        is_refused = node.name in self.flipped and damage.is_refused_for_damage(node.log_path)
+        if not is_refused or len(self.emptied) >= self.may_empty:
+            return ""
+        self.emptied.append(node.name)
+        self._empty(node)  # what its last sentence tells the operator to do
+        self._recorder.add(
+            FaultEvent,
+            kind="disk_lost",
+            target=node.name,
+            is_begin=True,
+            detail="refused to start for damage; started again empty",
+        )
+        return "it refused a damaged log"
 
     def _start_later(self, node: Node, after_ms: int) -> None:
         async def start() -> None:

@@ -6,7 +6,7 @@ controllers' logs and, after the stop, from the files of every node.
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,16 +30,17 @@ from paceline_chaos.processes.expectations import (
     longest_gap,
 )
 from paceline_chaos.processes.fork_server import ForkServer
-from paceline_chaos.processes.nemesis import Nemesis
+from paceline_chaos.processes.nemesis import Ended, Nemesis
 from paceline_chaos.processes.network import Network
 from paceline_chaos.processes.scenario import Scenario, plan
 from paceline_chaos.processes.watch import Status, Watch
-from paceline_chaos.verdict import Verdict, Violation
+from paceline_chaos.verdict import CODE, Verdict, Violation
 from paceline_chaos.world.dump import dump_log, replayed_digest
 
 READY_TIMEOUT_MS = 30_000
 STOP_TIMEOUT_MS = 15_000
 _POLL_MS = 20
+_WORDS_MAX = 300
 _TAIL_MS = 1_000
 """Load goes on for so long after the last fault, so that what it broke is seen to work."""
 
@@ -157,7 +158,7 @@ class Run:
                 await clients.prepare()
                 await self._load(clients, nemesis)
                 await self._settle(clients, watch, nemesis)
-                await self._drain(clients, watch)
+                await self._drain(clients, watch, nemesis)
             finally:
                 await nemesis.stop()
                 await clients.abort()
@@ -249,7 +250,7 @@ class Run:
     def _do_all_answer(self, watch: Watch) -> bool:
         return all(node.name in watch.statuses for node in self._cluster.nodes.values())
 
-    async def _drain(self, clients: Clients, watch: Watch) -> None:
+    async def _drain(self, clients: Clients, watch: Watch, nemesis: Nemesis) -> None:
         """No new work: every replica gets and confirms everything, and shows all of it."""
         self._say("drain")
         self._recorder.add(Phase, name="drain")
@@ -258,9 +259,13 @@ class Run:
             self._fail("EXPECT", "not every replica reached one confirmed end after the load")
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                await clients.read_everything(self._cluster.brokers)
+                damaged = await clients.read_everything(self._cluster.brokers)
         except TimeoutError:
             self._fail("EXPECT", "not every replica showed all its messages in the end")
+            return
+        for name, said in damaged.items():
+            if name not in nemesis.flipped:
+                self._fail("R23", f"{name} has damage that no fault made: {said}")
 
     def _is_level(self, watch: Watch) -> bool:
         ends: dict[str, set[int]] = {}
@@ -285,6 +290,8 @@ class Run:
         self._say("stop")
         for nodes in (self._cluster.brokers, self._cluster.controllers):
             for node in nodes:
+                if not node.is_running:
+                    self._fail(CODE, f"{node.name} had ended before it was asked to stop")
                 self._cluster.signal(node, signal.SIGTERM)
             await self._until(
                 lambda nodes=nodes: not any(node.is_running for node in nodes),  # type: ignore[misc]
@@ -295,7 +302,7 @@ class Run:
                     self._fail("EXPECT", f"{node.name} did not stop within {STOP_TIMEOUT_MS} ms")
                     self._cluster.kill(node)
                 elif (code := self._cluster.reap(node)) not in (0, None):
-                    self._fail("CODE", f"{node.name} stopped with exit code {code}")
+                    self._fail(CODE, f"{node.name} stopped with exit code {code}")
 
     # -- the verdict ------------------------------------------------------------------------------
 
@@ -307,12 +314,13 @@ class Run:
         self.emptied = nemesis.emptied
         for target in nemesis.missed if not self._scenario.draw else ():
             self._fail("EXPECT", f"a fault found nobody to hit: {target}")
+        self._violations += unexcused(nemesis.ended)
         for error in clients.errors:
-            self._fail("CODE", f"a client raised {error!r}")
+            self._fail(CODE, f"a client raised {error!r}")
         for node in self._cluster.nodes.values():
             found = traceback_in(node.log_path)
             if found is not None:
-                self._fail("CODE", f"{node.name} told of a bug: {found}")
+                self._fail(CODE, f"{node.name} told of a bug: {found}")
 
     def _dump(self, final: dict[str, Status], topics: dict[int, str]) -> None:
         disk = RealDisk()
@@ -357,7 +365,10 @@ class Run:
             "elections": elections(self.history),
             "harness_stalls": len(stalls),
             "harness_stall_ms_max": max(stalls, default=0) // 1000,
-            "ended_by_themselves": [f"{one.node}: {one.code}" for one in self.ended],
+            "ended_by_themselves": [
+                f"{one.node}: {one.code}{f' ({one.excuse})' if one.excuse else ''}"
+                for one in self.ended
+            ],
             "emptied": self.emptied,
         }
         return Result(
@@ -368,6 +379,21 @@ class Run:
             observed=tuple(self._violations),
             figures=figures,
         )
+
+
+def unexcused(ended: Sequence[Ended]) -> list[Violation]:
+    """One for each node that ended although nothing had ended it or excuses it."""
+    found = []
+    wrong = [one for one in ended if not one.excuse]
+    for name in dict.fromkeys(one.node for one in wrong):
+        first, *more = (one for one in wrong if one.node == name)
+        often = f", and {len(more)} times more" if more else ""
+        sentence = (
+            f"{name} ended by itself with exit code {first.code}{often}; "
+            f"it said last: {first.words[-_WORDS_MAX:] or 'nothing'}"
+        )
+        found.append(Violation(property=CODE, sentence=sentence))
+    return found
 
 
 def _has_epoch(watch: Watch, group: str, epoch: int) -> bool:

@@ -101,6 +101,7 @@ def test_flip_stays_below_confirm_and_changes_one_bit(tmp_path: Path) -> None:
     for seed in range(50):
         damage.flip(tmp_path, SeededRandom(str(seed)), file_class=0, confirm=110)
 
+    assert damage.flip(tmp_path, SeededRandom("1"), file_class=1, confirm=None) is None
     content = b"".join(path.read_bytes() for path in sorted(log.glob("*.log")))
     assert any(content[:110])
     assert not any(content[110:])
