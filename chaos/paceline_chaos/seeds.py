@@ -1,9 +1,12 @@
 """Pure: one seed of a bed, run to its end: what came of it, and how to see it again."""
 
+import math
 from argparse import ArgumentTypeError
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from paceline_chaos.history.model import Event, FaultEvent, History, Operation, Phase
 from paceline_chaos.verdict import Violation
 
 
@@ -25,6 +28,31 @@ class SeedResult:
     @property
     def is_good(self) -> bool:
         return not self.violations
+
+
+class Size(NamedTuple):
+    """How much a history has been through."""
+
+    operations: int
+    """Entries of clients."""
+    faults: int
+    """That began. A process that ended by itself is what came of one."""
+    virtual_us: int
+    """When its last phase began."""
+
+
+def size_of(history: History) -> Size:
+    """Of all beds, so that their numbers say the same."""
+    operations = faults = virtual_us = 0
+    entries: list[Event] = list(history.entries)
+    for entry in entries:
+        if isinstance(entry, Operation):
+            operations += 1
+        elif isinstance(entry, FaultEvent):
+            faults += entry.is_begin and entry.kind != "exit"
+        elif isinstance(entry, Phase):
+            virtual_us = max(virtual_us, entry.at_us)
+    return Size(operations, faults, virtual_us)
 
 
 RERUNS = "reruns"
@@ -49,6 +77,17 @@ def one_seed(text: str) -> int:
 def how_many(text: str) -> int:
     """For argparse: how many."""
     return _number(text, what="a number", least=1)
+
+
+def some_minutes(text: str) -> float:
+    """For argparse: a time in which something can be done."""
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not 0 < minutes < math.inf:
+        raise ArgumentTypeError(f"minutes are a number above 0, not {text!r}")
+    return minutes
 
 
 def seeds_between(text: str) -> range:

@@ -47,11 +47,6 @@ def code_or_harness(error: BaseException, *, of: str = "") -> Violation:
     return Violation(property=kind, sentence=f"{of}{type(error).__name__} at {where}: {error}")
 
 
-def harness_broke(error: Exception) -> Violation:
-    """A harness that breaks must not end a long run."""
-    return code_or_harness(error)
-
-
 def _frames_of_ours(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     """From the outermost on. What the test disk raises as any disk would is its caller's matter."""
     for frame, line in traceback.walk_tb(error.__traceback__):

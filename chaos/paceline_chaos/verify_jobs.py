@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 from paceline_chaos.core.run import run_seed
 from paceline_chaos.cpu import cpu_s
-from paceline_chaos.history.model import Event, FaultEvent, Operation, Phase
 from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.mutants.mutant import Mutant
-from paceline_chaos.seeds import SeedResult
+from paceline_chaos.seeds import SeedResult, size_of
 from paceline_chaos.verdict import code_or_harness
 
 MUTANT_CPU_S_MAX = 60.0
@@ -90,16 +89,15 @@ def _run_world(seed: int) -> SeedResult:
     from paceline_chaos.world.run import run_world  # a world imports the whole product
 
     result = run_world(seed)
-    entries: list[Event] = list(result.history.entries)
-    ends_us = [entry.at_us for entry in entries if isinstance(entry, Phase)]
+    size = size_of(result.history)
     return SeedResult(
         bed="world",
         seed=seed,
-        virtual_us=max(ends_us, default=0),
+        virtual_us=size.virtual_us,
         violations=tuple(result.verdict.violations),
         counters={name: n for name, n in result.counters.items() if "." not in name},
-        operations=sum(isinstance(entry, Operation) for entry in entries),
-        faults=sum(isinstance(entry, FaultEvent) and entry.is_begin for entry in entries),
+        operations=size.operations,
+        faults=size.faults,
     )
 
 
@@ -115,8 +113,9 @@ def _run_mutant(job: Job, mutant: Mutant) -> Done:
     seen: dict[str, str] = {}
     for seed in range(job.start, job.end):
         result = run_one(mutant.bed, seed, mutant)
+        is_late = cpu_s() - began_s > MUTANT_CPU_S_MAX
         for violation in result.violations:
-            if violation.property in mutant.caught_by:
+            if violation.property in mutant.caught_by and not is_late:
                 return Done(
                     job=job,
                     cpu_s=cpu_s() - began_s,
@@ -126,6 +125,6 @@ def _run_mutant(job: Job, mutant: Mutant) -> Done:
                     seen=seen,
                 )
             seen.setdefault(violation.property, f"seed {seed}: {violation.sentence}")
-        if cpu_s() - began_s > MUTANT_CPU_S_MAX:
+        if is_late:
             break
     return Done(job=job, cpu_s=cpu_s() - began_s, results=(), seen=seen)

@@ -14,9 +14,8 @@ from paceline.errors import CorruptLogError
 from paceline_chaos import checkers
 from paceline_chaos.core.judge import ViolationError
 from paceline_chaos.core.world import StalledError, World
-from paceline_chaos.history.model import FaultEvent, Operation
 from paceline_chaos.mutants.mutant import Mutant
-from paceline_chaos.seeds import SeedResult
+from paceline_chaos.seeds import SeedResult, size_of
 from paceline_chaos.verdict import CODE, Violation, code_or_harness
 
 JUDGED = tuple(name for name in checkers.ALL if name not in ("L2", "L5"))
@@ -69,13 +68,13 @@ def _run(world: World) -> list[Violation]:
 
 def result_of(world: World, violations: list[Violation]) -> SeedResult:
     """The small result of a finished world."""
-    entries = world.recorder.history.entries
+    size = size_of(world.recorder.history)
     return SeedResult(
         bed="core",
         seed=world.seed,
         virtual_us=world.clock.now_us,
         violations=tuple(violations),
         counters=dict(world.coverage.counts),
-        operations=sum(isinstance(entry, Operation) for entry in entries),
-        faults=sum(isinstance(entry, FaultEvent) for entry in entries),
+        operations=size.operations,
+        faults=size.faults,
     )

@@ -8,8 +8,7 @@ whose rule did not hold, or whose moment did not come.
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from paceline_chaos.history.model import Event, FaultEvent, Operation, Phase
-from paceline_chaos.seeds import RERUNS, RERUNS_SAME, SeedResult
+from paceline_chaos.seeds import RERUNS, RERUNS_SAME, SeedResult, size_of
 from paceline_chaos.verdict import Violation
 from paceline_chaos.world.all_ack import SCENARIOS, run_all_ack
 from paceline_chaos.world.determinism import Rerun, rerun
@@ -48,11 +47,10 @@ def run_scripts(seed: int) -> SeedResult:
         ]
         counters[SCRIPTS] += 1
         counters.update({key: n for key, n in result.counters.items() if "." not in key})
-        entries: list[Event] = list(result.history.entries)
-        ends_us = [entry.at_us for entry in entries if isinstance(entry, Phase)]
-        virtual_us += max(ends_us, default=0)
-        operations += sum(isinstance(entry, Operation) for entry in entries)
-        faults += sum(isinstance(entry, FaultEvent) and entry.is_begin for entry in entries)
+        size = size_of(result.history)
+        virtual_us += size.virtual_us
+        operations += size.operations
+        faults += size.faults
     return SeedResult(
         bed="all_ack",
         seed=seed,

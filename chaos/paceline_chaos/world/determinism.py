@@ -25,7 +25,8 @@ WAYS: Mapping[str, tuple[str, str]] = {
 LOAD_MS = 30_000
 """As in the worlds that judge the product."""
 _TIMEOUT_S = 600
-_LOAD_MS = 8_000
+_SHORT_LOAD_MS = 8_000
+"""For tests that take every way."""
 _HASH_SEED_MAX = 2**32 - 1
 _PROGRAM = """
 import os, sys, orjson
@@ -88,7 +89,7 @@ def rerun_many(seeds: Iterable[int], *, processes: int | None = None) -> Iterato
         yield from pool.imap_unordered(rerun, seeds)
 
 
-def digests_of(seed: int, *, load_ms: int = _LOAD_MS) -> dict[str, str]:
+def digests_of(seed: int, *, load_ms: int = _SHORT_LOAD_MS) -> dict[str, str]:
     """Way -> digest of the seed's world, all ways at once."""
     started = {
         way: _start(hash_seed, before, seed, load_ms, "")
