@@ -7,7 +7,8 @@ Each checker decides one property; its docstring states it formally, says how it
 it costs. docs/CHECKERS.md is the table of all. A checker knows nothing of workloads, faults' aims
 or the code under test; it may know less than happened (probes are samples) and then says nothing:
 a violation is always proved by the entries that it names. `judged.X` in the counters says how much
-there was to judge; 0 means that the history is silent on X, not that X holds.
+there was to judge; 0 means that the history is silent on X, not that X holds. `excused.NAME` says
+how often something was not judged, or not held against anybody: see `excuses`.
 
 Not judged, because the system has no such features yet: S23 (pop), S24 (transactions), S25 (delayed
 messages), S29 (dead letters), S31 (rights), L7 (search by key). They come with their features.
@@ -34,7 +35,7 @@ from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import History, Operation, Outcome, Pull, Send
-from paceline_chaos.verdict import Verdict, Violation
+from paceline_chaos.verdict import HARNESS, Verdict, Violation
 
 Checker: TypeAlias = Callable[[Evidence], Findings]
 
@@ -72,6 +73,8 @@ ALL: dict[str, Checker] = {
     "INV-12": replicas.later_masters_have_it,
     "R1": mastership.mastership_ends_with_its_process,
     "R8": mastership.sets_keep_the_minimum,
+    "R23": replicas.damage_has_a_cause,
+    "R37": messages.answers_wait_for_confirm,
     "L1": liveness.healing_is_quick,
     "L2": liveness.acknowledgements_go_on,
     "L3": liveness.broken_minority_stops_nothing,
@@ -99,7 +102,20 @@ def judge(
         if found.violations_count:
             counters[f"violations.{prop}"] = found.violations_count
         violations += found.violations
+    violations += _missing_dumps(evidence)
+    counters.update({f"excused.{name}": n for name, n in evidence.excuses.used.items() if n})
     return Verdict(violations=tuple(violations), counters=dict(counters))
+
+
+def _missing_dumps(evidence: Evidence) -> list[Violation]:
+    """Groups that the world names and nobody has dumped: the bed is broken, nothing is proved."""
+    named = evidence.world.get("groups", ())
+    if not evidence.is_over or not isinstance(named, Collection):
+        return []
+    missing = [str(group) for group in named if not evidence.dumps_of.get(str(group))]
+    return [
+        Violation(property=HARNESS, sentence=f"no log of {group} was dumped") for group in missing
+    ]
 
 
 def _what_was_seen(evidence: Evidence) -> Counter[str]:

@@ -3,19 +3,19 @@
 Words: the **truth** of a broker group is the log that the last elected master left. If that one is
 damaged, broken for good, vacated or unknown, it is the undamaged log with the highest (last epoch,
 end). H(q) is the truth's content of queue q. A **ruling** is one event of the controllers' machine,
-once, however many controllers applied it. A group is **lossy** after an unclean election: then what
-was acknowledged or read before may be gone by contract (R21).
+once, however many controllers applied it. What a history may lack, and why, is in `excuses`.
 
-The world may say: `durability` ("fsync"), `min_in_sync_replicas`, `bed`, `consume_from` ("first").
+The world may say: `durability` ("fsync"), `min_in_sync_replicas`, `all_ack_in_sync_state_set`
+(true), `groups`, `bed`, `consume_from` ("first").
 """
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TypeVar, cast
 
 from paceline_chaos.checkers.bounds import SECOND_US, Bounds
+from paceline_chaos.checkers.excuses import Excuses
 from paceline_chaos.checkers.parts import Claim, ProbeLine, QueueLog, Ruling, SetTimeline
 from paceline_chaos.history.model import (
     Commit,
@@ -28,6 +28,7 @@ from paceline_chaos.history.model import (
     FaultEvent,
     History,
     Lock,
+    OrderElection,
     Outcome,
     Phase,
     Probe,
@@ -44,10 +45,6 @@ EventT = TypeVar("EventT", bound=Event)
 
 SERVING = frozenset({"master", "replica"})
 """Roles in which a node has recovered its log and stands for it."""
-DISK_DAMAGE = frozenset({"disk_lost", "disk_stale", "disk_flip", "disk_fail"})
-REPLACED = frozenset({"disk_lost", "disk_stale"})
-POWER = frozenset({"power", "power_at"})
-_NEVER = 1 << 62
 
 
 class Evidence:
@@ -75,7 +72,11 @@ class Evidence:
         self.decisions = self._of(Decision)
         self.faults = self._of(FaultEvent)
         self.phases = self._of(Phase)
-        self.dumps = self._of(ReplicaDump)
+        self.excuses = Excuses(self)
+        self.orders = self._of(OrderElection)
+        self.all_dumps = self._of(ReplicaDump)
+        self.dumps = [dump for dump in self.all_dumps if not dump.is_discarded]
+        """Logs that count; disks that were thrown away hold what was written, and no more."""
         self.controller_dumps = self._of(ControllerDump)
 
     def _of(self, kind: type[EventT]) -> list[EventT]:
@@ -107,9 +108,15 @@ class Evidence:
 
     @cached_property
     def crippled(self) -> frozenset[str]:
-        """Nodes that owe nothing after healing: broken for ever, or their log is damaged, and until
-        there is repair (R24) such a node refuses what it cannot vouch for."""
-        return self.broken | {dump.node for dump in self.dumps if dump.damage is not None}
+        """Nodes that owe nothing after healing: broken for ever, or with a log that a fault has
+        damaged; until there is repair (R24) such a node refuses what it cannot vouch for."""
+        damaged = {dump.node for dump in self.dumps if self.excuses.explains_damage(dump)}
+        return self.broken | damaged
+
+    @cached_property
+    def is_over(self) -> bool:
+        """The run came to its end: whatever was to be dumped is here."""
+        return bool(self.dumps) or self.phase("end") is not None
 
     @cached_property
     def end_us(self) -> int:
@@ -156,7 +163,7 @@ class Evidence:
 
     def binding(self, send: Send) -> bool:
         """Whether an acknowledgement promises that the message stays."""
-        return send.is_confirmed and not self.is_lossy(send.queue.group if send.queue else "")
+        return send.is_confirmed and not self.excuses.was_given_up(send)
 
     def placed_acks(self, group: str) -> list[tuple[Send, int]]:
         """Binding acknowledgements, each with the position from which on its record is confirmed,
@@ -168,10 +175,10 @@ class Evidence:
         groups: defaultdict[str, list[tuple[Send, int]]] = defaultdict(list)
         for queue, sends in self.acks_by_queue.items():
             log = self.logs.get(queue)
-            if log is None or self.is_lossy(queue.group):
+            if log is None:
                 continue
             placed = groups[queue.group]
-            for send in sends:
+            for send in filter(self.binding, sends):
                 end = log.end_at(send.offset or 0)
                 if end is not None and end >= 0:
                     placed.append((send, end))
@@ -222,10 +229,18 @@ class Evidence:
                 if batch.queue is not None and batch.messages:
                     log = logs.get(batch.queue)
                     if log is None:
-                        start = batch.base_offset if dump.start > 0 else 0
+                        is_cut = 0 < dump.start <= self.excuses.deleted_below(dump.group)
+                        start = batch.base_offset if is_cut else 0
                         log = logs[batch.queue] = QueueLog(start)
                     log.put(batch)
         return logs
+
+    def replica_of(self, dump: ReplicaDump) -> int | None:
+        """Which replica a log is of; if nobody could say so in the end, who its node was last."""
+        if dump.replica is not None or dump.node not in self.lines:
+            return dump.replica
+        probes = self.lines[dump.node].probes
+        return next((p.replica for p in reversed(probes) if p.replica is not None), None)
 
     def has_truth(self, queue: Queue) -> bool:
         return queue.group in self.truth
@@ -267,63 +282,17 @@ class Evidence:
         """What counts for confirm."""
         return probe.flushed if self.is_fsync else probe.end
 
-    @cached_property
-    def damages(self) -> dict[str, list[tuple[int, int]]]:
-        """Node -> spans in which it may lack what it once had: from a fault of its disk on until it
-        has registered again and was seen outside of the set. Who is in the set after that has
-        caught up (R9, R23). A flipped bit may be found at any later start. A failed sync costs
-        nothing that counts with fsync, nor does a power loss."""
-        kinds = REPLACED | {"disk_flip"} if self.is_fsync else DISK_DAMAGE | POWER
-        damages: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        for fault in self.faults:
-            if fault.kind in kinds and fault.is_begin:
-                named = fault.target.split(",")
-                for node in self.lines if fault.target == "all" else named:
-                    is_lasting = fault.kind == "disk_flip"
-                    until_us = None if is_lasting else self._rejoined_us(node, fault.at_us)
-                    damages[node].append((fault.at_us, _NEVER if until_us is None else until_us))
-        return damages
-
-    def _rejoined_us(self, node: str, since_us: int) -> int | None:
-        """When a node was outside of the set and had registered again, both after a moment."""
-        names = [key for key, name in self.replica_nodes.items() if name == node]
-        for group, replica in names:
-            registered_us = next(
-                (
-                    ruling.at_us
-                    for ruling in self.rulings_of(group, "replica_registered")
-                    if ruling.at_us > since_us and ruling.members["replica"] == replica
-                ),
-                None,
-            )
-            if registered_us is None:
-                continue
-            timeline = self.timeline(group)
-            first = max(0, bisect_right(timeline.ats, registered_us) - 1)
-            pairs = zip(timeline.ats[first:], timeline.sets[first:], strict=True)
-            outside_us = next((at for at, members in pairs if replica not in members), None)
-            if outside_us is not None:
-                return max(outside_us, registered_us)
-        return None
-
     def is_one_store(self, before: Probe, after: Probe) -> bool:
         """No other disk was put into their node between two probes of it."""
         return not self.was_replaced(after.node, before.at_us, after.at_us)
 
     def was_replaced(self, node: str, start_us: int, end_us: int) -> bool:
-        """Whether a node got an empty disk or an old copy in that time: those count incarnations
-        anew, so equal numbers do not mean one process."""
-        return any(
-            fault.kind in REPLACED and fault.target == node and start_us <= fault.at_us <= end_us
-            for fault in self.faults
-        )
+        """Whether a node got another disk in that time."""
+        return self.excuses.was_replaced(node, start_us, end_us)
 
     def is_intact(self, probe: Probe) -> bool:
         """Its node serves, and whatever its disk has lost it has made good."""
-        if probe.role not in SERVING:
-            return False
-        damages = self.damages.get(probe.node, ())
-        return not any(start_us <= probe.at_us <= end_us for start_us, end_us in damages)
+        return probe.role in SERVING and not self.excuses.may_lack(probe.node, probe.at_us)
 
     # -- controllers ------------------------------------------------------------------------------
 
@@ -368,14 +337,9 @@ class Evidence:
     def elections(self) -> list[Ruling]:
         return [ruling for ruling in self.rulings if ruling.kind == "master_elected"]
 
-    @cached_property
-    def _lossy(self) -> frozenset[str]:
-        return frozenset(
-            ruling.group for ruling in self.elections if ruling.members.get("is_unclean")
-        )
-
     def is_lossy(self, group: str) -> bool:
-        return group in self._lossy
+        """Whether an operator has ordered an election that loses records."""
+        return self.excuses.is_lossy(group)
 
     def timeline(self, group: str) -> SetTimeline:
         """Sets in force, by the time at which they were committed."""

@@ -1,10 +1,10 @@
 """Pure: does it go on? L1 to L6, against `Bounds`.
 
 A run heals at the phase "heal" (h): from there on only the nodes that phases name as broken stay
-so. What they do or lack is held against nobody, nor what a node with a damaged log lacks; with
-broken nodes the same findings are L3's instead of L1's. A group is judged after h if it can work:
-at least min of its replicas are whole, one of them is in the set in force at h, and no ruling said
-that its last member is lost; and if a majority of the controllers seen is not broken.
+so. What they do or lack is held against nobody, nor what a node lacks whose log a fault has
+damaged; with broken nodes the same findings are L3's instead of L1's. A group is judged after h if
+it can work: at least min of its replicas are whole, one of them is in the set in force at h, and no
+ruling said that its last member is lost; and if a majority of the controllers seen is not broken.
 
 L2 is judged in calm stretches only: no fault begun and not ended, none ended less than `settle_us`
 ago. What is promised under one fault or another is measured, not judged here. L4: a refusal or an
@@ -33,6 +33,7 @@ from paceline_chaos.history.model import (
     Send,
 )
 
+_ASKED_FOR = frozenset({"first", "operator", "transfer", "unclean", "settings"})
 _BLOWS = frozenset({"reset", "disk_flip", "disk_fail", "clock_step", "power_at", "exit"})
 """Faults that are over at once when no end was entered."""
 
@@ -169,7 +170,7 @@ def _present_replicas(evidence: Evidence) -> dict[tuple[str, int], str]:
 
 def _drained(evidence: Evidence, found: Findings) -> None:
     drain = evidence.phase("drain")
-    if drain is None or any(dump.damage is not None for dump in evidence.dumps):
+    if drain is None or any(evidence.excuses.explains_damage(dump) for dump in evidence.dumps):
         return  # who drains every replica is refused by a damaged one
     limit_us = drain.at_us + evidence.bounds.drain_us
     reads: Iterable[Pull | Deliver] = chain(evidence.pulls, evidence.delivers)
@@ -296,6 +297,7 @@ def everybody_gets_an_answer(evidence: Evidence) -> Findings:
         evidence.unlocks,
         evidence.creates,
         evidence.describes,
+        evidence.orders,
     )
     for operation in operations:
         found.judged += 1
@@ -381,7 +383,7 @@ def elections_are_few(evidence: Evidence) -> Findings:
     counts: dict[str, int] = defaultdict(int)
     for ruling in evidence.elections:
         reason = ruling.members.get("reason")
-        if reason in ("first", "operator", "transfer", "unclean", "settings"):
+        if reason in _ASKED_FOR:
             continue
         if reason is None and ruling.members["master_epoch"] == 1:
             continue

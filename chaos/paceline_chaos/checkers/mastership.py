@@ -13,8 +13,6 @@ from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.checkers.parts import Ruling
 from paceline_chaos.history.model import FaultEvent, Probe, Send
 
-_FORGETTING = frozenset({"disk_lost", "disk_stale"})
-
 
 def one_master_for_each_epoch(evidence: Evidence) -> Findings:
     """S13 (INV-4): for each (group, epoch) one node n at most was elected, said that it is master,
@@ -99,17 +97,11 @@ def epochs_never_fall(evidence: Evidence) -> Findings:
 
 
 def _node_epochs(evidence: Evidence, found: Findings) -> None:
-    forgot: defaultdict[str, list[int]] = defaultdict(list)
-    for fault in evidence.faults:
-        if fault.kind in _FORGETTING:
-            forgot[fault.target].append(fault.at_us)
     for node, line in evidence.lines.items():
         served = [probe for probe in line.probes if probe.role in SERVING]
         for before, probe in zip(served, served[1:], strict=False):
-            if any(before.at_us <= at_us <= probe.at_us for at_us in forgot[node]):
-                continue
             found.judged += 1
-            if probe.epoch < before.epoch:
+            if probe.epoch < before.epoch and evidence.is_one_store(before, probe):
                 found.violate(
                     f"{node} fell from epoch {before.epoch} to {probe.epoch}", before, probe
                 )
@@ -144,7 +136,8 @@ def _acknowledged_epochs(evidence: Evidence, found: Findings) -> None:
 def masters_come_from_the_set(evidence: Evidence) -> Findings:
     """S15 (INV-5): for each clean election with the set S in force before it: S is empty (the
     first), or the master is in S and the new set is a subset of S; master epochs rise by one from
-    election to election. Unclean ones are counted. O(rulings)."""
+    election to election. Before an unclean one an operator has ordered it; they are counted.
+    O(rulings)."""
     found = Findings("S15")
     for group in evidence.groups:
         previous: Ruling | None = None
@@ -156,9 +149,20 @@ def masters_come_from_the_set(evidence: Evidence) -> Findings:
             previous = ruling
             if ruling.members.get("is_unclean"):
                 found.counters["unclean_elections"] += 1
+                _is_by_order(evidence, found, ruling)
             elif before is not None and is_gapless:
                 _is_from(found, before, ruling)
     return found
+
+
+def _is_by_order(evidence: Evidence, found: Findings, ruling: Ruling) -> None:
+    found.judged += 1
+    if not evidence.excuses.is_ordered(ruling):
+        found.violate(
+            f"replica {ruling.members['master']} of {ruling.group} was elected uncleanly, and "
+            f"nobody had ordered that",
+            ruling.number,
+        )
 
 
 def _epoch_rises(found: Findings, previous: Ruling, ruling: Ruling) -> None:

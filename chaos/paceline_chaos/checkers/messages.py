@@ -1,4 +1,4 @@
-"""Pure: what became of each message: S1 to S6.
+"""Pure: what became of each message: S1 to S6, and R37.
 
 Notation. A = acknowledged sends (m, q, o); F = sends that failed for certain; H(q) = the truth's
 log of queue q, offset -> message; an observation (q, o, m) is an acknowledgement, a message of a
@@ -6,7 +6,8 @@ pull or of a delivery, or a message of any replica's log below that replica's co
 truth at all. A send of unknown outcome may have been stored, now or later, once if its producer is
 idempotent; so it is in neither A nor F.
 
-Lossy groups (an unclean election) are left out of S1, S2 and S5. Acknowledgements that said
+Lossy groups (an unclean election, ordered) are left out of S2 and S5; S1 leaves out what was asked
+for before that. Acknowledgements that said
 `is_confirmed = false` (R37) are not in A, here and in every other check; how many messages of them
 are lost is counted.
 """
@@ -17,6 +18,7 @@ from itertools import chain, islice
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import LISTED_MAX, Findings
 from paceline_chaos.history.model import (
+    ALL_ACK,
     Deliver,
     Outcome,
     Pull,
@@ -30,13 +32,15 @@ from paceline_chaos.history.model import (
 def nothing_acknowledged_is_lost(evidence: Evidence) -> Findings:
     """S1: for all (m, q, o) in A with o >= start of H(q): H(q)(o) = m. If the acknowledgement did
     not know o (a late duplicate): m is somewhere in the topic's logs, unless something was deleted
-    there. O(n)."""
+    there. A group of which no log is whole in the end has lost all of A, unless faults have damaged
+    the copies of all its members. O(n)."""
     found = Findings("S1")
+    _a_log_is_left(evidence, found)
     for send in evidence.acks:
         assert send.queue is not None
         assert send.offset is not None
         if not evidence.has_truth(send.queue) or not evidence.binding(send):
-            continue
+            continue  # without a truth: see above
         found.judged += 1
         log = evidence.logs.get(send.queue)
         stored = None if log is None else log.value_at(send.offset)
@@ -50,6 +54,49 @@ def nothing_acknowledged_is_lost(evidence: Evidence) -> Findings:
             )
     _duplicates_are_stored(evidence, found)
     _count_unconfirmed(evidence, found)
+    return found
+
+
+def _a_log_is_left(evidence: Evidence, found: Findings) -> None:
+    if not evidence.is_over:
+        return
+    lost: dict[str, list[Send]] = {}
+    for queue, sends in evidence.acks_by_queue.items():
+        if not evidence.has_truth(queue):
+            lost.setdefault(queue.group, []).extend(filter(evidence.binding, sends))
+    for group, sends in lost.items():
+        found.judged += len(sends)
+        if sends and not evidence.excuses.are_all_damaged(group):
+            found.violate(
+                f"{len(sends)} messages were acknowledged in {group}, and in the end no log of it "
+                f"is whole",
+                *sends[:3],
+                *evidence.dumps_of.get(group, ()),
+            )
+
+
+def answers_wait_for_confirm(evidence: Evidence) -> Findings:
+    """R37: an answer that is not confirmed is given only where the settings allow it: the world
+    says `all_ack_in_sync_state_set = false`, or a setting did so before the answer. O(n)."""
+    found = Findings("R37")
+    is_allowed = not evidence.world.get(ALL_ACK, True)
+    switched_us: dict[str, int] = {}
+    for ruling in evidence.rulings:
+        settings = ruling.members.get("settings") if ruling.kind == "settings_set" else None
+        if settings and not settings.get(ALL_ACK, True):
+            switched_us.setdefault(ruling.group, ruling.at_us - evidence.slack_us)
+    for send in evidence.answered:
+        assert send.queue is not None
+        found.judged += 1
+        if send.is_confirmed or is_allowed:
+            continue
+        since_us = switched_us.get(send.queue.group)
+        if since_us is None or send.answered_us < since_us:
+            found.violate(
+                f"{send.value} was answered before it was confirmed, and all members were to "
+                f"acknowledge",
+                send,
+            )
     return found
 
 
@@ -210,7 +257,7 @@ def logs_are_dense(evidence: Evidence) -> Findings:
     queue, in offsets; the offsets of H(q) are [start, end) without holes, from 0 if nothing was
     deleted. Batches in memory order, O(batches)."""
     found = Findings("S6")
-    for dump in evidence.dumps:
+    for dump in evidence.all_dumps:
         position = dump.start
         ends: dict[Queue, int] = {}
         for batch in dump.batches:
@@ -258,7 +305,7 @@ def _sightings(
             yield pull, pull.queue, pull.messages
     for deliver in evidence.delivers:
         yield deliver, deliver.queue, (deliver.message,)
-    for dump in evidence.dumps:
+    for dump in evidence.all_dumps:
         is_whole = not is_below_confirm or evidence.truth.get(dump.group) is dump
         for batch in dump.batches:
             if batch.queue is not None and batch.messages:

@@ -1,10 +1,11 @@
 """Pure: what replicas hold, by their logs in the end and their own word on the way: S11, S12, S16,
-S17, INV-2 and INV-12.
+S17, INV-2, INV-12 and R23.
 
 A probe is one moment of one node, so between two probes nothing is known; each rule below is one
 that must hold at the moment of a probe whatever came before, given what was answered before it. The
 position of a probe is `flushed` with fsync durability, `end` with memory durability. Probes of
-nodes whose disk has lost something (`Evidence.is_intact`) are not held to what it once had.
+nodes whose disk has lost something by a fault (`Excuses.may_lack`) are not held to what it once
+had. A damaged log is no excuse by itself: R23 asks for the fault.
 Confirmed positions are those of H: an acknowledged record that is not in H is S1's.
 """
 
@@ -22,7 +23,9 @@ _Lead = tuple[int, int]
 
 def positions_are_in_order(evidence: Evidence) -> Findings:
     """INV-2: in each probe and dump: start <= end, flushed <= end, confirm <= end; with fsync
-    durability also confirm <= flushed. O(probes)."""
+    durability also confirm <= flushed. Dumps are made after a power cut: a disk that remembers a
+    confirm which its log does not reach has lost something, by a fault or by the product.
+    O(probes)."""
     found = Findings("INV-2")
     for probe in evidence.probes:
         found.judged += 1
@@ -36,9 +39,25 @@ def positions_are_in_order(evidence: Evidence) -> Findings:
             found.violate(f"{probe.node} confirms {probe.confirm} and has {confirm_limit}", probe)
     for dump in evidence.dumps:
         found.judged += 1
-        if dump.damage is None and dump.confirm > dump.end:
+        if dump.confirm > dump.end and not evidence.excuses.lacks_in_the_end(dump.node):
             found.violate(
                 f"{dump.node} remembers confirm {dump.confirm}, its log ends at {dump.end}", dump
+            )
+    return found
+
+
+def damage_has_a_cause(evidence: Evidence) -> Findings:
+    """R23: each log in the end is whole up to zeros, unless a fault has flipped a bit of its disk,
+    or its process went down, never served again, and everything that it had confirmed is whole: a
+    torn end, which the next start would cut. O(dumps * faults)."""
+    found = Findings("R23")
+    for dump in evidence.dumps:
+        found.judged += 1
+        if dump.damage is None or evidence.excuses.explains_damage(dump):
+            continue
+        if not evidence.excuses.is_tear(dump):
+            found.violate(
+                f"the log of {dump.node} has damage that no fault made: {dump.damage}", dump
             )
     return found
 
@@ -102,8 +121,9 @@ def acknowledged_is_durable(evidence: Evidence) -> Findings:
     """S16 (INV-1): let a be acknowledged, e(a) where its record ends in H. (a) At every later probe
     of the master (n, i) of its epoch: confirm >= e(a). (b) At every later probe of a member:
     position >= e(a); for whoever was in the set had it, and who joined later was not below confirm
-    then (R10). S17 takes those cases of (b) in which the member was removed afterwards.
-    O((n + probes) log n)."""
+    then (R10). S17 takes those cases of (b) in which the member was removed afterwards. (c) In the
+    end, after the last power cut: the log of each member of the last set reaches e(a), for every a,
+    unless a fault has damaged its disk and it has not joined anew. O((n + probes) log n)."""
     found = Findings("S16")
     for group in evidence.groups:
         acks = evidence.placed_acks(group)
@@ -113,7 +133,29 @@ def acknowledged_is_durable(evidence: Evidence) -> Findings:
         for probe, (end, number), ruling in _members_behind(evidence, group, leads):
             if not _is_removed_later(evidence, probe):
                 found.violate(_behind(evidence, probe, end), probe, number, ruling)
+        _last_members_hold_it(evidence, found, group, acks)
     return found
+
+
+def _last_members_hold_it(
+    evidence: Evidence, found: Findings, group: str, acks: list[tuple[Send, int]]
+) -> None:
+    timeline = evidence.timeline(group)
+    if not acks or not timeline.sets:
+        return
+    end, number = max((end, send.number) for send, end in acks)
+    for dump in evidence.dumps_of.get(group, ()):
+        if evidence.replica_of(dump) not in timeline.sets[-1]:
+            continue
+        found.judged += 1
+        if dump.end < end and not evidence.excuses.lacks_in_the_end(dump.node):
+            found.violate(
+                f"{dump.node}, a member in the end, holds a log up to {dump.end}; the record up "
+                f"to {end} had been acknowledged",
+                dump,
+                number,
+                timeline.numbers[-1],
+            )
 
 
 def shrinks_are_committed_before_use(evidence: Evidence) -> Findings:
@@ -217,8 +259,8 @@ def _number_at(ats: list[int], numbers: list[int], at_us: int) -> int:
 def logs_agree_below_confirm(evidence: Evidence) -> Findings:
     """S12 (INV-3): for any two replicas of a group the batches below min(confirm, confirm'), from
     the later start on, are equal in position, size, epoch, kind and crc of all bytes. Compared with
-    the log that confirms most, which gives all pairs; a damaged log up to its damage.
-    O(batches)."""
+    the log that confirms most, which gives all pairs; a log that lacks something by a fault as far
+    as it goes. O(batches)."""
     found = Findings("S12")
     for group, dumps in evidence.dumps_of.items():
         if evidence.is_lossy(group):
@@ -227,16 +269,17 @@ def logs_agree_below_confirm(evidence: Evidence) -> Findings:
         reference = max(dumps, key=lambda dump: (dump.damage is None, dump.confirm))
         for dump in dumps:
             if dump is not reference:
-                _compare(found, reference, dump)
+                _compare(evidence, found, reference, dump)
     return found
 
 
-def _compare(found: Findings, reference: ReplicaDump, dump: ReplicaDump) -> None:
+def _compare(
+    evidence: Evidence, found: Findings, reference: ReplicaDump, dump: ReplicaDump
+) -> None:
     limit = min(reference.confirm, dump.confirm)
     start = max(reference.start, dump.start)
     mine, theirs = _confirmed(dump, start, limit), _confirmed(reference, start, limit)
     found.judged += len(theirs)
-    is_shortened = dump.damage is not None or reference.damage is not None
     for one, other in zip(mine, theirs, strict=False):
         if _identity(one) != _identity(other):
             found.violate(
@@ -246,9 +289,9 @@ def _compare(found: Findings, reference: ReplicaDump, dump: ReplicaDump) -> None
                 reference,
             )
             return
-    if len(mine) != len(theirs) and not is_shortened:
-        longer = mine if len(mine) > len(theirs) else theirs
-        missing = reference if longer is mine else dump
+    longer = mine if len(mine) > len(theirs) else theirs
+    missing = reference if longer is mine else dump
+    if len(mine) != len(theirs) and not evidence.excuses.lacks_in_the_end(missing.node):
         found.violate(
             f"the log of {missing.node} lacks {_shown(longer[min(len(mine), len(theirs))])}, "
             f"which lies below confirm {limit}",

@@ -1,16 +1,18 @@
 """Pure: what deletion may do: S28."""
 
 from collections import defaultdict
+from itertools import chain
 from operator import attrgetter
 
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
-from paceline_chaos.history.model import Outcome, Pull, QueryRange, Queue
+from paceline_chaos.history.model import Outcome, Probe, Pull, QueryRange, Queue, ReplicaDump
 
 
 def starts_only_rise(evidence: Evidence) -> Findings:
     """S28: for range queries a < b of one queue that are not `maybe_stale`: start(a) <= start(b)
-    and start <= end; no pull holds a message below the start that it states itself. That what was
+    and start <= end; no pull holds a message below the start that it states itself. No log, in a
+    probe or in the end, begins above what may be deleted. That what was
     read is never a wrong message is S2 and S10; that only what is old enough goes needs the times
     of messages, and comes with retention. O(n log n)."""
     found = Findings("S28")
@@ -23,6 +25,15 @@ def starts_only_rise(evidence: Evidence) -> Findings:
             _rise(found, asked)
     for pull in evidence.pulls:
         _is_in_range(found, pull)
+    for log in chain[Probe | ReplicaDump](evidence.probes, evidence.all_dumps):
+        found.judged += 1
+        limit = evidence.excuses.deleted_below(log.group)
+        if log.start > limit:
+            found.violate(
+                f"the log of {log.node} begins at {log.start}, and nothing from {limit} on may be "
+                f"deleted",
+                log,
+            )
     return found
 
 

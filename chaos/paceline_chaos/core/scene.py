@@ -11,7 +11,7 @@ from paceline.types import Incarnation, ReplicaId
 from paceline.wire.cluster import GroupSettings
 from paceline_broker.replication.term_ports import TermSettings
 from paceline_chaos.core.clock import BedClock
-from paceline_chaos.core.controllers import Controllers, Request
+from paceline_chaos.core.controllers import GROUP, Controllers, Request
 from paceline_chaos.core.coverage import Coverage
 from paceline_chaos.core.dice import Dice
 from paceline_chaos.core.judge import Judge
@@ -56,6 +56,7 @@ class Scene:
             {
                 "bed": "core",
                 "seed": seed,
+                "groups": {str(GROUP): []},
                 "durability": self.settings.durability,
                 "min_in_sync_replicas": self.settings.min_in_sync_replicas,
                 "total_replicas": self.settings.total_replicas,

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
+ALL_ACK = "all_ack_in_sync_state_set"
+"""Where a history's world says whether answers wait for confirm (R37)."""
+
 
 class Outcome(StrEnum):
     """How an operation ended for the client that asked."""
@@ -187,6 +190,17 @@ class DescribeTopic(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderElection(Operation):
+    """An operator orders an election."""
+
+    group: str
+    replica: int | None = None
+    """Who is to win."""
+    is_unclean: bool = False
+    """The loss of records is accepted (R21)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Probe(Event):
     """A broker's own word on itself at a moment (white box)."""
 
@@ -289,6 +303,9 @@ class ReplicaDump(Event):
     batches: tuple[StoredBatch, ...]
     damage: str | None = None
     """Why reading stopped before `end`, if it did."""
+    is_discarded: bool = False
+    """Of a disk that was thrown away in the course of the run: it owes nothing any more, but what
+    is on it was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +331,7 @@ Entry: TypeAlias = (
     | Unlock
     | CreateTopic
     | DescribeTopic
+    | OrderElection
     | Probe
     | Decision
     | FaultEvent

@@ -17,7 +17,14 @@ from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, PacelineError
 from paceline.runtime import SeededRandom, pause
 from paceline_chaos.history.codec import HistoryWriter
-from paceline_chaos.history.model import ControllerDump, History, Phase, ReplicaDump, Stall
+from paceline_chaos.history.model import (
+    ALL_ACK,
+    ControllerDump,
+    History,
+    Phase,
+    ReplicaDump,
+    Stall,
+)
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.clients import Clients
 from paceline_chaos.processes.cluster import Cluster, traceback_in
@@ -98,6 +105,7 @@ class Run:
             "durability": scenario.cluster.durability,
             "min_in_sync_replicas": scenario.cluster.min_in_sync_replicas
             or (scenario.cluster.brokers + 1) // 2,
+            ALL_ACK: scenario.cluster.settings.get(ALL_ACK, True),
             EXPECT: as_table(scenario.expect),
         }
         self._writer = HistoryWriter(folder / "history.jsonl", world)

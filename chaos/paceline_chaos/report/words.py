@@ -11,6 +11,7 @@ from paceline_chaos.history.model import (
     FaultEvent,
     Lock,
     Operation,
+    OrderElection,
     Outcome,
     Phase,
     Probe,
@@ -115,6 +116,9 @@ def _asked(entry: Operation) -> str:
         case CreateTopic() | DescribeTopic():
             what = "created" if isinstance(entry, CreateTopic) else "looked up"
             return f"{what} topic {entry.topic}"
+        case OrderElection():
+            how = "an unclean" if entry.is_unclean else "an"
+            return f"ordered {how} election of {entry.replica or 'anybody'} in {entry.group}"
     return type(entry).__name__
 
 

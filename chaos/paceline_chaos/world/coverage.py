@@ -20,6 +20,7 @@ COVERAGE: Mapping[str, str] = {
     "shrinks": "members that left a sync state set",
     "grows": "members that came back",
     "truncations": "logs cut at the parting point",
+    "segments_begun": "files of logs after the first, counted in the end",
     "torn_tails": "logs with a torn or unwhole end after a power loss",
     "retries_deduplicated": "sends that a retry found stored",
     "zombie_masters": "masters that did not know yet that another epoch had begun",

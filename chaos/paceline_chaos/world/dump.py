@@ -39,6 +39,7 @@ class LogDump:
     batches: tuple[StoredBatch, ...]
     damage: str | None
     """Why the walk stopped, if not at zeros."""
+    segments_count: int
 
 
 def dump_log(disk: Disk, folder: str, *, group: str, topics: Mapping[int, str]) -> LogDump:
@@ -58,7 +59,12 @@ def dump_log(disk: Disk, folder: str, *, group: str, topics: Mapping[int, str]) 
         if damage is not None:
             break
     return LogDump(
-        start=start, end=end, confirm=_confirm(disk, log), batches=tuple(batches), damage=damage
+        start=start,
+        end=end,
+        confirm=_confirm(disk, log),
+        batches=tuple(batches),
+        damage=damage,
+        segments_count=len(files),
     )
 
 

@@ -7,6 +7,7 @@ An exit that no fault explains, and whatever no task has caught, is a bug of the
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -23,7 +24,7 @@ from paceline_broker.config import BrokerConfig
 from paceline_chaos.sim.machine import Machine
 from paceline_chaos.sim.process import Process, State
 from paceline_chaos.verdict import Violation, code_or_harness
-from paceline_chaos.world.topology import Topology
+from paceline_chaos.world.topology import MIB, Topology
 from paceline_controller.app import serve as serve_controller
 from paceline_controller.config import ControllerConfig
 from paceline_controller.node import ControllerNode
@@ -286,7 +287,7 @@ class BrokerNode(Node):
             controllers=controller_addresses(topology),
             listen=Address(ip, CLIENT_PORT),
             replication_listen=Address(ip, REPLICATION_PORT),
-            segment_size_bytes=topology.segment_size_bytes,
+            segment_size_bytes=max(MIB, topology.segment_size_bytes),
             heartbeat_interval_ms=timers.heartbeat_interval_ms,
             replica_lag_ms_max=timers.replica_lag_ms_max,
             slave_timeout_ms=timers.slave_timeout_ms,
@@ -294,7 +295,8 @@ class BrokerNode(Node):
             lock_lease_ms=timers.lock_lease_ms,
         )
         config.validate()
-        return config
+        # Smaller than is allowed: files of a log come and go while a world lasts (R25).
+        return replace(config, segment_size_bytes=topology.segment_size_bytes)
 
 
 class ControllerServer(Node):

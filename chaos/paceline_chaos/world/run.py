@@ -21,6 +21,7 @@ from paceline.telemetry import Node as LogNode
 from paceline_chaos.checkers import judge
 from paceline_chaos.history.entering import are_acknowledged
 from paceline_chaos.history.model import (
+    ALL_ACK,
     ControllerDump,
     History,
     Phase,
@@ -132,7 +133,8 @@ class _World:
         settings: Mapping[str, Any],
         script: Script | None,
     ) -> None:
-        description = json.loads(json.dumps({"bed": "world", **topology.to_json()}))
+        given = {"bed": "world", ALL_ACK: settings.get(ALL_ACK, True), **topology.to_json()}
+        description = json.loads(json.dumps(given))
         self.simulation = simulation
         self.topology = topology
         self.plan = plan
@@ -145,6 +147,7 @@ class _World:
         self.stuck: list[Violation] = []
         self.broken: list[str] = []
         self.topic_id = 0
+        self.segments_begun = 0
         for node in self.stage.nodes.values():
             node.on_exit = self.injector.exited
             node.on_emptied = self.injector.emptied
@@ -179,6 +182,7 @@ class _World:
         counts = coverage(
             self.stage.recorder.history.entries, logged=logged, hits=self.injector.done
         )
+        counts["segments_begun"] = self.segments_begun
         counts["zombie_masters"] = len(self.prober.zombies)
         counts["handles"] = self.simulation.loop.handles_count
         counts.update({f"fault.{kind}": count for kind, count in self.injector.done.items()})
@@ -371,6 +375,7 @@ class _World:
         has_cache = not is_synced and not node.is_powerless
         image = node.disk.crash_image(node.chance, keep_page_cache=has_cache, survival=0.0)
         found = dump_log(image, DATA, group=node.group, topics={self.topic_id: TOPIC})
+        self.segments_begun += max(0, found.segments_count - 1)
         self.stage.recorder.add(
             ReplicaDump,
             node=node.name,

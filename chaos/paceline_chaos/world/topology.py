@@ -14,6 +14,10 @@ from typing import Any
 from paceline_chaos.world.jobs.names import JOBS
 
 MIB = 1024 * 1024
+KIB = 1024
+_SMALL_SEGMENTS = (64 * KIB, 128 * KIB, 256 * KIB)
+"""Less than the product allows: logs of half a minute then have many segments."""
+_SMALL_SHARE = 1 / 3
 CALM_MS = 14_000
 """Half of it is over when the last fault may still be felt; then windows of 5 s fit in."""
 _CALM_SHARE = 0.35
@@ -132,7 +136,7 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
         clients=_with_hasty(_draw_clients(dice), random.Random(f"hasty-{seed}")),
         durability=dice.choices(("fsync", "memory"), (3, 1))[0],
         min_in_sync_replicas=minimum,
-        segment_size_bytes=MIB * dice.choice((1, 1, 1, 4)),
+        segment_size_bytes=_draw_segments(MIB * dice.choice((1, 1, 1, 4)), seed),
         body_bytes_max=dice.choice((40, 200, 1000, 8000)),
         queues=dice.choice((1, 2, 4)),
         think_ms=dice.choice((60.0, 100.0, 150.0)),
@@ -142,6 +146,12 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
         calm_ms=CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0,
         timers=dice.choice((Timers(), FAST, FAST)),
     )
+
+
+def _draw_segments(large: int, seed: int) -> int:
+    """Apart from all other draws, which stay what they were."""
+    dice = random.Random(f"segments-{seed}")
+    return dice.choice(_SMALL_SEGMENTS) if dice.random() < _SMALL_SHARE else large
 
 
 _JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, 0)

@@ -431,6 +431,7 @@ def group_stands_still(is_bad: bool) -> Hand:
     hand.phase("heal", SECOND)
     if not is_bad:
         hand.deliver(1, "b", (10 * SECOND, 10 * SECOND + 9))
+    hand.dump(1, ["a", "b"])
     hand.phase("end", 30 * SECOND)
     return hand
 

@@ -14,6 +14,7 @@ from paceline_chaos.history.model import (
     FaultEvent,
     History,
     Lock,
+    OrderElection,
     Outcome,
     Phase,
     Probe,
@@ -146,6 +147,11 @@ class Hand:
         at = more.pop("at", None)
         self.decide("master_elected", at, sync_state_set=list(members), **found | more)
 
+    def order(self, winner: int, at: tuple[int, int] | None = None, **members: Any) -> None:
+        """The operator orders an unclean election."""
+        found = {"group": "g", "replica": winner, "is_unclean": True}
+        self._ask(OrderElection, "operator", at, **found | members)
+
     def change(self, members: Sequence[int], at: int | None = None) -> None:
         self.decide("set_changed", at, sync_state_set=list(members))
 
@@ -157,7 +163,9 @@ class Hand:
     def phase(self, name: str, at: int, *broken: str) -> None:
         self.add(Phase, at_us=at, name=name, broken=broken)
 
-    def dump(self, replica: int, values: Sequence[str], **members: Any) -> None:
+    def dump(
+        self, replica: int, values: Sequence[str], *, is_known: bool = True, **members: Any
+    ) -> None:
         """A log of one message in each batch, in `Q`, epoch 1, all confirmed."""
         batches = tuple(
             StoredBatch(
@@ -176,7 +184,7 @@ class Hand:
         found: dict[str, Any] = {
             "node": f"b{replica}",
             "group": "g",
-            "replica": replica,
+            "replica": replica if is_known else None,
             "start": 0,
             "confirm": end,
             "end": end,

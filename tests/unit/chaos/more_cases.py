@@ -7,7 +7,7 @@ from tests.unit.chaos.hand import Q2, SECOND, SIZE, Hand
 
 from paceline_chaos.history.model import Outcome, Pull, ReplicaDump, Send
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "case"]
 
 
 @case("S1 of a late duplicate")
@@ -16,6 +16,34 @@ def duplicate_that_is_nowhere(is_bad: bool) -> Hand:
     hand.send("a", -1, is_duplicate=True, queue=Q2)
     hand.unknown("b")
     hand.dump(1, ["b" if is_bad else "a"])
+    return hand
+
+
+@case("S1 of a group without a whole log")
+def nothing_is_whole(is_bad: bool) -> Hand:
+    """Damage is no excuse for a loss, unless no member had a copy that was left alone."""
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0)
+    hand.send("a", 0)
+    hand.fault("disk_flip", "b1", 50)
+    if not is_bad:
+        hand.fault("disk_flip", "b2", 50)
+    hand.dump(1, [], end=SIZE, damage="at 0: a flipped bit")
+    if not is_bad:
+        hand.dump(2, [], end=SIZE, damage="at 0: a flipped bit")
+    return hand
+
+
+@case("S1 before an order")
+def acknowledged_after_the_order(is_bad: bool) -> Hand:
+    """The order costs what was there before it, and nothing that comes after it."""
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0, set_epoch=1)
+    hand.send("lost", 1, (500, 510) if is_bad else (10, 20))
+    hand.order(2, (90, 110))
+    hand.elect(2, 2, [2], at=100, set_epoch=2, is_unclean=True, reason="unclean")
+    hand.send("kept", 0, (400, 410))
+    hand.dump(2, ["kept"])
     return hand
 
 
@@ -63,7 +91,14 @@ def failed_in_a_tail(is_bad: bool) -> Hand:
 def hole_in_a_log(is_bad: bool) -> Hand:
     hand = Hand()
     hand.unknown("a")
-    hand.dump(1, ["a"], start=1 if is_bad else 0)
+    hand.unknown("b")
+    hand.dump(1, ["a", "b"])
+    if is_bad:
+        dump = hand.history.entries.pop()
+        assert isinstance(dump, ReplicaDump)
+        first, second = dump.batches
+        moved = (first, replace(second, position=SIZE + 1))
+        hand.history.entries.append(replace(dump, batches=moved, end=2 * SIZE + 1))
     return hand
 
 

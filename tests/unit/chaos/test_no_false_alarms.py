@@ -7,6 +7,7 @@ from tests.unit.chaos.hand import SECOND, SIZE, Hand
 
 from paceline_chaos.checkers import ALL, judge
 from paceline_chaos.checkers.bounds import Bounds
+from paceline_chaos.checkers.excuses import Excuses
 from paceline_chaos.checkers.findings import LISTED_MAX
 from paceline_chaos.history.model import History, Outcome, ReplicaDump
 
@@ -46,7 +47,7 @@ def test_doubles_of_a_producer_without_sequences_are_counted() -> None:
 def test_acknowledgement_before_confirm_promises_nothing() -> None:
     """R37: it may be lost, another message may take its offset, the end may fall behind it; what
     was called confirmed beside it may not be."""
-    hand = Hand()
+    hand = Hand(all_ack_in_sync_state_set=False)
     hand.send("a", 0)
     hand.send("lost", 1, is_confirmed=False)
     hand.send("kept", 2, is_confirmed=False)
@@ -63,7 +64,7 @@ def test_acknowledgement_before_confirm_promises_nothing() -> None:
 
 
 def test_confirmed_loss_beside_an_allowed_one_is_found() -> None:
-    hand = Hand()
+    hand = Hand(all_ack_in_sync_state_set=False)
     hand.send("a", 0)
     hand.send("b", 1, is_confirmed=False)
     hand.dump(1, [])
@@ -77,6 +78,7 @@ def test_unclean_election_may_lose_what_was_acknowledged_and_read() -> None:
     hand.send("a", 0)
     hand.pull(0, ["a"])
     hand.master(1, SIZE)
+    hand.order(2)
     hand.elect(2, 2, [2], set_epoch=2, is_unclean=True, reason="unclean")
     hand.master(2, 0, epoch=2)
     hand.dump(2, [])
@@ -86,6 +88,7 @@ def test_unclean_election_may_lose_what_was_acknowledged_and_read() -> None:
 
     assert verdict.is_good
     assert verdict.counters["unclean_elections"] == 1
+    assert verdict.counters["excused.lossy"] > 0
 
 
 def test_last_master_speaks_for_its_group_not_the_longest_log() -> None:
@@ -102,10 +105,36 @@ def test_damaged_log_does_not_speak_for_its_group() -> None:
     hand = Hand()
     hand.elect(2, 1, [1, 2])
     hand.send("a", 0)
+    hand.fault("disk_flip", "b2", 30)
     hand.dump(1, ["a"])
     hand.dump(2, [], confirm=SIZE, end=SIZE, damage="a flipped bit at 7")
 
     assert not broken(hand)
+
+
+def test_disk_that_was_thrown_away_owes_nothing_and_is_still_read() -> None:
+    hand = Hand()
+    hand.failed("b")
+    hand.send("a", 0)
+    hand.dump(1, ["a"])
+    hand.dump(2, [], damage="a flipped bit at 7", confirm=SIZE, is_discarded=True)
+    hand.dump(3, [], damage="a flipped bit at 7", is_discarded=True)
+
+    assert not broken(hand)
+
+    hand.dump(2, ["b"], damage="a flipped bit at 7", confirm=0, is_discarded=True)
+
+    assert broken(hand) == {"S4"}
+
+
+def test_group_that_nobody_has_dumped_is_the_fault_of_the_bed() -> None:
+    hand = Hand(groups={"g": ["b1"], "h": ["b2"]})
+    hand.unknown("a")
+    assert not broken(hand), "not over"
+
+    hand.dump(1, ["a"])
+
+    assert broken(hand) == {"HARNESS"}
 
 
 def test_tail_above_confirm_may_differ() -> None:
@@ -120,7 +149,9 @@ def test_tail_above_confirm_may_differ() -> None:
     assert not broken(hand)
 
 
-def test_deleted_messages_may_be_skipped_and_are_not_lost() -> None:
+def test_deleted_messages_may_be_skipped_and_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once there is retention: `deleted_below` says how far it may go."""
+    monkeypatch.setattr(Excuses, "deleted_below", lambda excuses, group: 2 * SIZE)
     hand = Hand()
     for place, value in enumerate("abc"):
         hand.send(value, place)
@@ -253,6 +284,7 @@ def test_replica_with_a_damaged_log_need_not_come_back() -> None:
     hand.master(1, 0, SECOND)
     hand.phase("drain", 20 * SECOND)
     hand.probe(2, 0, 60 * SECOND)
+    hand.fault("disk_flip", "b3", SECOND // 2)
     for replica in (1, 2, 3):
         hand.dump(replica, [], damage="a flipped bit" if replica == 3 else None)
 

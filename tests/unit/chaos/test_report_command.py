@@ -19,6 +19,7 @@ def run_folder(folder: Path, *, gap_ms_max: int | None = None, is_whole: bool = 
     hand.add(Phase, at_us=0, name="load")
     hand.send("a", 0, (SECOND - 10, SECOND))
     hand.send("b", 1, (3 * SECOND - 10, 3 * SECOND))
+    hand.dump(1, ["a", "b"])
     if is_whole:
         hand.add(Phase, at_us=3 * SECOND + 10, name="end")
     save(hand.history, folder / "history.jsonl")

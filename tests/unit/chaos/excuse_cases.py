@@ -1,0 +1,125 @@
+"""What excuses a checker, and what is none: damage, short logs, elections, early answers.
+
+As in cases.py: each maker is called twice, and what stands behind `is_bad` is all that differs.
+"""
+
+from tests.unit.chaos.hand import SIZE, Hand
+from tests.unit.chaos.more_cases import CASES, case
+
+__all__ = ["CASES"]
+
+
+@case("R23")
+def damage_of_nobody(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.unknown("a")
+    hand.dump(1, ["a"])
+    if not is_bad:
+        hand.fault("disk_flip", "b2", 10)
+    hand.dump(2, ["a"], damage="the segment at 300 follows position 100")
+    return hand
+
+
+@case("R23 on a disk that replaced the flipped one")
+def damage_after_the_flip_is_gone(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.unknown("a")
+    hand.dump(1, ["a"])
+    hand.fault("disk_flip", "b2", 20)
+    if is_bad:
+        hand.fault("disk_lost", "b2", 30)
+    hand.probe(2, SIZE, 40)
+    hand.dump(2, ["a"], damage="at 100: another batch")
+    return hand
+
+
+@case("R23 at a torn end")
+def torn_end(is_bad: bool) -> Hand:
+    """Who came back from a power loss has cut it."""
+    hand = Hand()
+    hand.unknown("a")
+    hand.fault("power", "b2", 100)
+    if is_bad:
+        hand.probe(2, SIZE, 200, incarnation=2)
+    hand.dump(1, ["a"])
+    hand.dump(2, ["a"], damage="at 100: payload CRC differs")
+    return hand
+
+
+@case("R23 below confirm")
+def torn_below_confirm(is_bad: bool) -> Hand:
+    hand = Hand(durability="memory")
+    hand.unknown("a")
+    hand.unknown("b")
+    hand.fault("power", "b2", 100)
+    hand.dump(1, ["a", "b"], confirm=0)
+    confirm = 2 * SIZE if is_bad else SIZE
+    hand.dump(2, ["a"], confirm=confirm, damage="at 100: payload CRC differs")
+    return hand
+
+
+@case("INV-2 of a log that is too short")
+def confirm_beyond_the_damage(is_bad: bool) -> Hand:
+    """A fault may cost what was confirmed; a damaged log by itself may not."""
+    hand = Hand()
+    hand.unknown("a")
+    hand.fault("disk_stall" if is_bad else "disk_flip", "b1", 10)
+    hand.dump(1, ["a"], confirm=2 * SIZE)
+    return hand
+
+
+@case("S16 in the end")
+def last_member_lacks_what_was_acknowledged(is_bad: bool) -> Hand:
+    """The master has it, and so had whoever is in the set when all is over."""
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0)
+    hand.probe(2, 0, 5)
+    hand.send("a", 0)
+    hand.dump(1, ["a"])
+    hand.dump(2, [] if is_bad else ["a"], is_known=False)
+    return hand
+
+
+@case("S28 of a log")
+def log_begins_late(is_bad: bool) -> Hand:
+    """Nothing is ever deleted yet, so no log lacks its beginning."""
+    hand = Hand()
+    hand.unknown("a")
+    hand.dump(1, ["a"])
+    hand.probe(2, SIZE, 50, start=1 if is_bad else 0)
+    return hand
+
+
+@case("S15 of an unclean election")
+def unclean_without_an_order(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0, set_epoch=1)
+    hand.order(3, (50, 300), **{"is_unclean": False} if is_bad else {})
+    hand.elect(3, 2, [3], at=100, set_epoch=2, is_unclean=True, reason="unclean")
+    return hand
+
+
+@case("S15 of a second unclean election")
+def one_order_is_for_one_election(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0, set_epoch=1)
+    hand.order(3, (50, 300))
+    hand.elect(3, 2, [3], at=100, set_epoch=2, is_unclean=True, reason="unclean")
+    if is_bad:
+        hand.elect(2, 3, [2], at=200, set_epoch=3, is_unclean=True, reason="unclean")
+    return hand
+
+
+@case("R37")
+def answered_early(is_bad: bool) -> Hand:
+    hand = Hand(all_ack_in_sync_state_set=is_bad)
+    hand.send("a", 0, is_confirmed=False)
+    return hand
+
+
+@case("R37 before the switch")
+def answered_before_the_switch(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.decide("settings_set", 100, settings={"all_ack_in_sync_state_set": False})
+    hand.send("a", 0, (10, 20) if is_bad else (110, 120), is_confirmed=False)
+    return hand
