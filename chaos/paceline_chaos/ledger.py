@@ -7,7 +7,9 @@ appended only, so that two runs at once do no harm beyond running a seed twice.
 
 import argparse
 import hashlib
+import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,13 +17,16 @@ from typing import Any
 
 import orjson
 
+from paceline.errors import BadRequestError
 from paceline_chaos.core.coverage import Coverage
 from paceline_chaos.seeds import said_of_reruns
+from paceline_chaos.world.coverage import said_of_judged
 
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "verification.jsonl"
 SOURCES = ("client", "broker", "controller", "chaos")
 HASH_DIGITS = 12
+EXIT_USAGE = 2
 _TOLD = {"sends_acknowledged": "acknowledged", "all_ack_scripts": "scripts"}
 """Counters in the sums of beds that have them."""
 _LEFT_BEHIND = ("__pycache__", ".egg-info", ".pyc", ".swp", "~")
@@ -57,6 +62,10 @@ class Line:
     """The longest time without any acknowledgement under load."""
 
 
+_EMPTY = Line(source="", bed="")
+"""Says of which type each member is."""
+
+
 def source_hash(root: Path = ROOT) -> str:
     """Of the names and contents of all files in the source folders as they are on disk now.
 
@@ -81,19 +90,53 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def read(path: Path = LEDGER) -> list[Line]:
-    """All lines; unknown members of newer ones are ignored."""
-    if not path.exists():
-        return []
-    known = set(Line.__dataclass_fields__)
-    rows = [orjson.loads(line) for line in path.read_bytes().splitlines() if line]
-    return [Line(**{name: row[name] for name in row if name in known}) for row in rows]
+    """All lines; unknown members of newer ones are ignored. BadRequestError names a damaged one."""
+    try:
+        rows = path.read_bytes().splitlines() if path.exists() else []
+    except OSError as error:
+        raise BadRequestError(f"the ledger {path} cannot be read: {error.strerror}") from error
+    lines = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            lines += [_line(row)] if row else []
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadRequestError(
+                f"{path}, line {number} is no line of a ledger ({error}): mend it or take it out"
+            ) from error
+    return lines
+
+
+def _line(row: bytes) -> Line:
+    members = orjson.loads(row)
+    if not isinstance(members, dict):
+        raise TypeError("not a JSON object")
+    known = {name: members[name] for name in members if name in Line.__dataclass_fields__}
+    line = Line(**known)
+    for name, value in known.items():
+        pattern = getattr(_EMPTY, name)
+        if type(value) is not type(pattern):
+            raise TypeError(f"{name} is {value!r}")
+    return line
+
+
+def check(path: Path) -> None:
+    """BadRequestError if nothing can be read from a ledger or added to it: before a long run."""
+    read(path)
+    place = path if path.exists() else path.parent
+    if path.is_dir() or not place.exists() or not os.access(place, os.W_OK):
+        raise BadRequestError(
+            f"no ledger can be written at {path}: name a file in a folder of yours"
+        )
 
 
 def append(line: Line, path: Path = LEDGER) -> None:
     """Add a line, whole or not at all."""
     members = {name: value for name, value in asdict(line).items() if value not in ({}, [], 0, "")}
-    with path.open("ab") as file:
-        file.write(orjson.dumps(members) + b"\n")
+    try:
+        with path.open("ab") as file:
+            file.write(orjson.dumps(members) + b"\n")
+    except OSError as error:
+        raise BadRequestError(f"the ledger {path} cannot be written: {error.strerror}") from error
 
 
 def append_if_same(line: Line, path: Path = LEDGER, *, root: Path = ROOT) -> bool:
@@ -114,14 +157,43 @@ def seeds_done(lines: Iterable[Line], *, source: str, bed: str, family: str = ""
     return max(ends, default=0)
 
 
-def violated(lines: Iterable[Line], *, source: str, bed: str) -> dict[str, list[int]]:
-    """Property -> seeds of this hash and bed that have violated it, in order."""
+def violated(
+    lines: Iterable[Line], *, source: str, bed: str, scenario: str = ""
+) -> dict[str, list[int]]:
+    """Property -> seeds of this hash and bed that have violated it, in order; of rounds, those of
+    one scenario."""
     found: dict[str, set[int]] = {}
     for line in lines:
-        if (line.source, line.bed) == (source, bed):
+        if (line.source, line.bed, line.scenario) == (source, bed, scenario):
             for name, seeds in line.violations.items():
                 found.setdefault(name, set()).update(seeds)
     return {name: sorted(seeds) for name, seeds in sorted(found.items())}
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What a source has come to in a bed, over all its runs."""
+
+    seeds: int
+    """Each counted once, though two runs may have run it."""
+    counters: Mapping[str, int]
+    rounds: Mapping[str, int]
+    """Family -> rounds, on real processes."""
+
+
+def total(lines: Iterable[Line], *, source: str, bed: str) -> Total:
+    """The sum of one bed."""
+    counters: Counter[str] = Counter()
+    rounds: Counter[str] = Counter()
+    seeds, reached = 0, dict[str, int]()
+    mine = [line for line in lines if (line.source, line.bed) == (source, bed)]
+    for line in sorted(mine, key=lambda line: (line.family, line.start, line.end)):
+        counters.update(line.counters)
+        rounds[line.family] += 1
+        before = reached.get(line.family, 0)
+        seeds += max(0, line.end - max(line.start, before))
+        reached[line.family] = max(before, line.end)
+    return Total(seeds, counters, rounds)
 
 
 def mutants_caught(lines: Iterable[Line], *, source: str) -> set[str]:
@@ -183,15 +255,22 @@ def _summary_of_rounds(lines: list[Line]) -> list[str]:
             f"longest gap {max(line.gap_ms for line in of_family)} ms; "
             f"violations: {', '.join(bad) or 0}"
         )
+    if lines:
+        counters = total(lines, source=lines[0].source, bed=lines[0].bed).counters
+        said.append(f"  processes, {said_of_judged(counters)}")
     return said
 
 
 def main() -> int:
-    """Print the sums."""
+    """Print the sums; exit code 2 if the ledger cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m paceline_chaos.ledger", description=__doc__)
     parser.add_argument("--ledger", type=Path, default=LEDGER)
     options = parser.parse_args()
-    lines = read(options.ledger)
+    try:
+        lines = read(options.ledger)
+    except BadRequestError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return EXIT_USAGE
     sys.stdout.write("\n".join([*summary(lines), f"now: {source_hash()}"]) + "\n")
     return 0
 

@@ -14,17 +14,34 @@ import os
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paceline.errors import BadRequestError
 from paceline.runtime import SystemClock
 from paceline_chaos import ledger
 from paceline_chaos.core.coverage import COUNTERS, Coverage, zeros
+from paceline_chaos.goals import (
+    SEEDS_TO_JUDGE,
+    SEEDS_WANTED,
+    never_judged,
+    said_of_rate,
+    said_of_rounds,
+    too_few_rounds,
+    too_few_seeds,
+)
 from paceline_chaos.ledger import Line
 from paceline_chaos.mutants import MUTANTS
-from paceline_chaos.seeds import SeedResult, replay_command, said_of_reruns
+from paceline_chaos.seeds import (
+    SeedResult,
+    how_many,
+    replay_command,
+    said_of_reruns,
+    some_minutes,
+)
 from paceline_chaos.verify_jobs import MUTANT_SEEDS_MAX, Done, Job, run_job
 from paceline_chaos.world.coverage import COVERAGE, lacks, said_of_judged
 
@@ -33,14 +50,11 @@ if TYPE_CHECKING:
 
 SEEDS_PER_JOB = {"core": 10}
 """Of other beds: 1."""
-SEEDS_WANTED = {"determinism": 100, "all_ack": 4}
-"""Beds that end when the ledger has so many seeds of the source."""
 JOBS_PER_PROCESS = 20
 """Then another process takes over: what a bed leaves in memory does not pile up."""
 PROGRESS_MS = 5000
-SEEDS_FOR_COVERAGE = 300
-"""From so many core seeds on, every counter must have been seen."""
 EXPECTED_ZEROS = ("given_up", "given_up_lost", "given_up_suspect", "stale_copies_young")
+EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 _SHOWN_MAX = 3
 _LONG_MINUTES = 60.0
@@ -91,6 +105,8 @@ class Verification:
         self._source = source
         self._clock = SystemClock()
         self.is_good = True
+        self.too_few: list[str] = []
+        """What is missing before the source can be called good."""
 
     # -- beds
 
@@ -126,8 +142,18 @@ class Verification:
         finally:
             if total.seeds:
                 self._append(self._line(bed, total))
-        self._say(_progress(bed, total, self._clock.monotonic_ms() - began_ms))
-        self.weigh(bed, total)
+        elapsed_ms = self._clock.monotonic_ms() - began_ms
+        self._say(_progress(bed, total, elapsed_ms))
+        rate = said_of_rate(
+            bed,
+            seeds=total.seeds,
+            virtual_us=total.virtual_us,
+            elapsed_ms=elapsed_ms,
+            processes=self._processes,
+        )
+        if rate is not None:
+            self._say(rate)
+        self.weigh(bed)
 
     def run_mutants(self) -> None:
         """All that this source has not caught yet."""
@@ -188,10 +214,26 @@ class Verification:
             path=self._path,
             source=self._source,
             tell=tell,
+            say=self._say,
         )
         self.is_good = self.is_good and not bad
         for row in rows:
             self._say("processes: " + ", ".join(map(" ".join, zip(HEADINGS, row, strict=True))))
+        for name in bad:
+            self._say(f"processes: not good: {name}")
+        self.weigh_processes()
+
+    def weigh_processes(self) -> None:
+        """What all rounds of this source have come to, by the ledger."""
+        from paceline_chaos.processes.rounds import BED
+        from paceline_chaos.processes.scenario import FAMILIES
+
+        done = ledger.total(ledger.read(self._path), source=self._source, bed=BED)
+        self._say(said_of_rounds(done.rounds, FAMILIES))
+        self._say(f"processes: {said_of_judged(done.counters)}")
+        silent = never_judged(done.counters)
+        self._say(f"processes: never judged over all families: {', '.join(silent) or 'none'}")
+        self._lack(too_few_rounds(done.rounds, FAMILIES))
 
     # -- inside
 
@@ -237,21 +279,29 @@ class Verification:
             )
         self._say(f"  replay: {replay_command(result.bed, result.seed)}")
 
-    def weigh(self, bed: str, total: Sum) -> None:
+    def _lack(self, sentence: str | None) -> None:
+        if sentence is not None:
+            self.too_few.append(sentence)
+
+    def weigh(self, bed: str) -> None:
+        """What all seeds of this source have been through, by the ledger: short runs add up."""
+        done = ledger.total(ledger.read(self._path), source=self._source, bed=bed)
+        self._lack(too_few_seeds(bed, done.seeds))
+        self._say(f"{bed}: {done.seeds} seeds of this source in the ledger")
         if bed == "determinism":
-            self._say(said_of_reruns(total.coverage.counts))
+            self._say(said_of_reruns(Counter(done.counters)))
             return
         meanings = COUNTERS if bed == "core" else COVERAGE
-        for name, count in sorted(total.coverage.counts.items()):
-            if (count or bed == "core") and name in meanings:
-                self._say(f"  {count:10,} {meanings[name]}")
-        unseen = zeros(total.coverage.counts, but=EXPECTED_ZEROS)
-        if bed == "core" and unseen and total.seeds >= SEEDS_FOR_COVERAGE:
+        for name, meaning in sorted(meanings.items()):
+            if done.counters.get(name) or bed == "core":
+                self._say(f"  {done.counters.get(name, 0):10,} {meaning}")
+        unseen = zeros(done.counters, but=EXPECTED_ZEROS)
+        if bed == "core" and unseen and done.seeds >= SEEDS_TO_JUDGE["core"]:
             self.is_good = False
             self._say(f"core: never seen: {', '.join(unseen)}")
         if bed == "world":
-            self._say(f"  {said_of_judged(total.coverage.counts)}")
-            for sentence in lacks(total.coverage.counts, worlds=total.seeds):
+            self._say(f"  {said_of_judged(done.counters)}")
+            for sentence in lacks(done.counters, worlds=done.seeds):
                 self.is_good = False
                 self._say(f"world: {sentence}")
 
@@ -283,15 +333,16 @@ def _progress(bed: str, total: Sum, elapsed_ms: int) -> str:
 
 
 def main() -> int:
-    """Exit code 0 only if every seed was good and every mutant was caught; 130 when interrupted."""
+    """Exit code 0 only if every seed was good, every mutant was caught, and there were enough of
+    them; 2 for what cannot be asked for, 130 when interrupted."""
     parser = argparse.ArgumentParser(prog="python -m paceline_chaos.verify", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="for core and world together")
+    parser.add_argument("--minutes", type=some_minutes, default=10.0, help="for core and world")
     parser.add_argument(
         "--bed",
         choices=["mutants", *SEEDS_WANTED, "core", "world", "processes", "all"],
         default="all",
     )
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--processes", type=how_many, default=os.cpu_count() or 1)
     parser.add_argument("--ledger", type=Path, default=ledger.LEDGER)
     options = parser.parse_args()
     # As Ctrl-C: what was done until then is told to the ledger.
@@ -301,6 +352,15 @@ def main() -> int:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
+    try:
+        return _verify(options, say)
+    except BadRequestError as error:
+        say(error.message)
+        return EXIT_USAGE
+
+
+def _verify(options: argparse.Namespace, say: Callable[[str], None]) -> int:
+    ledger.check(options.ledger)
     verification = Verification(
         processes=options.processes,
         path=options.ledger,
@@ -312,8 +372,13 @@ def main() -> int:
     except KeyboardInterrupt:
         say("stopped; what was done is in the ledger")
         return EXIT_INTERRUPTED
-    say("good" if verification.is_good else "NOT good")
-    return 0 if verification.is_good else 1
+    for sentence in verification.too_few:
+        say(f"too few to judge: {sentence}")
+    if not verification.is_good:
+        say("NOT good")
+    else:
+        say("NOT good: too few to judge" if verification.too_few else "good")
+    return 0 if verification.is_good and not verification.too_few else 1
 
 
 def _run(verification: Verification, wanted: str, minutes: float) -> None:

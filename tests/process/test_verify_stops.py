@@ -31,4 +31,4 @@ def test_an_interrupted_run_ends_and_what_it_did_is_in_the_ledger(
     assert not errors
     [line] = ledger.read(path)
     assert (line.bed, line.start) == ("core", 0)
-    assert line.end > 0
+    assert line.operations > 0  # `end` waits for the slowest of the first jobs

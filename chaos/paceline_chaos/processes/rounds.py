@@ -28,6 +28,7 @@ from paceline_chaos.ledger import Line
 from paceline_chaos.processes import __main__ as program
 from paceline_chaos.processes.leftovers import drop_data, fresh
 from paceline_chaos.processes.scenario import Scenario
+from paceline_chaos.world.coverage import judged_counts
 
 BED = "processes"
 _NO_VERDICT = "NO VERDICT"
@@ -115,6 +116,8 @@ class Rounds:
         self._is_kept = is_kept
         self._clock = SystemClock()
         self._running: dict[int, _Running] = {}
+        self.is_source_same = True
+        """False: the sources have changed meanwhile, and not all rounds are in the ledger."""
 
     def run(self, rounds: Iterator[Round], *, is_over: Callable[[], bool]) -> Iterator[Came]:
         """Begins a round whenever fewer than `jobs` run, until it is over or there are no more."""
@@ -131,7 +134,7 @@ class Rounds:
                         self._begin(following)
                 if self._running:
                     came = self._wait()
-                    ledger.append(self._line(came), self._path)
+                    self.note(came)
                     if came.is_good and self._is_kept:
                         drop_data(came.folder)
                     elif came.is_good:
@@ -139,6 +142,11 @@ class Rounds:
                     yield came
         finally:
             self._end_all()
+
+    def note(self, came: Came) -> None:
+        """A line in the ledger."""
+        is_same = ledger.append_if_same(self._line(came), self._path)
+        self.is_source_same = self.is_source_same and is_same
 
     def _begin(self, one: Round) -> None:
         folder = fresh(self._output, one.name)
@@ -207,6 +215,7 @@ class Rounds:
 
     def _line(self, came: Came) -> Line:
         one, counters = came.round, came.verdict["counters"]
+        judged = {name: count for name, count in judged_counts(counters).items() if count}
         return Line(
             source=self._source,
             bed=BED,
@@ -217,7 +226,7 @@ class Rounds:
             seed=one.seed,
             violations={found["property"]: [one.seed] for found in came.verdict["violations"]},
             operations=counters.get("operations", 0),
-            counters={"acknowledged": counters.get("acknowledged", 0)},
+            counters={"acknowledged": counters.get("acknowledged", 0), **judged},
             gap_ms=came.verdict["figures"].get("gap_ms", 0),
         )
 

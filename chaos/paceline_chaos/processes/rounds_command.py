@@ -1,5 +1,6 @@
 """The command `paceline chaos rounds`; what it needs is imported when it is called."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,23 +29,37 @@ def run_rounds(
     path: Path,
     source: str,
     tell: Callable[["Came"], None],
+    say: Say,
     is_kept: bool = False,
 ) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Rounds of all families of these scenarios; the table, and the names of bad rounds."""
+    """Rounds of all families of these scenarios; the table, and what was not good: names of rounds,
+    those that the same source has failed before among them."""
     from paceline_chaos import ledger
-    from paceline_chaos.processes.rounds import FamilySum, Rounds, planned, table
+    from paceline_chaos.processes.rounds import BED, FamilySum, Rounds, planned, table
 
     clock = SystemClock()
     end_ms = None if minutes is None else clock.monotonic_ms() + int(minutes * 60_000)
     sums: dict[str, FamilySum] = {}
+    lines = ledger.read(path)
+    bad = []
+    for spec, _ in scenarios:
+        for name, seeds in ledger.violated(
+            lines, source=source, bed=BED, scenario=spec.name
+        ).items():
+            bad.append(f"{spec.name} before")
+            say(f"{spec.name}: {name} was violated before, by the same source: seeds {seeds}")
     runner = Rounds(output=output, jobs=jobs, path=path, source=source, is_kept=is_kept)
-    plan = planned(scenarios, ledger.read(path), source=source, count=rounds)
+    plan = planned(scenarios, lines, source=source, count=rounds)
     for came in runner.run(
         plan, is_over=lambda: end_ms is not None and clock.monotonic_ms() > end_ms
     ):
         sums.setdefault(came.round.family, FamilySum()).add(came)
         tell(came)
-    return table(sums), [name for one in sums.values() for name in one.bad]
+    if not runner.is_source_same:
+        bad.append("the sources have changed meanwhile: not all is in the ledger")
+    if not sums:
+        bad.append("no round was run")
+    return table(sums), bad + [name for one in sums.values() for name in one.bad]
 
 
 def told(came: "Came") -> list[str]:
@@ -67,7 +82,7 @@ def told(came: "Came") -> list[str]:
 @click.option("--family", type=click.Choice(list(FAMILIES)), default=None, help="Only this.")
 @click.option("--scenario", default=None, help="Only this one of the family.")
 @click.option("--rounds", "count", type=click.IntRange(1), help="Of each family.")
-@click.option("--minutes", type=click.FloatRange(0), default=None, help="Begin no round after it.")
+@click.option("--minutes", type=float, default=None, help="Begin no round after it.")
 @click.option("--jobs", type=click.IntRange(1, 8), default=2, show_default=True)
 @click.option(
     "--output",
@@ -100,6 +115,10 @@ def command(
 
     if count is None and minutes is None:
         raise BadRequestError("say --rounds or --minutes")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise BadRequestError(f"--minutes is {minutes:g}: say a time above 0")
+    path = path or ledger.LEDGER
+    ledger.check(path)
     wanted = [
         pair
         for pair in load_scenarios(scenario or "all")
@@ -113,9 +132,10 @@ def command(
         minutes=minutes,
         jobs=jobs,
         output=output,
-        path=path or ledger.LEDGER,
+        path=path,
         source=ledger.source_hash(),
         tell=lambda came: _tell(came, as_json=as_json),
+        say=lambda line: click.echo(line, err=as_json),
         is_kept=keep,
     )
     if not as_json:

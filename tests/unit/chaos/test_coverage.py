@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from paceline_chaos import ledger
 from paceline_chaos.checkers import ALL
-from paceline_chaos.verify import Sum, Verification
+from paceline_chaos.verify import Verification
 from paceline_chaos.world.coverage import (
     COVERAGE,
     MEANS,
@@ -50,11 +51,11 @@ def test_counts_of_judged_things_are_told_in_one_line() -> None:
 
 def test_verify_is_not_good_after_worlds_that_have_shown_nothing(tmp_path: Path) -> None:
     said: list[str] = []
-    verification = Verification(
-        processes=1, path=tmp_path / "ledger", say=said.append, source="none"
-    )
+    path = tmp_path / "ledger"
+    ledger.append(ledger.Line(source="none", bed="world", end=WORLDS_FOR_COVERAGE), path)
+    verification = Verification(processes=1, path=path, say=said.append, source="none")
 
-    verification.weigh("world", Sum(start=0, end=WORLDS_FOR_COVERAGE, seeds=WORLDS_FOR_COVERAGE))
+    verification.weigh("world")
 
     assert not verification.is_good
     assert any("never judged: L2" in line for line in said)

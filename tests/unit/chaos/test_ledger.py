@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.errors import BadRequestError
 from paceline_chaos import ledger
 from paceline_chaos.ledger import Line
 from paceline_chaos.seeds import replay_command
@@ -65,6 +66,48 @@ def test_what_a_source_has_violated_is_not_forgotten_by_its_next_run() -> None:
     ]
 
     assert ledger.violated(lines, source="a", bed="core") == {"S1": [11], "S2": [4, 11]}
+
+
+def test_rounds_of_a_source_that_failed_are_not_forgotten_by_its_next_rounds() -> None:
+    failed = Line(source="a", bed="processes", family="kill", scenario="x", violations={"S1": [3]})
+
+    assert ledger.violated([failed], source="a", bed="processes", scenario="x") == {"S1": [3]}
+    assert not ledger.violated([failed], source="a", bed="processes", scenario="y")
+
+
+def test_sum_of_a_source_counts_each_seed_once_and_every_family_of_rounds() -> None:
+    lines = [
+        Line(source="a", bed="core", start=0, end=10, counters={"kills": 2}),
+        Line(source="a", bed="core", start=5, end=20, counters={"kills": 1}),
+        Line(source="b", bed="core", start=20, end=90, counters={"kills": 9}),
+        Line(source="a", bed="processes", family="kill", end=1, counters={"judged_S1": 4}),
+        Line(source="a", bed="processes", family="disk", end=1, counters={"judged_S1": 3}),
+    ]
+
+    core = ledger.total(lines, source="a", bed="core")
+    rounds = ledger.total(lines, source="a", bed="processes")
+
+    assert (core.seeds, core.counters) == (20, {"kills": 3})
+    assert (rounds.seeds, rounds.counters) == (2, {"judged_S1": 7})
+    assert rounds.rounds == {"kill": 1, "disk": 1}
+    assert "S1=7" in "\n".join(ledger.summary(lines))
+
+
+@pytest.mark.parametrize("damaged", [b'{"source": "a", "be', b"[1]", b'{"source": "a"}', b"7"])
+def test_damaged_line_is_named_with_its_file_and_number(tmp_path: Path, damaged: bytes) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(b'{"source": "a", "bed": "core"}\n' + damaged + b"\n")
+
+    with pytest.raises(BadRequestError, match=f"{path}, line 2 is no line of a ledger"):
+        ledger.read(path)
+
+
+def test_member_of_the_wrong_type_is_damage_too(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_text('{"source": "a", "bed": "core", "end": "7"}')
+
+    with pytest.raises(BadRequestError, match="line 1 .*end is '7'"):
+        ledger.read(path)
 
 
 def test_reruns_add_up_to_one_sentence() -> None:
