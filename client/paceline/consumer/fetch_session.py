@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import NamedTuple
 
 from paceline.errors import CorruptLogError, PacelineError, PeerError
 from paceline.net.cluster import BrokerConnection
@@ -232,42 +233,33 @@ class FetchSession:
             answer = parse_fetch_answer(body)
             if not self._link.saw_epoch(answer.master_epoch):
                 raise PeerError(f"an answer of epoch {answer.master_epoch}, which has ended")
-            taken = self._take(fetch, answer.parts)
+            wanted = _wanted(fetch, answer.parts)
         except PacelineError as error:
             log.debug("fetch_failed", extra={"group": self._link.group, "error": error.message})
             self._retry_later(fetch.queues())
             return
+        taken = self._take(wanted)
         self.wake()
-        for queue, generation, batches in taken:
+        for queue, generation, run in taken:
             if queue.generation == generation:
-                self._hand_over(queue, batches)
+                self._hand_over(queue, run)
 
-    def _take(
-        self, fetch: _Fetch, parts: list[tuple[FetchPart, memoryview]]
-    ) -> list[tuple[QueueFetch, int, list[FetchedBatch]]]:
-        """Move positions past what came; the batches by queue, payloads not yet looked at."""
-        asked: dict[tuple[int, int], QueueFetch] = {
-            (queue.key.topic_id, queue.key.queue): queue for queue, _, _ in fetch.asked
-        }
-        begun = {queue: (position, number) for queue, position, number in fetch.asked}
-        taken: list[tuple[QueueFetch, int, list[FetchedBatch]]] = []
+    def _take(self, wanted: "list[_Wanted]") -> "list[tuple[QueueFetch, int, _Run]]":
+        """Move positions past what came; the batches by queue, payloads not yet looked at.
+
+        Nothing here may fail half-way: what a position was moved past is handed over.
+        """
+        taken: list[tuple[QueueFetch, int, _Run]] = []
         waiting: list[QueueFetch] = []
-        for part, data in parts:
-            queue = asked.get((part.topic_id, part.queue_id))
-            if queue is None:
-                raise PeerError(f"a part for queue {part.queue_id} that was not asked for")
-            position, generation = begun[queue]
-            if queue.generation != generation:
-                continue
+        for queue, part, run in wanted:
             if part.code != FetchCode.OK:
                 waiting.append(queue)
                 self._report(queue, part)
             elif part.size:
-                batches = _batches(queue.key, data, position)
-                last = batches[-1].view.header
-                queue.position = last.end_queue_offset
-                taken.append((queue, generation, batches))
-                self._backoff.reset()
+                queue.position = run.end
+                taken.append((queue, queue.generation, run))
+                if run.batches:
+                    self._backoff.reset()
         if waiting:
             self._retry_later(waiting)
         return taken
@@ -278,32 +270,71 @@ class FetchSession:
         elif part.code == FetchCode.UNKNOWN_QUEUE:
             self._loop.call_soon(self._on_trouble, queue, Trouble.UNKNOWN_QUEUE, part)
 
-    def _hand_over(self, queue: QueueFetch, batches: list[FetchedBatch]) -> None:
-        good: list[FetchedBatch] = []
-        try:
-            for batch in batches:
+    def _hand_over(self, queue: QueueFetch, run: "_Run") -> None:
+        good, end, fault = run.batches, run.end, run.fault
+        for number, batch in enumerate(run.batches):
+            try:
                 batch.view.verify()
-                good.append(batch)
-        except CorruptLogError as error:
+            except CorruptLogError as error:
+                good, fault = run.batches[:number], error
+                end = batch.view.header.base_queue_offset + batch.skip
+                break
+        if fault is not None:
             # Damage on the way or on that broker: ask again, from a fresh connection.
             log.error(
                 "batch_corrupt",
-                extra={"group": self._link.group, "queue": queue.key.queue, "error": error.message},
+                extra={"group": self._link.group, "queue": queue.key.queue, "error": fault.message},
             )
-            bad = batches[len(good)].view.header
-            queue.seek(max(bad.base_queue_offset + batches[len(good)].skip, 0))
+            queue.seek(end)
             self._link.suspect()
             self._on_trouble(queue, Trouble.CORRUPT, None)
         if good:
             self._on_batches(queue, good)
 
 
-def _batches(key: QueueKey, data: memoryview, position: int) -> list[FetchedBatch]:
+class _Run(NamedTuple):
+    """What came of one queue: whole batches in order, up to `end`, and why there are no more."""
+
+    batches: list[FetchedBatch]
+    end: int
+    fault: CorruptLogError | None
+
+
+class _Wanted(NamedTuple):
+    """One part of an answer, of a queue that still waits for it."""
+
+    queue: QueueFetch
+    part: FetchPart
+    run: _Run
+
+
+def _wanted(fetch: _Fetch, parts: list[tuple[FetchPart, memoryview]]) -> list[_Wanted]:
+    """The answer by queue; nothing has moved yet. PeerError if it is not what was asked for."""
+    asked: dict[tuple[int, int], tuple[QueueFetch, int, int]] = {
+        (queue.key.topic_id, queue.key.queue): (queue, position, generation)
+        for queue, position, generation in fetch.asked
+    }
+    wanted: list[_Wanted] = []
+    for part, data in parts:
+        known = asked.get((part.topic_id, part.queue_id))
+        if known is None:
+            raise PeerError(f"a part for queue {part.queue_id} that was not asked for")
+        queue, position, generation = known
+        if queue.generation == generation:
+            held = data if part.code == FetchCode.OK else data[:0]
+            wanted.append(_Wanted(queue, part, _run(queue.key, held, position)))
+    return wanted
+
+
+def _run(key: QueueKey, data: memoryview, position: int) -> _Run:
     """The batches of one part, which must continue the queue at `position`. PeerError if not."""
     found: list[FetchedBatch] = []
     at = 0
     while at < len(data):
-        view = BatchView(data, at)
+        try:
+            view = BatchView(data, at)
+        except CorruptLogError as error:
+            return _Run(found, position, error)
         header = view.header
         skip = position - header.base_queue_offset
         if (
@@ -318,4 +349,4 @@ def _batches(key: QueueKey, data: memoryview, position: int) -> list[FetchedBatc
         found.append(FetchedBatch(view, skip))
         position = header.end_queue_offset
         at += header.size_bytes
-    return found
+    return _Run(found, position, None)

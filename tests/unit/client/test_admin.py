@@ -10,6 +10,7 @@ from paceline import BlockingPullConsumer, Message
 from paceline.admin import AdminClient
 from paceline.blocking import BlockingProducer
 from paceline.errors import PeerError, TopicExistsError, TopicNotFoundError
+from paceline.wire.cluster import ClusterView
 
 
 async def test_a_topic_is_created_at_the_leader_that_another_controller_names() -> None:
@@ -43,6 +44,18 @@ async def test_a_repeated_creation_with_a_table_of_queues_is_no_error_either() -
         cluster.break_off_writes = 1
         async with AdminClient(cluster.controller) as admin:
             created = await admin.create_topic("orders", queues={"g1": 3})
+
+    assert created.queues == {"g1": 3}
+
+
+async def test_a_repeated_creation_is_looked_up_where_nothing_is_late() -> None:
+    """A follower that lags behind would say that the topic is not there, as if for certain."""
+    async with FakeCluster() as cluster, _Follower(cluster) as follower:
+        cluster.publish(controllers=(follower.address, cluster.controller))
+        cluster.break_off_writes = 1
+        follower.late = cluster.view
+        async with AdminClient(follower.address) as admin:
+            created = await admin.create_topic("orders", queues=3)
 
     assert created.queues == {"g1": 3}
 
@@ -86,6 +99,8 @@ class _Follower:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.asked = 0
+        self.late: ClusterView | None = None
+        """What it still answers, if it lags behind."""
         self.address = ""
         self._cluster = cluster
         app = web.Application()
@@ -103,8 +118,12 @@ class _Follower:
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
 
-    async def _routes(self, _: web.Request) -> web.Response:
-        return web.json_response(self._cluster.view.to_json())
+    async def _routes(self, request: web.Request) -> web.Response:
+        if request.query.get("linearizable") == "true":
+            return await self._not_leader(request)
+        is_watch = "from" in request.query  # that answers once it has got on
+        view = self._cluster.view if self.late is None or is_watch else self.late
+        return web.json_response(view.to_json())
 
     async def _not_leader(self, _: web.Request) -> web.Response:
         self.asked += 1

@@ -1,0 +1,146 @@
+"""One answer carries many queues: what is wrong with one of them is no matter of the others."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
+from paceline.records.encode import encode_batch
+from paceline.records.header import HEADER_BYTES, stamp
+from paceline.routing import QueueKey
+from paceline.runtime import SeededRandom
+from paceline.types import GroupName, QueueId, TopicId
+from paceline.wire.stream import FETCH_ANSWER, FETCH_PART, STATUS_OK, FetchCode, FetchQueue
+
+TOPIC = TopicId(1)
+
+
+class Asked:
+    """One fetch under way, to be answered by hand."""
+
+    def __init__(self, rows: list[FetchQueue], answer: Callable[[bytes], None]) -> None:
+        self.rows = rows
+        self._answer = answer
+
+    def answer(self, *batches: bytes) -> None:
+        """Bytes of each queue that was asked for, in that order."""
+        head = FETCH_ANSWER.pack(1, len(batches), 0)
+        parts = [
+            FETCH_PART.pack(TOPIC, row.queue_id, FetchCode.OK, 0, 10, len(data), 0)
+            for row, data in zip(self.rows, batches, strict=True)
+        ]
+        self._answer(b"".join((head, *parts, *batches)))
+
+
+class FakeLink:
+    """A master that answers when the test says so; `MasterLink` and its connection."""
+
+    def __init__(self) -> None:
+        self.group = GroupName("g1")
+        self.connection: FakeLink | None = self
+        self.on_up: Callable[[], None] = lambda: None
+        self.asked: list[Asked] = []
+        self.suspected = 0
+
+    def saw_epoch(self, epoch: int) -> bool:
+        return True
+
+    def suspect(self) -> None:
+        self.suspected += 1
+
+    def begin_fetch(
+        self, rows: list[FetchQueue], *, on_answer: Any, context: Any, **rest: Any
+    ) -> None:
+        def answer(body: bytes) -> None:
+            on_answer(context, STATUS_OK, memoryview(body))
+
+        self.asked.append(Asked(rows, answer))
+
+
+class Fetching:
+    """A session with two queues, and what it handed over."""
+
+    def __init__(self) -> None:
+        self.link = FakeLink()
+        self.offsets: dict[int, list[int]] = {0: [], 1: []}
+        self.troubles: list[tuple[int, Trouble]] = []
+        self.session = FetchSession(
+            cast(Any, self.link),
+            SeededRandom("fetch"),
+            fetch_bytes_max=1 << 20,
+            queue_bytes_max=1 << 20,
+            on_batches=self._on_batches,
+            on_trouble=lambda queue, trouble, part: self.troubles.append(
+                (queue.key.queue, trouble)
+            ),
+        )
+        self.queues = [QueueFetch(QueueKey(TOPIC, GroupName("g1"), QueueId(n)), 0) for n in (0, 1)]
+        self.link.connection = None  # so that one fetch asks for both
+        for queue in self.queues:
+            self.session.add(queue)
+        self.link.connection = self.link
+        self.session.wake()
+
+    def _on_batches(self, queue: QueueFetch, batches: list[FetchedBatch]) -> None:
+        for batch in batches:
+            header = batch.view.header
+            first = header.base_queue_offset + batch.skip
+            self.offsets[queue.key.queue] += range(first, header.end_queue_offset)
+
+
+def a_batch(queue: int, base: int) -> bytes:
+    """Two messages, as a master has stored them."""
+    batch = encode_batch([b"one", b"two"], born_unix_ms=1, topic_id=TOPIC, queue_id=queue)
+    head = stamp(batch, physical_offset=0, base_queue_offset=base, store_unix_ms=1, master_epoch=1)
+    return head + batch[HEADER_BYTES:]
+
+
+def with_flip(batch: bytes, at: int) -> bytes:
+    return batch[:at] + bytes([batch[at] ^ 1]) + batch[at + 1 :]
+
+
+async def test_a_damaged_header_of_one_queue_skips_nothing_of_another() -> None:
+    fetching = Fetching()
+    [asked] = fetching.link.asked
+
+    asked.answer(a_batch(0, 0), with_flip(a_batch(1, 0), 40))
+
+    assert fetching.offsets == {0: [0, 1], 1: []}
+    assert fetching.troubles == [(1, Trouble.CORRUPT)]
+    assert [queue.position for queue in fetching.queues] == [2, 0]
+    assert fetching.link.suspected == 1  # the bytes may be sound on another broker
+    fetching.session.close()
+
+
+async def test_what_came_before_a_damaged_header_is_handed_over_and_asked_for_no_more() -> None:
+    fetching = Fetching()
+    [asked] = fetching.link.asked
+
+    asked.answer(b"", a_batch(1, 0) + with_flip(a_batch(1, 2), 40))
+
+    assert fetching.offsets == {0: [], 1: [0, 1]}
+    assert fetching.troubles == [(1, Trouble.CORRUPT)]
+    assert fetching.queues[1].position == 2
+    fetching.session.close()
+
+
+async def test_a_damaged_payload_keeps_what_came_before_it() -> None:
+    fetching = Fetching()
+    [asked] = fetching.link.asked
+
+    asked.answer(a_batch(0, 0), a_batch(1, 0) + with_flip(a_batch(1, 2), HEADER_BYTES + 8))
+
+    assert fetching.offsets == {0: [0, 1], 1: [0, 1]}
+    assert fetching.troubles == [(1, Trouble.CORRUPT)]
+    assert fetching.queues[1].position == 2
+    fetching.session.close()
+
+
+async def test_an_answer_with_bytes_of_another_place_moves_no_queue() -> None:
+    fetching = Fetching()
+    [asked] = fetching.link.asked
+
+    asked.answer(a_batch(0, 0), a_batch(1, 6))
+
+    assert fetching.offsets == {0: [], 1: []}
+    assert [queue.position for queue in fetching.queues] == [0, 0]
+    fetching.session.close()
