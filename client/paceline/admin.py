@@ -74,7 +74,7 @@ class AdminClient:
             # An earlier try of ours may have made it: then it looks as we asked.
             if not isinstance(repeated.error, TopicExistsError):
                 raise repeated.error from None
-            found = await self.topic(topic)
+            found = await self._topic_at_leader(topic)
             counts = {str(group): count for group, count in found.queues.items()}
             if isinstance(queues, int):
                 same = set(counts.values()) == {queues}
@@ -108,6 +108,18 @@ class AdminClient:
         found = view.topics.get(TopicName(topic))
         if found is None:
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
+        return found
+
+    async def _topic_at_leader(self, topic: str) -> TopicView:
+        """As the leader knows it: a follower may lag behind what we were told of it."""
+        try:
+            document = await self._write("GET", "/v1/routes?linearizable=true", None)
+        except _RepeatedError as repeated:
+            raise repeated.error from None
+        found = ClusterView.from_json(document).topics.get(TopicName(topic))
+        if found is None:
+            # Whoever made it, it was deleted since: ours may have come and gone.
+            raise OutcomeUnknownError(f"topic {topic} was there, and is gone again")
         return found
 
     # -- groups and the cluster -------------------------------------------------------------------
