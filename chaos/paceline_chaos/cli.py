@@ -5,18 +5,19 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError, PacelineError, from_problem, to_problem
+from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.model import History
 from paceline_chaos.processes.failover_command import command as failover
 from paceline_chaos.processes.leftovers import drop_data, fresh
@@ -24,6 +25,9 @@ from paceline_chaos.processes.rounds_command import command as rounds_command
 from paceline_chaos.processes.scenario import Scenario
 from paceline_chaos.processes.scenario_file import read_scenario
 from paceline_chaos.verdict import Verdict
+
+if TYPE_CHECKING:
+    from paceline_chaos.world.run import Result
 
 EXIT_BAD = 1
 _EXIT_INTERRUPTED = 130
@@ -269,20 +273,21 @@ def replay(
         raise BadRequestError("only worlds have plans: --bed world")
     with _without_rule(mutant):
         if plan is not None:
-            seed, verdict, counters, history = _planned(plan)
+            came = _planned(plan)
         else:
             assert seed is not None
-            verdict, counters, history = _world(seed) if bed == "world" else _core(seed)
+            came = _world(seed) if bed == "world" else _core(seed)
     if output is not None:
-        _keep(history, verdict, output)
-    document = {"bed": bed, "seed": seed, "mutant": mutant, **_plain(verdict, counters)}
+        _keep(came, output)
+    verdict, counters = came.verdict, came.counters
+    document = {"bed": bed, "seed": came.seed, "mutant": mutant, **_plain(verdict, counters)}
     if as_json:
         echo_json(document)
     else:
         for one in verdict.violations:
             click.echo(f"{one.property}: {one.sentence} (entries {list(one.proof[:8])})")
         numbers = ", ".join(f"{name} {count}" for name, count in counters.items() if count)
-        click.echo(f"{bed} seed {seed}: {'GOOD' if verdict.is_good else 'BAD'}; {numbers}")
+        click.echo(f"{bed} seed {came.seed}: {'GOOD' if verdict.is_good else 'BAD'}; {numbers}")
     return 0 if verdict.is_good else EXIT_BAD
 
 
@@ -296,39 +301,63 @@ def _without_rule(mutant: str | None) -> contextlib.AbstractContextManager[None]
     return MUTANTS[mutant].applied()
 
 
-def _world(seed: int) -> tuple[Verdict, Mapping[str, int], History]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replayed:
+    seed: int
+    verdict: Verdict
+    counters: Mapping[str, int]
+    history: History
+    bounds: Bounds | None = None
+    properties: Collection[str] | None = None
+
+
+def _world(seed: int) -> _Replayed:
     from paceline_chaos.world.run import run_world
 
-    result = run_world(seed)
-    return result.verdict, result.counters, result.history
+    return _of_world(run_world(seed))
 
 
-def _planned(path: Path) -> tuple[int, Verdict, Mapping[str, int], History]:
+def _of_world(result: "Result") -> _Replayed:
+    return _Replayed(
+        seed=result.seed,
+        verdict=result.verdict,
+        counters=result.counters,
+        history=result.history,
+        bounds=result.bounds,
+    )
+
+
+def _planned(path: Path) -> _Replayed:
     from paceline_chaos.world.plan_file import read_plan
     from paceline_chaos.world.run import run_world
 
     written = read_plan(path)
-    result = run_world(written.seed, plan=written.plan, load_ms=written.load_ms)
-    return written.seed, result.verdict, result.counters, result.history
+    return _of_world(run_world(written.seed, plan=written.plan, load_ms=written.load_ms))
 
 
-def _core(seed: int) -> tuple[Verdict, Mapping[str, int], History]:
-    from paceline_chaos.core.run import result_of, run_world
+def _core(seed: int) -> _Replayed:
+    from paceline_chaos.core.run import properties_of, result_of, run_world
 
     logging.getLogger("paceline").setLevel(logging.CRITICAL)
     world, violations = run_world(seed)
     counters = result_of(world, violations).counters
     verdict = Verdict(violations=tuple(violations), counters=counters)
-    return verdict, counters, world.recorder.history
+    return _Replayed(
+        seed=seed,
+        verdict=verdict,
+        counters=counters,
+        history=world.recorder.history,
+        properties=properties_of(world),
+    )
 
 
-def _keep(history: History, verdict: Verdict, folder: Path) -> None:
-    from paceline_chaos.history import codec
+def _keep(came: _Replayed, folder: Path) -> None:
+    from paceline_chaos.report.keep import keep
     from paceline_chaos.report.write import write_report
 
-    folder.mkdir(parents=True, exist_ok=True)
-    codec.save(history, folder / "history.jsonl")
-    write_report(history, verdict, folder / "report.html")
+    path = folder / "history.jsonl"
+    keep(came.history, came.verdict, path, bounds=came.bounds, properties=came.properties)
+    write_report(came.history, came.verdict, folder / "report.html")
 
 
 def _plain(verdict: Verdict, counters: Mapping[str, int]) -> dict[str, Any]:
@@ -345,8 +374,10 @@ def _plain(verdict: Verdict, counters: Mapping[str, int]) -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
 def report(history: Path, *, output: Path | None, as_json: bool) -> int:
     """Judge a HISTORY file (or the one in the folder of a run) again, with the bounds of its
-    scenario, and write its report as one HTML page."""
+    scenario or bed, and write its report as one HTML page. Exit code 1 if something was broken,
+    or if the run stopped in the middle."""
     from paceline_chaos.processes.expectations import judged
+    from paceline_chaos.report.page import NO_VERDICT
     from paceline_chaos.report.read import read_history, read_observed
     from paceline_chaos.report.write import write_report
 
@@ -361,16 +392,18 @@ def report(history: Path, *, output: Path | None, as_json: bool) -> int:
         ) from error
     page = output or path.with_suffix(".html")
     try:
-        written = write_report(known, verdict, page)
+        written = write_report(known, verdict, page, is_whole=is_whole)
     except OSError as error:
         raise BadRequestError(f"{page} cannot be written: {error.strerror}") from error
+    is_good = verdict.is_good and is_whole
     if as_json:
-        echo_json({"report": str(written), "is_good": verdict.is_good, "is_whole": is_whole})
+        echo_json({"report": str(written), "is_good": is_good, "is_whole": is_whole})
     else:
         if not is_whole:
-            click.echo(f"{path} stops in the middle of the run: judged is what it has", err=True)
+            found = "what it has is judged" if verdict.violations else NO_VERDICT
+            click.echo(f"{path} stops in the middle of the run: {found}", err=True)
         click.echo(str(written))
-    return 0 if verdict.is_good else EXIT_BAD
+    return 0 if is_good else EXIT_BAD
 
 
 # -- failover, rounds -----------------------------------------------------------------------------

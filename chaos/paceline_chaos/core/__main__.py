@@ -3,11 +3,13 @@
 import argparse
 import logging
 import sys
+from pathlib import Path
 
-from paceline_chaos.core.run import result_of, run_world
-from paceline_chaos.history.codec import save
+from paceline_chaos.core.run import properties_of, result_of, run_world
 from paceline_chaos.mutants import CORE_MUTANTS
+from paceline_chaos.report.keep import keep
 from paceline_chaos.seeds import how_many, one_seed, replay_command
+from paceline_chaos.verdict import Verdict
 
 
 def main() -> int:
@@ -26,7 +28,9 @@ def main() -> int:
         world, violations = run_world(seed, mutant=mutant)
         result = result_of(world, violations)
         if options.history is not None:
-            save(world.recorder.history, options.history)
+            verdict = Verdict(violations=tuple(violations), counters=result.counters)
+            properties = properties_of(world)
+            keep(world.recorder.history, verdict, Path(options.history), properties=properties)
         if options.count == 1 or violations:
             write("\n".join(world.trace) + "\n")
         for violation in violations:

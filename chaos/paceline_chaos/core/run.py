@@ -62,8 +62,13 @@ def _run(world: World) -> list[Violation]:
             sentence = f"damage that no fault made: {found.sentence}"
             found = Violation(property="R23", sentence=sentence)
         return [found]
-    judged = SAFETY if world.is_given_up else JUDGED
-    return list(checkers.judge(world.recorder.history, properties=judged).violations)
+    history = world.recorder.history
+    return list(checkers.judge(history, properties=properties_of(world)).violations)
+
+
+def properties_of(world: World) -> tuple[str, ...]:
+    """What its history is judged for."""
+    return SAFETY if world.is_given_up else JUDGED
 
 
 def result_of(world: World, violations: list[Violation]) -> SeedResult:

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from paceline_chaos.checkers import judge
+from paceline_chaos.checkers import ALL, judge
+from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import History, Outcome, Phase, Send, Stall
 from paceline_chaos.processes.scenario import Expectation, parse_expectation
@@ -15,6 +16,8 @@ from paceline_chaos.verdict import Verdict, Violation
 PROPERTY = "EXPECT"
 EXPECT = "expect"
 """Where the world of a history has the bounds of its scenario."""
+BOUNDS, PROPERTIES = "bounds", "properties"
+"""Where it has those that its bed was judged by, if they are not the checkers' own."""
 _SECOND_US = 1_000_000
 
 
@@ -153,7 +156,12 @@ def judged(
     broke that its settings give up. `observed`: what the harness saw and the history does not tell.
     ConfigError if the bounds cannot be read; a history without any is judged by the checkers alone.
     """
-    verdict = judge(history)
+    world = history.world
+    verdict = judge(
+        history,
+        bounds=Bounds(**world[BOUNDS]) if BOUNDS in world else None,
+        properties=world.get(PROPERTIES, ALL.keys()),
+    )
     table = history.world.get(EXPECT)
     if table is None:
         violations = (*verdict.violations, *observed)

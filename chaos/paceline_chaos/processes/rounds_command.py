@@ -82,7 +82,12 @@ def told(came: "Came") -> list[str]:
 @click.option("--family", type=click.Choice(list(FAMILIES)), default=None, help="Only this.")
 @click.option("--scenario", default=None, help="Only this one of the family.")
 @click.option("--rounds", "count", type=click.IntRange(1), help="Of each family.")
-@click.option("--minutes", type=float, default=None, help="Begin no round after it.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    default=None,
+    help="Begin no round after it.",
+)
 @click.option("--jobs", type=click.IntRange(1, 8), default=2, show_default=True)
 @click.option(
     "--output",
@@ -115,7 +120,7 @@ def command(
 
     if count is None and minutes is None:
         raise BadRequestError("say --rounds or --minutes")
-    if minutes is not None and not 0 < minutes < math.inf:
+    if minutes is not None and not math.isfinite(minutes):
         raise BadRequestError(f"--minutes is {minutes:g}: say a time above 0")
     path = path or ledger.LEDGER
     ledger.check(path)

@@ -29,8 +29,11 @@ ROWS_MAX = 200
 CLIENTS_MAX = 64
 
 
-def page_of(history: History, verdict: Verdict) -> str:
-    """The whole document."""
+NO_VERDICT = "NO VERDICT: the run stopped in the middle"
+
+
+def page_of(history: History, verdict: Verdict, *, is_whole: bool = True) -> str:
+    """The whole document. Not whole: the run stopped in the middle, and nobody can call it good."""
     span = span_of(history.entries)
     rates, story = rates_of(history, span), story_of(history, span)
     clients = client_sends(history, span)
@@ -39,7 +42,7 @@ def page_of(history: History, verdict: Verdict) -> str:
     name = _name(history.world)
     parts = [
         f"<h1>{escaped(name)}</h1><p class=sub>{escaped(_summary(history, span))}</p>",
-        _verdict(verdict),
+        _verdict(verdict, is_whole=is_whole),
         _tiles(rates, story, clients, span),
         _violations(verdict, proofs, span),
         f"<h2>Time line</h2>{_legend()}<div class=plot>",
@@ -91,13 +94,17 @@ def _summary(history: History, span: Span) -> str:
     return f"{duration(span.length_ms)}, {len(history.entries):,} entries"
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict(verdict: Verdict, *, is_whole: bool) -> str:
+    if verdict.is_good and not is_whole:
+        return f"<div class='verdict bad'><b>{NO_VERDICT}</b></div>"
     if verdict.is_good:
         return "<div class='verdict good'><b>No violation</b>: every checker is content.</div>"
     count = len(verdict.violations)
     broken = sorted({violation.property for violation in verdict.violations})
+    rest = "" if is_whole else "; the run stopped in the middle, the rest is not judged"
     what = "violation" if count == 1 else "violations"
-    return f"<div class='verdict bad'><b>{count:,} {what}</b> of {escaped(', '.join(broken))}</div>"
+    names = escaped(", ".join(broken))
+    return f"<div class='verdict bad'><b>{count:,} {what}</b> of {names}{rest}</div>"
 
 
 def _tiles(rates: Rates, story: Story, clients: Sequence[ClientSends], span: Span) -> str:

@@ -9,10 +9,10 @@ import orjson
 
 from paceline.errors import BadRequestError
 from paceline_chaos.history import codec
-from paceline_chaos.history.model import History, Phase
+from paceline_chaos.history.model import History, Phase, ReplicaDump
 from paceline_chaos.verdict import Violation
 
-VERDICT = "verdict.json"
+HISTORY, VERDICT = "history.jsonl", "verdict.json"
 
 
 def read_history(path: Path) -> tuple[History, bool]:
@@ -30,13 +30,28 @@ def read_history(path: Path) -> tuple[History, bool]:
         raise BadRequestError(
             f"{path} is not a history as `paceline chaos` writes it: {error}"
         ) from error
-    is_whole = any(isinstance(entry, Phase) and entry.name == "end" for entry in history.entries)
-    return history, is_whole
+    return history, is_whole(history)
+
+
+def is_whole(history: History) -> bool:
+    """Whether a run came to its end, and to the dumps of every replica behind it: without them
+    nobody can say that nothing is lost."""
+    has_ended = any(isinstance(entry, Phase) and entry.name == "end" for entry in history.entries)
+    dumped = {entry.node for entry in history.entries if isinstance(entry, ReplicaDump)}
+    bed, groups = history.world.get("bed"), history.world.get("groups")
+    if bed == "processes" and isinstance(groups, dict):
+        return has_ended and all(dumped.issuperset(nodes) for nodes in groups.values())
+    return has_ended and (bed is None or bool(dumped))
+
+
+def verdict_beside(path: Path) -> Path:
+    """Where the verdict on a history is."""
+    return path.with_name(VERDICT if path.name == HISTORY else f"{path.stem}.{VERDICT}")
 
 
 def read_observed(path: Path) -> list[Violation]:
     """What the harness saw and the history does not tell, from the verdict beside it, if any."""
-    beside = path.with_name(VERDICT)
+    beside = verdict_beside(path)
     try:
         told = orjson.loads(beside.read_bytes()).get("observed", [])
         return [

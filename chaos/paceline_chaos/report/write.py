@@ -9,9 +9,9 @@ from paceline_chaos.report.page import page_of
 from paceline_chaos.verdict import Verdict
 
 
-def write_report(history: History, verdict: Verdict, path: Path) -> Path:
-    """The report of one run; its folder is made."""
-    return _write(page_of(history, verdict), path)
+def write_report(history: History, verdict: Verdict, path: Path, *, is_whole: bool = True) -> Path:
+    """The report of one run; its folder is made. `is_whole`: see `page_of`."""
+    return _write(page_of(history, verdict, is_whole=is_whole), path)
 
 
 def write_failover_report(figures: FailoverFigures, path: Path) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from paceline_chaos.faults.plan import Fault
-from paceline_chaos.history.codec import save
+from paceline_chaos.report.keep import keep
 from paceline_chaos.verdict import Violation
 from paceline_chaos.world.batch import Outcome, fails_as, run_many
 from paceline_chaos.world.coverage import COVERAGE, lacks, said_of_judged
@@ -56,7 +56,7 @@ def _show(result: Result, replay: str, *, history: str | None, log: str | None) 
     word = "good" if result.verdict.is_good else "BAD"
     say(f"seed {result.seed}: {word} {result.digest}")
     if history is not None:
-        save(result.history, history)
+        keep(result.history, result.verdict, Path(history), bounds=result.bounds)
     if log is not None:
         Path(log).write_text("\n".join(result.logs))
     if not result.verdict.is_good:

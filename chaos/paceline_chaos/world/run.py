@@ -19,6 +19,7 @@ from paceline.errors import CorruptLogError, PacelineError
 from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
 from paceline_chaos.checkers import judge
+from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.entering import are_acknowledged
 from paceline_chaos.history.model import (
     ALL_ACK,
@@ -65,6 +66,8 @@ class Result:
     plan: Plan
     history: History
     verdict: Verdict
+    bounds: Bounds
+    """By which its history was judged."""
     digest: str
     counters: Mapping[str, int]
     logs: tuple[str, ...] = ()
@@ -113,6 +116,7 @@ def run_world(
             plan=plan,
             history=world.stage.recorder.history,
             verdict=verdict,
+            bounds=world.bounds,
             digest=simulation.digest(),
             counters=world.counters(counter.counts) | judged_counts(verdict.counters),
             logs=tuple(counter.lines),
@@ -166,11 +170,15 @@ class _World:
             self.stuck.append(Violation(property="CODE", sentence=str(error)))
         self._end()
 
+    @property
+    def bounds(self) -> Bounds:
+        """By which it is judged."""
+        has_gray = any(fault.kind == "disk_full" for fault in self.plan.broken)
+        return bounds_of(self.topology, has_gray=has_gray)
+
     def verdict(self) -> Verdict:
         """The checkers' word, and what the world itself has seen go wrong."""
-        has_gray = any(fault.kind == "disk_full" for fault in self.plan.broken)
-        bounds = bounds_of(self.topology, has_gray=has_gray)
-        judged = judge(self.stage.recorder.history, bounds=bounds)
+        judged = judge(self.stage.recorder.history, bounds=self.bounds)
         # A process that loses power in a call of its disk is no error.
         bugs = (*self.stage.bugs, *self.simulation.errors_but(PowerLost))
         return Verdict(

@@ -7,10 +7,14 @@ import pytest
 from tests.unit.chaos.hand import SECOND, Hand
 
 from paceline.cli.main import main
+from paceline_chaos.checkers import judge
+from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.codec import save
-from paceline_chaos.history.model import Phase
+from paceline_chaos.history.model import Phase, ReplicaDump
 from paceline_chaos.processes.expectations import EXPECT, as_table
 from paceline_chaos.processes.scenario import Expectation
+from paceline_chaos.report.keep import keep
+from paceline_chaos.verdict import Verdict, Violation
 
 
 def run_folder(folder: Path, *, gap_ms_max: int | None = None, is_whole: bool = True) -> Path:
@@ -64,8 +68,60 @@ def test_torn_history_is_judged_as_far_as_it_goes_and_that_is_told(
 
     code, _, err = report(path, capsys)
 
-    assert code == 0
-    assert err == f"{path} stops in the middle of the run: judged is what it has\n"
+    assert code == 1
+    assert err == (
+        f"{path} stops in the middle of the run: NO VERDICT: the run stopped in the middle\n"
+    )
+    assert "NO VERDICT: the run stopped in the middle" in (tmp_path / "history.html").read_text()
+    assert "No violation" not in (tmp_path / "history.html").read_text()
+
+
+def test_history_without_the_dump_of_a_replica_proves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hand = Hand(bed="processes", groups={"g1": ["g1-b1", "g1-b2"]})
+    hand.add(Phase, at_us=0, name="end")
+    dump = {"group": "g1", "replica": None, "start": 0, "confirm": 0, "end": 0, "batches": ()}
+    hand.add(ReplicaDump, node="g1-b1", damage=None, **dump)
+    save(hand.history, tmp_path / "history.jsonl")
+    assert report(tmp_path, capsys)[0] == 1
+
+    hand.add(ReplicaDump, node="g1-b2", damage=None, **dump)
+    save(hand.history, tmp_path / "history.jsonl")
+
+    assert report(tmp_path, capsys)[0] == 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_seed_of_the_core_bed_is_judged_again_as_its_bed_did(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Judged for all properties it would be bad: nothing bounds the delays of that bed."""
+    replay = ["chaos", "replay", "--bed", "core", "--seed", str(seed), "--output", str(tmp_path)]
+
+    assert main(replay) == 0
+    assert report(tmp_path, capsys)[0] == 0
+
+
+def test_what_the_judge_of_a_bed_saw_is_not_lost_when_its_history_is_judged_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = Violation(property="R11", sentence="a confirm above what is durable")
+    bounds = Bounds(patience_us=SECOND)
+    hand = Hand()
+    hand.send("a", 0, (0, 2 * SECOND))
+    hand.add(Phase, at_us=3 * SECOND, name="end")
+    own = judge(hand.history, bounds=bounds).violations
+    assert "L4" in {one.property for one in own}
+
+    verdict = Verdict(violations=(seen, *own), counters={})
+    keep(hand.history, verdict, tmp_path / "world-7.jsonl", bounds=bounds)
+    code, _, _ = report(tmp_path / "world-7.jsonl", capsys)
+
+    page = (tmp_path / "world-7.html").read_text()
+    assert code == 1
+    assert "a confirm above what is durable" in page
+    assert f"<b>{len(own) + 1} violations</b>" in page
 
 
 @pytest.mark.parametrize(
