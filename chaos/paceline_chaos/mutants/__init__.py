@@ -17,6 +17,12 @@ from paceline_chaos.mutants.world import WORLD
 
 __all__ = ["CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
 
+_ALL = (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD)
+MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
+"""By rule."""
+assert len(MUTANTS) == len(_ALL), "two mutants have one name: the first would never run"
+CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
+
 MUTANTS: Mapping[str, Mutant] = {
     mutant.rule: mutant
     for mutant in (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD)

@@ -13,8 +13,10 @@ from paceline_broker.replication.replica import ReplicaReplication
 from paceline_chaos.core import controllers as controllers_module
 from paceline_chaos.core.node import Node
 from paceline_chaos.mutants.mutant import Mutant, Patch
-from paceline_controller import election
+from paceline_controller import election, liveness
+from paceline_controller.election import NoElection
 from paceline_controller.state import mastership, replicas
+from paceline_controller.state.commands import ElectMaster
 
 
 def _nothing(*arguments: Any, **named: Any) -> None:
@@ -56,6 +58,26 @@ def _parting_by_length() -> list[Patch]:
     return [
         (master_module, "parting_point", parting_point),
         (replica_module, "parting_point", parting_point),
+    ]
+
+
+def _unclean_without_an_order() -> list[Patch]:
+    """Where no member is electable, the leader takes who is there, as if it had been ordered."""
+
+    def choose_anybody(
+        group: Any, beliefs: Any, *, term: int, reason: str, **wishes: Any
+    ) -> ElectMaster | NoElection:
+        choice = election.choose(group, beliefs, term=term, reason=reason, **wishes)
+        healthy = [r for r, b in beliefs.items() if b.standing is election.Standing.HEALTHY]
+        if isinstance(choice, ElectMaster) or not healthy:
+            return choice
+        winner = max(healthy, key=lambda replica: beliefs[replica].end)
+        choice = election.choose_unclean(group, beliefs, winner, term=term)
+        return replace(choice, reason=reason)
+
+    return [
+        (liveness, "choose", choose_anybody),
+        (controllers_module, "choose", choose_anybody),
     ]
 
 
@@ -180,6 +202,12 @@ def _older_views_taken() -> list[Patch]:
 
 
 EPOCHS = (
+    Mutant(
+        rule="R21-order",
+        meaning="the leader elects uncleanly, unasked",
+        caught_by=frozenset({"S15"}),
+        patches=_unclean_without_an_order,
+    ),
     Mutant(
         rule="R17",
         meaning="candidates need not be healthy",

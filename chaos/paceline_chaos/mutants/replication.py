@@ -4,8 +4,10 @@ from typing import Any
 
 from paceline.errors import InSyncReplicasNotEnoughError
 from paceline.types import PhysicalOffset
+from paceline_broker import mastership as broker_mastership
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.mastership import Mastership
+from paceline_broker.replication import early_answers
 from paceline_broker.replication.master import MasterReplication
 from paceline_broker.replication.master_events import (
     NOTHING,
@@ -225,10 +227,28 @@ def _answers_do_not_wait() -> list[Patch]:
     return [(Mastership, "wait_confirmed", wait_confirmed)]
 
 
+def _answers_early_always() -> list[Patch]:
+    """Answers leave before confirm whatever the group has chosen, and say so."""
+
+    def answers_early(settings: Any) -> bool:
+        return True
+
+    return [
+        (early_answers, "answers_early", answers_early),
+        (broker_mastership, "answers_early", answers_early),
+    ]
+
+
 LOST_BY_SET = NOT_WHERE_IT_MUST_BE | {"S10", "S16"}
 """... and the set of replicas was at fault."""
 
 REPLICATION = (
+    Mutant(
+        rule="R37-settings",
+        meaning="answers leave early in any group",
+        caught_by=frozenset({"R37"}),
+        patches=_answers_early_always,
+    ),
     Mutant(
         rule="R7",
         meaning="an unknown set change is a no",

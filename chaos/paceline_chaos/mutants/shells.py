@@ -14,6 +14,8 @@ from paceline.dispatch import Dispatcher
 from paceline.errors import NotMasterError
 from paceline.group_lane import GroupLane
 from paceline.outbox import Outbox
+from paceline_broker.log.flusher import Flusher
+from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.mastership import Mastership
 from paceline_broker.replication.pace import Paces
 from paceline_broker.replication.term import MasterTerm
@@ -86,6 +88,20 @@ def _rows_of_the_first() -> list[Patch]:
     """Each message of a JSON send is told the offset of the first."""
     row = messages._row
     return [(messages, "_row", lambda queue, number, answer: row(queue, 0, answer))]
+
+
+def _newest_file_synced() -> list[Patch]:
+    """A flush over several files syncs the newest; the rest of a sealed segment stays unsynced."""
+
+    async def sync_last(flusher: Flusher, ticket: FlushTicket) -> None:
+        for file in ticket.files[-1:]:
+            if ticket.generation != flusher._log.generation:
+                return
+            await flusher._disk.sync(file)
+        if ticket.folder is not None:
+            await flusher._disk.sync_folder_later(ticket.folder)
+
+    return [(Flusher, "_sync", sync_last)]
 
 
 # -- clients ---------------------------------------------------------------------------------------
@@ -171,6 +187,13 @@ SHELLS = (
         meaning="the end of a mastership acknowledges",
         caught_by=frozenset({"S1", "S16"}),
         patches=_ended_means_stored,
+        bed="world",
+    ),
+    Mutant(
+        rule="R25-files",
+        meaning="of a flush only the newest file is synced",
+        caught_by=frozenset({"R23", "INV-2", "S16", "S1"}),
+        patches=_newest_file_synced,
         bed="world",
     ),
     Mutant(
