@@ -20,7 +20,12 @@ from paceline.errors import BadRequestError, PacelineError, from_problem, to_pro
 from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.model import History
 from paceline_chaos.processes.failover_command import command as failover
-from paceline_chaos.processes.leftovers import drop_data, fresh
+from paceline_chaos.processes.leftovers import (
+    EXIT_INTERRUPTED,
+    drop_data,
+    fresh,
+    said_of_interrupt,
+)
 from paceline_chaos.processes.rounds_command import command as rounds_command
 from paceline_chaos.processes.scenario import Scenario
 from paceline_chaos.processes.scenario_file import read_scenario
@@ -30,7 +35,6 @@ if TYPE_CHECKING:
     from paceline_chaos.world.run import Result
 
 EXIT_BAD = 1
-_EXIT_INTERRUPTED = 130
 _STOP_TIMEOUT_S = 30
 _SHOWN_VIOLATIONS_MAX = 5
 
@@ -140,6 +144,9 @@ def run(
         folder = fresh(output, f"{spec.name}-{number}")
         try:
             verdict = _run_one(spec, path, number, folder, as_json=as_json)
+        except KeyboardInterrupt:
+            click.echo(said_of_interrupt(folder), err=True)
+            return EXIT_INTERRUPTED
         except PacelineError as error:
             if len(wanted) == 1:
                 raise

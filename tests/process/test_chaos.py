@@ -1,5 +1,6 @@
 """`paceline chaos run`: short scenarios on real processes, judged by the checkers."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from typing import Any
 import orjson
 import psutil
 import pytest
-from tests.process.harness import end_with_parent, paceline_command
+from tests.process.harness import end_with_parent, eventually, paceline_command
 
 from paceline.errors import ConfigError
 from paceline.runtime import SeededRandom
@@ -140,18 +141,50 @@ def test_run_that_is_ended_leaves_no_process(
 ) -> None:
     command = paceline_command("chaos", "run", "kill-master", "--json", "--output", str(tmp_path))
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=end_with_parent
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=end_with_parent,
     ) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         while orjson.loads(process.stdout.readline())["event"] != "load":
             pass
         started = psutil.Process(process.pid).children(recursive=True)
         os.kill(process.pid, number)
         process.stdout.read()
+        said = process.stderr.read().decode()
 
     assert len(started) >= 8, "six nodes, the harness and the process that forks"
     assert process.returncode == code
     assert not psutil.wait_procs(started, timeout=10)[1]
+    folder = tmp_path / "kill-master-1"
+    assert said == (f"stopped; what there is stands in {folder}\n" if code == 130 else "")
+
+
+def test_rounds_that_are_stopped_say_so_and_leave_nothing_that_they_said(
+    tmp_path: Path,
+) -> None:
+    async def has_begun() -> bool:
+        return bool(list(tmp_path.glob("runs/*/history.jsonl")))
+
+    ledger = tmp_path / "ledger.jsonl"
+    command = paceline_command("chaos", "rounds", "--rounds", "1", "--family", "kill")
+    with subprocess.Popen(
+        [*command, "--output", str(tmp_path / "runs"), "--ledger", str(ledger)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+    ) as process:
+        asyncio.run(eventually(has_begun, within_ms=60_000))
+        os.kill(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert said.decode().startswith(f"stopped; what there is stands in {tmp_path / 'runs'};")
+    assert not list(tmp_path.glob("runs/*.said"))
 
 
 def test_forked_node_has_log_exit_code_and_signals_of_its_own(tmp_path: Path) -> None:

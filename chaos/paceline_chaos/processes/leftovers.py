@@ -3,6 +3,14 @@
 import shutil
 from pathlib import Path
 
+EXIT_INTERRUPTED = 130
+"""Of the commands that run chaos, after Ctrl-C."""
+
+
+def said_of_interrupt(folder: Path) -> str:
+    """The last words after Ctrl-C."""
+    return f"stopped; what there is stands in {folder}"
+
 
 def fresh(output: Path, name: str) -> Path:
     """A path in `output`, which is made, where nothing is yet: `name`, or `name` with a number."""

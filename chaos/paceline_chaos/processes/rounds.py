@@ -190,6 +190,8 @@ class Rounds:
             self._said(ended.folder).unlink()
         else:
             verdict = self._no_verdict(ended, os.waitstatus_to_exitcode(status))
+            if ended.folder.is_dir():
+                self._said(ended.folder).rename(ended.folder / "said.log")
         return Came(
             round=ended.round,
             verdict=verdict,
@@ -211,6 +213,7 @@ class Rounds:
         for pid in list(self._running):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
+            self._said(self._running[pid].folder).unlink(missing_ok=True)
             del self._running[pid]
 
     def _line(self, came: Came) -> Line:

@@ -10,6 +10,7 @@ import click
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError
 from paceline.runtime import SystemClock
+from paceline_chaos.processes.leftovers import EXIT_INTERRUPTED, said_of_interrupt
 from paceline_chaos.processes.scenario import FAMILIES, Scenario
 
 if TYPE_CHECKING:
@@ -131,18 +132,22 @@ def command(
     ]
     if not wanted:
         raise BadRequestError(f"no scenario {scenario!r} is of the family {family}")
-    rows, bad = run_rounds(
-        wanted,
-        rounds=count,
-        minutes=minutes,
-        jobs=jobs,
-        output=output,
-        path=path,
-        source=ledger.source_hash(),
-        tell=lambda came: _tell(came, as_json=as_json),
-        say=lambda line: click.echo(line, err=as_json),
-        is_kept=keep,
-    )
+    try:
+        rows, bad = run_rounds(
+            wanted,
+            rounds=count,
+            minutes=minutes,
+            jobs=jobs,
+            output=output,
+            path=path,
+            source=ledger.source_hash(),
+            tell=lambda came: _tell(came, as_json=as_json),
+            say=lambda line: click.echo(line, err=as_json),
+            is_kept=keep,
+        )
+    except KeyboardInterrupt:
+        click.echo(f"{said_of_interrupt(output)}; rounds that ended are in {path}", err=True)
+        return EXIT_INTERRUPTED
     if not as_json:
         echo_table(HEADINGS, rows)
         if bad:
