@@ -21,13 +21,6 @@ _ALL = (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD)
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""
 assert len(MUTANTS) == len(_ALL), "two mutants have one name: the first would never run"
-CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
-
-MUTANTS: Mapping[str, Mutant] = {
-    mutant.rule: mutant
-    for mutant in (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD)
-}
-"""By rule."""
 CORE_MUTANTS: Mapping[str, Mutant] = {
     rule: mutant for rule, mutant in MUTANTS.items() if mutant.bed == "core"
 }
