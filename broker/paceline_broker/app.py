@@ -173,10 +173,14 @@ class Broker:
         await cancel_and_wait(*self._tasks)
         if self.refusal is None:
             await self.role.hand_over()
-        await self._http.close()
+        # A master that nobody replaces yet must not linger: the closed port and session tell the
+        # controllers, whoever waits for an acknowledgement or for news is answered now.
+        self._http.take_no_more()
         await self.role.stop()
         await self._server.stop()
         await self._links.stop()
+        self._service.stop_waiting()
+        await self._http.close()
         await self._probes.close()
         await self._service.close()
         self._store.close(clean=self.refusal is None)

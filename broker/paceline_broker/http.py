@@ -39,6 +39,8 @@ from paceline_broker.stream import StreamServer
 log = logging.getLogger("paceline.http")
 
 PROBLEM_TYPE = "application/problem+json"
+SHUTDOWN_S = 1.0
+"""Handlers that are still at work after a stop so long are cancelled."""
 _SWITCHING = (
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
     b"Upgrade: " + UPGRADE_TOKEN.encode() + b"\r\n\r\n"
@@ -72,7 +74,9 @@ class BrokerHttp:
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port (`port` 0 = any free one). Raises OSError."""
         # A handler whose client has gone is cancelled: a long poll must not wait for nobody.
-        self._runner = web.AppRunner(self.app, access_log=None, handler_cancellation=True)
+        self._runner = web.AppRunner(
+            self.app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
+        )
         await self._runner.setup()
         assert self._runner.server is not None
         loop = asyncio.get_running_loop()
@@ -81,10 +85,14 @@ class BrokerHttp:
         bound: int = self._listening.sockets[0].getsockname()[1]
         return bound
 
-    async def close(self) -> None:
-        """Take no connection more, close the streams, then whatever else is open."""
+    def take_no_more(self) -> None:
+        """Close the port; what is connected stays."""
         if self._listening is not None:
             self._listening.close()
+
+    async def close(self) -> None:
+        """Take no connection more, close the streams, then whatever else is open."""
+        self.take_no_more()
         self._streams.close()
         if self._runner is not None:
             await self._runner.cleanup()

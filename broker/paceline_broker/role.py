@@ -177,12 +177,12 @@ class BrokerRole(MastershipOwner):
         mastership = self._mastership
         if mastership is None or not mastership.is_open:
             return
-        if len(mastership.term.sync_state_set) < 2:
-            return
         mastership.drain()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await mastership.all_confirmed()
+                if len(mastership.term.sync_state_set) < 2:
+                    return  # nobody could take over
                 is_replaced = await self._requests.step_down(mastership)
                 while is_replaced and self._mastership is mastership:
                     await pause(5)

@@ -24,6 +24,7 @@ class Routes:
         """Ids are given in rising order: a higher one is newer than this view."""
         self._listeners: list[Callable[[], None]] = []
         self._waiters: set[asyncio.Future[None]] = set()
+        self._is_stopping = False
 
     @property
     def version(self) -> int:
@@ -39,9 +40,7 @@ class Routes:
         self.queue_counts = {
             topic.topic_id: topic.queues.get(self.group, 0) for topic in view.topics.values()
         }
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._wake()
         for listener in self._listeners:
             listener()
 
@@ -52,7 +51,7 @@ class Routes:
     async def wait_newer(self, version: int, *, timeout_ms: int) -> None:
         """Return once the view is newer than `version`, or after `timeout_ms`."""
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        while self.version <= version:
+        while self.version <= version and not self._is_stopping:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)
             try:
@@ -62,6 +61,16 @@ class Routes:
                 return
             finally:
                 self._waiters.discard(waiter)
+
+    def stop_waiting(self) -> None:
+        """Whoever waits for a newer view gets the present one, now and from now on."""
+        self._is_stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def topic_named(self, name: str) -> TopicView:
         """The topic; TopicNotFoundError if the view has none of that name."""

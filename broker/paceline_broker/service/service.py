@@ -71,6 +71,11 @@ class Service:
         append_internal(writer, projections, Kind.RETENTION, document, store_unix_ms=now_ms)
         return True
 
+    def stop_waiting(self) -> None:
+        """The process ends: long polls answer with what there is."""
+        self.role_changed()
+        self.routes.stop_waiting()
+
     async def close(self) -> None:
         """Forget what waits. Doors are closed before."""
         self.coordinator.close()
