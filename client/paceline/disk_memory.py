@@ -195,6 +195,8 @@ class MemoryDisk:
         """Told how long a call that blocks would have stood on the disk, in milliseconds."""
         self.operations_count = 0
         self.syncs_count = 0
+        self.on_failed: Callable[[str], None] | None = None
+        """Told of each call that fails because `fail_next` said so."""
         self._folders: dict[str, _Folder] = {}
         self._locks: dict[str, MemoryFile] = {}
         self._failures: dict[str, int] = {}
@@ -471,6 +473,8 @@ class MemoryDisk:
         self.operations_count += 1
         if self._failures.get(operation, 0) > 0:
             self._failures[operation] -= 1
+            if self.on_failed is not None:
+                self.on_failed(operation)
             raise StorageError(f"{operation} of {path} failed: input/output error", path=path)
         if self.capacity_bytes is not None and grows > 0:
             used = sum(i.size for f in self._folders.values() for i in f.names.values())

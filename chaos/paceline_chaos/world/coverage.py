@@ -47,7 +47,7 @@ def coverage(
     counts["truncations"] = logged.get("log_truncated", 0)
     counts["torn_tails"] = logged.get("log_tail_cut", 0)
     counts["controller_terms"] = max(0, logged.get("leading", 0) - 1)
-    counts["power_losses"] = hits.get("power", 0) + hits.get("power_at_blown", 0)
+    counts["power_losses"] = hits.get("power", 0) + hits.get("power_at", 0)
     for kind, count in hits.items():
         counts["disk_faults"] += count * kind.startswith("disk_")
         counts["clock_faults"] += count * kind.startswith("clock_")

@@ -1,6 +1,10 @@
 """Carries out faults on a stage: roles become nodes when a fault begins, and every begin and end
 goes into the history.
 
+A fault is told, and counted, by its effect: power that is to fail inside a disk operation when it
+fails there, a call that is to fail when it has failed, an old copy when it is put back, a flip when
+a bit has changed. Who is down already is held down by a kill, which is told, and not counted.
+
 Faults overlap. What they share is counted: a link is healed when no fault cuts it any more, a node
 starts when no fault holds it. `heal_all` ends everything; a fault that begins afterwards is the
 liveness phase's and lasts.
@@ -42,6 +46,8 @@ class Injector:
         self._cuts: Counter[tuple[str, str]] = Counter()
         self._delays: Counter[tuple[str, str]] = Counter()
         self._under_way: dict[int, _UnderWay] = {}
+        self._told: set[int] = set()
+        """Of those under way, those whose beginning is in the history."""
         self._next = 0
         self.done: Counter[str] = Counter()
         """Faults that hit somebody, by kind."""
@@ -62,39 +68,86 @@ class Injector:
         targets = self._resolve(fault.target, chance)
         if fault.kind == "split":
             targets = targets[:1]  # one fault, however many names its side has
-        for name in targets:
-            self._begin_at(fault, name, chance, is_for_ever=is_for_ever)
-        if targets:
-            self.done[fault.kind] += 1
+        effects = [self._begin_at(fault, name, chance, is_for_ever=is_for_ever) for name in targets]
+        self.done[fault.kind] += any(effects)
         return targets
 
     def _begin_at(
         self, fault: Fault, name: str, chance: SeededRandom, *, is_for_ever: bool
-    ) -> None:
-        told = self._tell_begin(fault, name)
+    ) -> bool:
+        """Whether it has hit somebody by now; one that waits counts itself."""
         self._next += 1
         number = self._next
+        is_hit = False
+        if fault.kind in _WAITING:
+            end = self._wait(fault, name, number)
+        elif fault.kind == "disk_flip":
+            node = self._stage.nodes.get(name)
+            end, below = None, fault.details.get("region") == 1
+            if node is not None and _flip(node, below_confirm=below, chance=chance):
+                is_hit = True
+                self._told.add(number)
+                self._tell_begin(fault, name)
+        else:
+            is_hit = self._is_hit(fault, name)
+            self._told.add(number)
+            self._tell_begin(fault, name)
+            end = self._carry_out(fault, name, chance)
+        under_way = _UnderWay(kind=fault.kind, told=_told_target(fault, name), end=end or _nothing)
+        self._under_way[number] = under_way
+        if end is None:
+            self._finish(number)
+            return is_hit
+        if not is_for_ever and fault.kind not in _ARMED:
+            finish = partial(self._finish, number)
+            self._stage.at(self._stage.now_ms + max(1, fault.for_ms), finish)
+        return is_hit
+
+    def _is_hit(self, fault: Fault, name: str) -> bool:
+        """Whether a fault that acts at once changes anything now."""
+        node = self._stage.nodes.get(name)
+        match fault.kind:
+            case "cut" | "slow_link" | "flap":
+                # Who is meant by a role is drawn later; that there is somebody is known now.
+                return fault.other != name
+            case "kill" | "stop" | "pause" if node is None:
+                processes = self._stage.client_processes[name]
+                return bool(processes) and not processes[-1].is_dead
+            case "kill" | "stop" | "disk_stall" | "disk_full":
+                return node is not None and node.is_running
+            case "pause":
+                return node is not None and node.is_answering
+            case "power":
+                return node is not None and not node.is_powerless
+        return True
+
+    def _wait(self, fault: Fault, name: str, number: int) -> End | None:
+        """Begin to wait for what makes the effect."""
+        node = self._stage.nodes.get(name)
+        if node is None:
+            return None
         finish = partial(self._finish, number)
+
+        def hit() -> None:
+            self._told.add(number)
+            self._tell_begin(fault, name)
+            self.done[fault.kind] += 1
+
         match fault.kind:
             case "power_at":
-                end = self._arm_fuse(fault, name, finish)
+                return self._arm_fuse(fault, node, finish, hit)
             case "disk_fail":
-                end = self._arm_failure(fault, name, finish)
-            case _:
-                end = self._carry_out(fault, name, chance)
-        if end is None:
-            self._tell(fault.kind, told, is_begin=False)
-            return
-        self._under_way[number] = _UnderWay(kind=fault.kind, told=told, end=end)
-        if not is_for_ever and fault.kind not in _ARMED:
-            self._stage.at(self._stage.now_ms + max(1, fault.for_ms), finish)
+                return self._arm_failure(fault, node, finish, hit)
+        return _stale(self._stage, node, hit)
 
     def _finish(self, number: int) -> None:
         """A fault is over, unless it was before."""
         fault = self._under_way.pop(number, None)
         if fault is not None:
             fault.end()
-            self._tell(fault.kind, fault.told, is_begin=False)
+            if number in self._told:
+                self._told.discard(number)
+                self._tell(fault.kind, fault.told, is_begin=False)
 
     def heal_all(self) -> None:
         """End every fault that is under way."""
@@ -102,7 +155,7 @@ class Injector:
             self._finish(number)
         for node in self._stage.nodes.values():
             node.disk.forget_failures()
-            node.disk.observer = None
+            node.disk.observer = node.disk.on_failed = None
 
     def exited(self, node: Node, reason: str) -> None:
         """A process has ended by itself; it is started again."""
@@ -203,10 +256,9 @@ class Injector:
                 return node.release
         raise AssertionError(f"unknown fault {fault.kind}")
 
-    def _arm_fuse(self, fault: Fault, name: str, finish: End) -> End | None:
+    def _arm_fuse(self, fault: Fault, node: Node, finish: End, hit: End) -> End | None:
         """Power loss inside the n-th disk operation from now on, if there are so many soon."""
-        node = self._stage.nodes.get(name)
-        if node is None or not node.is_running:
+        if not node.is_running:
             return None
         disk, stage, blown = node.disk, self._stage, list[bool]()
         disk.fuse = int(fault.details.get("operations", 0))
@@ -215,7 +267,7 @@ class Injector:
             if disk.fuse == 0 and node.is_running:
                 disk.observer = None
                 blown.append(True)
-                self.done["power_at_blown"] += 1
+                hit()
                 node.hold()
                 node.power_off()
                 stage.at(stage.now_ms + max(1, fault.for_ms), finish)
@@ -234,13 +286,16 @@ class Injector:
         stage.at(stage.now_ms + ARMED_MS, give_up)
         return end
 
-    def _arm_failure(self, fault: Fault, name: str, finish: End) -> End | None:
+    def _arm_failure(self, fault: Fault, node: Node, finish: End, hit: End) -> End | None:
         """The next writes or syncs fail, if there are any soon."""
-        node = self._stage.nodes.get(name)
-        if node is None:
-            return None
-        node.excuse(fault.kind)
         disk, stage = node.disk, self._stage
+
+        def failed(operation: str) -> None:
+            disk.on_failed = None
+            node.excuse(fault.kind)
+            hit()
+
+        disk.on_failed = failed
         call = "writev" if fault.details.get("call") == 1 else "sync"
         disk.fail_next(call, count=int(fault.details.get("count", 1)))
         until_ms = stage.now_ms + ARMED_MS
@@ -251,8 +306,12 @@ class Injector:
             else:
                 stage.at(stage.now_ms + _LOOK_MS, look)
 
+        def end() -> None:
+            disk.on_failed = None
+            disk.forget_failures()
+
         stage.at(stage.now_ms + _LOOK_MS, look)
-        return disk.forget_failures
+        return end
 
     def _client_fault(self, fault: Fault, name: str) -> End | None:
         """Only kills and pauses: a client has no disk."""
@@ -288,7 +347,7 @@ class Injector:
                 half = {other for other in others if chance.uniform(0, 1) < 0.5}
                 return self._cut([(a, b) for a in others for b in others
                                   if (a in half) != (b in half)])  # fmt: skip
-        peers = [p for p in self._resolve(fault.other or "all", chance) if p != name]
+        peers = [peer for peer in self._resolve(fault.other or "all", chance) if peer != name]
         match fault.kind:
             case "cut" if fault.details.get("inbound"):
                 return self._cut([(peer, name) for peer in peers])
@@ -358,9 +417,7 @@ class Injector:
     # -- history -----------------------------------------------------------------------------------
 
     def _tell_begin(self, fault: Fault, name: str) -> str:
-        told = name if fault.other is None else f"{name}>{fault.other}"
-        if fault.kind == "split":
-            told = fault.target
+        told = _told_target(fault, name)
         detail = " ".join(f"{key}={value:g}" for key, value in sorted(fault.details.items()))
         self._tell(fault.kind, told, is_begin=True, detail=detail)
         return told
@@ -373,6 +430,19 @@ class Injector:
 
 _ARMED = frozenset({"power_at", "disk_fail"})
 """Faults that end when what they wait for has happened."""
+_WAITING = _ARMED | {"disk_stale"}
+"""Faults that hit later than they begin, or never."""
+
+
+def _nothing() -> None:
+    """The end of what is over at once."""
+
+
+def _told_target(fault: Fault, name: str) -> str:
+    """The target as the history has it."""
+    if fault.kind == "split":
+        return fault.target
+    return name if fault.other is None else f"{name}>{fault.other}"
 
 
 def _one_of(names: list[str], chance: SeededRandom) -> list[str]:
@@ -408,21 +478,16 @@ def _disk_fault(stage: Stage, fault: Fault, node: Node, chance: SeededRandom) ->
                 node.disk.capacity_bytes = None
 
             return free
-        case "disk_flip":
-            _flip(node, below_confirm=fault.details.get("region") == 1, chance=chance)
-            return None
         case "disk_lost":
             node.hold()
             node.kill()
             node.empty_disk()
             return node.release
-        case "disk_stale":
-            return _stale(stage, node)
     raise AssertionError(f"unknown fault {fault.kind}")
 
 
-def _flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> None:
-    """Flip one bit of the log, where there are bytes."""
+def _flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> bool:
+    """Flip one bit of the log, where there are bytes; whether there were any."""
     if not isinstance(node, BrokerNode):
         name, end = "raft/journal", 0
         file = node.disk.open(f"{DATA}/{name}")
@@ -431,10 +496,10 @@ def _flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> None:
         if end:
             node.disk.flip_bit(f"{DATA}/{name}", int(chance.uniform(0, end)), 3)
             node.is_damaged = True
-        return
+        return end > 0
     broker = node.broker
     if broker is None:
-        return
+        return False
     positions = broker.role.status()
     limit = positions["confirm"] if below_confirm else positions["end"]
     firsts = sorted(
@@ -443,14 +508,15 @@ def _flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> None:
         if name.endswith(".log") and name[:20].isdigit()
     )
     if limit <= 0 or not firsts:
-        return
+        return False
     at = int(chance.uniform(0, limit))
     first = max(f for f in firsts if f <= at)
     node.disk.flip_bit(f"{DATA}/log/{first:020d}.log", at - first, int(chance.uniform(0, 8)))
     node.is_damaged = True
+    return True
 
 
-def _stale(stage: Stage, node: Node) -> End:
+def _stale(stage: Stage, node: Node, hit: End) -> End:
     """Take a copy now; later the process dies and finds the copy."""
     copy = node.disk.crash_image(node.chance, keep_page_cache=True)
     copy.sync_delay_ms = stage.topology.sync_ms
@@ -458,6 +524,8 @@ def _stale(stage: Stage, node: Node) -> End:
     def put_back() -> None:
         if node.holds:
             return  # another fault has the node; a restore may well wait for another day
+        hit()
+        node.excuse("disk_stale")
         node.hold()
         node.kill()
         node.disk = copy

@@ -38,6 +38,8 @@ UNHEALTHY_MS = 3_000
 """`/healthz` may say 503 for so long."""
 WELL_MS = 3_000
 """Who has worked for so long has got over the faults of its disk."""
+_DAMAGED = "damaged"
+"""In the sentence of a refusal that is for damage."""
 _BROKEN_INVARIANT = "an invariant is broken"
 _FAILING = frozenset({"disk_fail", "disk_full"})
 """Then calls of the disk fail."""
@@ -68,6 +70,8 @@ class Node:
         """Its disk was damaged: when it refuses to start, the operator empties the folder."""
         self.has_lost_disk = False
         """It came back empty once: a controller never votes again after that (R18)."""
+        self.discarded: list[MemoryDisk] = []
+        """Disks that the operator has thrown away: what is on them is judged, too."""
         self.exits: list[str] = []
         self.on_exit: Callable[[Node, str], None] = lambda node, reason: None
         self.on_emptied: Callable[[Node], None] = lambda node: None
@@ -149,7 +153,8 @@ class Node:
             assert error is not None
             self._bugs.append(code_or_harness(error, of=f"{self.name} ended: "))
         self.on_exit(self, reason)
-        if is_refusal and self.is_damaged:
+        if is_refusal and self._is_by_damage(error):
+            self.discarded.append(self.disk)
             self.empty_disk()
             self.on_emptied(self)
         self._start_later()
@@ -175,7 +180,18 @@ class Node:
         if any(isinstance(one, StorageError) for one in chain):
             return bool(self.excuses & _FAILING)
         is_refusal = any(isinstance(one, PacelineError) for one in chain)
-        return is_refusal and (bool(self.excuses) or self.is_damaged)
+        return is_refusal and bool(self.excuses - {"disk_flip"} or self._is_by_damage(error))
+
+    def _is_by_damage(self, error: BaseException | None) -> bool:
+        """Whether it was refused because of its flipped bit, and says so."""
+        if not self.is_damaged or not isinstance(error, PacelineError):
+            return False
+        one: BaseException | None = error
+        while one is not None:
+            if isinstance(one, CorruptLogError) or _DAMAGED in str(one):
+                return True
+            one = one.__cause__
+        return False
 
     def is_well(self) -> bool:
         """Whether it does its work."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.admin import AdminClient
-from paceline.disk_memory import PowerLost
+from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import CorruptLogError, PacelineError
 from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
@@ -383,6 +383,8 @@ class _World:
         has_cache = not is_synced and not node.is_powerless
         image = node.disk.crash_image(node.chance, keep_page_cache=has_cache, survival=0.0)
         found = dump_log(image, DATA, group=node.group, topics={self.topic_id: TOPIC})
+        for disk in node.discarded:
+            self._dump_discarded(node, disk)
         self.segments_begun += max(0, found.segments_count - 1)
         self.stage.recorder.add(
             ReplicaDump,
@@ -394,6 +396,22 @@ class _World:
             end=found.end,
             batches=found.batches,
             damage=found.damage,
+        )
+
+    def _dump_discarded(self, node: BrokerNode, disk: MemoryDisk) -> None:
+        image = disk.crash_image(node.chance, keep_page_cache=True)
+        found = dump_log(image, DATA, group=node.group, topics={self.topic_id: TOPIC})
+        self.stage.recorder.add(
+            ReplicaDump,
+            node=node.name,
+            group=node.group,
+            replica=None,
+            start=found.start,
+            confirm=found.confirm,
+            end=found.end,
+            batches=found.batches,
+            damage=found.damage,
+            is_discarded=True,
         )
 
     def _dump_controller(self, name: str) -> None:

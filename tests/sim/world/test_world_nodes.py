@@ -120,10 +120,10 @@ def test_failure_that_waits_for_a_call_ends_with_healing(stage: Stage) -> None:
 def test_every_fault_that_begins_has_its_end_in_the_history() -> None:
     kinds = ("power_at", "disk_fail", "reset", "kill", "clock_step")
     faults = tuple(
-        Fault(at_ms=500 + 200 * number, kind=kind, target="g1-b1", for_ms=300)
+        Fault(at_ms=500 + 1_500 * number, kind=kind, target="g1-b1", for_ms=300)
         for number, kind in enumerate(kinds)
     )
-    result = run_world(1, plan=Plan(faults=faults), load_ms=ARMED_MS + 3_000)
+    result = run_world(1, plan=Plan(faults=faults), load_ms=ARMED_MS + 8_000)
 
     begun: dict[str, int] = {}
     for entry in result.history.entries:
@@ -131,3 +131,57 @@ def test_every_fault_that_begins_has_its_end_in_the_history() -> None:
             begun[entry.kind] = begun.get(entry.kind, 0) + (1 if entry.is_begin else -1)
     assert set(begun) >= set(kinds)
     assert not any(begun[kind] for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_explained"),
+    [
+        (CorruptLogError("a bad batch at 7"), True),
+        (ConfigError("the log is damaged at 7: empty the folder"), True),
+        (ConfigError("another cluster's folder"), False),
+        (StorageError("the folder is locked"), False),
+    ],
+)
+def test_flip_excuses_only_refusals_that_are_for_damage(
+    stage: Stage, error: Exception, is_explained: bool
+) -> None:
+    node = stage.brokers["b1"]
+    node.excuse("disk_flip")
+    node.is_damaged = True
+
+    assert node.is_explained(error) is is_explained
+
+
+@pytest.mark.parametrize("kind", ["disk_flip", "power_at", "disk_fail"])
+def test_fault_without_an_effect_is_not_told_and_not_counted(stage: Stage, kind: str) -> None:
+    injector = Injector(stage)
+    node = stage.brokers["b1"]
+
+    injector.begin(Fault(at_ms=0, kind=kind, target="b1"), node.chance)
+    injector.heal_all()
+
+    assert not injector.done[kind]
+    assert not node.is_damaged
+    assert not node.excuses
+    assert not stage.recorder.history.entries
+
+
+def test_failing_call_is_told_when_it_fails(stage: Stage) -> None:
+    injector = Injector(stage)
+    node = stage.brokers["b1"]
+    injector.begin(Fault(at_ms=0, kind="disk_fail", target="b1"), node.chance)
+    assert not stage.recorder.history.entries
+
+    node.disk.on_failed("sync")  # type: ignore[misc]  # it is set
+
+    assert injector.done["disk_fail"] == 1
+    assert [entry.kind for entry in stage.recorder.history.entries] == ["disk_fail"]  # type: ignore[union-attr]
+    assert node.excuses == {"disk_fail"}
+
+
+def test_power_that_fails_inside_an_operation_is_one_fault() -> None:
+    fault = Fault(at_ms=500, kind="power_at", target="g1-b1", for_ms=300, details={"operations": 1})
+    result = run_world(1, plan=Plan(faults=(fault,)), load_ms=3_000)
+
+    assert result.counters["fault.power_at"] == 1
+    assert result.counters["power_losses"] == result.counters["faults"] == 1
