@@ -288,9 +288,9 @@ def _first_probe(evidence: Evidence, group: str, replica: int, ruling: Ruling) -
             incarnation = registration.members["incarnation"]
     line = evidence.lines.get(evidence.replica_nodes.get((group, replica), ""))
     probe = None if line is None else line.first_after(ruling.at_us)
-    if probe is None or probe.incarnation != incarnation or not evidence.is_intact(probe):
-        return None
-    return probe
+    if probe is None or (probe.replica, probe.incarnation) != (replica, incarnation):
+        return None  # another replica has its node by now: it lost its disk
+    return probe if evidence.is_intact(probe) else None
 
 
 def _lost_disks_do_not_count(

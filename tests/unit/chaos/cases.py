@@ -297,6 +297,23 @@ def joined_too_early(is_bad: bool) -> Hand:
     return hand
 
 
+@case("S30 of its own probe")
+def joined_before_another_took_its_node(is_bad: bool) -> Hand:
+    """Later the node has lost its disk and is another replica: that says nothing of the first."""
+    hand = Hand()
+    for incarnation in (1, 2):
+        hand.decide("replica_registered", replica=9, incarnation=incarnation)
+    hand.decide("replica_registered", replica=3, incarnation=1)
+    hand.elect(1, 1, [1, 2], set_epoch=1)
+    hand.probe(3, SIZE, 40)
+    hand.master(1, SIZE, 50)
+    hand.change([1, 2, 3], 60)
+    hand.probe(3 if is_bad else 4, 0, 70, node="b3")
+    if is_bad:
+        hand.history.world = {**hand.history.world, "min_in_sync_replicas": 1}
+    return hand
+
+
 # -- controllers ----------------------------------------------------------------------------------
 
 
