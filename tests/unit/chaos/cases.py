@@ -305,7 +305,7 @@ def joined_before_another_took_its_node(is_bad: bool) -> Hand:
         hand.decide("replica_registered", replica=9, incarnation=incarnation)
     hand.decide("replica_registered", replica=3, incarnation=1)
     hand.elect(1, 1, [1, 2], set_epoch=1)
-    hand.probe(3, SIZE, 40)
+    hand.probe(3, SIZE, 40, confirm=0)
     hand.master(1, SIZE, 50)
     hand.change([1, 2, 3], 60)
     hand.probe(3 if is_bad else 4, 0, 70, node="b3")
