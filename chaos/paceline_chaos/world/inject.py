@@ -18,7 +18,8 @@ from functools import partial
 from paceline.runtime import SeededRandom
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import FaultEvent
-from paceline_chaos.world.nodes import DATA, BrokerNode, Node
+from paceline_chaos.world.disk_faults import disk_fault, flip, stale
+from paceline_chaos.world.nodes import Node
 from paceline_chaos.world.stage import Stage
 
 End = Callable[[], None]
@@ -84,7 +85,7 @@ class Injector:
         elif fault.kind == "disk_flip":
             node = self._stage.nodes.get(name)
             end, below = None, fault.details.get("region") == 1
-            if node is not None and _flip(node, below_confirm=below, chance=chance):
+            if node is not None and flip(node, below_confirm=below, chance=chance):
                 is_hit = True
                 self._told.add(number)
                 self._tell_begin(fault, name)
@@ -138,7 +139,7 @@ class Injector:
                 return self._arm_fuse(fault, node, finish, hit)
             case "disk_fail":
                 return self._arm_failure(fault, node, finish, hit)
-        return _stale(self._stage, node, hit)
+        return stale(self._stage, node, hit)
 
     def _finish(self, number: int) -> None:
         """A fault is over, unless it was before."""
@@ -230,7 +231,7 @@ class Injector:
         if node is None:
             return self._client_fault(fault, name)
         if fault.kind.startswith("disk_"):
-            return _disk_fault(stage, fault, node, chance)
+            return disk_fault(stage, fault, node)
         return self._process_fault(fault, node)
 
     def _process_fault(self, fault: Fault, node: Node) -> End | None:
@@ -453,82 +454,3 @@ def _release_stopped(node: Node) -> None:
     """After a graceful stop; whoever has not ended by now is killed, as service managers do."""
     node.kill()
     node.release()
-
-
-# -- disks -----------------------------------------------------------------------------------------
-
-
-def _disk_fault(stage: Stage, fault: Fault, node: Node, chance: SeededRandom) -> End | None:
-    node.excuse(fault.kind)
-    disk = node.disk
-    match fault.kind:
-        case "disk_stall":
-            disk.sync_delay_ms = fault.details.get("delay_ms", 300)
-
-            def recover() -> None:
-                node.disk.sync_delay_ms = stage.topology.sync_ms
-                if node.process is not None:
-                    node.process.unblock()
-
-            return recover
-        case "disk_full":
-            disk.capacity_bytes = 0
-
-            def free() -> None:
-                node.disk.capacity_bytes = None
-
-            return free
-        case "disk_lost":
-            node.hold()
-            node.kill()
-            node.empty_disk()
-            return node.release
-    raise AssertionError(f"unknown fault {fault.kind}")
-
-
-def _flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> bool:
-    """Flip one bit of the log, where there are bytes; whether there were any."""
-    if not isinstance(node, BrokerNode):
-        name, end = "raft/journal", 0
-        file = node.disk.open(f"{DATA}/{name}")
-        end = node.disk.size(file)
-        file.close()
-        if end:
-            node.disk.flip_bit(f"{DATA}/{name}", int(chance.uniform(0, end)), 3)
-            node.is_damaged = True
-        return end > 0
-    broker = node.broker
-    if broker is None:
-        return False
-    positions = broker.role.status()
-    limit = positions["confirm"] if below_confirm else positions["end"]
-    firsts = sorted(
-        int(name[:20])
-        for name in node.disk.list(f"{DATA}/log")
-        if name.endswith(".log") and name[:20].isdigit()
-    )
-    if limit <= 0 or not firsts:
-        return False
-    at = int(chance.uniform(0, limit))
-    first = max(f for f in firsts if f <= at)
-    node.disk.flip_bit(f"{DATA}/log/{first:020d}.log", at - first, int(chance.uniform(0, 8)))
-    node.is_damaged = True
-    return True
-
-
-def _stale(stage: Stage, node: Node, hit: End) -> End:
-    """Take a copy now; later the process dies and finds the copy."""
-    copy = node.disk.crash_image(node.chance, keep_page_cache=True)
-    copy.sync_delay_ms = stage.topology.sync_ms
-
-    def put_back() -> None:
-        if node.holds:
-            return  # another fault has the node; a restore may well wait for another day
-        hit()
-        node.excuse("disk_stale")
-        node.hold()
-        node.kill()
-        node.disk = copy
-        stage.at(stage.now_ms + 200, node.release)
-
-    return put_back

@@ -1,0 +1,87 @@
+"""What faults do to the disk of a node; when they begin and end is the injector's matter."""
+
+from collections.abc import Callable
+
+from paceline.runtime import SeededRandom
+from paceline_chaos.faults.plan import Fault
+from paceline_chaos.world.nodes import DATA, BrokerNode, Node
+from paceline_chaos.world.stage import Stage
+
+End = Callable[[], None]
+
+
+def disk_fault(stage: Stage, fault: Fault, node: Node) -> End | None:
+    """Do it at once; how to end it, None if there is nothing to end."""
+    node.excuse(fault.kind)
+    disk = node.disk
+    match fault.kind:
+        case "disk_stall":
+            disk.sync_delay_ms = fault.details.get("delay_ms", 300)
+
+            def recover() -> None:
+                node.disk.sync_delay_ms = stage.topology.sync_ms
+                if node.process is not None:
+                    node.process.unblock()
+
+            return recover
+        case "disk_full":
+            disk.capacity_bytes = 0
+
+            def free() -> None:
+                node.disk.capacity_bytes = None
+
+            return free
+        case "disk_lost":
+            node.hold()
+            node.kill()
+            node.empty_disk()
+            return node.release
+    raise AssertionError(f"unknown fault {fault.kind}")
+
+
+def flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> bool:
+    """Flip one bit of the log, where there are bytes; whether there were any."""
+    if not isinstance(node, BrokerNode):
+        name, end = "raft/journal", 0
+        file = node.disk.open(f"{DATA}/{name}")
+        end = node.disk.size(file)
+        file.close()
+        if end:
+            node.disk.flip_bit(f"{DATA}/{name}", int(chance.uniform(0, end)), 3)
+            node.is_damaged = True
+        return end > 0
+    broker = node.broker
+    if broker is None:
+        return False
+    positions = broker.role.status()
+    limit = positions["confirm"] if below_confirm else positions["end"]
+    firsts = sorted(
+        int(name[:20])
+        for name in node.disk.list(f"{DATA}/log")
+        if name.endswith(".log") and name[:20].isdigit()
+    )
+    if limit <= 0 or not firsts:
+        return False
+    at = int(chance.uniform(0, limit))
+    first = max(f for f in firsts if f <= at)
+    node.disk.flip_bit(f"{DATA}/log/{first:020d}.log", at - first, int(chance.uniform(0, 8)))
+    node.is_damaged = True
+    return True
+
+
+def stale(stage: Stage, node: Node, hit: End) -> End:
+    """Take a copy now; later the process dies and finds the copy."""
+    copy = node.disk.crash_image(node.chance, keep_page_cache=True)
+    copy.sync_delay_ms = stage.topology.sync_ms
+
+    def put_back() -> None:
+        if node.holds:
+            return  # another fault has the node; a restore may well wait for another day
+        hit()
+        node.excuse("disk_stale")
+        node.hold()
+        node.kill()
+        node.disk = copy
+        stage.at(stage.now_ms + 200, node.release)
+
+    return put_back
