@@ -35,6 +35,7 @@ MEANS: Mapping[str, int] = {"operations": 1_000, "faults": 5, "elections": 1}
 WORLDS_FOR_COVERAGE = 60
 """From so many on a batch has to have seen everything."""
 _JUDGED = "judged_"
+_EXCUSED = "excused_"
 _BY_DEATH = ("dead", "vacant", "gone", "silent", "lost")
 
 
@@ -74,14 +75,25 @@ _NETWORK = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset", "slo
 
 
 def judged_counts(counters: Mapping[str, int]) -> dict[str, int]:
-    """How much there was to judge of each property, by the counters of a verdict."""
-    return {f"{_JUDGED}{name}": counters.get(f"judged.{name}", 0) for name in ALL}
+    """How much there was to judge and what was excused, by the counters of a verdict."""
+    judged = {f"{_JUDGED}{name}": counters.get(f"judged.{name}", 0) for name in ALL}
+    excused = {
+        f"{_EXCUSED}{name.partition('.')[2]}": count
+        for name, count in counters.items()
+        if name.startswith("excused.")
+    }
+    return judged | excused
 
 
 def said_of_judged(sums: Mapping[str, int]) -> str:
-    """One line: how much there was to judge."""
+    """One line: how much there was to judge, and how often an excuse was taken."""
     counts = (f"{name}={sums.get(f'{_JUDGED}{name}', 0)}" for name in ALL)
-    return f"judged: {' '.join(counts)}"
+    excused = (
+        f"{name.removeprefix(_EXCUSED)}={count}"
+        for name, count in sorted(sums.items())
+        if name.startswith(_EXCUSED)
+    )
+    return f"judged: {' '.join(counts)}; excused: {' '.join(excused) or 'nothing'}"
 
 
 def lacks(sums: Mapping[str, int], *, worlds: int) -> list[str]:
