@@ -18,10 +18,10 @@ import orjson
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError, PacelineError, from_problem, to_problem
 from paceline_chaos.checkers.bounds import Bounds
+from paceline_chaos.exits import EXIT_BAD, EXIT_INTERRUPTED
 from paceline_chaos.history.model import History
 from paceline_chaos.processes.failover_command import command as failover
 from paceline_chaos.processes.leftovers import (
-    EXIT_INTERRUPTED,
     drop_data,
     fresh,
     said_of_interrupt,
@@ -34,7 +34,6 @@ from paceline_chaos.verdict import Verdict
 if TYPE_CHECKING:
     from paceline_chaos.world.run import Result
 
-EXIT_BAD = 1
 _STOP_TIMEOUT_S = 30
 _SHOWN_VIOLATIONS_MAX = 5
 

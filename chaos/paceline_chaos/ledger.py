@@ -19,6 +19,7 @@ import orjson
 
 from paceline.errors import BadRequestError
 from paceline_chaos.core.coverage import Coverage
+from paceline_chaos.exits import EXIT_REFUSED
 from paceline_chaos.seeds import said_of_reruns
 from paceline_chaos.world.coverage import said_of_judged
 
@@ -26,7 +27,6 @@ ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "verification.jsonl"
 SOURCES = ("client", "broker", "controller", "chaos")
 HASH_DIGITS = 12
-EXIT_USAGE = 2
 _TOLD = {"sends_acknowledged": "acknowledged", "all_ack_scripts": "scripts"}
 """Counters in the sums of beds that have them."""
 _LEFT_BEHIND = ("__pycache__", ".egg-info", ".pyc", ".swp", "~")
@@ -225,7 +225,7 @@ def _summary_of_bed(lines: list[Line], bed: str) -> list[str]:
     coverage = Coverage()
     for line in lines:
         coverage.add(line.counters)
-    seeds = sum(line.end - line.start for line in lines)
+    seeds = total(lines, source=lines[0].source, bed=bed).seeds
     hours = sum(line.virtual_s for line in lines) / 3600
     operations = sum(line.operations for line in lines)
     faults = sum(line.faults for line in lines)
@@ -270,7 +270,7 @@ def main() -> int:
         lines = read(options.ledger)
     except BadRequestError as error:
         sys.stderr.write(f"{error.message}\n")
-        return EXIT_USAGE
+        return EXIT_REFUSED
     sys.stdout.write("\n".join([*summary(lines), f"now: {source_hash()}"]) + "\n")
     return 0
 

@@ -24,6 +24,7 @@ from paceline.errors import BadRequestError
 from paceline.runtime import SystemClock
 from paceline_chaos import ledger
 from paceline_chaos.core.coverage import COUNTERS, Coverage, zeros
+from paceline_chaos.exits import EXIT_INTERRUPTED, EXIT_REFUSED
 from paceline_chaos.goals import (
     SEEDS_TO_JUDGE,
     SEEDS_WANTED,
@@ -53,9 +54,7 @@ SEEDS_PER_JOB = {"core": 10}
 JOBS_PER_PROCESS = 20
 """Then another process takes over: what a bed leaves in memory does not pile up."""
 PROGRESS_MS = 5000
-EXPECTED_ZEROS = ("given_up", "given_up_lost", "given_up_suspect", "stale_copies_young")
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
+EXPECTED_ZEROS = ("given_up", "given_up_lost", "given_up_suspect")
 _SHOWN_MAX = 3
 _LONG_MINUTES = 60.0
 """For beds with a number of seeds: more than they need."""
@@ -356,7 +355,7 @@ def main() -> int:
         return _verify(options, say)
     except BadRequestError as error:
         say(error.message)
-        return EXIT_USAGE
+        return EXIT_REFUSED
 
 
 def _verify(options: argparse.Namespace, say: Callable[[str], None]) -> int:

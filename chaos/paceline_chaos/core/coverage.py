@@ -53,7 +53,6 @@ COUNTERS: Mapping[str, str] = {
     "disk_failures": "processes whose disk failed a call (R22)",
     "disks_lost": "disks replaced by empty ones",
     "stale_copies": "disks replaced by older copies of themselves (R9, R16)",
-    "stale_copies_young": "of those: copies that the controllers may take for the present store",
     "partitions": "partitions",
     "one_way_cuts": "brokers that did not hear the controllers",
     "frames_corrupted": "replication frames in which a byte changed on the way (R24)",

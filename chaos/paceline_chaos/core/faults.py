@@ -15,11 +15,6 @@ from paceline_chaos.core.node import Node
 from paceline_chaos.core.scene import Scene, is_master
 from paceline_chaos.core.shape import losses_max
 
-UNNOTICED_COPIES_SHARE = 0.0
-"""How many of the copies that are not sure to be found out are restored all the same: young ones,
-of a start that is still the recorded one. Zero: within the epoch that is open such a copy is known
-by its length alone, and the confirm floor that it is compared with may be a second old (R16)."""
-
 
 class Faults(Scene):
     """Faults by name, as `world.TROUBLE` draws them."""
@@ -185,9 +180,7 @@ class Faults(Scene):
         if self._backup is not None:
             node, incarnation, disk, end = self._backup
             if not self._is_found_out(node, incarnation, end):
-                if not UNNOTICED_COPIES_SHARE or not self.dice.happens(UNNOTICED_COPIES_SHARE):
-                    return
-                self.coverage.saw("stale_copies_young")
+                return
             self._backup = None
             self.coverage.saw("stale_copies")
             self.fault("disk_stale", node.name)

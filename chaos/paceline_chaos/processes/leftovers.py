@@ -3,9 +3,6 @@
 import shutil
 from pathlib import Path
 
-EXIT_INTERRUPTED = 130
-"""Of the commands that run chaos, after Ctrl-C."""
-
 
 def said_of_interrupt(folder: Path) -> str:
     """The last words after Ctrl-C."""

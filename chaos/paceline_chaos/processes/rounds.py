@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import orjson
 
+from paceline.node_process import be_program
 from paceline.runtime import SystemClock
 from paceline_chaos import ledger
 from paceline_chaos.ledger import Line
@@ -150,6 +151,7 @@ class Rounds:
 
     def _begin(self, one: Round) -> None:
         folder = fresh(self._output, one.name)
+        self._said(folder).unlink(missing_ok=True)
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -159,22 +161,14 @@ class Rounds:
 
     def _be_round(self, one: Round, folder: Path) -> NoReturn:
         """In the child: a session and an output of its own, then the run; never returns."""
-        status = program.EXIT_BAD
-        try:
-            os.setsid()
-            said = os.open(self._said(folder), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            os.dup2(said, 1)
-            os.dup2(said, 2)
-            arguments = ["--scenario", str(one.path), "--seed", str(one.seed)]
-            status = program.main([*arguments, "--folder", str(folder), "--isolated"])
-        except BaseException:
-            import traceback
+        arguments = ["--scenario", str(one.path), "--seed", str(one.seed)]
+        arguments += ["--folder", str(folder), "--isolated"]
 
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
+        def be_leader() -> int:
+            os.setsid()
+            return program.main(arguments)
+
+        be_program(self._said(folder), be_leader)
 
     def _said(self, folder: Path) -> Path:
         """What a round says while it runs."""

@@ -10,7 +10,8 @@ import click
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError
 from paceline.runtime import SystemClock
-from paceline_chaos.processes.leftovers import EXIT_INTERRUPTED, said_of_interrupt
+from paceline_chaos.exits import EXIT_INTERRUPTED
+from paceline_chaos.processes.leftovers import said_of_interrupt
 from paceline_chaos.processes.scenario import FAMILIES, Scenario
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ import sys
 from pathlib import Path
 
 from paceline.errors import BadRequestError
+from paceline_chaos.exits import EXIT_REFUSED
 from paceline_chaos.seeds import how_many, one_seed, seeds_between
 from paceline_chaos.world import console
-
-EXIT_USAGE = 2
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +36,7 @@ def main(arguments: list[str]) -> int:
         return _run(parser, given)
     except BadRequestError as error:
         sys.stderr.write(f"{error.message}\n")
-        return EXIT_USAGE
+        return EXIT_REFUSED
 
 
 def _run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ from paceline_chaos.sim.loop import SimDeadlock, SimStuck
 from paceline_chaos.sim.simulation import Simulation
 from paceline_chaos.verdict import Verdict, Violation
 from paceline_chaos.world.coverage import coverage, judged_counts
-from paceline_chaos.world.dump import dump_log, replayed_digest
+from paceline_chaos.world.dump import LogDump, dump_log, replayed_digest
 from paceline_chaos.world.inject import Injector
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.reading import pull_http
@@ -382,10 +382,22 @@ class _World:
         is_synced = self.topology.durability == "fsync"
         has_cache = not is_synced and not node.is_powerless
         image = node.disk.crash_image(node.chance, keep_page_cache=has_cache, survival=0.0)
-        found = dump_log(image, DATA, group=node.group, topics={self.topic_id: TOPIC})
-        for disk in node.discarded:
-            self._dump_discarded(node, disk)
+        found = self._add_dump(node, image, replica=replica, confirm=confirm)
         self.segments_begun += max(0, found.segments_count - 1)
+        for disk in node.discarded:
+            image = disk.crash_image(node.chance, keep_page_cache=True)
+            self._add_dump(node, image, is_discarded=True)
+
+    def _add_dump(
+        self,
+        node: BrokerNode,
+        image: MemoryDisk,
+        *,
+        replica: int | None = None,
+        confirm: int = 0,
+        is_discarded: bool = False,
+    ) -> LogDump:
+        found = dump_log(image, DATA, group=node.group, topics={self.topic_id: TOPIC})
         self.stage.recorder.add(
             ReplicaDump,
             node=node.name,
@@ -396,23 +408,9 @@ class _World:
             end=found.end,
             batches=found.batches,
             damage=found.damage,
+            is_discarded=is_discarded,
         )
-
-    def _dump_discarded(self, node: BrokerNode, disk: MemoryDisk) -> None:
-        image = disk.crash_image(node.chance, keep_page_cache=True)
-        found = dump_log(image, DATA, group=node.group, topics={self.topic_id: TOPIC})
-        self.stage.recorder.add(
-            ReplicaDump,
-            node=node.name,
-            group=node.group,
-            replica=None,
-            start=found.start,
-            confirm=found.confirm,
-            end=found.end,
-            batches=found.batches,
-            damage=found.damage,
-            is_discarded=True,
-        )
+        return found
 
     def _dump_controller(self, name: str) -> None:
         server = self.stage.controllers[name]

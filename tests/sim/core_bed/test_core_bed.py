@@ -19,7 +19,7 @@ RARE = (
     *("given_up", "disks_lost", "stale_copies", "resets", "commits_refused", "removals"),
     *("set_changes_refused", "sends_refused_overload", "torn_tails", "elections_unhealthy"),
     *("frames_corrupted", "tails_flipped", "elections_dead", "elections_transfer"),
-    *("given_up_lost", "given_up_suspect", "unconfirmed_answers", "stale_copies_young"),
+    *("given_up_lost", "given_up_suspect", "unconfirmed_answers"),
     *(name for name in COUNTERS if name.startswith("runs_") or "_of_" in name),
 )
 

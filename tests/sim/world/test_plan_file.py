@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from paceline.errors import BadRequestError
 from paceline_chaos.cli import replay
+from paceline_chaos.exits import EXIT_REFUSED
 from paceline_chaos.history.model import FaultEvent, History
 from paceline_chaos.verdict import Verdict, Violation
 from paceline_chaos.world import __main__ as command
@@ -88,7 +89,7 @@ def test_bad_file_ends_with_one_sentence_and_exit_code_2(
     path = tmp_path / "plan.json"
     path.write_text(text)
 
-    assert command.main(["--plan", str(path)]) == command.EXIT_USAGE
+    assert command.main(["--plan", str(path)]) == EXIT_REFUSED
 
     out, error = capsys.readouterr()
     assert told in error

@@ -194,3 +194,20 @@ class Hand:
 
     def controller(self, node: str, index: int, digest: str, replayed: str | None = None) -> None:
         self.add(ControllerDump, node=node, index=index, digest=digest, replayed_digest=replayed)
+
+
+def acknowledged(number: int, at_us: int, group: str = "g1") -> Send:
+    """A message that was acknowledged at `at_us`, a millisecond after it was asked for."""
+    return Send(
+        number=number,
+        client="client-1",
+        asked_us=at_us - 1000,
+        answered_us=at_us,
+        outcome=Outcome.OK,
+        topic="orders",
+        key=None,
+        value=str(number),
+        crc=0,
+        queue=Queue("orders", group, 0),
+        offset=number,
+    )

@@ -2,6 +2,7 @@
 
 import orjson
 import pytest
+from tests.unit.chaos.hand import SECOND, acknowledged
 
 from paceline.errors import ConfigError
 from paceline_chaos.cli import load_scenarios
@@ -9,33 +10,12 @@ from paceline_chaos.history.model import (
     Decision,
     Entry,
     History,
-    Outcome,
     Phase,
-    Queue,
-    Send,
     Stall,
 )
 from paceline_chaos.processes.expectations import EXPECT, as_table, judged, longest_gap, unmet
 from paceline_chaos.processes.scenario import Expectation, parse_expectation
 from paceline_chaos.verdict import Violation
-
-SECOND = 1_000_000
-
-
-def acknowledged(number: int, at_us: int, group: str = "g1") -> Send:
-    return Send(
-        number=number,
-        client="client-1",
-        asked_us=at_us - 1000,
-        answered_us=at_us,
-        outcome=Outcome.OK,
-        topic="orders",
-        key=None,
-        value=str(number),
-        crc=0,
-        queue=Queue("orders", group, 0),
-        offset=number,
-    )
 
 
 def history(*entries: Entry, expect: Expectation | None = None) -> History:

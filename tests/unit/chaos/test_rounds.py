@@ -3,14 +3,14 @@
 from itertools import islice
 from pathlib import Path
 
+from tests.unit.chaos.hand import SECOND, acknowledged
+
 from paceline_chaos.cli import load_scenarios
-from paceline_chaos.history.model import Entry, History, Outcome, Phase, Queue, Send
+from paceline_chaos.history.model import Entry, History, Phase
 from paceline_chaos.ledger import Line, summary
 from paceline_chaos.processes.expectations import availability, longest_gap
 from paceline_chaos.processes.rounds import Round, planned
 from paceline_chaos.processes.scenario import FAMILIES, Scenario
-
-SECOND = 1_000_000
 
 
 def scenario(name: str, family: str) -> tuple[Scenario, Path]:
@@ -76,22 +76,6 @@ def test_ledger_sums_rounds_up_by_family() -> None:
 
     assert "processes, kill: 2 rounds" in said
     assert "longest gap 900 ms; violations: b 2" in said
-
-
-def acknowledged(number: int, at_us: int) -> Send:
-    return Send(
-        number=number,
-        client="client-1",
-        asked_us=at_us - 1000,
-        answered_us=at_us,
-        outcome=Outcome.OK,
-        topic="orders",
-        key=None,
-        value=str(number),
-        crc=0,
-        queue=Queue("orders", "g1", 0),
-        offset=number,
-    )
 
 
 def test_availability_is_the_share_of_seconds_with_an_acknowledgement() -> None:

@@ -4,10 +4,9 @@ from paceline.errors import InSyncReplicasNotEnoughError, PacelineError
 from paceline.message import Message
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
-from paceline_chaos.history.model import Send
-from paceline_chaos.world.bodies import crc_of, make_body
+from paceline_chaos.world.bodies import make_body
 from paceline_chaos.world.jobs.around import Around
-from paceline_chaos.world.jobs.sending import enter_sent
+from paceline_chaos.world.jobs.sending import asking_to_send, enter_sent
 from paceline_chaos.world.script import Director
 
 
@@ -20,15 +19,7 @@ async def _send_once(d: Director, around: Around, number: int) -> None:
     body = make_body(value, 40)
     try:
         await producer.start()
-        asking = around.recorder.asking(
-            Send,
-            client=around.client,
-            topic=around.topic,
-            key=None,
-            value=value,
-            crc=crc_of(body),
-            session=value,
-        )
+        asking = asking_to_send(around, value, body, session=value)
         try:
             result = await producer.send(Message(around.topic, body))
         except PacelineError as error:

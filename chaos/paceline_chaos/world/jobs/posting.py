@@ -11,9 +11,10 @@ from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
 from paceline.routing import master_address
 from paceline.types import GroupName
-from paceline_chaos.history.model import Queue, Send
-from paceline_chaos.world.bodies import crc_of, make_body
+from paceline_chaos.history.model import Queue
+from paceline_chaos.world.bodies import make_body
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
+from paceline_chaos.world.jobs.sending import asking_to_send
 
 _BURST_MAX = 4
 
@@ -52,17 +53,8 @@ class Poster:
             self._number += 1
             value = f"{around.alias}-post-{self._number}"
             body = make_body(value, around.whole(8, around.body_bytes_max))
-            asking = around.recorder.asking(
-                Send,
-                client=around.client,
-                topic=around.topic,
-                key=None,
-                value=value,
-                crc=crc_of(body),
-                session=f"{around.alias}/post",
-                is_idempotent=False,
-            )
-            askings.append(asking)
+            session = f"{around.alias}/post"
+            askings.append(asking_to_send(around, value, body, session, is_idempotent=False))
             messages.append({"body_base64": base64.b64encode(body).decode()})
         path = f"/v1/topics/{queue.topic}/messages"
         document = {"messages": messages, "queue": queue.queue}

@@ -109,15 +109,7 @@ class Sender:
         self._numbers += 1
         value = f"{around.alias}-{self._label}{self._numbers}"
         body = make_body(value, around.whole(8, around.body_bytes_max))
-        asking = around.recorder.asking(
-            Send,
-            client=around.client,
-            topic=around.topic,
-            key=key,
-            value=value,
-            crc=crc_of(body),
-            session=session,
-        )
+        asking = asking_to_send(around, value, body, session, key=key)
         try:
             return asking, producer.send(Message(around.topic, body, key=key))
         except PacelineError as error:
@@ -127,6 +119,28 @@ class Sender:
 def hasty_sender(around: Around) -> Sender:
     """A sender that gives up early."""
     return Sender(around, settings=_HASTY, workers=1, label="hasty-")
+
+
+def asking_to_send(
+    around: Around,
+    value: str,
+    body: bytes,
+    session: str,
+    *,
+    key: str | None = None,
+    is_idempotent: bool = True,
+) -> Asking[Send]:
+    """The entry of a message that is about to be sent."""
+    return around.recorder.asking(
+        Send,
+        client=around.client,
+        topic=around.topic,
+        key=key,
+        value=value,
+        crc=crc_of(body),
+        session=session,
+        is_idempotent=is_idempotent,
+    )
 
 
 def enter_sent(asking: Asking[Send], result: SendResult) -> None:
