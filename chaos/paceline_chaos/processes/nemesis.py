@@ -66,6 +66,8 @@ class Nemesis:
         self._network = network
         self._aim = Aim(cluster, watch, random, clients)
         self._down: Counter[str] = Counter()
+        self._told_to_stop: dict[str, tuple[NodeProcess, bool]] = {}
+        """Node -> the process that a graceful stop is for, and whether it was up by then."""
         self._asleep: Counter[str] = Counter()
         self._fused: dict[str, int] = {}
         """Node whose disk has a fuse -> how long it stays without power, ms."""
@@ -211,9 +213,11 @@ class Nemesis:
         """A graceful stop: the node has to end by itself."""
         nodes = await self._aim.nodes(fault.target)
         async with self._told(fault, nodes), self._held_down(nodes, fault.for_ms):
-            was_up = {node.name: node.name in self._watch.statuses for node in nodes}
             for node in nodes:
                 self._notice(node)
+                if node.process is not None:
+                    is_up = node.name in self._watch.statuses
+                    self._told_to_stop[node.name] = (node.process, is_up)
                 self._cluster.signal(node, signal.SIGTERM)
             waited_ms = 0
             while any(node.is_running for node in nodes) and waited_ms < STOP_TIMEOUT_MS:
@@ -221,11 +225,7 @@ class Nemesis:
                 waited_ms += KEEPER_INTERVAL_MS
             for node in nodes:
                 self._cluster.signal(node, signal.SIGKILL)
-                process, code = node.process, self._cluster.reap(node)
-                # Before it has come so far as to look for signals, this one ends it at once.
-                is_early = code == -signal.SIGTERM and not was_up[node.name]
-                if code not in (0, None) and not is_early:
-                    self._ended(node, process, code)
+                self._reap(node)
             yield
 
     @asynccontextmanager
@@ -417,12 +417,22 @@ class Nemesis:
 
     def _notice(self, node: Node) -> None:
         """Whether a node has ended by itself; if so it is told, and started again later."""
-        process = node.process
-        if process is None or node.is_running:
+        if not node.is_running:
+            self._reap(node)
+
+    def _reap(self, node: Node) -> None:
+        process, code = node.process, self._cluster.reap(node)
+        if process is None:
             return
-        code = self._cluster.reap(node)
         assert code is not None
-        self._ended(node, process, code)
+        if not self._is_as_told(node, process, code):
+            self._ended(node, process, code)
+
+    def _is_as_told(self, node: Node, process: NodeProcess, code: int) -> bool:
+        """Whether a fault has stopped it gracefully, even if another fault finds that first."""
+        told, was_up = self._told_to_stop.get(node.name, (None, False))
+        # Before a process has come so far as to look for signals, SIGTERM ends it at once.
+        return process is told and (code == 0 or (code == -signal.SIGTERM and not was_up))
 
     def _ended(self, node: Node, process: NodeProcess | None, code: int) -> None:
         if node.name in self._fused and code == -signal.SIGKILL:

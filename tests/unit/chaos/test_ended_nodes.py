@@ -1,5 +1,6 @@
 """Nodes that end by themselves on real processes: who is to blame."""
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +128,34 @@ async def test_graceful_stop_is_not_an_end_that_the_keeper_finds(one: OneNode) -
     await nemesis.stop()
 
     assert not nemesis.ended
+
+
+@pytest.mark.parametrize(("code", "is_told"), [(0, False), (1, True)])
+async def test_kill_that_finds_a_node_stopped_as_it_was_told_to_tells_nothing(
+    one: OneNode, code: int, is_told: bool
+) -> None:
+    one.stops_with = None  # it needs a while, and ends just before the kill
+    nemesis = nemesis_of(one)
+    process = one.process
+    asyncio.get_running_loop().call_later(0.01, setattr, process, "code", code)
+    stop = Fault(at_ms=0, kind="stop", target="g1-b1", for_ms=60)
+    kill = Fault(at_ms=20, kind="kill", target="g1-b1", for_ms=1)
+
+    await nemesis.carry_out([stop, kill])
+
+    assert [ended.code for ended in nemesis.ended] == ([code] if is_told else [])
+
+
+async def test_node_that_does_not_stop_in_time_is_killed_and_told(
+    one: OneNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline_chaos.processes.nemesis.STOP_TIMEOUT_MS", 1)
+    one.stops_with = None
+    nemesis = nemesis_of(one)
+
+    await nemesis.carry_out([Fault(at_ms=0, kind="stop", target="g1-b1", for_ms=1)])
+
+    assert [ended.code for ended in nemesis.ended] == [-signal.SIGKILL]
 
 
 async def test_failed_disk_excuses_a_node_that_says_so_and_not_one_that_was_stopped(
