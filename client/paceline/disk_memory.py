@@ -9,21 +9,12 @@ a number of operations, `fail_next` makes one call fail, `flip_bit` damages what
 Everything runs on the caller's thread; `sync` and `warm` suspend only if a delay was asked for.
 """
 
-import mmap
 from collections.abc import Callable, Sequence
 
 from paceline.errors import StorageError
+from paceline.memory_images import PAGE_BYTES, Folder, Inode, prefix_length
 from paceline.ports import Buffer, File, Random
 from paceline.runtime import pause
-
-PAGE_BYTES = 4096
-SECTOR_BYTES = 512
-_TORN_SHARE = (
-    0.2  # of the pages not wholly written: the share found best in simulation.md section 4
-)
-_LAZY_BYTES = 1 << 20  # from here on anonymous memory is cheaper than a zeroed bytearray
-
-_Content = bytearray | mmap.mmap
 
 
 class PowerLost(BaseException):  # noqa: N818 - an event, not an error: nobody may catch it as one
@@ -35,7 +26,7 @@ class MemoryFile:
 
     __slots__ = ("_disk", "generation", "inode", "is_open", "path")
 
-    def __init__(self, disk: "MemoryDisk", path: str, inode: "_Inode", generation: int) -> None:
+    def __init__(self, disk: "MemoryDisk", path: str, inode: Inode, generation: int) -> None:
         self._disk = disk
         self.path = path
         self.inode = inode
@@ -45,141 +36,6 @@ class MemoryFile:
     def close(self) -> None:
         self.is_open = False
         self._disk.release_lock(self)
-
-
-class _Inode:
-    """Bytes of one file, volatile and durable."""
-
-    __slots__ = ("content", "dirty", "durable", "durable_size", "lost", "mapped", "size")
-
-    def __init__(self) -> None:
-        self.content: _Content = bytearray()
-        self.size = 0
-        self.mapped = 0  # largest size ever mapped: a real process would die of SIGBUS below it
-        self.dirty: set[int] = set()
-        self.lost: set[int] = set()  # written, clean, and not on the disk: an fsync had failed
-        self.durable: dict[int, bytes] = {}
-        self.durable_size = 0
-
-    def reserve(self, size: int) -> None:
-        """Grow the buffer behind the file; the file's size stays."""
-        if size <= len(self.content):
-            return
-        grown = _zeros(size)  # views mapped before do not see later writes: map again after growing
-        grown[: self.size] = self.content[: self.size]
-        self.content = grown
-
-    def page(self, index: int) -> bytes:
-        start = index * PAGE_BYTES
-        return bytes(self.content[start : min(start + PAGE_BYTES, self.size)])
-
-    def touch(self, start: int, end: int) -> None:
-        if end > start:
-            self.dirty.update(range(start // PAGE_BYTES, (end - 1) // PAGE_BYTES + 1))
-
-    def snapshot(self) -> tuple[int, dict[int, bytes]]:
-        """What an fdatasync started now makes durable."""
-        return self.size, {index: self.page(index) for index in self.dirty}
-
-    def settle(self, snapshot: tuple[int, dict[int, bytes]]) -> None:
-        """Make a snapshot durable; pages changed since then stay dirty."""
-        self.durable_size, pages = snapshot
-        for index, page in pages.items():
-            self._settle_page(index, page)
-            if page == self.page(index):
-                self.dirty.discard(index)
-
-    def _settle_page(self, index: int, page: bytes) -> None:
-        if page.strip(b"\0"):
-            self.durable[index] = page
-        else:
-            self.durable.pop(index, None)  # absent = zeros
-
-    def survivor(self, random: Random, survival: float) -> "_Inode":
-        """A new inode as it is found after power loss."""
-        after = _Inode()
-        after.durable = dict(self.durable)
-        keeps_size = self.size == self.durable_size or _happens(random, survival)
-        after.durable_size = self.size if keeps_size else self.durable_size
-        for index in sorted(self.dirty):
-            if _happens(random, survival):
-                after._settle_page(index, self.page(index))
-            elif 0 < survival < 1 and _happens(random, _TORN_SHARE):
-                after._settle_page(index, self._torn_page(index, random))
-        after.load_durable()
-        return after
-
-    def _torn_page(self, index: int, random: Random) -> bytes:
-        old = self.durable.get(index, b"").ljust(PAGE_BYTES, b"\0")
-        new = self.page(index).ljust(PAGE_BYTES, b"\0")
-        sectors = [
-            (new if _happens(random, 0.5) else old)[at : at + SECTOR_BYTES]
-            for at in range(0, PAGE_BYTES, SECTOR_BYTES)
-        ]
-        return b"".join(sectors)
-
-    def load_durable(self) -> None:
-        """Forget the volatile image."""
-        self.size = self.durable_size
-        self.content = _zeros(self.size)
-        self.mapped = 0
-        self.dirty.clear()
-        for index, page in list(self.durable.items()):
-            start = index * PAGE_BYTES
-            if start >= self.size:
-                del self.durable[index]
-                continue
-            kept = page[: self.size - start]
-            self.content[start : start + len(kept)] = kept
-
-    def forget_clean(self) -> None:
-        """Show what the disk holds where a failed sync left clean pages that are not on it."""
-        for index in self.lost - self.dirty:
-            start, end = index * PAGE_BYTES, min((index + 1) * PAGE_BYTES, self.size)
-            page = self.durable.get(index, b"").ljust(PAGE_BYTES, b"\0")
-            self.content[start:end] = page[: max(0, end - start)]
-        self.lost.clear()
-
-    def copy(self) -> "_Inode":
-        """A process died, the page cache did not."""
-        after = _Inode()
-        after.size = self.size
-        after.content = _zeros(len(self.content))
-        after.content[: self.size] = self.content[: self.size]
-        after.dirty = set(self.dirty)
-        after.lost = set(self.lost)
-        after.durable = dict(self.durable)
-        after.durable_size = self.durable_size
-        return after
-
-
-class _Folder:
-    """Names of one folder, volatile and durable, and the changes between them in order."""
-
-    __slots__ = ("durable", "names", "pending")
-
-    def __init__(self) -> None:
-        self.names: dict[str, _Inode] = {}
-        self.durable: dict[str, _Inode] = {}
-        self.pending: list[tuple[str, str | None, _Inode | None]] = []  # (name, old name, inode)
-
-    def change(self, name: str, inode: _Inode | None, old_name: str | None = None) -> None:
-        self.pending.append((name, old_name, inode))
-        _apply(self.names, name, old_name, inode)
-
-    def settle(self, count: int | None = None) -> None:
-        for name, old_name, inode in self.pending[:count]:
-            _apply(self.durable, name, old_name, inode)
-        self.pending.clear()
-
-
-def _apply(names: dict[str, _Inode], name: str, old_name: str | None, inode: _Inode | None) -> None:
-    if old_name is not None:
-        names.pop(old_name, None)
-    if inode is None:
-        names.pop(name, None)
-    else:
-        names[name] = inode
 
 
 class MemoryDisk:
@@ -197,7 +53,7 @@ class MemoryDisk:
         self.syncs_count = 0
         self.on_failed: Callable[[str], None] | None = None
         """Told of each call that fails because `fail_next` said so."""
-        self._folders: dict[str, _Folder] = {}
+        self._folders: dict[str, Folder] = {}
         self._locks: dict[str, MemoryFile] = {}
         self._failures: dict[str, int] = {}
         self._cold: set[int] = set()
@@ -208,7 +64,7 @@ class MemoryDisk:
 
     def make_folder(self, path: str) -> None:
         self._check_power()
-        self._folders.setdefault(path, _Folder())
+        self._folders.setdefault(path, Folder())
 
     def lock_folder(self, path: str) -> MemoryFile:
         if path in self._locks:
@@ -241,7 +97,7 @@ class MemoryDisk:
             if not create:
                 raise StorageError(f"no such file: {path}", path=path)
             self._operate("create", path)
-            inode = _Inode()
+            inode = Inode()
             folder.change(name, inode)
         return MemoryFile(self, path, inode, self._generation)
 
@@ -300,13 +156,13 @@ class MemoryDisk:
     async def sync(self, file: File) -> None:
         inode = self._begin_sync("sync", file)
         snapshot = inode.snapshot()
-        if self.sync_delay_ms:
+        if self.sync_delay_ms and not inode.is_clean:
             await pause(self.sync_delay_ms)
         self._inode(file).settle(snapshot)
 
     def sync_now(self, file: File) -> None:
         inode = self._begin_sync("sync_now", file)
-        self._stand(self.sync_delay_ms)
+        self._stand(0.0 if inode.is_clean else self.sync_delay_ms)
         inode.settle(inode.snapshot())
 
     def forget_clean(self, file: File) -> None:
@@ -379,16 +235,16 @@ class MemoryDisk:
     ) -> "MemoryDisk":
         """The disk another machine would find if the power failed now; this one goes on."""
         image = MemoryDisk(capacity_bytes=self.capacity_bytes)
-        copies: dict[int, _Inode] = {}
+        copies: dict[int, Inode] = {}
 
-        def after(inode: _Inode) -> _Inode:
+        def after(inode: Inode) -> Inode:
             if id(inode) not in copies:
                 found = inode.copy() if keep_page_cache else inode.survivor(random, survival)
                 copies[id(inode)] = found
             return copies[id(inode)]
 
         for path, folder in sorted(self._folders.items()):
-            new = image._folders[path] = _Folder()
+            new = image._folders[path] = Folder()
             if keep_page_cache:
                 new.names = {name: after(inode) for name, inode in folder.names.items()}
                 new.durable = {name: after(inode) for name, inode in folder.durable.items()}
@@ -397,9 +253,9 @@ class MemoryDisk:
                     for name, old, inode in folder.pending
                 ]
                 continue
-            kept = _Folder()
+            kept = Folder()
             kept.durable, kept.pending = dict(folder.durable), list(folder.pending)
-            kept.settle(_prefix_length(len(folder.pending), random, survival))
+            kept.settle(prefix_length(len(folder.pending), random, survival))
             new.durable = {name: after(inode) for name, inode in kept.durable.items()}
             new.names = dict(new.durable)
         return image
@@ -428,20 +284,20 @@ class MemoryDisk:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _folder(self, path: str) -> _Folder:
+    def _folder(self, path: str) -> Folder:
         try:
             return self._folders[path]
         except KeyError:
             raise StorageError(f"no such folder: {path}", path=path) from None
 
-    def _inode(self, file: File) -> _Inode:
+    def _inode(self, file: File) -> Inode:
         self._check_power()
         assert isinstance(file, MemoryFile), file
         if not file.is_open or file.generation != self._generation:
             raise StorageError(f"{file.path} is closed", path=file.path)
         return file.inode
 
-    def _begin_sync(self, operation: str, file: File) -> _Inode:
+    def _begin_sync(self, operation: str, file: File) -> Inode:
         inode = self._inode(file)
         self.syncs_count += 1
         try:
@@ -480,17 +336,3 @@ class MemoryDisk:
             used = sum(i.size for f in self._folders.values() for i in f.names.values())
             if used + grows > self.capacity_bytes:
                 raise StorageError(f"{operation} of {path} failed: no space left", path=path)
-
-
-def _zeros(size: int) -> _Content:
-    return bytearray(size) if size < _LAZY_BYTES else mmap.mmap(-1, size)
-
-
-def _happens(random: Random, probability: float) -> bool:
-    return random.uniform(0.0, 1.0) < probability
-
-
-def _prefix_length(count: int, random: Random, survival: float) -> int:
-    if survival in (0, 1):
-        return count if survival else 0
-    return min(count, int(random.uniform(0.0, count + 1)))

@@ -28,6 +28,7 @@ KERNEL = frozenset(
         "errors",
         "event_loop",
         "http_guard",
+        "memory_images",
         "metric_names",
         "node_process",
         "ports",

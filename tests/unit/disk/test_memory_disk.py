@@ -167,10 +167,26 @@ def test_calls_that_block_tell_for_how_long() -> None:
     stood: list[float] = []
     disk.sync_delay_ms, disk.on_blocked = 7, stood.append
 
+    disk.writev(file, [b"b"], 0)
     disk.sync_now(file)
     disk.sync_folder("/d")
 
     assert stood == [7, 7]
+
+
+def test_a_sync_of_a_clean_file_takes_no_time() -> None:
+    """A start syncs every file that may be dirty: of hundreds, most are not."""
+    disk = a_disk()
+    file = a_durable_file(disk, b"a" * 100)
+    stood: list[float] = []
+    disk.sync_delay_ms, disk.on_blocked = 7, stood.append
+
+    disk.sync_now(file)
+    disk.preallocate(file, 200)
+    disk.sync_now(file)
+    disk.sync_now(file)
+
+    assert stood == [7]
 
 
 async def test_an_awaited_sync_makes_durable() -> None:
