@@ -21,6 +21,7 @@ from paceline_chaos.core.node import Node
 from paceline_chaos.core.shape import counters_of
 from paceline_chaos.core.walk import Walk
 from paceline_chaos.history.model import Phase, Probe
+from paceline_chaos.stuck import why_operator
 
 VIRTUAL_US = 60_000_000
 ROUNDS_MAX = 400
@@ -317,25 +318,12 @@ class World(Walk):
         )
 
     def _why_operator(self) -> str | None:
-        """Why nobody is electable, by rule, so that the group waits for a person; None if it may
-        go on.
-
-        "lost": registrations of dead processes that were applied late removed the members, to the
-        last (R9). "suspect": a disk was lost, and another member cut its log at recovery, so that
-        the lost one would have to report first (R23).
-        """
+        """Why the group waits for a person, by rule; None if it may go on."""
         group = self.controllers.group
-        if group is None or not group.sync_state_set:
+        if group is None:
             return None
-        members = [group.replicas[member] for member in group.sync_state_set]
-        away = {m.replica_id for m in members if self.node_of(m.replica_id) is None}
-        gone = [member.is_lost or member.replica_id in away for member in members]
-        if all(gone):
-            return "lost"
-        is_waiting = bool(away) and all(
-            is_gone or member.is_suspect for is_gone, member in zip(gone, members, strict=True)
-        )
-        return "suspect" if is_waiting else None
+        members = group.sync_state_set
+        return why_operator(group, present={m for m in members if self.node_of(m) is not None})
 
     def _boot_all(self) -> None:
         """Whoever is down starts once more, so that every log can be read; a fuse may still burn

@@ -18,7 +18,7 @@ from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import CorruptLogError, PacelineError
 from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
-from paceline_chaos.checkers import judge
+from paceline_chaos.checkers import ALL, judge
 from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.entering import are_acknowledged
 from paceline_chaos.history.model import (
@@ -31,6 +31,7 @@ from paceline_chaos.history.model import (
 )
 from paceline_chaos.sim.loop import SimDeadlock, SimStuck
 from paceline_chaos.sim.simulation import Simulation
+from paceline_chaos.stuck import why_operator
 from paceline_chaos.verdict import Verdict, Violation
 from paceline_chaos.world.coverage import coverage, judged_counts
 from paceline_chaos.world.dump import LogDump, dump_log, replayed_digest
@@ -53,6 +54,7 @@ CONVERGE_S = 30.0
 END_S = 30.0
 """Clients have ended so long after they were asked to: longer than any timeout of theirs."""
 DRAIN_S = 30.0
+SAFETY = tuple(name for name in ALL if not name.startswith("L"))
 STEP_S = 0.02
 """Between two looks at a condition."""
 
@@ -150,6 +152,9 @@ class _World:
         self.prober = Prober(self.stage)
         self.stuck: list[Violation] = []
         self.broken: list[str] = []
+        self.waits_for: str | None = None
+        """Why a group waits for an operator, in the end (`why_operator`): nothing about liveness is
+        judged then."""
         self.topic_id = 0
         self.segments_begun = 0
         for node in self.stage.nodes.values():
@@ -163,7 +168,8 @@ class _World:
             self._form()
             self._load()
             self._heal()
-            self._drain()
+            if self.waits_for is None:
+                self._drain()
         except SimStuck as error:
             self.stuck.append(Violation(property="L1", sentence=str(error)))
         except SimDeadlock as error:
@@ -178,7 +184,8 @@ class _World:
 
     def verdict(self) -> Verdict:
         """The checkers' word, and what the world itself has seen go wrong."""
-        judged = judge(self.stage.recorder.history, bounds=self.bounds)
+        properties = ALL if self.waits_for is None else SAFETY
+        judged = judge(self.stage.recorder.history, properties=properties, bounds=self.bounds)
         # A process that loses power in a call of its disk is no error.
         bugs = (*self.stage.bugs, *self.simulation.errors_but(PowerLost))
         return Verdict(
@@ -191,6 +198,8 @@ class _World:
             self.stage.recorder.history.entries, logged=logged, hits=self.injector.done
         )
         counts["segments_begun"] = self.segments_begun
+        if self.waits_for is not None:
+            counts[f"given_up_{self.waits_for}"] = 1
         counts["zombie_masters"] = len(self.prober.zombies)
         counts["handles"] = self.simulation.loop.handles_count
         counts.update({f"fault.{kind}": count for kind, count in self.injector.done.items()})
@@ -267,9 +276,10 @@ class _World:
         self.broken = self.injector.break_for_ever(self.plan.broken)
         self._phase("heal")
         healed_us = self.simulation.now_us
-        self._until(self._is_whole, self._what_is_missing, limit_s=CONVERGE_S)
-        self._until(lambda: self._are_acknowledged(healed_us), "acknowledged sends", limit_s=10)
-        self.simulation.run_for(self.topology.calm_ms / 1000)
+        self._converge()
+        if self.waits_for is None:
+            self._until(lambda: self._are_acknowledged(healed_us), "acknowledged sends", limit_s=10)
+            self.simulation.run_for(self.topology.calm_ms / 1000)
         self._phase("over")
         self.stage.is_over = True
         clients = [processes[-1] for processes in self.stage.client_processes.values()]
@@ -277,6 +287,31 @@ class _World:
             lambda: all(process.is_dead for process in clients), "clients end", limit_s=END_S
         )
         self.stage.recorder.close()
+
+    def _converge(self) -> None:
+        """Until the cluster is whole, or is given up to an operator for whom a group waits."""
+        try:
+            self._until(self._is_whole, self._what_is_missing, limit_s=CONVERGE_S)
+        except SimStuck:
+            self.waits_for = self._why_operator()
+            if self.waits_for is None:
+                raise
+
+    def _why_operator(self) -> str | None:
+        """Why a group waits for a person, by rule, though all that is to run does."""
+        machine = self.stage.machine()
+        if machine is None:
+            return None
+        for name in self.topology.groups:
+            group = next((g for key, g in machine.groups.items() if key == name), None)
+            live = [node for node in self.stage.group(name) if node.name not in self.broken]
+            ids = [node.broker.role.identity.replica_id for node in live if node.broker is not None]
+            present = {replica for replica in ids if replica is not None}
+            if group is not None and len(present) == len(live):
+                reason = why_operator(group, present=present)
+                if reason is not None:
+                    return reason
+        return None
 
     def _drain(self) -> None:
         self._phase("drain")

@@ -47,6 +47,18 @@ def test_a_killed_master_is_replaced_and_comes_back() -> None:
     assert result.counters["grows"] >= 1
 
 
+def test_a_group_that_waits_for_its_operator_is_not_called_stuck() -> None:
+    """R23: all lose power, two cut their logs at recovery, and the third one's disk is gone."""
+    cut = Fault(at_ms=4_000, kind="power", target="brokers", for_ms=500)
+    lost = Fault(at_ms=4_100, kind="disk_lost", target="g1-b1", for_ms=300)
+
+    result = good(run_world(25, plan=Plan(faults=(cut, lost)), load_ms=5_000))
+
+    assert result.counters["given_up_suspect"] == 1
+    assert "judged.L1" not in result.verdict.counters
+    assert result.verdict.counters["judged.S1"] > 0
+
+
 @pytest.mark.parametrize("seed", [1, 4, 9])
 def test_seed_is_good(seed: int) -> None:
     outcome = run_one(seed)

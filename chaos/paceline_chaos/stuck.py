@@ -1,0 +1,27 @@
+"""Pure: when a group waits for a person, by rule: no bed may call that a lack of liveness."""
+
+from collections.abc import Collection
+
+from paceline.types import ReplicaId
+from paceline_controller.state.model import Group
+
+
+def why_operator(group: Group, *, present: Collection[ReplicaId]) -> str | None:
+    """Why nobody is electable so that only an operator can go on; None: the group may go on.
+
+    `present`: the replicas whose disks are there; a member that is not among them never reports.
+    "lost": registrations of dead processes that were applied late removed the members, to the last
+    (R9). "suspect": a member is away, and each other one cut its log at recovery, so that the one
+    that is away would have to report first (R23).
+    """
+    members = [group.replicas[member] for member in group.sync_state_set]
+    if not members:
+        return None
+    away = {member.replica_id for member in members} - set(present)
+    gone = [member.is_lost or member.replica_id in away for member in members]
+    if all(gone):
+        return "lost"
+    is_waiting = bool(away) and all(
+        is_gone or member.is_suspect for is_gone, member in zip(gone, members, strict=True)
+    )
+    return "suspect" if is_waiting else None
