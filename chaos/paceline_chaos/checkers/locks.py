@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeAlias
 
+from paceline.errors import LockFencedError
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.history.model import Commit, Lock, Outcome, Queue
@@ -71,7 +72,9 @@ def _holds(evidence: Evidence) -> dict[_Lane, list[_Hold]]:
         hold.end_us = max(hold.end_us, end_us)
     for unlock in evidence.unlocks:
         key = (unlock.consumer_group, unlock.queue, unlock.member, unlock.token)
-        if key in holds and unlock.outcome is not Outcome.FAIL:
+        # Fenced: an attempt before may have been carried out, and the lock be another's since.
+        is_refused = unlock.outcome is Outcome.FAIL and unlock.error != LockFencedError.code
+        if key in holds and not is_refused:
             holds[key].end_us = min(holds[key].end_us, unlock.asked_us)
     # A member that locks anew without its token gives up what it held under the one before.
     newest: dict[tuple[str, Queue, str], _Hold] = {}

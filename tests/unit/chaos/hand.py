@@ -103,8 +103,9 @@ class Hand:
         found = {"consumer_group": "G", "member": member, "queue": Q}
         self._ask(Lock, member, at, token=token, lease_ms=lease_ms, **found)
 
-    def unlock(self, member: str, token: int, at: Any = None) -> None:
-        self._ask(Unlock, member, at, consumer_group="G", member=member, queue=Q, token=token)
+    def unlock(self, member: str, token: int, at: Any = None, **members: Any) -> None:
+        found = {"consumer_group": "G", "member": member, "queue": Q, "token": token}
+        self._ask(Unlock, member, at, **found, **members)
 
     def create(self, topic: str, topic_id: int | None, at: Any = None, **members: Any) -> None:
         self._ask(CreateTopic, "a", at, topic=topic, queues={"g": 1}, topic_id=topic_id, **members)

@@ -44,6 +44,19 @@ def test_doubles_of_a_producer_without_sequences_are_counted() -> None:
     assert verdict.counters["duplicates"] == 1
 
 
+@pytest.mark.parametrize(("error", "properties"), [("LOCK_FENCED", set()), ("DENIED", {"S26"})])
+def test_unlock_that_found_another_holder_may_have_been_carried_out_before(
+    error: str, properties: set[str]
+) -> None:
+    """A repetition of one whose answer was lost; any other refusal has changed nothing."""
+    hand = Hand()
+    hand.lock("m1", 1, (10, 20))
+    hand.unlock("m1", 1, (30, 60), outcome=Outcome.FAIL, error=error)
+    hand.lock("m2", 2, (35, 50))
+
+    assert broken(hand) == properties
+
+
 def test_acknowledgement_before_confirm_promises_nothing() -> None:
     """R37: it may be lost, another message may take its offset, the end may fall behind it; what
     was called confirmed beside it may not be."""
