@@ -11,7 +11,8 @@ another master in this one.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from paceline.errors import CorruptLogError, NotMasterError, PacelineError, StorageError
@@ -345,8 +346,16 @@ class BrokerRole(MastershipOwner):
         self._store.forget_pending_checkpoint()
         mastership.finish_writes()
         if self._store.log.failure is None:
-            self._store.reload_projections()  # R28: what was not confirmed is not kept
+            with self._unread():
+                self._store.reload_projections()  # R28: what was not confirmed is not kept
         log.info("mastership_ended", extra={"reason": reason})
+
+    @contextmanager
+    def _unread(self) -> Iterator[None]:
+        """State is made anew in it. If that fails there is only a part, which nobody may read."""
+        was_readable, self.reader.is_readable = self.reader.is_readable, False
+        yield
+        self.reader.is_readable = was_readable
 
     def _become(self, state: RoleState) -> None:
         if state is not self.state:
@@ -445,7 +454,9 @@ class BrokerRole(MastershipOwner):
 
     def replica_truncating(self, truncate_to: PhysicalOffset) -> None:
         """The log is about to be cut: other projections may stand there after (R21)."""
-        if self._store.prepare_truncation(truncate_to):
+        with self._unread():
+            is_changed = self._store.prepare_truncation(truncate_to)
+        if is_changed:
             self.on_role_changed()
 
     def replica_stopped(self, reason: str) -> None:

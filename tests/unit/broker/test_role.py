@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
-from tests.unit.broker.brokers import Broker, a_group, eventually, tell
+from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
 
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import OutcomeUnknownError, PacelineError
 from paceline.runtime import SeededRandom, pause
+from paceline.types import PhysicalOffset
 from paceline.wire import session as wire
+from paceline_broker.log.layout import segment_name
 from paceline_broker.service.ports import RoleState
 
 ALONE = frozenset({1})
@@ -76,6 +78,24 @@ async def test_a_term_ends_for_everybody_although_its_last_write_fails() -> None
         assert term.has_ended  # R2: nothing of the old epoch stands when the next is adopted
         assert broker.server.term is None
         assert isinstance(heard[0], OutcomeUnknownError)
+
+
+async def test_a_master_that_cannot_fold_its_log_again_is_read_by_nobody() -> None:
+    """R24: of its state there is what lies before the damage: queues would seem to end there."""
+    broker = Broker()
+    async with broker.running():
+        tell(a_group(broker, sync_state_set=ALONE, minimum=1), 1, broker)
+        await eventually(lambda: bool(broker.role.status()["is_open"]))
+        broker.send()
+        await eventually(lambda: broker.store.log.confirm == broker.store.log.end)
+        assert broker.role.reader.is_readable
+        broker.disk.flip_bit(f"{DATA}/log/{segment_name(PhysicalOffset(0))}", 40)
+
+        tell(a_group(broker, epoch=4, master=2), 2, broker)
+
+        await eventually(lambda: broker.role.state is RoleState.FENCED)
+        assert not broker.role.is_healthy()
+        assert not broker.role.reader.is_readable
 
 
 async def test_a_store_that_must_not_lead_is_fenced_in_the_epoch_it_was_elected_in() -> None:
