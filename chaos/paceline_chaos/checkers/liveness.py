@@ -2,9 +2,10 @@
 
 A run heals at the phase "heal" (h): from there on only the nodes that phases name as broken stay
 so. What they do or lack is held against nobody, nor what a node lacks whose log a fault has
-damaged; with broken nodes the same findings are L3's instead of L1's. A group is judged after h if
-it can work: at least min of its replicas are whole, one of them is in the set in force at h, and no
-ruling said that its last member is lost; and if a majority of the controllers seen is not broken.
+damaged, or its master's log; with broken nodes the same findings are L3's instead of L1's. A group
+is judged after h if it can work: at least min of its replicas are whole, one of them is in the set
+in force at h, and no ruling said that its last member is lost; and if a majority of the controllers
+seen is not broken.
 
 L2 is judged in calm stretches only: no fault begun and not ended, none ended less than `settle_us`
 ago. What is promised under one fault or another is measured, not judged here. L4: a refusal or an
@@ -146,6 +147,8 @@ def _full_set(evidence: Evidence, found: Findings, heal: Phase, group: str, extr
     timeline = evidence.timeline(group)
     if not wanted or not timeline.sets or evidence.end_us < limit_us:
         return
+    if _led_by_damaged(evidence, group, heal.at_us, limit_us):
+        return  # whoever has to catch up from it refuses what it is sent
     found.judged += 1
     first = max(0, bisect_right(timeline.ats, heal.at_us) - 1)
     last = bisect_right(timeline.ats, limit_us)
@@ -157,6 +160,16 @@ def _full_set(evidence: Evidence, found: Findings, heal: Phase, group: str, extr
             heal,
             timeline.numbers[max(0, last - 1)],
         )
+
+
+def _led_by_damaged(evidence: Evidence, group: str, start_us: int, end_us: int) -> bool:
+    """Whether an open master was seen in that time whose log a fault has damaged."""
+    damaged = evidence.crippled - evidence.broken
+    return any(
+        probe.node in damaged and probe.role == "master" and probe.is_open
+        for probe in evidence.probes
+        if probe.group == group and start_us <= probe.at_us <= end_us
+    )
 
 
 def _present_replicas(evidence: Evidence) -> dict[tuple[str, int], str]:

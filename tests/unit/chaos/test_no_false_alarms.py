@@ -288,6 +288,23 @@ def test_step_over_missing_rulings_is_not_judged(gap: int) -> None:
     assert not broken(hand)
 
 
+@pytest.mark.parametrize(("damaged", "properties"), [(1, set()), (2, {"L1"})])
+def test_nobody_need_catch_up_from_a_damaged_master(damaged: int, properties: set[str]) -> None:
+    """Until there is repair: what it sends is refused, and a replica stays outside of the set."""
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0)
+    hand.fault("disk_flip", f"b{damaged}", SECOND // 2)
+    hand.phase("heal", SECOND)
+    for replica in (2, 3):
+        hand.probe(replica, 0, SECOND)
+    hand.master(1, 0, SECOND)
+    hand.probe(3, 0, 60 * SECOND)
+    for replica in (1, 2, 3):
+        hand.dump(replica, [], damage="a flipped bit" if replica == damaged else None)
+
+    assert broken(hand) == properties
+
+
 def test_replica_with_a_damaged_log_need_not_come_back() -> None:
     hand = Hand()
     hand.elect(1, 1, [1, 2], at=0)
