@@ -10,9 +10,7 @@ from paceline.ports import Random
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
-_TORN_SHARE = (
-    0.2  # of the pages not wholly written: the share found best in simulation.md section 4
-)
+TORN_SHARE = 0.2  # of the pages not wholly written: the share found best in simulation.md section 4
 _LAZY_BYTES = 1 << 20  # from here on anonymous memory is cheaper than a zeroed bytearray
 
 _Content = bytearray | mmap.mmap
@@ -75,12 +73,12 @@ class Inode:
         """A new inode as it is found after power loss."""
         after = Inode()
         after.durable = dict(self.durable)
-        keeps_size = self.size == self.durable_size or _happens(random, survival)
+        keeps_size = self.size == self.durable_size or happens(random, survival)
         after.durable_size = self.size if keeps_size else self.durable_size
         for index in sorted(self.dirty):
-            if _happens(random, survival):
+            if happens(random, survival):
                 after.settle_page(index, self.page(index))
-            elif 0 < survival < 1 and _happens(random, _TORN_SHARE):
+            elif 0 < survival < 1 and happens(random, TORN_SHARE):
                 after.settle_page(index, self._torn_page(index, random))
         after.load_durable()
         return after
@@ -88,11 +86,7 @@ class Inode:
     def _torn_page(self, index: int, random: Random) -> bytes:
         old = self.durable.get(index, b"").ljust(PAGE_BYTES, b"\0")
         new = self.page(index).ljust(PAGE_BYTES, b"\0")
-        sectors = [
-            (new if _happens(random, 0.5) else old)[at : at + SECTOR_BYTES]
-            for at in range(0, PAGE_BYTES, SECTOR_BYTES)
-        ]
-        return b"".join(sectors)
+        return torn(new, old, random)
 
     def load_durable(self) -> None:
         """Forget the volatile image."""
@@ -162,7 +156,17 @@ def _zeros(size: int) -> _Content:
     return bytearray(size) if size < _LAZY_BYTES else mmap.mmap(-1, size)
 
 
-def _happens(random: Random, probability: float) -> bool:
+def torn(new: bytes, old: bytes, random: Random) -> bytes:
+    """What is on the disk of a page that was being written over: each sector is new or old."""
+    sectors = [
+        (new if happens(random, 0.5) else old)[at : at + SECTOR_BYTES]
+        for at in range(0, len(new), SECTOR_BYTES)
+    ]
+    return b"".join(sectors)
+
+
+def happens(random: Random, probability: float) -> bool:
+    """One draw."""
     return random.uniform(0.0, 1.0) < probability
 
 

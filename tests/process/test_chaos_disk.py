@@ -8,6 +8,7 @@ import pytest
 
 from paceline.disk_real import RealDisk
 from paceline.errors import StorageError
+from paceline.memory_images import PAGE_BYTES
 from paceline.ports import write_durably
 from paceline.runtime import SeededRandom
 from paceline_chaos.processes import power
@@ -17,7 +18,7 @@ from paceline_chaos.processes.shadow import Shadow
 
 pytestmark = pytest.mark.process
 
-PAGE = power.PAGE_BYTES
+PAGE = PAGE_BYTES
 
 
 class Machine:

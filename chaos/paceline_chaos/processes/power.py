@@ -1,7 +1,7 @@
 """Power cuts, lost, old and damaged disks: what the harness does to the files of a dead node.
 
 A power cut leaves the shadow's image (shadow.py) and of all that was not synced a part by chance,
-as in `paceline.disk_memory`: of every folder a prefix of the changes of its names, of every file
+as in `paceline.memory_images`: of every folder a prefix of the changes of its names, of every file
 any of its dirty 4 KiB pages, some of them torn at 512-byte sectors.
 """
 
@@ -9,14 +9,11 @@ import os
 import shutil
 from pathlib import Path
 
+from paceline.memory_images import PAGE_BYTES, TORN_SHARE, happens, prefix_length, torn
 from paceline.ports import Random
 from paceline_chaos.processes.names import Folder
 from paceline_chaos.processes.shadow import Shadow, copy_range
 
-PAGE_BYTES = 4096
-SECTOR_BYTES = 512
-TORN_SHARE = 0.2
-"""Of the pages that are not wholly on the disk; as in the in-memory disk."""
 _CHUNK_BYTES = 1 << 20
 
 
@@ -45,7 +42,7 @@ def _cut_folder(
     survival: float,
     counts: dict[str, int],
 ) -> None:
-    survivors = _prefix_length(len(folder.pending), random, survival)
+    survivors = prefix_length(len(folder.pending), random, survival)
     counts["lost_names"] += len(folder.pending) - survivors
     seen, after = folder.names(), folder.names(survivors)
     paths = {entry.inode(): Path(entry.path) for entry in os.scandir(path) if entry.is_file()}
@@ -73,7 +70,7 @@ def _survive(
     """Let pages of the live file that were not synced reach the disk, by chance."""
     with live.open("rb") as new, content.open("r+b") as durable:
         size, old_size = os.fstat(new.fileno()).st_size, os.fstat(durable.fileno()).st_size
-        if size != old_size and not _happens(random, survival):
+        if size != old_size and not happens(random, survival):
             size = old_size
         durable.truncate(size)
         for start, end in _data(new.fileno(), size):
@@ -98,22 +95,14 @@ def _choose_pages(
         new, old = now[start : start + PAGE_BYTES], then[start : start + PAGE_BYTES]
         if new == old:
             continue
-        if _happens(random, survival):
+        if happens(random, survival):
             os.pwrite(durable, new, at + start)
             counts["kept_pages"] += 1
-        elif 0 < survival < 1 and _happens(random, TORN_SHARE):
-            os.pwrite(durable, _torn(new, old, random), at + start)
+        elif 0 < survival < 1 and happens(random, TORN_SHARE):
+            os.pwrite(durable, torn(new, old, random), at + start)
             counts["torn_pages"] += 1
         else:
             counts["lost_pages"] += 1
-
-
-def _torn(new: bytes, old: bytes, random: Random) -> bytes:
-    sectors = [
-        (new if _happens(random, 0.5) else old)[at : at + SECTOR_BYTES]
-        for at in range(0, len(new), SECTOR_BYTES)
-    ]
-    return b"".join(sectors)
 
 
 def _data(descriptor: int, size: int) -> list[tuple[int, int]]:
@@ -155,13 +144,3 @@ def flip_bit(path: Path, byte: int, bit: int) -> None:
         value = file.read(1)[0]
         file.seek(byte)
         file.write(bytes([value ^ (1 << bit)]))
-
-
-def _happens(random: Random, probability: float) -> bool:
-    return random.uniform(0.0, 1.0) < probability
-
-
-def _prefix_length(count: int, random: Random, survival: float) -> int:
-    if survival in (0, 1):
-        return count if survival else 0
-    return min(count, int(random.uniform(0.0, count + 1)))
