@@ -83,6 +83,8 @@ ALL: dict[str, Checker] = {
     "L6": liveness.elections_are_few,
 }
 """Property -> its checker."""
+SAFETY = tuple(name for name in ALL if not name.startswith("L"))
+"""What holds also where a group waits for its operator."""
 
 
 def judge(

@@ -20,8 +20,6 @@ from paceline_chaos.verdict import CODE, Violation, code_or_harness
 
 JUDGED = tuple(name for name in checkers.ALL if name not in ("L2", "L5"))
 """Not how long a calm cluster may take: steps of the walk put no bound on delays."""
-SAFETY = tuple(name for name in JUDGED if not name.startswith("L"))
-"""What holds also where a group waits for its operator; why it does is counted."""
 
 
 def run_seed(seed: int, *, mutant: Mutant | None = None) -> SeedResult:
@@ -68,7 +66,7 @@ def _run(world: World) -> list[Violation]:
 
 def properties_of(world: World) -> tuple[str, ...]:
     """What its history is judged for."""
-    return SAFETY if world.is_given_up else JUDGED
+    return checkers.SAFETY if world.is_given_up else JUDGED
 
 
 def result_of(world: World, violations: list[Violation]) -> SeedResult:

@@ -18,7 +18,8 @@ from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import CorruptLogError, PacelineError
 from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
-from paceline_chaos.checkers import ALL, judge
+from paceline.types import ReplicaId
+from paceline_chaos.checkers import ALL, SAFETY, judge
 from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.entering import are_acknowledged
 from paceline_chaos.history.model import (
@@ -54,7 +55,6 @@ CONVERGE_S = 30.0
 END_S = 30.0
 """Clients have ended so long after they were asked to: longer than any timeout of theirs."""
 DRAIN_S = 30.0
-SAFETY = tuple(name for name in ALL if not name.startswith("L"))
 STEP_S = 0.02
 """Between two looks at a condition."""
 
@@ -299,19 +299,20 @@ class _World:
 
     def _why_operator(self) -> str | None:
         """Why a group waits for a person, by rule, though all that is to run does."""
-        machine = self.stage.machine()
-        if machine is None:
-            return None
         for name in self.topology.groups:
-            group = next((g for key, g in machine.groups.items() if key == name), None)
-            live = [node for node in self.stage.group(name) if node.name not in self.broken]
-            ids = [node.broker.role.identity.replica_id for node in live if node.broker is not None]
-            present = {replica for replica in ids if replica is not None}
-            if group is not None and len(present) == len(live):
+            group, present = self.stage.group_state(name), self._present(name)
+            if group is not None and present is not None:
                 reason = why_operator(group, present=present)
                 if reason is not None:
                     return reason
         return None
+
+    def _present(self, name: str) -> set[ReplicaId] | None:
+        """The replicas of a group that are not broken for ever; None: some of them do not run."""
+        live = [node.broker for node in self.stage.group(name) if node.name not in self.broken]
+        ids = {None if broker is None else broker.role.identity.replica_id for broker in live}
+        found = {replica for replica in ids if replica is not None}
+        return found if len(found) == len(live) else None
 
     def _drain(self) -> None:
         self._phase("drain")
@@ -341,18 +342,15 @@ class _World:
 
     def _what_is_missing(self) -> str:
         """What keeps the cluster from being whole; "" if nothing does."""
-        machine = self.stage.machine()
-        if machine is None or self.stage.leader() is None:
+        if self.stage.machine() is None or self.stage.leader() is None:
             return "a leading controller"
         for name in self.topology.groups:
-            group = next((g for key, g in machine.groups.items() if key == name), None)
-            live = [n for n in self.stage.group(name) if n.name not in self.broken]
+            group, present = self.stage.group_state(name), self._present(name)
             if group is None or group.master is None or not group.is_open:
                 return f"an open master of {name}"
-            ids = {n.broker.role.identity.replica_id for n in live if n.broker is not None}
-            if len(ids) < len(live):
+            if present is None:
                 return f"all brokers of {name}"
-            if not ids <= set(group.sync_state_set):
+            if not present <= set(group.sync_state_set):
                 return f"a whole set of {name}: {sorted(group.sync_state_set)} are not all live"
         return ""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from paceline.disk_memory import PowerLost
 from paceline.runtime import SeededRandom
+from paceline.types import GroupName
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.sim.loop import SimStuck
 from paceline_chaos.sim.process import Process, State
@@ -19,6 +20,7 @@ from paceline_chaos.world.nodes import BrokerNode, ControllerServer, Node
 from paceline_chaos.world.topology import Client, Topology
 from paceline_chaos.world.workload import TOPIC, run_client
 from paceline_controller.state import Machine
+from paceline_controller.state.model import Group
 
 US_PER_MS = 1000
 NS_PER_MS = 1_000_000
@@ -100,6 +102,11 @@ class Stage:
         ]
         return self.controllers[max(leaders)[1]] if leaders else None
 
+    def group_state(self, name: str) -> Group | None:
+        """What the controllers know of a group; None: nothing yet, or there is no controller."""
+        machine = self.machine()
+        return None if machine is None else machine.groups.get(GroupName(name))
+
     def machine(self) -> Machine | None:
         """The controllers' state as whoever has applied most of it has it."""
         found = [
@@ -142,10 +149,7 @@ class Stage:
             }
             return 2 * len(dead & set(self.controllers)) < len(self.controllers)
         group = self.brokers[name].group
-        machine = self.machine()
-        found = None
-        if machine is not None:
-            found = next((g for key, g in machine.groups.items() if key == group), None)
+        found = self.group_state(group)
         if found is None:
             return False
         left = [node for node in self.group(group) if node.name not in lost]
