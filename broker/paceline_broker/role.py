@@ -154,6 +154,7 @@ class BrokerRole(MastershipOwner):
             confirm=commit_log.confirm,
             is_healthy=self.is_healthy(),
             waiting=0 if mastership is None else mastership.term.waiting_count,
+            view_version=0 if self.view is None else self.view.version,
         )
 
     # -- life -------------------------------------------------------------------------------------

@@ -89,6 +89,7 @@ class Contact:
         return Belief(
             standing=standing,
             end=report.end if report is not None else 0,
+            view_version=report.view_version if report is not None else 0,
             is_penalised=now_ms < self.penalty_until_ms,
         )
 

@@ -36,6 +36,8 @@ class Belief:
     """End of its log as its present incarnation reported (R16)."""
     is_penalised: bool = False
     """It was master and could not open its epoch lately: last choice (R6)."""
+    view_version: int = 0
+    """Of the newest view it had when it reported; 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +69,12 @@ def choose(
     standings = {member: beliefs[member].standing for member in members}
     if Standing.UNKNOWN in standings.values():
         return NoElection(reason="members have not reported yet")
-    reported = (Standing.HEALTHY, Standing.UNHEALTHY)
-    have_all_reported = all(standing in reported for standing in standings.values())
-    longest_end = max((beliefs[member].end for member in members), default=0)
     candidates = [
         member
         for member in members
         if member != leaving
         and standings[member] is Standing.HEALTHY
-        and _is_electable(
-            group,
-            member,
-            beliefs[member],
-            # One that is ill or leaves has what a suspect may have cut, and may come back (R23).
-            is_suspect_safe=have_all_reported and beliefs[member].end >= longest_end,
-        )
+        and _is_electable(group, beliefs, member)
     ]
     if not candidates:
         return NoElection(reason="no member is electable")
@@ -97,7 +90,7 @@ def choose(
         position=beliefs[winner].end,
         floor=group.confirm_floor,
         without=_to_leave_out(group, standings, winner=winner, leaving=leaving),
-        have_all_reported=have_all_reported,
+        have_all_reported=_have_all_reported(group, beliefs, since=winner),
         reason=reason,
     )
 
@@ -128,17 +121,37 @@ def _to_leave_out(
     return tuple(without)
 
 
-def _is_electable(
-    group: Group, member: ReplicaId, belief: Belief, *, is_suspect_safe: bool
-) -> bool:
+def _is_electable(group: Group, beliefs: Mapping[ReplicaId, Belief], member: ReplicaId) -> bool:
     replica = group.replicas[member]
     if replica.is_lost or replica.is_learner:
         return False
-    if replica.is_suspect and not is_suspect_safe:
+    if replica.is_suspect and not _is_suspect_safe(group, beliefs, member):
         return False
     # A position below the floor is a report from before the floor rose: a newer one follows. That a
     # log really ends below it shows when the replica registers, and then it leaves the set (R16).
-    return belief.end >= group.confirm_floor
+    return beliefs[member].end >= group.confirm_floor
+
+
+def _is_suspect_safe(group: Group, beliefs: Mapping[ReplicaId, Belief], suspect: ReplicaId) -> bool:
+    """Whether nobody has what it may have cut: also one that is ill or leaves may come back (R23)."""
+    longest_end = max(beliefs[member].end for member in group.sync_state_set)
+    has_longest = beliefs[suspect].end >= longest_end
+    return has_longest and _have_all_reported(group, beliefs, since=suspect)
+
+
+def _have_all_reported(
+    group: Group, beliefs: Mapping[ReplicaId, Belief], *, since: ReplicaId
+) -> bool:
+    """Whether every member is there and has reported since that replica's present start (R23).
+
+    What a member told before may be from before it got the last of what the replica's former start
+    had confirmed. A member that knows of the new start gets nothing from the old one any more.
+    """
+    return all(
+        beliefs[member].standing in (Standing.HEALTHY, Standing.UNHEALTHY)
+        and beliefs[member].view_version >= group.replicas[since].view_version
+        for member in group.sync_state_set
+    )
 
 
 def _rank(

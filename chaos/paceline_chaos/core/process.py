@@ -203,6 +203,7 @@ class Process:
                 self.incarnation,
                 self.log.end,
                 is_healthy=self.log.failure is None and not self.is_fenced,
+                view_version=0 if self.view is None else self.view.version,
             )
 
     def tell_floor(self) -> None:

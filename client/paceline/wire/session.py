@@ -177,6 +177,9 @@ class Heartbeat:
     """False: its disk failed or stalls; a master is replaced (R22)."""
     waiting: int = 0
     """Sends that wait for confirm (R6)."""
+    view_version: int = 0
+    """Of the newest view it had when it looked at its log; 0: none. It tells which events came
+    before this report (R23)."""
 
 
 FromController: TypeAlias = (
@@ -416,6 +419,7 @@ def _read_heartbeat(fields: Fields) -> Heartbeat:
         confirm=fields.integer("confirm"),
         is_healthy=fields.flag("is_healthy"),
         waiting=fields.integer("waiting"),
+        view_version=fields.integer("view_version"),
     )
 
 

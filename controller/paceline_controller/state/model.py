@@ -49,6 +49,8 @@ class Replica:
     operator accepts the loss (R9, R13)."""
     end: int
     """End of its log when it registered."""
+    view_version: int
+    """Of the view that its registration was published with: who has that view knows of it."""
 
 
 @dataclass(slots=True, kw_only=True)

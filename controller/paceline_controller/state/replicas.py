@@ -23,8 +23,9 @@ def register(state: State, command: Registration, outcome: Outcome) -> None:
     request = command.request
     group = _group_to_join(state, request, command.defaults)
     replica = _recorded(group, request)
+    view_version = state.version + 1  # the machine raises it: a registration is published
     if replica is None:
-        replica = _add(group, request)
+        replica = _add(group, request, view_version=view_version)
     elif request.incarnation <= replica.incarnation:  # R9, whichever store it is
         if group.master == replica.replica_id:
             vacate(group, outcome, reason="stale_incarnation")
@@ -39,6 +40,7 @@ def register(state: State, command: Registration, outcome: Outcome) -> None:
         return
     else:
         _renew(group, replica, request, outcome)
+        replica.view_version = view_version
     state.groups[group.group] = group
     outcome.note(
         "replica_registered",
@@ -149,7 +151,7 @@ def _recorded(group: Group, request: RegisterReplica) -> Replica | None:
     return None
 
 
-def _add(group: Group, request: RegisterReplica) -> Replica:
+def _add(group: Group, request: RegisterReplica, *, view_version: int) -> Replica:
     replica = Replica(
         replica_id=ReplicaId(group.next_replica_id),
         store_id=request.store_id,
@@ -161,6 +163,7 @@ def _add(group: Group, request: RegisterReplica) -> Replica:
         is_suspect=request.is_suspect,
         is_lost=False,
         end=request.end,
+        view_version=view_version,
     )
     group.next_replica_id += 1
     group.replicas[replica.replica_id] = replica

@@ -25,6 +25,7 @@ def group(members: int, *, suspects: Collection[int] = (), lost: Collection[int]
             is_suspect=number in suspects,
             is_lost=number in lost,
             end=0,
+            view_version=1,
         )
     made.sync_state_set = set(made.replicas)
     made.set_epoch = SetEpoch(1)

@@ -230,6 +230,7 @@ class TalkingBroker:
             "end": self.end,
             "flushed": self.end,
             "confirm": 0,
+            "view_version": 0 if self.view is None else self.view.version,
             **changes,
         }
         text = wire.encode(wire.Heartbeat(**arguments))

@@ -14,12 +14,16 @@ GONE, SILENT = Belief(standing=Standing.GONE), Belief(standing=Standing.SILENT)
 UNKNOWN = Belief(standing=Standing.UNKNOWN)
 
 
+NEWEST = 1_000
+"""A version that no view of these tests reaches."""
+
+
 def healthy(end: int = 100, **changes: Any) -> Belief:
-    return Belief(standing=Standing.HEALTHY, end=end, **changes)
+    return Belief(standing=Standing.HEALTHY, end=end, **{"view_version": NEWEST, **changes})
 
 
 def ill(end: int = 100) -> Belief:
-    return Belief(standing=Standing.UNHEALTHY, end=end)
+    return Belief(standing=Standing.UNHEALTHY, end=end, view_version=NEWEST)
 
 
 def decide(group: Group, *beliefs: Belief, **arguments: Any) -> ElectMaster | NoElection:
@@ -125,6 +129,21 @@ def test_a_suspect_waits_for_every_member_and_stands_behind_them() -> None:
     assert isinstance(decide(driver.group, GONE, healthy(999), GONE), NoElection)
     # R23: under the new master it leaves the set, and grows back.
     assert chosen(decide(driver.group, healthy(1), healthy(999), healthy(2))) == (3, (2,))
+
+
+def test_a_report_from_before_a_suspect_started_does_not_elect_it() -> None:
+    """R23: it came before the member had the last that the suspect's former start confirmed."""
+    driver = a_group()
+    restarted(driver, 1)
+    before = driver.machine.version
+    restarted(driver, 2, is_suspect=True)
+
+    def reported(view_version: int) -> ElectMaster | NoElection:
+        third = healthy(80, view_version=view_version)
+        return decide(driver.group, ill(80), healthy(90), third, leaving=ReplicaId(3))
+
+    assert isinstance(reported(before), NoElection)
+    assert chosen(reported(driver.machine.version))[0] == 2
 
 
 def test_replicas_beyond_the_set_have_no_say() -> None:

@@ -72,6 +72,7 @@ class Bed:
             "end": 10_000,
             "flushed": 10_000,
             "confirm": 10_000,
+            "view_version": self.driver.machine.version,
             **changes,
         }
         self.step(Heard(connection=number, group=G1, heartbeat=Heartbeat(**arguments)))

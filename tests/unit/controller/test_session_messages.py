@@ -86,6 +86,7 @@ HEARTBEAT = wire.Heartbeat(
     end=3,
     flushed=2,
     confirm=1,
+    view_version=7,
 )
 
 
