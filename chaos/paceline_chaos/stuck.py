@@ -11,8 +11,8 @@ def why_operator(group: Group, *, present: Collection[ReplicaId]) -> str | None:
 
     `present`: the replicas whose disks are there; a member that is not among them never reports.
     "lost": registrations of dead processes that were applied late removed the members, to the last
-    (R9). "suspect": a member is away, and each other one cut its log at recovery, so that the one
-    that is away would have to report first (R23).
+    (R9). "suspect": each member that is there cut its log at recovery, and one that is away would
+    have to report first, or those that were removed have what it cut (R23).
     """
     members = [group.replicas[member] for member in group.sync_state_set]
     if not members:
@@ -21,7 +21,7 @@ def why_operator(group: Group, *, present: Collection[ReplicaId]) -> str | None:
     gone = [member.is_lost or member.replica_id in away for member in members]
     if all(gone):
         return "lost"
-    is_waiting = bool(away) and all(
+    is_waiting = (bool(away) or group.is_below_min) and all(
         is_gone or member.is_suspect for is_gone, member in zip(gone, members, strict=True)
     )
     return "suspect" if is_waiting else None

@@ -133,7 +133,12 @@ def _is_electable(group: Group, beliefs: Mapping[ReplicaId, Belief], member: Rep
 
 
 def _is_suspect_safe(group: Group, beliefs: Mapping[ReplicaId, Belief], suspect: ReplicaId) -> bool:
-    """Whether nobody has what it may have cut: also one that is ill or leaves may come back (R23)."""
+    """Whether nobody has what it may have cut: also one that is ill or leaves may come back (R23).
+
+    Below min, what the suspect confirmed may be left only on a replica that was removed.
+    """
+    if group.is_below_min:
+        return False
     longest_end = max(beliefs[member].end for member in group.sync_state_set)
     has_longest = beliefs[suspect].end >= longest_end
     return has_longest and _have_all_reported(group, beliefs, since=suspect)

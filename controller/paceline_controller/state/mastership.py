@@ -146,7 +146,7 @@ def _check_winner(group: Group, command: ElectMaster) -> None:
         raise RefusedError(
             "MEMBER_LOST", f"replica {command.winner} has lost records", **numbers(group)
         )
-    if winner.is_suspect and not command.have_all_reported:
+    if winner.is_suspect and (group.is_below_min or not command.have_all_reported):
         raise RefusedError(
             "SUSPECT", f"replica {command.winner} cut its log at recovery", **numbers(group)
         )

@@ -82,6 +82,11 @@ class Group:
     history: list[dict[str, Any]] = field(default_factory=list)
     """Elections, vacancies and set changes, oldest first."""
 
+    @property
+    def is_below_min(self) -> bool:
+        """Members were removed (R9), by no master's wish: confirmed records lie outside the set."""
+        return len(self.sync_state_set) < self.settings.min_in_sync_replicas
+
     def members(self) -> dict[ReplicaId, Incarnation]:
         """Every member of the set with its recorded incarnation, by id."""
         return {member: self.replicas[member].incarnation for member in sorted(self.sync_state_set)}

@@ -56,5 +56,10 @@ def test_a_group_waits_if_nobody_may_be_elected(
     assert found == reason
 
 
+def test_the_last_member_of_a_set_below_min_waits_if_it_is_suspect() -> None:
+    assert why_operator(group(1, suspects=(1,)), present={ReplicaId(1)}) == "suspect"
+    assert why_operator(group(1), present={ReplicaId(1)}) is None
+
+
 def test_a_group_without_members_has_not_begun() -> None:
     assert why_operator(group(0), present=()) is None

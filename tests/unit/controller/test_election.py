@@ -146,6 +146,17 @@ def test_a_report_from_before_a_suspect_started_does_not_elect_it() -> None:
     assert chosen(reported(driver.machine.version))[0] == 2
 
 
+def test_a_suspect_is_not_elected_in_a_set_below_min() -> None:
+    """R23: who was removed has what the set confirmed; the suspect may have cut just that."""
+    driver = a_group()
+    driver.alter(1, 2)
+    driver.register(1, replica_id=ReplicaId(1))  # again with an old incarnation: out (R9)
+    restarted(driver, 2, is_suspect=True)
+    assert driver.group.sync_state_set == {2}
+
+    assert isinstance(decide(driver.group, healthy(120), healthy(100), healthy(90)), NoElection)
+
+
 def test_replicas_beyond_the_set_have_no_say() -> None:
     driver = a_group()
     driver.alter(1, 2)

@@ -140,6 +140,16 @@ def test_a_suspect_is_elected_only_when_every_member_has_reported() -> None:
     assert driver.elect(2, have_all_reported=True)["ok"]
 
 
+def test_a_suspect_in_a_set_below_min_is_elected_only_by_the_operator() -> None:
+    driver = a_group()
+    driver.alter(1, 2)
+    driver.register(1, replica_id=ReplicaId(1))  # again with an old incarnation: out (R9)
+    restarted(driver, 2, is_suspect=True)
+
+    assert reason(driver.elect(2, have_all_reported=True)) == "SUSPECT"
+    assert driver.elect(2, is_unclean=True)["ok"]
+
+
 def test_an_unclean_election_sets_winner_alone_marks_the_epoch_and_lowers_the_floor() -> None:
     driver = a_group()
     driver.raise_floor(5000)
