@@ -261,7 +261,7 @@ class World(Walk):
         self._error_rate = 0.0
         self._cut_until_us = 0
         self.is_over = True
-        self.controllers.release(all_of_it=True)
+        self.controllers.heal()
         for node in self.nodes:
             node.paused_until_us = node.deaf_until_us = 0
             node.disk.forget_failures()
