@@ -21,7 +21,7 @@ def why_operator(group: Group, *, present: Collection[ReplicaId]) -> str | None:
     gone = [member.is_lost or member.replica_id in away for member in members]
     if all(gone):
         return "lost"
-    is_waiting = (bool(away) or group.is_below_min) and all(
+    is_waiting = (bool(away) or group.is_incomplete) and all(
         is_gone or member.is_suspect for is_gone, member in zip(gone, members, strict=True)
     )
     return "suspect" if is_waiting else None

@@ -110,12 +110,15 @@ def _to_leave_out(
         for member in standings
         if standings[member] is standing and member not in kept
     ]
-    # A suspect comes back by growing, which proves that its log reaches confirm (R23).
-    without += [
+    # A suspect comes back by growing, which proves that its log reaches confirm (R23). But not one
+    # whose absence would leave a single member: that one may start as a suspect next.
+    spare = max(len(standings) - len(without) - 2, 0)
+    suspects = [
         member
         for member in standings
         if group.replicas[member].is_suspect and member not in (*kept, *without)
     ]
+    without += suspects[:spare]
     if leaving is not None and leaving in standings:
         without.append(leaving)
     return tuple(without)
@@ -135,9 +138,9 @@ def _is_electable(group: Group, beliefs: Mapping[ReplicaId, Belief], member: Rep
 def _is_suspect_safe(group: Group, beliefs: Mapping[ReplicaId, Belief], suspect: ReplicaId) -> bool:
     """Whether nobody has what it may have cut: also one that is ill or leaves may come back (R23).
 
-    Below min, what the suspect confirmed may be left only on a replica that was removed.
+    What it has cut may be left only on a replica that was removed from the set.
     """
-    if group.is_below_min:
+    if group.is_incomplete:
         return False
     longest_end = max(beliefs[member].end for member in group.sync_state_set)
     has_longest = beliefs[suspect].end >= longest_end

@@ -58,7 +58,9 @@ def alter_set(state: State, command: AlterSyncStateSet, outcome: Outcome) -> Non
     _check_new_members(group, command)
     members = set(command.members)
     for member in members - group.sync_state_set:
-        group.replicas[member].is_suspect = False  # it has grown up to confirm again (R10, R23)
+        # It has grown up to confirm again (R10), and so have those that were members (R23).
+        group.replicas[member].is_suspect = group.replicas[member].is_lost = False
+        group.is_narrowed = False
     group.sync_state_set = members
     group.set_epoch = SetEpoch(group.set_epoch + 1)
     group.confirm_floor = max(group.confirm_floor, command.confirm)
@@ -146,7 +148,7 @@ def _check_winner(group: Group, command: ElectMaster) -> None:
         raise RefusedError(
             "MEMBER_LOST", f"replica {command.winner} has lost records", **numbers(group)
         )
-    if winner.is_suspect and (group.is_below_min or not command.have_all_reported):
+    if winner.is_suspect and (group.is_incomplete or not command.have_all_reported):
         raise RefusedError(
             "SUSPECT", f"replica {command.winner} cut its log at recovery", **numbers(group)
         )
@@ -227,6 +229,7 @@ def _begin_epoch(group: Group, command: ElectMaster, members: set[ReplicaId]) ->
         group.unclean_elections_count += 1
         group.confirm_floor = command.position
         group.opened_epoch = MasterEpoch(0)
+        group.is_narrowed = False
         group.replicas[command.winner].is_lost = False
     group.replicas[command.winner].is_suspect = False
 

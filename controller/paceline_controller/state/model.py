@@ -76,6 +76,9 @@ class Group:
     is a stale copy, however long (R16). 0 again after an unclean election."""
     unclean_elections_count: int = 0
     """Above 0 the group's history is lossy."""
+    is_narrowed: bool = False
+    """A member was removed (R9, R16, R23), and no master has said since that it knows: what was
+    confirmed may lie with that one alone."""
     confirm_floor: int = 0
     view_floor: int = 0
     """The floor in the view of the present version: moving the floor alone publishes nothing."""
@@ -83,9 +86,10 @@ class Group:
     """Elections, vacancies and set changes, oldest first."""
 
     @property
-    def is_below_min(self) -> bool:
-        """Members were removed (R9), by no master's wish: confirmed records lie outside the set."""
-        return len(self.sync_state_set) < self.settings.min_in_sync_replicas
+    def is_incomplete(self) -> bool:
+        """Members were removed by no master's wish: confirmed records may lie outside the set, and
+        what all of its members report says nothing of those (R23)."""
+        return self.is_narrowed or len(self.sync_state_set) < self.settings.min_in_sync_replicas
 
     def members(self) -> dict[ReplicaId, Incarnation]:
         """Every member of the set with its recorded incarnation, by id."""
@@ -133,6 +137,7 @@ class Group:
             "is_unclean": self.is_unclean,
             "opened_epoch": self.opened_epoch,
             "unclean_elections_count": self.unclean_elections_count,
+            "is_narrowed": self.is_narrowed,
             "confirm_floor": self.confirm_floor,
             "view_floor": self.view_floor,
             "history": self.history,
@@ -142,6 +147,7 @@ class Group:
     def from_json(cls, document: dict[str, Any]) -> "Group":
         following = document["next_settings"]
         replicas = [Replica(**replica) for replica in document["replicas"]]
+        is_narrowed = document.get("is_narrowed", True)  # an older one did not know: it may be
         return cls(
             **{
                 **document,
@@ -149,6 +155,7 @@ class Group:
                 "next_settings": None if following is None else GroupSettings.from_json(following),
                 "replicas": {replica.replica_id: replica for replica in replicas},
                 "sync_state_set": set(document["sync_state_set"]),
+                "is_narrowed": is_narrowed,
             }
         )
 

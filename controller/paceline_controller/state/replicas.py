@@ -73,6 +73,7 @@ def remove_member(group: Group, member: ReplicaId, outcome: Outcome, *, reason: 
     """Its log is not what the set relies on: out of the set, but never to empty (R9).
 
     The last one stays and is marked lost: nobody is electable until the operator accepts the loss.
+    Of the others no suspect leads before a master of theirs knows of it (R23).
     """
     if member not in group.sync_state_set:
         return
@@ -81,6 +82,7 @@ def remove_member(group: Group, member: ReplicaId, outcome: Outcome, *, reason: 
         outcome.record(group, "last_member_lost", replica=member, reason=reason)
         return
     group.sync_state_set.remove(member)
+    group.is_narrowed = True
     group.set_epoch = SetEpoch(group.set_epoch + 1)
     outcome.record(
         group,
@@ -191,8 +193,11 @@ def _renew(group: Group, replica: Replica, request: RegisterReplica, outcome: Ou
 
 
 def _can_spare_a_member(group: Group) -> bool:
-    """R8: the recorded master may be dead, and the suspects of one power cut are many."""
-    return len(group.sync_state_set) > group.settings.min_in_sync_replicas
+    """R8: the recorded master may be dead, and the suspects of one power cut are many.
+
+    Suspicion alone leaves no set of one: each of two may have cut what the other has (R23).
+    """
+    return len(group.sync_state_set) > max(group.settings.min_in_sync_replicas, 2)
 
 
 def _why_not_member(group: Group, replica: Replica, request: RegisterReplica) -> str | None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.unit.controller.builders import Driver, a_group
-from tests.unit.controller.test_registration import restarted
+from tests.unit.controller.test_registration import a_pair, restarted
 
 from paceline.types import ReplicaId
 from paceline_controller.election import Belief, NoElection, Standing, choose, choose_first
@@ -155,6 +155,25 @@ def test_a_suspect_is_not_elected_in_a_set_below_min() -> None:
     assert driver.group.sync_state_set == {2}
 
     assert isinstance(decide(driver.group, healthy(120), healthy(100), healthy(90)), NoElection)
+
+
+def test_a_suspect_is_not_elected_in_a_set_that_a_registration_narrowed() -> None:
+    """R23: r was confirmed by both; 1 has cut it, and 2, which has it, was removed."""
+    driver = a_pair()
+    driver.register(2, replica_id=ReplicaId(2))
+    restarted(driver, 1, is_suspect=True)
+    assert driver.group.sync_state_set == {1}
+
+    assert isinstance(decide(driver.group, healthy(100), healthy(120)), NoElection)
+
+
+def test_an_election_does_not_leave_out_a_suspect_that_would_leave_one_member() -> None:
+    driver = a_pair()
+    restarted(driver, 1, is_suspect=True)
+    restarted(driver, 2, is_suspect=True)
+
+    assert chosen(decide(driver.group, healthy(100), healthy(120))) == (2, ())
+    assert chosen(decide(driver.group, ill(100), healthy(120))) == (2, (1,))
 
 
 def test_replicas_beyond_the_set_have_no_say() -> None:

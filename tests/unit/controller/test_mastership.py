@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import orjson
 import pytest
 from tests.unit.controller.builders import G1, Driver, a_group, reason
-from tests.unit.controller.test_registration import restarted
+from tests.unit.controller.test_registration import a_pair, restarted
 
 from paceline.types import Incarnation, ReplicaId
 from paceline.wire.cluster import GroupSettings
@@ -148,6 +149,72 @@ def test_a_suspect_in_a_set_below_min_is_elected_only_by_the_operator() -> None:
 
     assert reason(driver.elect(2, have_all_reported=True)) == "SUSPECT"
     assert driver.elect(2, is_unclean=True)["ok"]
+
+
+def test_a_suspect_in_a_narrowed_set_is_elected_only_by_the_operator() -> None:
+    """Min is 1, so the set is never below it; what 1 has cut may be with 2, which was removed."""
+    driver = a_pair()
+    driver.register(2, replica_id=ReplicaId(2))  # again with an old incarnation: out (R9)
+    restarted(driver, 1, is_suspect=True)
+    assert (driver.group.sync_state_set, driver.group.is_incomplete) == ({1}, True)
+
+    assert reason(driver.elect(1, have_all_reported=True)) == "SUSPECT"
+    assert driver.elect(1, is_unclean=True)["ok"]
+    assert not driver.group.is_incomplete  # what it has is all there is now
+
+
+def test_a_narrowed_set_is_whole_once_its_master_has_changed_it() -> None:
+    """It grew by one that has all that was confirmed, as its master knows."""
+    driver = a_group(replicas=4)
+    driver.alter(1, 2, 3)
+    driver.register(3, replica_id=ReplicaId(3))
+    assert driver.group.is_incomplete
+
+    late = driver.alter(1, 2, 4, set_epoch=driver.group.set_epoch - 1)
+    assert (reason(late), driver.group.is_incomplete) == ("STALE_SET_EPOCH", True)
+
+    assert driver.alter(1, 2, 4)["ok"]
+    assert not driver.group.is_incomplete
+
+
+def test_a_narrowed_set_that_only_shrinks_stays_so() -> None:
+    """Who leaves may have the only good copy of what was confirmed before."""
+    driver = a_group(replicas=4)
+    driver.register(4, replica_id=ReplicaId(4))
+
+    assert driver.alter(1, 2)["ok"]
+
+    assert driver.group.is_narrowed
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+def test_a_narrowed_set_stays_so_in_a_snapshot_and_one_of_before_may_be_one(
+    is_older: bool,
+) -> None:
+    driver = a_group()
+    driver.register(3, replica_id=ReplicaId(3))
+    document = orjson.loads(driver.machine.snapshot())
+    assert document["groups"][0]["is_narrowed"]
+    if is_older:
+        del document["groups"][0]["is_narrowed"]
+
+    driver.machine.restore(orjson.dumps(document))
+
+    assert driver.group.is_narrowed
+
+
+def test_a_lost_member_that_grew_into_the_set_is_electable_again() -> None:
+    """It was marked for ever: after the loss was accepted it could never lead again (R9)."""
+    driver = a_group()
+    driver.group.replicas[ReplicaId(3)].is_lost = True
+    driver.elect(2, is_unclean=True, members={ReplicaId(2): Incarnation(1)})
+
+    assert driver.alter(2, 3)["ok"]
+
+    assert driver.elect(3)["ok"]
+
+
+# -- what a master reports ------------------------------------------------------------------------
 
 
 def test_an_unclean_election_sets_winner_alone_marks_the_epoch_and_lowers_the_floor() -> None:

@@ -4,10 +4,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controller.builders import G1, Driver, a_group, reason
+from tests.unit.controller.builders import G1, SETTINGS, Driver, a_group, reason
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline_controller.state.commands import RemoveReplica
+
+
+def a_pair() -> Driver:
+    """Replicas 1 and 2, of which 1 is master, and the min of such a group."""
+    driver = Driver()
+    driver.found()
+    settings = replace(SETTINGS, total_replicas=2, min_in_sync_replicas=1)
+    for number in (1, 2):
+        driver.register(number, defaults=settings)
+    members = {ReplicaId(number): Incarnation(1) for number in (1, 2)}
+    assert driver.elect(1, is_first=True, members=members)["ok"]
+    driver.report_open()
+    return driver
 
 
 def restarted(driver: Driver, number: int, **changes: Any) -> dict[str, Any]:
@@ -200,6 +213,15 @@ def test_suspects_of_one_power_cut_never_take_the_set_below_min() -> None:
     restarted(driver, 3, is_suspect=True)
 
     assert len(driver.group.sync_state_set) >= 2
+
+
+def test_suspicion_alone_leaves_no_set_of_one_whatever_min_says() -> None:
+    """The recorded master may be dead, and start as a suspect that has cut what only 2 has now."""
+    driver = a_pair()
+
+    restarted(driver, 2, is_suspect=True)
+
+    assert driver.group.sync_state_set == {1, 2}
 
 
 def test_with_fsync_durability_a_power_loss_of_all_costs_no_member() -> None:
