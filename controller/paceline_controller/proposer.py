@@ -8,7 +8,7 @@ import asyncio
 import logging
 from typing import Any, Protocol
 
-from paceline.errors import NotLeaderError, OutcomeUnknownError
+from paceline.errors import NotLeaderError, OutcomeUnknownError, PacelineError
 from paceline.ports import Clock, Random
 from paceline.runtime import pause
 from paceline.wire.session_commands import OpenSession
@@ -69,7 +69,8 @@ class Proposer:
     async def submit(self, command: Encodable) -> dict[str, Any]:
         """A command of this controller; repeats an unknown outcome a few times.
 
-        Raises NotLeaderError, or OutcomeUnknownError in the end.
+        Raises OutcomeUnknownError once any attempt may be applied, in the end at the latest; before
+        that what `Quorum.propose` raises.
         """
         session, sequence = self._next()
         may_be_applied = False
@@ -81,11 +82,14 @@ class Proposer:
             except OutcomeUnknownError as error:
                 may_be_applied = True
                 log.warning("command_unknown", extra={"kind": command.kind, "why": error.message})
-            except NotLeaderError as error:
-                if not may_be_applied:
+            except PacelineError as error:
+                if not (may_be_applied and error.is_definite):
                     raise
-                # An earlier attempt may still be committed by the next leader.
-                raise OutcomeUnknownError(f"{command.kind}: lost leadership meanwhile") from error
+                # This attempt did nothing; an earlier one may be committed, by any leader (R32).
+                raise OutcomeUnknownError(
+                    f"{command.kind}: an earlier attempt may be applied, this one was refused: "
+                    f"{error.message}"
+                ) from error
             else:
                 if result.get("reason") not in FORGOTTEN:
                     return result

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from paceline.errors import OutcomeUnknownError
+from paceline.errors import (
+    NotLeaderError,
+    OutcomeUnknownError,
+    OverloadedError,
+    PacelineError,
+    ShuttingDownError,
+)
 from paceline.runtime import ManualClock, SeededRandom
 from paceline.types import ControllerId, GroupName, TopicName
 from paceline_controller.proposer import Proposer
@@ -89,3 +95,44 @@ async def test_a_command_that_an_earlier_attempt_may_have_done_stays_unknown(
     ticks = [command for command in attempts if command["kind"] == "tick"]
     assert len(ticks) == 2  # its result is forgotten: asking again changes nothing
     assert (await leading.proposer.submit(Tick(alive=())))["ok"]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        NotLeaderError("lost meanwhile", leader=None),
+        ShuttingDownError("this controller is not running"),
+        OverloadedError("10000 proposals wait already", retry_after_ms=100),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_no_refusal_is_definite_after_an_attempt_that_may_have_been_done(
+    refusal: PacelineError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leading = LeadingProposer()
+    await leading.begin()
+    answers: list[PacelineError] = [OutcomeUnknownError("the answer was lost"), refusal]
+
+    async def refused(command: dict[str, Any], *, timeout_ms: int) -> dict[str, Any]:
+        raise answers.pop(0)
+
+    monkeypatch.setattr(leading.quorum, "propose", refused)
+
+    with pytest.raises(OutcomeUnknownError, match="tick: an earlier attempt may be applied"):
+        await leading.proposer.submit(Tick(alive=()))
+    assert not answers
+
+
+async def test_a_refusal_of_the_first_attempt_stays_definite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leading = LeadingProposer()
+    await leading.begin()
+
+    async def refused(command: dict[str, Any], *, timeout_ms: int) -> dict[str, Any]:
+        raise ShuttingDownError("this controller is not running")
+
+    monkeypatch.setattr(leading.quorum, "propose", refused)
+
+    with pytest.raises(ShuttingDownError):
+        await leading.proposer.submit(Tick(alive=()))
