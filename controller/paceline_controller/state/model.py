@@ -87,9 +87,13 @@ class Group:
 
     @property
     def is_incomplete(self) -> bool:
-        """Members were removed by no master's wish: confirmed records may lie outside the set, and
-        what all of its members report says nothing of those (R23)."""
-        return self.is_narrowed or len(self.sync_state_set) < self.settings.min_in_sync_replicas
+        """Members were removed by no master's wish, and those that are left do not stand for them:
+        below min, or one alone, which may have lost what all of them had confirmed (R23).
+
+        Of two or more each has all of it, and their disks would have to lose the same.
+        """
+        is_alone = self.is_narrowed and len(self.sync_state_set) == 1
+        return is_alone or len(self.sync_state_set) < self.settings.min_in_sync_replicas
 
     def members(self) -> dict[ReplicaId, Incarnation]:
         """Every member of the set with its recorded incarnation, by id."""

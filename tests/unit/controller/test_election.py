@@ -176,6 +176,17 @@ def test_an_election_does_not_leave_out_a_suspect_that_would_leave_one_member() 
     assert chosen(decide(driver.group, ill(100), healthy(120))) == (2, (1,))
 
 
+def test_after_a_power_cut_with_torn_tails_everywhere_one_of_the_suspects_leads() -> None:
+    """The first of them leaves the set, since the master is not yet known to be dead; the two that
+    are left have all that was confirmed, unless both of their disks have lost it."""
+    driver = a_group()
+    for replica in (2, 3, 1):
+        restarted(driver, replica, is_suspect=True)
+    assert driver.group.sync_state_set == {1, 3}
+
+    assert chosen(decide(driver.group, healthy(90), healthy(200), healthy(100)))[0] == 3
+
+
 def test_replicas_beyond_the_set_have_no_say() -> None:
     driver = a_group()
     driver.alter(1, 2)

@@ -168,13 +168,13 @@ def test_a_narrowed_set_is_whole_once_its_master_has_changed_it() -> None:
     driver = a_group(replicas=4)
     driver.alter(1, 2, 3)
     driver.register(3, replica_id=ReplicaId(3))
-    assert driver.group.is_incomplete
+    assert driver.group.is_narrowed
 
     late = driver.alter(1, 2, 4, set_epoch=driver.group.set_epoch - 1)
-    assert (reason(late), driver.group.is_incomplete) == ("STALE_SET_EPOCH", True)
+    assert (reason(late), driver.group.is_narrowed) == ("STALE_SET_EPOCH", True)
 
     assert driver.alter(1, 2, 4)["ok"]
-    assert not driver.group.is_incomplete
+    assert not driver.group.is_narrowed
 
 
 def test_a_narrowed_set_that_only_shrinks_stays_so() -> None:
