@@ -214,9 +214,6 @@ def test_a_lost_member_that_grew_into_the_set_is_electable_again() -> None:
     assert driver.elect(3)["ok"]
 
 
-# -- what a master reports ------------------------------------------------------------------------
-
-
 def test_an_unclean_election_sets_winner_alone_marks_the_epoch_and_lowers_the_floor() -> None:
     driver = a_group()
     driver.raise_floor(5000)
