@@ -8,7 +8,7 @@ import pytest
 
 from paceline.disk_real import RealDisk
 from paceline.errors import StorageError
-from paceline.memory_images import PAGE_BYTES
+from paceline.memory_images import PAGE_BYTES as PAGE
 from paceline.ports import write_durably
 from paceline.runtime import SeededRandom
 from paceline_chaos.processes import power
@@ -17,8 +17,6 @@ from paceline_chaos.processes.faulty_disk import FaultyDisk
 from paceline_chaos.processes.shadow import Shadow
 
 pytestmark = pytest.mark.process
-
-PAGE = PAGE_BYTES
 
 
 class Machine:

@@ -57,10 +57,12 @@ def alter_set(state: State, command: AlterSyncStateSet, outcome: Outcome) -> Non
         )
     _check_new_members(group, command)
     members = set(command.members)
-    for member in members - group.sync_state_set:
-        # It has grown up to confirm again (R10), and so have those that were members (R23).
+    added = members - group.sync_state_set
+    for member in added:
+        # It has grown up to confirm again, whatever its log lacked before (R9, R10, R23).
         group.replicas[member].is_suspect = group.replicas[member].is_lost = False
-        group.is_narrowed = False
+    if added:
+        group.is_narrowed = False  # there is one more that has all that was confirmed
     group.sync_state_set = members
     group.set_epoch = SetEpoch(group.set_epoch + 1)
     group.confirm_floor = max(group.confirm_floor, command.confirm)

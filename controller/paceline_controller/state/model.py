@@ -77,8 +77,8 @@ class Group:
     unclean_elections_count: int = 0
     """Above 0 the group's history is lossy."""
     is_narrowed: bool = False
-    """A member was removed (R9, R16, R23), and no master has said since that it knows: what was
-    confirmed may lie with that one alone."""
+    """A member was removed (R9, R16, R23), and the set has not grown since: what was confirmed may
+    lie with that one alone."""
     confirm_floor: int = 0
     view_floor: int = 0
     """The floor in the view of the present version: moving the floor alone publishes nothing."""

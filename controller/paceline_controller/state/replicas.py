@@ -73,7 +73,7 @@ def remove_member(group: Group, member: ReplicaId, outcome: Outcome, *, reason: 
     """Its log is not what the set relies on: out of the set, but never to empty (R9).
 
     The last one stays and is marked lost: nobody is electable until the operator accepts the loss.
-    Of the others no suspect leads before a master of theirs knows of it (R23).
+    If it leaves one alone, that one does not lead as a suspect before the set has grown (R23).
     """
     if member not in group.sync_state_set:
         return
