@@ -19,21 +19,26 @@ from paceline.types import ControllerId
 from paceline_controller.raft.frames import FrameSeal, encode_message
 from paceline_controller.raft.hello import Hello, make_proof, members_digest, parse_hello
 from paceline_controller.raft.host import RaftQuorum
+from paceline_controller.raft.settings import RaftSettings
 
 C1, C2, C3 = NAMES
+PATIENT = RaftSettings(election_min_ms=3_000, election_max_ms=6_000, leader_fallback_ms=6_000)
+"""The term must stay what it is, however busy the machine that tests."""
 
 
 @pytest_asyncio.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    made = Cluster(str(tmp_path))
+    made = Cluster(str(tmp_path), settings=PATIENT)
     await made.start()
-    await made.write("first")
-    yield made
-    before = max(node.status().term for node in made.nodes.values())
-    await made.write("still works")
-    assert max(node.status().term for node in made.nodes.values()) == before
-    assert made.failures == {}
-    await made.stop()
+    try:
+        await made.write("first")
+        before = max(node.status().term for node in made.nodes.values())
+        yield made
+        await made.write("still works")
+        assert max(node.status().term for node in made.nodes.values()) == before
+        assert made.failures == {}
+    finally:
+        await made.stop()
 
 
 class _Connection:
