@@ -99,11 +99,7 @@ class Target:
         return await self.ask("POST", address or self.master, path, batch, content_type=BATCH)
 
     async def state(self) -> dict[str, Any]:
-        """All that bad input must leave as it is: every log's end, and the controllers' state.
-
-        Who leads the controllers, and in which term, is not in it: a stall of the machine moves
-        both. `tests/sim/raft/test_raft_port.py` judges them, with patient timers.
-        """
+        """All that bad input must leave as it is: every log's end, and the controllers' state."""
         positions = await settled(self.cluster)
         async with AdminClient(self.cluster.bootstrap) as admin:
             document = await admin.cluster_status()
@@ -112,7 +108,7 @@ class Target:
             for node, status in await broker_statuses(self.cluster)
             if status is not None
         }
-        kept = ("version", "topics")
+        kept = ("version", "leader", "term", "topics")
         groups = [
             {key: group[key] for key in ("master", "master_epoch", "sync_state_set")}
             for group in document["groups"]
