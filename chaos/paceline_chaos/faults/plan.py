@@ -28,6 +28,8 @@ class Fault:
 KINDS: Mapping[str, str] = {
     "kill": "the process dies (kill -9) and starts again after `for_ms`",
     "stop": "SIGTERM: a graceful stop, and a start after `for_ms`",
+    "roll": "SIGTERM to one node of the target after the other, each up again after `for_ms`; the"
+    " next one follows when everything is in sync",
     "pause": "the process stands still (SIGSTOP) for `for_ms`, then goes on",
     "power": "the machine loses power: what was not synced is lost or torn; boots after `for_ms`",
     "power_at": "power loss inside the disk operations that follow, after `operations` of them",

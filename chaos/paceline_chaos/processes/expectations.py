@@ -9,7 +9,17 @@ from typing import Any
 from paceline_chaos.checkers import ALL, judge
 from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.decided import decided
-from paceline_chaos.history.model import History, Outcome, Phase, Send, Stall
+from paceline_chaos.history.model import (
+    Commit,
+    History,
+    Lock,
+    Outcome,
+    Phase,
+    QueryOffset,
+    QueryRange,
+    Send,
+    Stall,
+)
 from paceline_chaos.processes.scenario import Expectation, parse_expectation
 from paceline_chaos.verdict import Verdict, Violation
 
@@ -19,6 +29,7 @@ EXPECT = "expect"
 BOUNDS, PROPERTIES = "bounds", "properties"
 """Where it has those that its bed was judged by, if they are not the checkers' own."""
 _SECOND_US = 1_000_000
+_PROOF_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +134,7 @@ def unmet(expect: Expectation, history: History) -> list[Violation]:
                 gap.proof,
             )
         )
+    found += _failures(expect, history)
     share = availability(history)
     if share < expect.availability_min:
         found.append(
@@ -133,6 +145,28 @@ def unmet(expect: Expectation, history: History) -> list[Violation]:
         found.append(_unmet(f"{count} elections, expected at least {expect.elections_min}"))
     if expect.elections_max is not None and count > expect.elections_max:
         found.append(_unmet(f"{count} elections, expected at most {expect.elections_max}"))
+    return found
+
+
+def _failures(expect: Expectation, history: History) -> list[Violation]:
+    """What reached the applications as an error or an unknown outcome, if that has a bound."""
+    found = []
+    for what, kinds, most in (
+        ("sends", (Send,), expect.failed_sends_max),
+        ("calls of consumers", (Commit, QueryOffset, QueryRange, Lock), expect.failed_calls_max),
+    ):
+        if most is None:
+            continue
+        failed = [
+            entry
+            for entry in history.entries
+            if isinstance(entry, kinds) and entry.outcome is not Outcome.OK
+        ]
+        if len(failed) > most:
+            codes = ", ".join(sorted({entry.error or entry.outcome.value for entry in failed}))
+            proof = [entry.number for entry in failed[:_PROOF_MAX]]
+            sentence = f"{len(failed)} {what} failed, at most {most} may ({codes})"
+            found.append(_unmet(sentence, proof))
     return found
 
 

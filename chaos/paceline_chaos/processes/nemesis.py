@@ -24,13 +24,14 @@ from paceline_chaos.processes.aim import Aim
 from paceline_chaos.processes.cluster import Cluster, Node
 from paceline_chaos.processes.fork_server import NodeProcess
 from paceline_chaos.processes.network import Network, Pair, reset_connections
+from paceline_chaos.processes.rolling import roll
+from paceline_chaos.processes.slots import SLOTS, slot_of
 from paceline_chaos.processes.watch import Watch
 
 STOP_TIMEOUT_MS = 15_000
 KEEPER_INTERVAL_MS = 50
 RESTART_AFTER_MS = 500
 """What a service manager would wait before it starts a node again that has ended by itself."""
-_MILLION = 1_000_000
 
 
 @dataclass(slots=True)
@@ -139,6 +140,7 @@ class Nemesis:
         kinds: dict[str, Callable[[Fault], contextlib.AbstractAsyncContextManager[None]]] = {
             "kill": self._kill,
             "stop": self._stop,
+            "roll": self._roll,
             "pause": self._pause,
             "power": self._power,
             "power_at": self._power_at,
@@ -148,7 +150,7 @@ class Nemesis:
         }
         act = kinds.get(fault.kind)
         if act is None:
-            act = self._slots if fault.kind in _SLOTS else self._links
+            act = self._slots if fault.kind in SLOTS else self._links
         async with act(fault):
             await pause(fault.for_ms)
 
@@ -227,6 +229,13 @@ class Nemesis:
                 self._cluster.signal(node, signal.SIGKILL)
                 self._reap(node)
             yield
+
+    @asynccontextmanager
+    async def _roll(self, fault: Fault) -> AsyncIterator[None]:
+        """All nodes of the target in turn; over when the last one is back."""
+        nodes = await self._aim.nodes(fault.target)
+        self.missed.extend(await roll(fault, nodes, self._watch, self._stop))
+        yield
 
     @asynccontextmanager
     async def _pause(self, fault: Fault) -> AsyncIterator[None]:
@@ -349,7 +358,7 @@ class Nemesis:
     @asynccontextmanager
     async def _slots(self, fault: Fault) -> AsyncIterator[None]:
         nodes = await self._aim.nodes(fault.target)
-        slot, value = _slot_of(fault)
+        slot, value = slot_of(fault)
         async with self._told(fault, nodes):
             before = {node.name: node.control.get(slot) for node in nodes}
             is_disk = fault.kind.startswith("disk_")
@@ -477,22 +486,3 @@ class Nemesis:
         task = spawn(start(), name=f"start-{node.name}")
         self._restarts.add(task)
         task.add_done_callback(self._restarts.discard)
-
-
-_SLOTS = frozenset({"disk_fail", "disk_stall", "disk_full", "clock_step", "clock_rate"})
-
-
-def _slot_of(fault: Fault) -> tuple[str, int]:
-    """The slot of the control page, and its value."""
-    details = fault.details
-    if fault.kind == "disk_fail":
-        slot = "write_failures" if details.get("call", 0) else "sync_failures"
-        return slot, int(details.get("count", 1))
-    if fault.kind == "disk_stall":
-        return "sync_delay_ms", int(details.get("delay_ms", 1000))
-    if fault.kind == "disk_full":
-        return "is_full", 1
-    if fault.kind == "clock_step":
-        return "wall_offset_ms", int(details["offset_ms"])
-    assert fault.kind == "clock_rate", fault
-    return "rate_ppm", int((details["rate"] - 1) * _MILLION)

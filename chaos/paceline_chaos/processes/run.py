@@ -229,11 +229,11 @@ class Run:
         limit_ms = self._scenario.expect.settle_ms_max
         await nemesis.heal()
         # Starts take their time when the machine is busy: healed is who answers.
-        await self._until(lambda: self._do_all_answer(watch), limit_ms)
+        await self._until(watch.do_all_answer, limit_ms)
         healed_us = self._recorder.add(Phase, name="heal").at_us
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if await self._until(lambda: self._is_whole(watch), limit_ms):
+        if await self._until(watch.is_whole, limit_ms):
             self._say("whole", after_ms=int((loop.time() - began) * 1000))
         else:
             self._fail(
@@ -243,20 +243,6 @@ class Run:
             self._fail("EXPECT", f"a sender got no acknowledgement {limit_ms} ms after the healing")
         if not await clients.finish():
             self._fail("EXPECT", "a client did not come to an end")
-
-    def _is_whole(self, watch: Watch) -> bool:
-        """Every group has an open master, and all its replicas are in the set and connected."""
-        for group in self._cluster.groups:
-            master = watch.master(group)
-            if master is None:
-                return False
-            replication = watch.statuses.get(master.name, {}).get("replication") or {}
-            if len(replication.get("sync_state_set", ())) < self._scenario.cluster.brokers:
-                return False
-        return self._do_all_answer(watch)
-
-    def _do_all_answer(self, watch: Watch) -> bool:
-        return all(node.name in watch.statuses for node in self._cluster.nodes.values())
 
     async def _drain(self, clients: Clients, watch: Watch, nemesis: Nemesis) -> None:
         """No new work: every replica gets and confirms everything, and shows all of it."""

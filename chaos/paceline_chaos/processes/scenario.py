@@ -126,6 +126,10 @@ class Expectation:
     """Where a setting gives up availability: nothing may be acknowledged for so long."""
     availability_min: float = 0.0
     """Of the load's seconds, the share in which somebody got an acknowledgement."""
+    failed_sends_max: int | None = None
+    """Sends that may end with an error or without a known outcome."""
+    failed_calls_max: int | None = None
+    """So too of what consumers ask the library for: offsets, commits, ranges, messages."""
     acknowledged_min: int = 200
     elections_min: int = 0
     elections_max: int | None = None

@@ -7,6 +7,7 @@ makes what was measured meanwhile worthless.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +45,8 @@ class Watch:
         self._http: aiohttp.ClientSession | None = None
         self.statuses: dict[str, Status] = {}
         """Node -> what it said last; absent while it does not answer."""
+        self.answers: Counter[str] = Counter()
+        """Node -> how often it has answered."""
 
     async def __aenter__(self) -> "Watch":
         self._http = aiohttp.ClientSession(
@@ -94,6 +97,20 @@ class Watch:
         ]
         return self._cluster.nodes[max(found)[1]] if found else None
 
+    def is_whole(self) -> bool:
+        """All answer, and every group has an open master with all its replicas in the set."""
+        for group in self._cluster.groups:
+            master = self.master(group)
+            if master is None:
+                return False
+            replication = self.statuses.get(master.name, {}).get("replication") or {}
+            if len(replication.get("sync_state_set", ())) < self._cluster.spec.brokers:
+                return False
+        return self.do_all_answer()
+
+    def do_all_answer(self) -> bool:
+        return all(name in self.statuses for name in self._cluster.nodes)
+
     # -- tasks ------------------------------------------------------------------------------------
 
     async def _follow(self, node: Node) -> None:
@@ -106,6 +123,7 @@ class Watch:
                 self.statuses.pop(node.name, None)
             else:
                 self.statuses[node.name] = status
+                self.answers[node.name] += 1
                 if node.role == "broker":
                     enter_probe(self._recorder, node.name, status, asked_us=asked_us)
             due = max(due + PROBE_INTERVAL_MS / 1000, loop.time())

@@ -2,7 +2,7 @@
 
 import orjson
 import pytest
-from tests.unit.chaos.hand import SECOND, acknowledged
+from tests.unit.chaos.hand import SECOND, Hand, acknowledged
 
 from paceline.errors import ConfigError
 from paceline_chaos.cli import load_scenarios
@@ -10,6 +10,7 @@ from paceline_chaos.history.model import (
     Decision,
     Entry,
     History,
+    Outcome,
     Phase,
     Stall,
 )
@@ -100,6 +101,24 @@ def test_bounds_survive_being_written_down() -> None:
     assert parse_expectation(table) == expect
     with pytest.raises(ConfigError, match="gap_ms_maxx is unknown"):
         parse_expectation({"gap_ms_maxx": 1})
+
+
+def test_errors_that_reach_the_application_are_counted_where_they_have_a_bound() -> None:
+    hand = Hand()
+    hand.send("a", 0)
+    hand.failed("b")
+    hand.unknown("c")
+    hand.committed(None, outcome=Outcome.FAIL, error="NOT_YET_AVAILABLE")
+    free = Expectation(acknowledged_min=0)
+    strict = Expectation(acknowledged_min=0, failed_sends_max=0, failed_calls_max=0)
+
+    sentences = [found.sentence for found in unmet(strict, hand.history)]
+
+    assert sentences == [
+        "2 sends failed, at most 0 may (NOT_MASTER, OUTCOME_UNKNOWN)",
+        "1 calls of consumers failed, at most 0 may (NOT_YET_AVAILABLE)",
+    ]
+    assert not unmet(free, hand.history)
 
 
 def test_every_scenario_bounds_how_long_nothing_is_acknowledged() -> None:
