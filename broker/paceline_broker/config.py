@@ -47,6 +47,12 @@ class BrokerConfig:
         default=2000,
         minimum=100,
     )
+    disk_stall_ms: int = setting(
+        "A disk that finishes no sync for this long while bytes wait is stalled: a master on it "
+        "hands over. Large syncs get up to a second more.",
+        default=500,
+        minimum=100,
+    )
     slave_timeout_ms: int = setting(
         "A send not confirmed after this is answered FLUSH_SLAVE_TIMEOUT: stored, outcome unknown.",
         default=3000,

@@ -13,6 +13,7 @@ from paceline.runtime import pause
 from paceline.wire.session import RegisterReplica
 from paceline_broker.config import BrokerConfig
 from paceline_broker.controller_link import ControllerLinks
+from paceline_broker.disk_watch import DiskState, DiskWatch
 from paceline_broker.role import BrokerRole
 from paceline_broker.store import Store
 
@@ -21,11 +22,7 @@ log = logging.getLogger("paceline.duties")
 TICK_MS = 100
 FLOOR_INTERVAL_MS = 1000
 """R16: the confirm floor is told each second when it moved."""
-STALL_MS_MAX = 200
-"""A gap of our own loop beyond this restarts the disk's clock (as in liveness and R12)."""
 FORGET_INTERVAL_MS = 60_000
-DISK_STALL_MS = 1500
-"""As long as the controllers' heartbeat timeout: a disk that is silent so long is no better."""
 REGISTRATION_ATTEMPTS_MAX = 3
 
 
@@ -97,10 +94,8 @@ class Duties:
         self._config = config
         self._clock = clock
         now = clock.monotonic_ms()
-        self._ticked_ms = self._floor_ms = now
-        self._checkpoint_ms = now
-        self._flushed = store.log.flushed
-        self._flushed_ms = now
+        self._floor_ms = self._checkpoint_ms = now
+        self._disk = DiskWatch(stall_ms=config.disk_stall_ms, tick_ms=TICK_MS, now_ms=now)
 
     async def run(self) -> None:
         # Apart, as a checkpoint waits for the disk: who watches the disk must not wait with it.
@@ -120,14 +115,13 @@ class Duties:
                 self._forget_silent_producers()
 
     def _watch_disk(self, now: int) -> None:
-        """A disk that has bytes to flush and finishes nothing for too long is stalled."""
+        """A master whose disk stalls is replaced (R22): the controllers hear it at once."""
         commit_log = self._store.log
-        was_away = now - self._ticked_ms > TICK_MS + STALL_MS_MAX  # then it was not the disk
-        self._ticked_ms = now
-        is_moving = commit_log.flushed != self._flushed or commit_log.flushed == commit_log.written
-        if is_moving or was_away:
-            self._flushed, self._flushed_ms = commit_log.flushed, now
-        is_stalled = now - self._flushed_ms > DISK_STALL_MS
+        state = DiskState(
+            syncs_finished=self._role.flusher.syncs_finished,
+            waiting_bytes=max(0, commit_log.written - commit_log.flushed),
+        )
+        is_stalled = self._disk.is_stalled(state, now)
         if is_stalled != self._role.is_stalled:
             log.warning("disk_stalled" if is_stalled else "disk_recovered")
             self._role.is_stalled = is_stalled

@@ -86,6 +86,8 @@ class Mastership:
         self._loop = asyncio.get_running_loop()
         self._is_turn_due = False
         self._is_draining = False
+        self._refused_count = 0
+        """Sends refused for want of members since it last could take one (R6)."""
         self._epoch = view.master_epoch
         self.answers_early = answers_early(view.settings)
         self._term: MasterTerm | None = None
@@ -151,9 +153,11 @@ class Mastership:
         if self._is_draining:
             raise NotYetAvailableError("the master is handing over to another replica")
         if not term.can_accept():
+            self._refused_count += 1
             raise InSyncReplicasNotEnoughError(
                 "too few in-sync replicas acknowledge now; nothing was stored"
             )
+        self._refused_count = 0
         unconfirmed = self._log.end - self._log.confirm
         if unconfirmed > self.unconfirmed_bytes_max:
             raise OverloadedError(
@@ -161,6 +165,15 @@ class Mastership:
                 f"{self.unconfirmed_bytes_max}; nothing was stored",
                 retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
             )
+
+    @property
+    def waiting_count(self) -> int:
+        """Work that this master owes (R6): sends that wait, bytes whose senders have given up, and
+        sends it has to refuse because it reaches too few members."""
+        waiting = self.term.waiting_count
+        if waiting == 0 and self._log.end > self._log.confirm:
+            waiting = 1
+        return waiting if self.term.can_accept() else waiting + self._refused_count
 
     def append(self, header: bytes, payload: Buffer) -> PhysicalOffset:
         """Append one stamped batch; written and pushed at the end of this loop turn."""

@@ -153,7 +153,7 @@ class BrokerRole(MastershipOwner):
             flushed=commit_log.flushed,
             confirm=commit_log.confirm,
             is_healthy=self.is_healthy(),
-            waiting=0 if mastership is None else mastership.term.waiting_count,
+            waiting=0 if mastership is None else mastership.waiting_count,
             view_version=0 if self.view is None else self.view.version,
         )
 

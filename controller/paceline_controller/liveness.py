@@ -11,14 +11,13 @@ its own fault.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias, assert_never
+from dataclasses import dataclass
+from typing import assert_never
 
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session import Heartbeat, Role
 from paceline_controller.contacts import (
     REPROBE_MS,
-    ConnectionId,
     Contact,
     ProbeAnswer,
     ProbeTarget,
@@ -31,6 +30,18 @@ from paceline_controller.election import (
     choose,
     choose_first,
     choose_unclean,
+)
+from paceline_controller.liveness_events import (
+    ElectionFinished,
+    Heard,
+    LeadershipChanged,
+    LivenessEvent,
+    LivenessSettings,
+    ProbeFinished,
+    Ready,
+    SessionClosed,
+    StateChanged,
+    Tick,
 )
 from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.model import Group
@@ -45,92 +56,6 @@ FIRST_WAIT_MS = 3000
 BACKOFF_FACTOR_MAX = 8
 FENCED_AGAIN_MS = 1000
 """A master that fences each of its epochs at once is elected again only this often."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivenessSettings:
-    heartbeat_timeout_ms: int = 1500
-    election_open_timeout_ms: int = 3000
-    """A master that has not opened its epoch after this is replaced (R6)."""
-    progress_timeout_ms: int = 6000
-    """A master whose confirm stands still this long while sends wait is replaced (R6)."""
-    penalty_ms: int = 30_000
-    """How long such a master is the last choice (R6)."""
-
-
-# -- events ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """A heartbeat of a registered replica, over one of its sessions."""
-
-    connection: ConnectionId
-    group: GroupName
-    heartbeat: Heartbeat
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionClosed:
-    """A connection ended, whoever closed it."""
-
-    connection: ConnectionId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeFinished:
-    """`answer` None: refused (`is_refused`), or no answer in time."""
-
-    target: ProbeTarget
-    answer: ProbeAnswer | None
-    is_refused: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeadershipChanged:
-    """`is_leader` only after this node's `lead` command was applied."""
-
-    is_leader: bool
-    term: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectionFinished:
-    """A proposal of ours has its outcome, or was given up."""
-
-    group: GroupName
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateChanged:
-    """The machine has applied something: look again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    """Every TICK_MS."""
-
-
-LivenessEvent: TypeAlias = (
-    Heard
-    | SessionClosed
-    | ProbeFinished
-    | LeadershipChanged
-    | ElectionFinished
-    | StateChanged
-    | Tick
-)
-
-
-@dataclass(slots=True, kw_only=True)
-class Ready:
-    """What to do now."""
-
-    probes: list[ProbeTarget] = field(default_factory=list)
-    ask_reports: list[GroupName] = field(default_factory=list)
-    """Ask these groups' brokers for a heartbeat at once: positions count in the choice."""
-    elections: list[ElectMaster] = field(default_factory=list)
-    """At most one under way per group until ElectionFinished."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -425,17 +350,19 @@ class Liveness:
         return report.role is Role.FENCED and report.epoch >= group.master_epoch
 
     def _is_stuck(self, group: Group, watch: _Watch, key: ReplicaKey, now_ms: int) -> bool:
-        """Confirm stands still while sends wait, although every member is well.
+        """Confirm stands still while work waits, although enough members are well.
 
-        With a dead member it has to stand still (R8), and another master could not help it.
+        With fewer than min of them it has to stand still (R8), and another master could not help
+        it. More than that a master can shrink to, and the dead are left out of another's set.
         """
         report = self._contacts[key].report
         assert report is not None, key  # its standing is HEALTHY
-        others_well = all(
+        well_count = sum(
             self.belief(group, member, now_ms).standing is Standing.HEALTHY
             for member in group.sync_state_set
         )
-        if report.waiting > 0 and report.confirm == watch.confirm and others_well:
+        is_enough = well_count >= max(group.settings.min_in_sync_replicas, 2)
+        if report.waiting > 0 and report.confirm == watch.confirm and is_enough:
             return True
         if now_ms >= watch.epoch_ms + self._settings.progress_timeout_ms:
             watch.failures = 0  # this epoch works

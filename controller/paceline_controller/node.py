@@ -19,7 +19,9 @@ from paceline.wire.session import Leadership, encode_view
 from paceline_controller.config import ControllerConfig
 from paceline_controller.http import ControllerHttp
 from paceline_controller.hub import Hub
-from paceline_controller.liveness import LivenessSettings
+from paceline_controller.liveness_events import (
+    LivenessSettings,
+)
 from paceline_controller.probe import ControllerMetrics
 from paceline_controller.prober import Prober
 from paceline_controller.proposer import Proposer

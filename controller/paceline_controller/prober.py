@@ -8,7 +8,9 @@ import orjson
 from paceline.runtime import pause
 from paceline.types import MasterEpoch
 from paceline_controller.contacts import ProbeAnswer, ProbeTarget
-from paceline_controller.liveness import ProbeFinished
+from paceline_controller.liveness_events import (
+    ProbeFinished,
+)
 
 log = logging.getLogger("paceline.controller")
 

@@ -17,12 +17,11 @@ from paceline.wire.session import Heartbeat, StepDown
 from paceline_controller.contacts import ConnectionId, ProbeTarget
 from paceline_controller.election import NoElection
 from paceline_controller.hub import Hub
-from paceline_controller.liveness import (
-    TICK_MS,
+from paceline_controller.liveness import TICK_MS, Liveness
+from paceline_controller.liveness_events import (
     ElectionFinished,
     Heard,
     LeadershipChanged,
-    Liveness,
     LivenessEvent,
     LivenessSettings,
     SessionClosed,

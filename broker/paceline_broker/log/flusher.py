@@ -49,6 +49,8 @@ class Flusher:
         self._checkpoint_bytes = checkpoint_bytes
         self.linger_ms = 0
         """With memory durability nobody waits for a flush: one may wait this long for more."""
+        self.syncs_finished = 0
+        """Of log files, for whoever watches the disk."""
         self._is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopping = False
@@ -115,6 +117,7 @@ class Flusher:
             if ticket.generation != self._log.generation:
                 return  # a truncation came between: it made its own syncs and closed what it cut
             await self._disk.sync(file)
+            self.syncs_finished += 1
         if ticket.folder is not None:
             await self._disk.sync_folder_later(ticket.folder)
 

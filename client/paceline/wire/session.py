@@ -176,7 +176,7 @@ class Heartbeat:
     is_healthy: bool = True
     """False: its disk failed or stalls; a master is replaced (R22)."""
     waiting: int = 0
-    """Sends that wait for confirm (R6)."""
+    """Work owed: sends and bytes that wait for confirm, sends refused for want of members (R6)."""
     view_version: int = 0
     """Of the newest view it had when it looked at its log; 0: none. It tells which events came
     before this report (R23)."""

@@ -13,7 +13,7 @@ from paceline.disk_memory import MemoryDisk
 from paceline.runtime import ManualClock, SeededRandom, cancel_and_wait, spawn
 from paceline.types import PhysicalOffset
 from paceline.wire.session_commands import RegisterReplica
-from paceline_broker.duties import DISK_STALL_MS, TICK_MS, Duties, register
+from paceline_broker.duties import TICK_MS, Duties, register
 from paceline_broker.log.layout import segment_name
 
 
@@ -44,6 +44,9 @@ async def test_a_log_that_recovery_cut_to_nothing_is_suspect_not_new() -> None:
     assert (command.end, command.is_empty, command.is_suspect) == (0, True, True)
 
 
+DISK_STALL_MS = 500
+
+
 class StuckStore:
     """A store whose disk finishes nothing: bytes wait to be flushed, so does the checkpoint."""
 
@@ -63,6 +66,7 @@ class WatchedRole:
 
     def __init__(self) -> None:
         self.is_stalled = False
+        self.flusher = SimpleNamespace(syncs_finished=0)
         self.was_told = asyncio.Event()
 
     def tell_health(self) -> None:
@@ -84,7 +88,9 @@ async def test_a_stalled_disk_is_noticed_while_a_checkpoint_waits_for_it(
     duties = Duties(
         role=cast(Any, role),
         store=cast(Any, store),
-        config=cast(Any, SimpleNamespace(checkpoint_interval_ms=TICK_MS)),
+        config=cast(
+            Any, SimpleNamespace(checkpoint_interval_ms=TICK_MS, disk_stall_ms=DISK_STALL_MS)
+        ),
         clock=clock,
         forget_silent_producers=lambda: False,
     )

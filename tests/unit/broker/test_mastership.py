@@ -1,9 +1,13 @@
-"""What a mastership takes, and what it refuses before anything is appended (R20, R27)."""
+"""What a mastership takes, and what it refuses before anything is appended (R6, R20, R27)."""
 
 import pytest
 from tests.unit.broker.brokers import Broker, a_group, eventually, tell
 
-from paceline.errors import NotYetAvailableError, OverloadedError
+from paceline.errors import (
+    InSyncReplicasNotEnoughError,
+    NotYetAvailableError,
+    OverloadedError,
+)
 from paceline_broker.service.ports import RoleState
 
 
@@ -62,3 +66,23 @@ async def test_a_broker_whose_log_failed_and_that_is_elected_again_stays_out() -
         assert broker.fatal is None
         assert broker.role.state is RoleState.FENCED
         assert broker.role.mastership is None
+
+
+async def test_refused_sends_and_unconfirmed_bytes_are_work_that_waits() -> None:
+    """R6: a master that reaches nobody is told of to the controllers though no send waits."""
+    broker = Broker()
+    async with broker.running():
+        group = a_group(broker, minimum=2, sync_state_set=frozenset({1, 2}), master=1)
+        tell(group, 1, broker)
+        await eventually(lambda: broker.role.state is RoleState.MASTER)
+        mastership = broker.mastership
+        assert mastership.term.waiting_count == 0
+        assert mastership.waiting_count == 1  # its start record, which nobody acknowledges
+
+        for _ in range(3):
+            with pytest.raises(InSyncReplicasNotEnoughError):
+                mastership.ensure_can_append()
+
+        heartbeat = broker.role.heartbeat()
+        assert heartbeat is not None
+        assert heartbeat.waiting == 4

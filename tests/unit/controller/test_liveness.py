@@ -1,126 +1,25 @@
 """Who is judged alive and when an election is proposed; time is a number the test sets."""
 
-from typing import Any
-
 from tests.unit.controller.builders import G1, SETTINGS, Driver, a_group
+from tests.unit.controller.liveness_bed import (
+    OPEN_MS,
+    PROGRESS_MS,
+    TIMEOUT_MS,
+    Bed,
+    a_running_group,
+)
 from tests.unit.controller.test_registration import restarted
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
-from paceline.wire.session import Heartbeat, Role
-from paceline_controller.contacts import REPROBE_MS, ProbeAnswer, ProbeTarget, ReplicaKey
-from paceline_controller.liveness import (
-    FIRST_WAIT_MS,
-    TICK_MS,
+from paceline.wire.session import Role
+from paceline_controller.contacts import REPROBE_MS
+from paceline_controller.liveness import FIRST_WAIT_MS, TICK_MS
+from paceline_controller.liveness_events import (
     ElectionFinished,
-    Heard,
-    LeadershipChanged,
-    Liveness,
-    LivenessEvent,
-    LivenessSettings,
-    ProbeFinished,
-    Ready,
-    SessionClosed,
     StateChanged,
     Tick,
 )
-from paceline_controller.state.commands import ElectMaster, SetGroupSettings
-
-TIMEOUT_MS = 1500
-OPEN_MS = 3000
-PROGRESS_MS = 6000
-
-
-class Bed:
-    """A group, its judge, and brokers that send heartbeats over connection = replica id."""
-
-    def __init__(self, driver: Driver, *, is_leader: bool = True) -> None:
-        self.driver = driver
-        self.now = 10_000
-        self.liveness = Liveness(
-            lambda: driver.machine.groups,
-            LivenessSettings(
-                heartbeat_timeout_ms=TIMEOUT_MS,
-                election_open_timeout_ms=OPEN_MS,
-                progress_timeout_ms=PROGRESS_MS,
-            ),
-        )
-        self.elections: list[ElectMaster] = []
-        self.probes: list[ProbeTarget] = []
-        self.asked = 0
-        self.beating: dict[int, dict[str, Any]] = {}
-        if is_leader:
-            self.lead()
-
-    def step(self, event: LivenessEvent) -> Ready:
-        ready = self.liveness.step(event, self.now)
-        self.elections += ready.elections
-        self.probes += ready.probes
-        self.asked += len(ready.ask_reports)
-        return ready
-
-    def lead(self) -> None:
-        self.step(LeadershipChanged(is_leader=True, term=1))
-
-    def beat(self, number: int, **changes: Any) -> None:
-        replica = self.driver.group.replicas[ReplicaId(number)]
-        is_master = self.driver.group.master == number
-        arguments = {
-            "replica_id": ReplicaId(number),
-            "incarnation": replica.incarnation,
-            "role": Role.MASTER if is_master else Role.REPLICA,
-            "epoch": self.driver.group.master_epoch,
-            "end": 10_000,
-            "flushed": 10_000,
-            "confirm": 10_000,
-            "view_version": self.driver.machine.version,
-            **changes,
-        }
-        self.step(Heard(connection=number, group=G1, heartbeat=Heartbeat(**arguments)))
-
-    def run(self, milliseconds: int, *beating: int, **changes: Any) -> None:
-        """Time passes in ticks; the replicas named send a heartbeat with every other tick."""
-        for tick in range(milliseconds // TICK_MS):
-            self.now += TICK_MS
-            if tick % 2 == 0:
-                for number in beating:
-                    self.beat(number, **changes)
-            self.step(Tick())
-
-    def close(self, number: int) -> None:
-        self.step(SessionClosed(connection=number))
-
-    def probe(self, number: int, *, is_refused: bool = False, **answer: Any) -> None:
-        """The last probe of a replica ends: refused, unclear, or answered."""
-        target = [p for p in self.probes if p.key == ReplicaKey(G1, ReplicaId(number))][-1]
-        told = None
-        if answer:
-            told = ProbeAnswer(
-                **{
-                    "group": G1,
-                    "replica_id": number,
-                    "incarnation": target.incarnation,
-                    "role": "MASTER",
-                    "epoch": self.driver.group.master_epoch,
-                    **answer,
-                }
-            )
-        self.step(ProbeFinished(target=target, answer=told, is_refused=is_refused))
-
-    def apply(self) -> None:
-        """The proposed election is committed."""
-        assert self.driver.do(self.elections[-1])["ok"]
-        self.step(ElectionFinished(group=G1))
-
-
-def a_running_group() -> Bed:
-    """Three brokers, replica 1 master of an open epoch, all reported."""
-    driver = a_group()
-    driver.report_open(confirm=100)
-    bed = Bed(driver)
-    bed.run(200, 1, 2, 3)
-    assert not bed.elections
-    bed.probes.clear()
-    return bed
+from paceline_controller.state.commands import SetGroupSettings
 
 
 def test_a_closed_session_is_probed_at_once_and_a_refusal_elects_at_once() -> None:
@@ -424,14 +323,27 @@ def test_confirm_that_moves_is_progress() -> None:
     assert not bed.elections
 
 
-def test_with_a_dead_member_a_standing_confirm_is_nobodys_fault() -> None:
+def test_with_fewer_than_min_alive_a_standing_confirm_is_nobodys_fault() -> None:
+    bed = a_running_group()
+    for number in (2, 3):
+        bed.close(number)
+        bed.probe(number, is_refused=True)
+
+    bed.run(2 * PROGRESS_MS, 1, waiting=5)
+
+    assert not bed.elections
+
+
+def test_a_master_that_rids_itself_of_no_dead_member_is_replaced() -> None:
+    """R6: two of three are well, which is min; it reaches neither, and another one may."""
     bed = a_running_group()
     bed.close(3)
     bed.probe(3, is_refused=True)
 
-    bed.run(2 * PROGRESS_MS, 1, 2, waiting=5)
+    bed.run(PROGRESS_MS + 500, 1, 2, waiting=5)
 
-    assert not bed.elections
+    [election] = bed.elections
+    assert (election.reason, election.winner, election.without) == ("no_progress", 2, (3,))
 
 
 def test_new_settings_begin_an_epoch_of_the_same_master() -> None:

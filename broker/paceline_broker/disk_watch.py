@@ -1,0 +1,43 @@
+"""Pure: does the disk under the log keep up? (DESIGN 6, R22)
+
+What counts is syncs that end, not bytes: many small ones may end between two looks that show the
+same position, and a position may move by a truncation. Bytes only stretch the patience: a sync of
+a hundred megabytes is work, not a stall.
+"""
+
+from typing import NamedTuple
+
+PATIENT_BYTES_PER_MS = 64 * 1024
+"""A disk that writes less than this is as good as stalled."""
+PATIENCE_MS_MAX = 1000
+"""Whatever waits: with it a stalled master is replaced well within three seconds."""
+GAP_MS_MAX = 200
+"""A gap of our own loop beyond this restarts the disk's clock (as in liveness and R12)."""
+
+
+class DiskState(NamedTuple):
+    """One look at the disk."""
+
+    syncs_finished: int
+    waiting_bytes: int
+    """Written and not yet synced."""
+
+
+class DiskWatch:
+    """Feed it a look every `tick_ms`."""
+
+    def __init__(self, *, stall_ms: int, tick_ms: int, now_ms: int) -> None:
+        self._stall_ms = stall_ms
+        self._tick_ms = tick_ms
+        self._syncs_finished = 0
+        self._moved_ms = self._looked_ms = now_ms
+
+    def is_stalled(self, state: DiskState, now_ms: int) -> bool:
+        """Whether bytes have waited for so long without a finished sync."""
+        was_away = now_ms - self._looked_ms > self._tick_ms + GAP_MS_MAX  # it was not the disk
+        self._looked_ms = now_ms
+        if was_away or state.waiting_bytes == 0 or state.syncs_finished != self._syncs_finished:
+            self._moved_ms = now_ms
+        self._syncs_finished = state.syncs_finished
+        patience_ms = min(state.waiting_bytes // PATIENT_BYTES_PER_MS, PATIENCE_MS_MAX)
+        return now_ms - self._moved_ms > self._stall_ms + patience_ms
