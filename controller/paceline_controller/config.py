@@ -59,6 +59,12 @@ class ControllerConfig:
         default=6000,
         minimum=1000,
     )
+    acting_settle_ms: int = setting(
+        "While no member of a group can be elected for this long, another live replica acts as "
+        "master: it serves reads (R36). Lower than a restart takes, and restarts cause it.",
+        default=3000,
+        minimum=300,
+    )
     command_timeout_ms: int = setting(
         "How long one command may take until its outcome is told as unknown.",
         default=3000,
@@ -82,6 +88,11 @@ class ControllerConfig:
         "For new broker groups: acknowledged means on disk (fsync) or written to the page cache of "
         "every member (memory: a power cut of all members at once loses the last seconds).",
         default="fsync",
+    )
+    enable_slave_acting_master: bool = setting(
+        "For new broker groups: while no member can be elected, a live replica that is no member "
+        "serves reads, which may be stale, and takes group offsets and queue locks for the time.",
+        default=True,
     )
     log_level: str = setting("debug, info, warning or error.", default="info")
 
@@ -152,4 +163,5 @@ class ControllerConfig:
             total_replicas=self.total_replicas,
             min_in_sync_replicas=self.minimum(),
             durability=self.durability,
+            enable_slave_acting_master=self.enable_slave_acting_master,
         )

@@ -45,6 +45,8 @@ class NoElection:
     """Why nobody is proposed now."""
 
     reason: str
+    is_nobody: bool = False
+    """Every member was looked at, and none can lead: who is silent may be dead."""
 
 
 _LEAVE_ORDER = (Standing.GONE, Standing.SILENT, Standing.UNHEALTHY)
@@ -77,7 +79,7 @@ def choose(
         and _is_electable(group, beliefs, member)
     ]
     if not candidates:
-        return NoElection(reason="no member is electable")
+        return NoElection(reason="no member is electable", is_nobody=True)
 
     winner = min(candidates, key=lambda member: _rank(group, beliefs, member, preferred))
     return ElectMaster(

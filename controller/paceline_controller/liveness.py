@@ -16,6 +16,7 @@ from typing import assert_never
 
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session import Heartbeat, Role
+from paceline_controller.acting import Appointments, Proposal
 from paceline_controller.contacts import (
     REPROBE_MS,
     Contact,
@@ -84,6 +85,7 @@ class Liveness:
         self._settings = settings
         self._contacts: dict[ReplicaKey, Contact] = {}
         self._watches: dict[GroupName, _Watch] = {}
+        self._appointments = Appointments(settings.acting_settle_ms)
         self._is_leader = False
         self._term = 0
         self._floor_ms = 0
@@ -216,6 +218,7 @@ class Liveness:
         self._is_leader, self._term = event.is_leader, event.term
         self._floor_ms = now_ms
         self._watches.clear()
+        self._appointments.forget_all()
         for contact in self._contacts.values():
             contact.is_probing = False
             contact.probe_after_ms = now_ms
@@ -265,12 +268,22 @@ class Liveness:
                 ProbeTarget(key, replica.incarnation, replica.client_address, contact.probe_number)
             )
 
-    def _decide(self, group: Group, watch: _Watch, now_ms: int) -> ElectMaster | None:
+    def _decide(self, group: Group, watch: _Watch, now_ms: int) -> Proposal | None:
+        choice = self._choose(group, watch, now_ms)
+        if not isinstance(choice, NoElection) or not choice.is_nobody:
+            self._appointments.forget(group.group)
+            return choice if isinstance(choice, ElectMaster) else None
+        beliefs, floor_ms = self._beliefs(group, now_ms), self._floor_ms
+        return self._appointments.decide(
+            group, beliefs, term=self._term, floor_ms=floor_ms, now_ms=now_ms
+        )
+
+    def _choose(self, group: Group, watch: _Watch, now_ms: int) -> ElectMaster | NoElection | None:
+        """None: the group needs no election now."""
         beliefs = self._beliefs(group, now_ms)
         if group.master_epoch == 0:
             has_waited = now_ms >= max(watch.epoch_ms, self._floor_ms) + FIRST_WAIT_MS
-            first = choose_first(group, beliefs, term=self._term, has_waited=has_waited)
-            return first if isinstance(first, ElectMaster) else None
+            return choose_first(group, beliefs, term=self._term, has_waited=has_waited)
         if not group.sync_state_set:
             return None
         reason = self._why(group, watch, beliefs, now_ms)
@@ -280,7 +293,7 @@ class Liveness:
         preferred = group.master if reason == "settings" else None
         choice = choose(group, beliefs, term=self._term, reason=reason, preferred=preferred)
         if isinstance(choice, NoElection):
-            return None
+            return choice
         if reason == "silent" and not self._has_outlived(group, choice.winner):
             return None
         is_again = choice.winner == group.master

@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 from paceline.types import GroupName
 from paceline.wire.session import Heartbeat
+from paceline_controller.acting import SETTLE_MS, Proposal
 from paceline_controller.contacts import ConnectionId, ProbeAnswer, ProbeTarget
-from paceline_controller.state.commands import ElectMaster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,8 @@ class LivenessSettings:
     """A master whose confirm stands still this long while sends wait is replaced (R6)."""
     penalty_ms: int = 30_000
     """How long such a master is the last choice (R6)."""
+    acting_settle_ms: int = SETTLE_MS
+    """So long nobody can be elected before another replica acts as master (R36)."""
 
 
 # -- events ---------------------------------------------------------------------------------------
@@ -91,5 +93,5 @@ class Ready:
     probes: list[ProbeTarget] = field(default_factory=list)
     ask_reports: list[GroupName] = field(default_factory=list)
     """Ask these groups' brokers for a heartbeat at once: positions count in the choice."""
-    elections: list[ElectMaster] = field(default_factory=list)
+    elections: list[Proposal] = field(default_factory=list)
     """At most one under way per group until ElectionFinished."""

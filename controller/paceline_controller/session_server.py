@@ -226,7 +226,10 @@ class SessionServer:
                     raise ForbiddenError("a broker registers only itself")
                 registration = Registration(request=command, defaults=self._defaults)
                 return await self._proposer.relay(request.session, request.sequence, registration)
-        if command.group != session.hello.group or not self._is_replica(session, command.master):
+        speaker = (
+            command.replica_id if isinstance(command, wire.OpenActingLocks) else command.master
+        )
+        if command.group != session.hello.group or not self._is_replica(session, speaker):
             raise ForbiddenError("a broker speaks only for itself")
         if isinstance(command, wire.StepDown):
             return await self._supervisor.step_down(command)

@@ -14,6 +14,7 @@ from paceline.ports import Clock
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, ReplicaId
 from paceline.wire.session import Heartbeat, StepDown
+from paceline_controller.acting import Proposal
 from paceline_controller.contacts import ConnectionId, ProbeTarget
 from paceline_controller.election import NoElection
 from paceline_controller.hub import Hub
@@ -202,9 +203,11 @@ class Supervisor:
         self._metrics.probes.labels(outcome=outcome).inc()
         self._step(finished)
 
-    async def _elect(self, command: ElectMaster) -> None:
+    async def _elect(self, command: Proposal) -> None:
         began_ms = self._clock.monotonic_ms()
-        fields = {"group": command.group, "winner": command.winner, "reason": command.reason}
+        chosen = command.winner if isinstance(command, ElectMaster) else command.acting
+        fields = {"command": command.kind, "winner": chosen, "reason": command.reason}
+        fields["group"] = command.group
         outcome = "unknown"
         try:
             result = await self._proposer.submit(command)

@@ -109,6 +109,7 @@ def _group(group: "GroupView", brokers: Mapping[str, Status | None]) -> Status:
     return {
         "group": group.group,
         "master": group.master,
+        "acting": group.acting,
         "epoch": group.master_epoch,
         "is_open": any(row["is_open"] for row in replicas),
         "sync_state_set": sorted(group.sync_state_set),
@@ -177,6 +178,8 @@ def _weaker(settings: Status) -> str:
 def _show_group(group: Status) -> None:
     settings = group["settings"]
     master = "no master" if group["master"] is None else f"master {group['master']}"
+    if group["acting"] is not None:
+        master = f"no master, replica {group['acting']} acts for reads"
     in_sync = ", ".join(map(str, group["sync_state_set"]))
     click.echo(
         f"group {group['group']}: {master} in epoch {group['epoch']}, in sync {in_sync or 'none'}"

@@ -32,6 +32,8 @@ class GroupSettings:
     all_ack_in_sync_state_set: bool = True
     in_sync_replicas: int = 1
     enable_auto_in_sync_replicas: bool = False
+    enable_slave_acting_master: bool = True
+    """While no member can be elected, another live replica serves reads (R36)."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -41,6 +43,7 @@ class GroupSettings:
             "all_ack_in_sync_state_set": self.all_ack_in_sync_state_set,
             "in_sync_replicas": self.in_sync_replicas,
             "enable_auto_in_sync_replicas": self.enable_auto_in_sync_replicas,
+            "enable_slave_acting_master": self.enable_slave_acting_master,
         }
 
     @classmethod
@@ -79,7 +82,10 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """One broker group. `master` is None while nobody is elected in `master_epoch`."""
+    """One broker group. `master` is None while nobody is elected in `master_epoch`.
+
+    Then `acting` may name the replica that serves reads in that epoch: never both (R36).
+    """
 
     group: GroupName
     master: ReplicaId | None
@@ -93,9 +99,18 @@ class GroupView:
     """The present epoch began with an unclean election (its start record says so, R21)."""
     confirm_floor: int = 0
     """No candidate whose log ends below this physical offset may lead (R16)."""
+    acting: ReplicaId | None = None
+    acting_incarnation: Incarnation | None = None
+    has_acting_locks: bool = False
+    """Leases that an acting master granted may still run: who is master withholds them (R36)."""
 
     def master_view(self) -> ReplicaView | None:
         return None if self.master is None else self.replicas.get(self.master)
+
+    def serving_view(self) -> ReplicaView | None:
+        """Whom readers ask: the master, or the acting one while there is none (R36)."""
+        serving = self.acting if self.master is None else self.master
+        return None if serving is None else self.replicas.get(serving)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -109,6 +124,9 @@ class GroupView:
             "replicas": [self.replicas[key].to_json() for key in sorted(self.replicas)],
             "is_unclean": self.is_unclean,
             "confirm_floor": self.confirm_floor,
+            "acting": self.acting,
+            "acting_incarnation": self.acting_incarnation,
+            "has_acting_locks": self.has_acting_locks,
         }
 
     @classmethod
@@ -125,6 +143,9 @@ class GroupView:
             replicas={replica.replica_id: replica for replica in replicas},
             is_unclean=document["is_unclean"],
             confirm_floor=document["confirm_floor"],
+            acting=document.get("acting"),
+            acting_incarnation=document.get("acting_incarnation"),
+            has_acting_locks=document.get("has_acting_locks", False),
         )
 
 

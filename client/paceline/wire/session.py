@@ -41,6 +41,9 @@ from paceline.wire.session_commands import (
     BrokerCommand as BrokerCommand,
 )
 from paceline.wire.session_commands import (
+    OpenActingLocks as OpenActingLocks,
+)
+from paceline.wire.session_commands import (
     OpenEpoch as OpenEpoch,
 )
 from paceline.wire.session_commands import (

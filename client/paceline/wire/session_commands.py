@@ -190,8 +190,41 @@ class StepDown(_OfMaster):
         return cls(**_of_master(fields), preferred=optional_replica(fields, "preferred"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenActingLocks:
+    """An acting master is about to grant queue locks, or asks whether it still acts (R36).
+
+    Result: ok, which says that no higher epoch had begun when this was applied; NOT_ACTING.
+    """
+
+    kind: ClassVar[str] = "open_acting_locks"
+    group: GroupName
+    replica_id: ReplicaId
+    incarnation: Incarnation
+    master_epoch: MasterEpoch
+    """The epoch of its appointment."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "OpenActingLocks":
+        return cls(
+            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+            replica_id=replica(fields, "replica_id"),
+            incarnation=Incarnation(fields.integer("incarnation", low=1, high=U32_MAX)),
+            master_epoch=MasterEpoch(fields.integer("master_epoch", low=1, high=U32_MAX)),
+        )
+
+
 BrokerCommand: TypeAlias = (
-    OpenSession | RegisterReplica | AlterSyncStateSet | OpenEpoch | RaiseConfirmFloor | StepDown
+    OpenSession
+    | RegisterReplica
+    | AlterSyncStateSet
+    | OpenEpoch
+    | RaiseConfirmFloor
+    | StepDown
+    | OpenActingLocks
 )
 _COMMANDS: dict[str, type[BrokerCommand]] = {
     command.kind: command
@@ -202,6 +235,7 @@ _COMMANDS: dict[str, type[BrokerCommand]] = {
         OpenEpoch,
         RaiseConfirmFloor,
         StepDown,
+        OpenActingLocks,
     )
 }
 

@@ -26,6 +26,7 @@ from paceline.wire.session_commands import (
     TOKEN_PATTERN,
     U32_MAX,
     AlterSyncStateSet,
+    OpenActingLocks,
     OpenEpoch,
     OpenSession,
     RaiseConfirmFloor,
@@ -179,6 +180,49 @@ class ElectMaster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppointActing:
+    """A decision of the leader, with everything it was based on (R15, R36)."""
+
+    kind: ClassVar[str] = "appoint_acting"
+    group: GroupName
+    term: int
+    master_epoch: MasterEpoch
+    set_epoch: SetEpoch
+    members: Mapping[ReplicaId, Incarnation]
+    """The present set with incarnations: none of these starts can be elected."""
+    acting: ReplicaId
+    incarnation: Incarnation
+    reason: str
+    """For the history: why there is no master."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "group": self.group,
+            "term": self.term,
+            "master_epoch": self.master_epoch,
+            "set_epoch": self.set_epoch,
+            "members": [[member, self.members[member]] for member in sorted(self.members)],
+            "acting": self.acting,
+            "incarnation": self.incarnation,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> "AppointActing":
+        return cls(
+            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+            term=fields.integer("term"),
+            master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
+            set_epoch=SetEpoch(fields.integer("set_epoch")),
+            members=read_members(fields, "members"),
+            acting=replica(fields, "acting"),
+            incarnation=Incarnation(fields.integer("incarnation", low=1, high=U32_MAX)),
+            reason=fields.text("reason", length_max=64),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopic:
     kind: ClassVar[str] = "create_topic"
     topic: TopicName
@@ -294,6 +338,8 @@ Command: TypeAlias = (
     | Lead
     | Registration
     | ElectMaster
+    | AppointActing
+    | OpenActingLocks
     | AlterSyncStateSet
     | OpenEpoch
     | RaiseConfirmFloor
@@ -310,6 +356,8 @@ _KINDS: dict[str, type[Command]] = {
         Lead,
         Registration,
         ElectMaster,
+        AppointActing,
+        OpenActingLocks,
         AlterSyncStateSet,
         OpenEpoch,
         RaiseConfirmFloor,
@@ -336,12 +384,14 @@ def read_command(document: object) -> tuple[Envelope, Command]:
 
 __all__ = [
     "AlterSyncStateSet",
+    "AppointActing",
     "Command",
     "CreateTopic",
     "DeleteTopic",
     "ElectMaster",
     "Envelope",
     "Lead",
+    "OpenActingLocks",
     "OpenEpoch",
     "OpenSession",
     "RaiseConfirmFloor",

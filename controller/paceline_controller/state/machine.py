@@ -13,15 +13,17 @@ from typing import Any, assert_never
 from paceline.errors import BadRequestError
 from paceline.types import GroupName, TopicName
 from paceline.wire.cluster import ClusterView
-from paceline_controller.state import mastership, replicas, topics
+from paceline_controller.state import acting, mastership, replicas, topics
 from paceline_controller.state.commands import (
     AlterSyncStateSet,
+    AppointActing,
     Command,
     CreateTopic,
     DeleteTopic,
     ElectMaster,
     Envelope,
     Lead,
+    OpenActingLocks,
     OpenEpoch,
     OpenSession,
     RaiseConfirmFloor,
@@ -147,6 +149,10 @@ class Machine:
                 replicas.remove(state, command, outcome)
             case ElectMaster():
                 mastership.elect(state, command, outcome)
+            case AppointActing():
+                acting.appoint(state, command, outcome)
+            case OpenActingLocks():
+                acting.open_locks(state, command, outcome)
             case AlterSyncStateSet():
                 mastership.alter_set(state, command, outcome)
             case OpenEpoch():

@@ -5,7 +5,6 @@ Each is a compare and set on the numbers it was decided on; liveness is never ju
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId, SetEpoch
 from paceline.wire.session_commands import (
-    U32_MAX,
     AlterSyncStateSet,
     OpenEpoch,
     RaiseConfirmFloor,
@@ -13,13 +12,25 @@ from paceline.wire.session_commands import (
 from paceline_controller.state.commands import ElectMaster, SetGroupSettings
 from paceline_controller.state.model import Group, State
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
-from paceline_controller.state.replicas import group_of, incarnation_of, remove_member, vacate
+from paceline_controller.state.replicas import (
+    check_numbers,
+    group_of,
+    incarnation_of,
+    remove_member,
+    vacate,
+)
 
 
 def elect(state: State, command: ElectMaster, outcome: Outcome) -> None:
     """A new master epoch. A refused election bumps nothing (R1)."""
     group = group_of(state, command.group)
-    _check_numbers(state, group, command)
+    check_numbers(
+        state,
+        group,
+        term=command.term,
+        master_epoch=command.master_epoch,
+        set_epoch=command.set_epoch,
+    )
     _check_winner(group, command)
     if command.is_first:
         members = _first_set(group, command)
@@ -81,6 +92,10 @@ def open_epoch(state: State, command: OpenEpoch, outcome: Outcome) -> None:
     group = group_of(state, command.group)
     _check_master(group, command.master, command.master_incarnation, command.master_epoch)
     group.is_open = True
+    # The start record, which withholds locks where it was due, is confirmed (R36).
+    if group.has_acting_locks:
+        group.has_acting_locks = False
+        outcome.publish(group)
     group.opened_epoch = group.master_epoch
     group.confirm_floor = max(group.confirm_floor, command.confirm)
     outcome.note("epoch_opened", group=group.group, master_epoch=group.master_epoch)
@@ -106,27 +121,6 @@ def set_settings(state: State, command: SetGroupSettings, outcome: Outcome) -> N
         group.next_settings = command.settings if is_change else None
     outcome.note("settings_set", group=group.group, settings=command.settings.to_json())
     outcome.result.update(**numbers(group))
-
-
-def _check_numbers(state: State, group: Group, command: ElectMaster) -> None:
-    if command.term < state.term:
-        raise RefusedError(
-            "STALE_TERM", f"judged in term {command.term}, {state.term} leads", **numbers(group)
-        )
-    if command.master_epoch != group.master_epoch:
-        raise RefusedError(
-            "STALE_MASTER_EPOCH",
-            f"master epoch {command.master_epoch} is not the present {group.master_epoch}",
-            **numbers(group),
-        )
-    if command.set_epoch != group.set_epoch:
-        raise RefusedError(
-            "STALE_SET_EPOCH",
-            f"set epoch {command.set_epoch} is not the present {group.set_epoch}",
-            **numbers(group),
-        )
-    if group.master_epoch >= U32_MAX:
-        raise RefusedError("EPOCH_EXHAUSTED", "the master epoch has reached its last value")
 
 
 def _check_winner(group: Group, command: ElectMaster) -> None:
@@ -219,6 +213,7 @@ def _remaining_set(group: Group, command: ElectMaster) -> set[ReplicaId]:
 
 def _begin_epoch(group: Group, command: ElectMaster, members: set[ReplicaId]) -> None:
     group.settings, group.next_settings = group.next_settings or group.settings, None
+    group.acting = group.acting_incarnation = None  # R36: any higher epoch ends it
     group.master = command.winner
     group.master_incarnation = group.replicas[command.winner].incarnation
     group.master_epoch = MasterEpoch(group.master_epoch + 1)

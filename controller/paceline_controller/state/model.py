@@ -76,6 +76,11 @@ class Group:
     is a stale copy, however long (R16). 0 again after an unclean election."""
     unclean_elections_count: int = 0
     """Above 0 the group's history is lossy."""
+    acting: ReplicaId | None = None
+    """Acts as master in the present epoch, which has none (R36); never a member."""
+    acting_incarnation: Incarnation | None = None
+    has_acting_locks: bool = False
+    """It may have granted locks whose leases run; until an epoch has opened that withholds them."""
     is_narrowed: bool = False
     """A member was removed (R9, R16, R23), and the set has not grown since: what was confirmed may
     lie with that one alone."""
@@ -122,6 +127,9 @@ class Group:
             replicas=replicas,
             is_unclean=self.is_unclean,
             confirm_floor=self.view_floor,
+            acting=self.acting,
+            acting_incarnation=self.acting_incarnation,
+            has_acting_locks=self.has_acting_locks,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -141,6 +149,9 @@ class Group:
             "is_unclean": self.is_unclean,
             "opened_epoch": self.opened_epoch,
             "unclean_elections_count": self.unclean_elections_count,
+            "acting": self.acting,
+            "acting_incarnation": self.acting_incarnation,
+            "has_acting_locks": self.has_acting_locks,
             "is_narrowed": self.is_narrowed,
             "confirm_floor": self.confirm_floor,
             "view_floor": self.view_floor,
@@ -273,6 +284,10 @@ def read_settings(document: object) -> GroupSettings:
         all_ack_in_sync_state_set=fields.flag("all_ack_in_sync_state_set"),
         in_sync_replicas=fields.integer("in_sync_replicas", low=1, high=MEMBERS_MAX),
         enable_auto_in_sync_replicas=fields.flag("enable_auto_in_sync_replicas"),
+        enable_slave_acting_master=(  # commands of an older version do not say it
+            not fields.has("enable_slave_acting_master")
+            or fields.flag("enable_slave_acting_master")
+        ),
     )
     fields.done()
     if settings.min_in_sync_replicas > settings.total_replicas:

@@ -1,8 +1,8 @@
 """Pure: registration of replicas, and members that fall out of the set (R9 R13 R16 R18 R19 R23)."""
 
-from paceline.types import GroupName, Incarnation, ReplicaId, SetEpoch
+from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId, SetEpoch
 from paceline.wire.cluster import GroupSettings
-from paceline.wire.session_commands import MEMBERS_MAX, RegisterReplica
+from paceline.wire.session_commands import MEMBERS_MAX, U32_MAX, RegisterReplica
 from paceline_controller.state.commands import Registration, RemoveReplica
 from paceline_controller.state.model import Group, Replica, State
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
@@ -29,6 +29,7 @@ def register(state: State, command: Registration, outcome: Outcome) -> None:
     elif request.incarnation <= replica.incarnation:  # R9, whichever store it is
         if group.master == replica.replica_id:
             vacate(group, outcome, reason="stale_incarnation")
+        end_acting(group, replica.replica_id, outcome, reason="stale_incarnation")
         remove_member(group, replica.replica_id, outcome, reason="stale_incarnation")
         outcome.refuse(
             "INCARNATION_STALE",
@@ -64,6 +65,7 @@ def remove(state: State, command: RemoveReplica, outcome: Outcome) -> None:
             "IS_MEMBER", f"replica {command.replica_id} is in the sync state set", **numbers(group)
         )
     assert group.master != command.replica_id  # INV-5: a master is a member
+    end_acting(group, command.replica_id, outcome, reason="removed")
     del group.replicas[command.replica_id]
     outcome.note("replica_forgotten", group=group.group, replica=command.replica_id)
     outcome.publish(group)
@@ -106,6 +108,45 @@ def vacate(group: Group, outcome: Outcome, *, reason: str) -> None:
     )
     group.master = group.master_incarnation = None
     group.is_open = False
+
+
+def end_acting(group: Group, replica: ReplicaId, outcome: Outcome, *, reason: str) -> None:
+    """It acts as master no more, if it did; as with `vacate` the epoch stays (R36)."""
+    if group.acting != replica:
+        return
+    outcome.record(
+        group,
+        "acting_master_ended",
+        acting=replica,
+        incarnation=group.acting_incarnation,
+        master_epoch=group.master_epoch,
+        reason=reason,
+    )
+    group.acting = group.acting_incarnation = None
+
+
+def check_numbers(
+    state: State, group: Group, *, term: int, master_epoch: MasterEpoch, set_epoch: SetEpoch
+) -> None:
+    """R15: what a leader decided on is still so. Raises RefusedError."""
+    if term < state.term:
+        raise RefusedError(
+            "STALE_TERM", f"judged in term {term}, {state.term} leads", **numbers(group)
+        )
+    if master_epoch != group.master_epoch:
+        raise RefusedError(
+            "STALE_MASTER_EPOCH",
+            f"master epoch {master_epoch} is not the present {group.master_epoch}",
+            **numbers(group),
+        )
+    if set_epoch != group.set_epoch:
+        raise RefusedError(
+            "STALE_SET_EPOCH",
+            f"set epoch {set_epoch} is not the present {group.set_epoch}",
+            **numbers(group),
+        )
+    if group.master_epoch >= U32_MAX:
+        raise RefusedError("EPOCH_EXHAUSTED", "the master epoch has reached its last value")
 
 
 def _group_to_join(state: State, request: RegisterReplica, defaults: GroupSettings) -> Group:
@@ -186,6 +227,7 @@ def _renew(group: Group, replica: Replica, request: RegisterReplica, outcome: Ou
     replica.end = request.end
     if group.master == replica.replica_id:
         vacate(group, outcome, reason="restarted")  # R19
+    end_acting(group, replica.replica_id, outcome, reason="restarted")
     if reason is not None:
         remove_member(group, replica.replica_id, outcome, reason=reason)
     elif request.is_suspect and group.master is not None and _can_spare_a_member(group):

@@ -19,7 +19,6 @@ from paceline_controller.liveness_events import (
     SessionClosed,
     Tick,
 )
-from paceline_controller.state.commands import ElectMaster
 
 TIMEOUT_MS = 1500
 OPEN_MS = 3000
@@ -40,7 +39,7 @@ class Bed:
                 progress_timeout_ms=PROGRESS_MS,
             ),
         )
-        self.elections: list[ElectMaster] = []
+        self.elections: list[Any] = []  # ElectMaster, and AppointActing where nobody can lead
         self.probes: list[ProbeTarget] = []
         self.asked = 0
         self.beating: dict[int, dict[str, Any]] = {}

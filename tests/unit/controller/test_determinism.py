@@ -78,6 +78,24 @@ kinds = st.one_of(
         have_all_reported=flags,
         reason=st.just("r"),
     ),
+    record(
+        "appoint_acting",
+        group=groups,
+        term=small,
+        master_epoch=small,
+        set_epoch=small,
+        members=pairs,
+        acting=st.integers(1, 4),
+        incarnation=st.integers(1, 3),
+        reason=st.just("r"),
+    ),
+    record(
+        "open_acting_locks",
+        group=groups,
+        replica_id=st.integers(1, 4),
+        incarnation=st.integers(1, 3),
+        master_epoch=st.integers(1, 4),
+    ),
     record("alter_sync_state_set", **of_master, set_epoch=small, members=pairs),
     record("open_epoch", **of_master),
     record("raise_confirm_floor", **of_master),
@@ -172,3 +190,8 @@ def check(machine: Machine, version: int, before: dict[str, tuple[int, int, int]
             assert group.master in group.sync_state_set  # INV-5
             recorded = group.replicas[ReplicaId(group.master)].incarnation
             assert group.master_incarnation == recorded  # R1: a restart vacates
+        if group.acting is not None:  # R36: no member, of this start, and only without a master
+            assert group.master is None
+            assert group.acting not in group.sync_state_set
+            recorded = group.replicas[group.acting].incarnation
+            assert group.acting_incarnation == recorded

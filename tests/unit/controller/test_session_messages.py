@@ -77,6 +77,12 @@ COMMANDS: list[wire.BrokerCommand] = [
     wire.RaiseConfirmFloor(**MASTER),
     wire.StepDown(**MASTER, preferred=ReplicaId(2)),
     wire.StepDown(**MASTER),
+    wire.OpenActingLocks(
+        group=G1,
+        replica_id=ReplicaId(3),
+        incarnation=Incarnation(2),
+        master_epoch=MasterEpoch(4),
+    ),
 ]
 HEARTBEAT = wire.Heartbeat(
     replica_id=ReplicaId(1),
