@@ -37,6 +37,7 @@ from paceline_chaos.processes.expectations import (
     longest_gap,
 )
 from paceline_chaos.processes.fork_server import ForkServer
+from paceline_chaos.processes.leaders import leaderless_ms
 from paceline_chaos.processes.nemesis import Ended, Nemesis
 from paceline_chaos.processes.network import Network
 from paceline_chaos.processes.scenario import Scenario, plan
@@ -111,6 +112,7 @@ class Run:
         self._writer = HistoryWriter(folder / "history.jsonl", world)
         self._recorder = Recorder(self._now_us, world, sink=self._writer.write)
         self._violations: list[Violation] = []
+        self._leaderless_ms: int | None = None
 
     def _now_us(self) -> int:
         now = asyncio.get_running_loop().time()
@@ -175,6 +177,7 @@ class Run:
             recorder.add(Phase, name="end")
         await self._stop()
         self._note(nemesis, clients)
+        self._note_leaders(watch)
         self._dump(final, topics)
 
     # -- phases -----------------------------------------------------------------------------------
@@ -316,6 +319,13 @@ class Run:
             if found is not None:
                 self._fail(CODE, f"{node.name} told of a bug: {found}")
 
+    def _note_leaders(self, watch: Watch) -> None:
+        self._leaderless_ms = leaderless_ms(watch.leaderships, self.history.entries)
+        found_ms, most_ms = self._leaderless_ms, self._scenario.expect.leaderless_ms_max
+        if most_ms is not None and (found_ms is None or found_ms > most_ms):
+            told = "no leader died" if found_ms is None else f"nobody led for {found_ms} ms"
+            self._fail("EXPECT", f"{told}; the bound after the death of a leader is {most_ms} ms")
+
     def _dump(self, final: dict[str, Status], topics: dict[int, str]) -> None:
         disk = RealDisk()
         for node in self._cluster.brokers:
@@ -357,6 +367,7 @@ class Run:
             "gap_stalled_ms": gap.stalled_ms,
             "availability": round(availability(self.history), 3),
             "elections": elections(self.history),
+            "leaderless_ms": self._leaderless_ms,
             "harness_stalls": len(stalls),
             "harness_stall_ms_max": max(stalls, default=0) // 1000,
             "ended_by_themselves": [

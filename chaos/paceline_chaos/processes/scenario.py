@@ -130,6 +130,8 @@ class Expectation:
     """Sends that may end with an error or without a known outcome."""
     failed_calls_max: int | None = None
     """So too of what consumers ask the library for: offsets, commits, ranges, messages."""
+    leaderless_ms_max: int | None = None
+    """From the death of the leading controller until the next one leads."""
     acknowledged_min: int = 200
     elections_min: int = 0
     elections_max: int | None = None

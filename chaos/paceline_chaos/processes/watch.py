@@ -21,6 +21,7 @@ from paceline_chaos.history.entering import enter_probe
 from paceline_chaos.history.model import Decision, Stall
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.cluster import HARNESS_HOST, Cluster, Node
+from paceline_chaos.processes.leaders import Leadership
 
 PROBE_INTERVAL_MS = 200
 _PROBE_TIMEOUT_S = 1.0
@@ -41,6 +42,8 @@ class Watch:
         # One reading of both clocks: log lines carry wall time.
         self._unix_zero_us = self._clock.unix_ms() * 1000 - recorder.now_us()
         self._tails = {node.name: _Tail(node.log_path) for node in cluster.controllers}
+        self.leaderships: list[Leadership] = []
+        """Whoever has begun to lead the controllers, in order."""
         self._tasks: list[asyncio.Task[None]] = []
         self._http: aiohttp.ClientSession | None = None
         self.statuses: dict[str, Status] = {}
@@ -149,11 +152,16 @@ class Watch:
         """Enter what the controllers have applied since the last call."""
         for name, tail in self._tails.items():
             for line in tail.lines():
-                if "index" not in line or line.get("logger") != "paceline.controller":
+                if line.get("logger") != "paceline.controller":
+                    continue
+                at_us = max(0, line["unix_ms"] * 1000 - self._unix_zero_us)
+                if line.get("event") == "leading":
+                    self.leaderships.append(Leadership(at_us, name, line["term"]))
+                if "index" not in line:
                     continue
                 self._recorder.add(
                     Decision,
-                    at_us=max(0, line["unix_ms"] * 1000 - self._unix_zero_us),
+                    at_us=at_us,
                     node=name,
                     index=line["index"],
                     kind=line["event"],

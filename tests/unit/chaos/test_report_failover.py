@@ -10,6 +10,7 @@ from paceline_chaos.history.model import Outcome
 from paceline_chaos.processes.failover_figures import (
     FailoverFigures,
     Kill,
+    Sample,
     figures_of,
     longest_gap,
     spread,
@@ -132,12 +133,33 @@ def test_spread_of_nothing_meets_no_goal() -> None:
     assert not figures.is_met
 
 
-@pytest.mark.parametrize(("until_ms", "is_met"), [(1400, True), (1600, False)])
-def test_goals_are_for_the_median_and_the_longest(until_ms: int, is_met: bool) -> None:
-    maker = Maker()
-    outage(maker, "client-1", until_ms=until_ms)
+@pytest.mark.parametrize(
+    ("gaps_ms", "is_met"),
+    [
+        ([290] * 197 + [790, 1_400, 1_400], True),
+        ([310] * 101 + [10] * 99, False),  # the median
+        ([10] * 197 + [810, 810, 810], False),  # the p99
+        ([10] * 199 + [1_501], False),
+    ],
+)
+def test_goals_are_for_the_median_the_p99_and_the_longest(
+    gaps_ms: Sequence[int], is_met: bool
+) -> None:
+    samples = [
+        Sample(
+            kill=number,
+            client="client-1",
+            gap_ms=gap_ms,
+            return_gap_ms=0,
+            is_disturbed=False,
+            is_return_disturbed=False,
+        )
+        for number, gap_ms in enumerate(gaps_ms)
+    ]
 
-    assert measured(maker).is_met == is_met
+    figures = FailoverFigures(settings={}, samples=samples, stages=(), stalls=(), operations={})
+
+    assert figures.is_met == is_met
 
 
 def test_page_shows_the_distribution_and_needs_nothing_from_anywhere() -> None:
