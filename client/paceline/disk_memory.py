@@ -13,8 +13,11 @@ from collections.abc import Callable, Sequence
 
 from paceline.errors import StorageError
 from paceline.memory_images import PAGE_BYTES, Folder, Inode, prefix_length
-from paceline.ports import Buffer, File, Random
+from paceline.ports import Buffer, File, Random, Space
 from paceline.runtime import pause
+
+_BOUNDLESS_BYTES = 1 << 50
+"""What a disk without a capacity says it has."""
 
 
 class PowerLost(BaseException):  # noqa: N818 - an event, not an error: nobody may catch it as one
@@ -203,6 +206,16 @@ class MemoryDisk:
         self._operate("unlink", path)
         folder.change(name, None)
 
+    async def unlink_later(self, path: str) -> None:
+        self.unlink(path)
+
+    def space(self, path: str) -> Space:
+        used = sum(i.size for f in self._folders.values() for i in f.names.values())
+        total = self.capacity_bytes
+        if total is None:
+            return Space(_BOUNDLESS_BYTES, _BOUNDLESS_BYTES - used)
+        return Space(max(total, used), max(0, total - used))
+
     # -- faults -----------------------------------------------------------------------------------
 
     @property
@@ -332,7 +345,5 @@ class MemoryDisk:
             if self.on_failed is not None:
                 self.on_failed(operation)
             raise StorageError(f"{operation} of {path} failed: input/output error", path=path)
-        if self.capacity_bytes is not None and grows > 0:
-            used = sum(i.size for f in self._folders.values() for i in f.names.values())
-            if used + grows > self.capacity_bytes:
-                raise StorageError(f"{operation} of {path} failed: no space left", path=path)
+        if grows > 0 and self.space(path).free_bytes < grows:
+            raise StorageError(f"{operation} of {path} failed: no space left", path=path)

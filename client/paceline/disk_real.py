@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from crc32c import crc32c
 
 from paceline.errors import StorageError
-from paceline.ports import Buffer, File
+from paceline.ports import Buffer, File, Space
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 _MADV_POPULATE_READ = 22  # Linux 5.14: read in and map, without touching page by page
@@ -228,6 +228,16 @@ class RealDisk:
     def unlink(self, path: str) -> None:
         with _storage_errors("unlink", path):
             os.unlink(path)
+
+    def unlink_later(self, path: str) -> "asyncio.Future[None]":
+        return self._helper.ask(lambda: self.unlink(path))
+
+    def space(self, path: str) -> Space:
+        with _storage_errors("statvfs", path):
+            found = os.statvfs(path)
+        # As df counts: blocks kept back for root are neither used nor free.
+        used, free = found.f_blocks - found.f_bfree, found.f_bavail
+        return Space((used + free) * found.f_frsize, free * found.f_frsize)
 
 
 class _Worker:

@@ -8,7 +8,7 @@ from the event loop (`paceline.runtime` holds the few helpers). Real twins are i
 """
 
 from collections.abc import Awaitable, Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -44,6 +44,20 @@ class File(Protocol):
     def path(self) -> str: ...
 
     def close(self) -> None: ...
+
+
+class Space(NamedTuple):
+    """Of the file system that holds a folder."""
+
+    total_bytes: int
+    free_bytes: int
+    """What this process may still take."""
+
+    @property
+    def used_ratio(self) -> int:
+        """Percent in use, rounded down, as RocketMQ's watermarks count."""
+        used_bytes = self.total_bytes - self.free_bytes
+        return 100 * used_bytes // self.total_bytes if self.total_bytes else 100
 
 
 class Disk(Protocol):
@@ -144,6 +158,14 @@ class Disk(Protocol):
     def rename(self, source: str, target: str) -> None: ...
 
     def unlink(self, path: str) -> None: ...
+
+    def unlink_later(self, path: str) -> Awaitable[None]:
+        """`unlink` off the event loop: a file system frees a large file in many steps."""
+        ...
+
+    def space(self, path: str) -> Space:
+        """How full the file system is that holds the folder `path`."""
+        ...
 
 
 def write_durably(disk: Disk, path: str, content: bytes) -> None:

@@ -16,7 +16,9 @@ from paceline.errors import CorruptLogError
 from paceline.types import PhysicalOffset
 from paceline_broker.log.epochs import EpochTable
 
-VERSION = 1
+VERSION = 2
+VERSION_WITHOUT_START = 1
+"""Of logs that all begin at 0; still read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +33,17 @@ class Checkpoint:
     last_store_unix_ms: int = 0  # of the newest batch below `flushed`
     is_suspect: bool = False  # non-zero bytes were cut and the role has not settled it (R23)
     truncate_to: PhysicalOffset | None = None  # a truncation that has begun; recovery finishes it
+    start: PhysicalOffset = PhysicalOffset(
+        0
+    )  # segments below it are gone, or left by a crash (R26)
+    base: PhysicalOffset = PhysicalOffset(
+        0
+    )  # of the installed projection checkpoint (R14); 0: none
+    is_beginning_anew: bool = False  # all segments go, the log begins at `start`; as `truncate_to`
 
     def __post_init__(self) -> None:
+        assert self.start <= self.verify_from, (self.start, self.verify_from)
+        assert self.start <= self.confirm, (self.start, self.confirm)  # R26
         assert self.verify_from <= self.flushed, (self.verify_from, self.flushed)
         assert self.confirm <= self.flushed, (self.confirm, self.flushed)
 
@@ -48,6 +59,9 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         "last_store_unix_ms": checkpoint.last_store_unix_ms,
         "is_suspect": checkpoint.is_suspect,
         "truncate_to": checkpoint.truncate_to,
+        "start": checkpoint.start,
+        "base": checkpoint.base,
+        "is_beginning_anew": checkpoint.is_beginning_anew,
     }
     return orjson.dumps({**body, "crc32c": _crc(body)}, option=orjson.OPT_SORT_KEYS)
 
@@ -63,7 +77,7 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
     crc = body.pop("crc32c", None)
     if crc != _crc(body):
         raise CorruptLogError(f"the log checkpoint has crc {crc}, its content {_crc(body)}")
-    if body.get("version") != VERSION:
+    if body.get("version") not in (VERSION, VERSION_WITHOUT_START):
         raise CorruptLogError(f"log checkpoint version {body.get('version')} is not {VERSION}")
     truncate_to = body["truncate_to"]
     return Checkpoint(
@@ -75,6 +89,9 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
         last_store_unix_ms=body["last_store_unix_ms"],
         is_suspect=body["is_suspect"],
         truncate_to=None if truncate_to is None else PhysicalOffset(truncate_to),
+        start=PhysicalOffset(body.get("start", 0)),
+        base=PhysicalOffset(body.get("base", 0)),
+        is_beginning_anew=body.get("is_beginning_anew", False),
     )
 
 

@@ -22,6 +22,7 @@ from paceline.records.header import HEADER_BYTES, BatchHeader, Kind
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint
 from paceline_broker.log.epochs import EpochTable
+from paceline_broker.log.log_start import LogStart
 from paceline_broker.log.reading import check_boundary, read_batches, walk_headers
 from paceline_broker.log.recovery import Damage, RecoveryReport, recover, save_checkpoint
 from paceline_broker.log.segment import Segment, Segments
@@ -32,7 +33,7 @@ _EPOCH_START = int(Kind.EPOCH_START)  # plain ints and a bound method: once per 
 _unpack_stamp = STAMP.unpack_from
 
 
-class CommitLog:
+class CommitLog(LogStart):
     """See the module. Owned by the role's task; not safe from other threads."""
 
     def __init__(self, disk: Disk, folder: str, *, segment_size_bytes: int) -> None:
@@ -79,10 +80,6 @@ class CommitLog:
         return log, log.report
 
     # -- positions --------------------------------------------------------------------------------
-
-    @property
-    def start(self) -> PhysicalOffset:
-        return PhysicalOffset(self._start)
 
     @property
     def end(self) -> PhysicalOffset:
@@ -324,13 +321,16 @@ class CommitLog:
     def make_checkpoint(self) -> Checkpoint:
         """The present durable lower bounds, for whoever writes them lazily."""
         before = self._checkpoint
-        flushed = self.flushed
+        flushed, start = self.flushed, self.drop_wanted or self.start
+        verify_from = before.flushed if flushed > before.flushed else before.verify_from
         return Checkpoint(
             flushed=flushed,
             confirm=min(self.confirm, flushed),
-            verify_from=before.flushed if flushed > before.flushed else before.verify_from,
+            verify_from=max(verify_from, start),
+            start=start,
+            base=before.base,
             epochs=self._epochs.cut_to(flushed),
-            segments=tuple(first for first in self._segments.firsts if first < flushed),
+            segments=tuple(first for first in self._segments.firsts if start <= first < flushed),
             last_store_unix_ms=self._last_store_unix_ms,
             is_suspect=before.is_suspect,
         )
@@ -442,6 +442,8 @@ class CommitLog:
         flushed = min(before.flushed, offset)
         lowered = replace(
             before,
+            start=min(before.start, offset),
+            base=before.base if before.base <= offset else PhysicalOffset(0),
             flushed=flushed,
             confirm=min(before.confirm, offset),
             verify_from=min(before.verify_from, offset),
@@ -458,7 +460,7 @@ class CommitLog:
         self._epoch = int(self._epochs.last_epoch)
         self._end = self._written = self._flushed = self._pending_start = int(offset)
         self._confirm = min(self._confirm, offset)
-        self._start = min(self._start, offset)
+        self._start = self._drop_bound = min(self._start, offset)
         self._unsynced, self._ticket = [], None
         self._limit = self._active_limit()
         self._damage = self._failure = None

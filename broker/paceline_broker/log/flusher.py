@@ -129,9 +129,14 @@ class Flusher:
 
     # -- the spare segment and the checkpoint -----------------------------------------------------
 
+    @property
+    def is_idle(self) -> bool:
+        """No file is being made ahead, no checkpoint written, no segment deleted."""
+        return self._keeping is None or self._keeping.done()
+
     def keep_up(self) -> None:
         """Start making what is missing, unless that is going on."""
-        is_idle = self._keeping is None or self._keeping.done()
+        is_idle = self.is_idle
         if is_idle and asyncio.get_running_loop().time() < self._keep_not_before:
             return
         if is_idle and (self._log.spare_wanted is not None or self._is_checkpoint_due()):
@@ -139,7 +144,8 @@ class Flusher:
 
     def _is_checkpoint_due(self) -> bool:
         behind = self._log.flushed - self._log.checkpointed.flushed
-        return behind >= self._checkpoint_bytes and self._log.failure is None
+        is_due = behind >= self._checkpoint_bytes or self._log.drop_wanted is not None
+        return is_due and self._log.failure is None
 
     async def _keep(self) -> None:
         try:
@@ -171,3 +177,14 @@ class Flusher:
         self._disk.rename(temporary, path)
         self._log.checkpoint_saved(checkpoint)
         await self._disk.sync_folder_later(self._folder)
+        if checkpoint.start > self._log.start:
+            await self._drop_below(checkpoint.start)
+
+    async def _drop_below(self, start: PhysicalOffset) -> None:
+        """The new start is durable: what lies below goes, off the loop (R26)."""
+        if self._log.checkpointed.start != start:
+            return  # a truncation or an installed checkpoint came between
+        paths = self._log.drop(start)
+        for path in paths:
+            await self._disk.unlink_later(path)
+        log.info("segments_deleted", extra={"count": len(paths), "start": int(start)})

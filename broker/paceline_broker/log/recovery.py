@@ -69,6 +69,14 @@ def recover(disk: Disk, folder: str, segments: Segments) -> Recovery:
     segments.open_all()
     checkpoint, is_suspect = _load_checkpoint(disk, folder, segments)
     checkpoint = replace(checkpoint, is_suspect=is_suspect)
+    if checkpoint.is_beginning_anew:  # a crash came between its begin and its end (R14)
+        segments.begin_anew_at(checkpoint.start)
+        checkpoint = replace(checkpoint, is_beginning_anew=False)
+        save_checkpoint(disk, folder, checkpoint)
+    if leftovers := segments.forget_below(checkpoint.start):  # a crash came before they were gone
+        for path in leftovers:
+            disk.unlink(path)
+        disk.sync_folder(folder)
     if checkpoint.truncate_to is not None:  # a crash came between its begin and its end
         segments.cut_to(checkpoint.truncate_to)
         checkpoint = replace(checkpoint, truncate_to=None)
@@ -82,7 +90,8 @@ def recover(disk: Disk, folder: str, segments: Segments) -> Recovery:
         segments.fill_up_active()
         walk = _walk(segments, checkpoint)
     damage, cut_bytes, mark = None, 0, checkpoint.flushed
-    if walk.end < mark:
+    if walk.end < mark or (start > 0 and not checkpoint.epochs.entries):
+        # Of a log that begins above 0 the epochs before stand in the checkpoint and nowhere else.
         damage = Damage(position=walk.end, mark=mark, reason=walk.fault or "the log ends here")
     else:
         cut_bytes = segments.used_after(walk.end)

@@ -182,6 +182,36 @@ class Segments:
             self.disk.writev(boundary.file, [_ZEROS[: min(_CHUNK_BYTES, stop - at)]], at)
         self.disk.sync_now(boundary.file)
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.capacity for segment in self._segments)
+
+    def forget_below(self, start: PhysicalOffset) -> list[str]:
+        """Give up the segments wholly below `start`, never the last one; their paths, rising.
+
+        The files are still there; views of them that readers hold stay valid.
+        """
+        paths = []
+        while self.count > 1 and self._firsts[1] <= start:
+            segment = self._segments.pop(0)
+            del self._firsts[0]
+            segment.file.close()
+            paths.append(segment.path)
+        return paths
+
+    def begin_anew_at(self, first: PhysicalOffset) -> None:
+        """Durably drop everything and begin with an empty segment at `first`; repeatable."""
+        while self.count:
+            segment = self._segments.pop()
+            self._firsts.pop()
+            self.disk.unlink(segment.path)
+            segment.file.close()
+        self.disk.sync_folder(self.folder)  # `first` may be the name of one that was here
+        self.roll(first, size_min=0)
+        self.disk.sync_now(self.active.file)
+        self.disk.sync_folder(self.folder)
+        self.has_new_names = False
+
     def sync_from(self, start: PhysicalOffset) -> None:
         """Make all bytes and names from `start` on durable; blocking."""
         for segment in self.between(start, PhysicalOffset(2**63)):

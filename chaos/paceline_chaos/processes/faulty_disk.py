@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Sequence
 
 from paceline.disk_real import RealDisk, RealFile
 from paceline.errors import StorageError
-from paceline.ports import Buffer, File
+from paceline.ports import Buffer, File, Space
 from paceline.runtime import pause
 from paceline_chaos.processes.control import Control
 from paceline_chaos.processes.shadow import Shadow
@@ -246,6 +246,13 @@ class FaultyDisk:
         self._inner.unlink(path)
         if self._shadow is not None:
             self._shadow.unlinked(path)
+
+    async def unlink_later(self, path: str) -> None:
+        self.unlink(path)
+
+    def space(self, path: str) -> Space:
+        found = self._inner.space(path)
+        return found._replace(free_bytes=0) if self._control.get("is_full") else found
 
     # -- faults -----------------------------------------------------------------------------------
 

@@ -307,3 +307,15 @@ def test_what_is_missing_is_a_storage_error() -> None:
         with pytest.raises(StorageError, match="no such"):
             call()
     assert not disk.exists("/none/x")
+
+
+async def test_space_shrinks_with_what_is_stored_and_grows_with_what_is_unlinked() -> None:
+    disk = MemoryDisk(capacity_bytes=1000)
+    disk.make_folder("/d")
+    file = disk.open(PATH, create=True)
+    disk.writev(file, [bytes(250)], 0)
+    assert disk.space("/d") == (1000, 750)
+    assert disk.space("/d").used_ratio == 25
+    await disk.unlink_later(PATH)
+    assert disk.space("/d").free_bytes == 1000
+    assert a_disk().space("/d").used_ratio == 0, "no capacity: boundless"

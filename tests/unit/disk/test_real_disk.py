@@ -232,3 +232,16 @@ def test_threads_end_with_the_disk(tmp_path: Path) -> None:
 
     assert not [t for t in threading.enumerate() if t.name.startswith("paceline-")]
     file.close()
+
+
+async def test_space_and_unlinking_off_the_loop(disk: RealDisk, tmp_path: Path) -> None:
+    write_durably(disk, f"{tmp_path}/f", b"content")
+    found = disk.space(str(tmp_path))
+    assert 0 < found.free_bytes <= found.total_bytes
+    assert 0 <= found.used_ratio <= 100
+
+    await disk.unlink_later(f"{tmp_path}/f")
+
+    assert disk.list(str(tmp_path)) == []
+    with pytest.raises(StorageError):
+        await disk.unlink_later(f"{tmp_path}/f")
