@@ -42,7 +42,11 @@ def disk_fault(stage: Stage, fault: Fault, node: Node) -> End | None:
 def flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> bool:
     """Flip one bit of the log, where there are bytes; whether there were any."""
     if not isinstance(node, BrokerNode):
-        name, end = "raft/journal", 0
+        folder = f"{DATA}/raft"
+        segments = [name for name in node.disk.list(folder) if name.startswith("journal-")]
+        if not segments:
+            return False
+        name = f"raft/{segments[-1]}"
         file = node.disk.open(f"{DATA}/{name}")
         end = node.disk.size(file)
         file.close()

@@ -153,7 +153,7 @@ def replayed_digest(disk: Disk, folder: str, *, controller_id: str, until_index:
     if snapshot is not None and snapshot.index <= until_index:
         machine.restore(snapshot.machine)
         applied = snapshot.index
-    journal = Journal(disk, f"{folder}/raft/journal", controller_id=controller_id)
+    journal = Journal(disk, f"{folder}/raft", controller_id=controller_id)
     try:
         if journal.last_index < until_index and applied < until_index:
             return None

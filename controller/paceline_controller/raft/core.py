@@ -104,7 +104,9 @@ class RaftCore:
         self._campaign_term = 0
         self._campaigns = 0
         self._peers = {peer: PeerNode(peer) for peer in peers}
-        self.journal = Journal(disk, f"{folder}/journal", controller_id=controller_id)
+        self.journal = Journal(
+            disk, folder, controller_id=controller_id, segment_bytes=settings.segment_bytes
+        )
         self._snapshots = SnapshotStore(disk, f"{folder}/snapshot")
         library = load_library(
             clock=clock, random=random, journal=self.journal, snapshots=self._snapshots

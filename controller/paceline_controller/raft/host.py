@@ -435,15 +435,14 @@ class RaftQuorum:
             peers=self._peers,
             random=self._random,
         )
-        journal = f"{self._folder}/journal"
-        has_file = self._disk.exists(journal)
-        if identity.has_journal and not has_file:
+        has_journal = Journal.exists(self._disk, self._folder)
+        if identity.has_journal and not has_journal:
             raise StorageError(
-                f"{journal} is missing: this controller has lost what it promised and must be"
-                " replaced under a new id"
+                f"the journal in {self._folder} is missing: this controller has lost what it"
+                " promised and must be replaced under a new id"
             )
-        if not has_file:
-            Journal.create(self._disk, journal, controller_id=self._controller_id)
+        if not has_journal:
+            Journal.create(self._disk, self._folder, controller_id=self._controller_id)
         identity.journal_created()
         return identity
 

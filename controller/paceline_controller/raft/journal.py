@@ -1,4 +1,4 @@
-"""The Raft journal: entries, term and vote of one controller, in one append-only file.
+"""The Raft journal: entries, term and vote of one controller, in append-only segments.
 
 Replaces the library's journal, which never calls fsync, has no checksum and cannot start after a
 torn write. Rules:
@@ -6,43 +6,37 @@ torn write. Rules:
 - Every change is a record with a CRC, appended; also truncation, term, vote and commit index.
   Nothing is overwritten, so a kill at any byte leaves a prefix of what was done.
 - Records are buffered until `begin_sync` writes them; `durable` says how far they are on disk.
-  Nothing that promises a record may leave the node before (`outbox.py`).
+  Nothing that promises a record may leave the node before (`core.py`).
 - Each record carries the file size known durable when it was written. A bad record below such a
   mark is damage and the node refuses to start; above all marks it is a torn tail and is cut (R23).
-- The file is replaced as a whole (temporary file, fsync, rename, folder fsync) when its front is
-  cut after a snapshot.
+- A full segment is durable to its last byte before the next is made, and sealed before anything is
+  written there: a torn record can only be in the newest (`journal_recovery.py`).
+- Compaction unlinks whole segments from the front, after a snapshot, and writes nothing anew. Only
+  a snapshot that a leader sent replaces everything, by a new segment that says it is the base.
 
 Format: docs/protocol/raft.md. Owner: the event loop of one `RaftCore`.
 """
 
-import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import IntEnum
+from dataclasses import dataclass, replace
 from typing import overload
 
-import orjson
-from crc32c import crc32c
-
-from paceline.errors import CorruptLogError
 from paceline.ports import Disk, File, write_durably
 from paceline_controller.raft.entries import Entry
-
-FORMAT_VERSION = 1
-_MAGIC = b"PLJ1"
-_HEAD = struct.Struct("<4sIIIQQ")  # magic, crc, payload length, kind, sequence, durable mark
-_CRC_FROM = 8  # the CRC covers everything after itself
-_ALIGNMENT = 8
-_ENTRY = struct.Struct("<QQ")
-_NUMBER = struct.Struct("<Q")
-
-
-class _Kind(IntEnum):
-    HEADER = 0
-    ENTRY = 1
-    STATE = 2
-    TRUNCATE = 3
-    COMMIT = 4
+from paceline_controller.raft.journal_format import (
+    NUMBER,
+    ONE_FILE_NAME,
+    Position,
+    RecordKind,
+    SegmentHeader,
+    crc_of,
+    encode_record,
+    encode_segment,
+    entry_payload,
+    segment_name,
+)
+from paceline_controller.raft.journal_recovery import Segment, recover, seal, segment_numbers
+from paceline_controller.raft.settings import SEGMENT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,50 +49,58 @@ class SyncTicket:
     generation: int
 
 
-@dataclass(slots=True)
-class _Recovered:
-    entries: list[Entry]
-    term: int = 0
-    voted_for: str | None = None
-    commit_index: int = 1
-    sequence: int = 0
-    end: int = 0
-
-
-def _encode_record(kind: _Kind, payload: bytes, *, sequence: int, durable: int) -> bytes:
-    head = _HEAD.pack(_MAGIC, 0, len(payload), kind, sequence, durable)
-    crc = crc32c(payload, crc32c(head[_CRC_FROM:]))
-    record = head[:4] + crc.to_bytes(4, "little") + head[_CRC_FROM:] + payload
-    return record + bytes(-len(record) % _ALIGNMENT)
-
-
 class Journal:
     """The library's journal interface (its camel-case names) and the durable side of it."""
 
-    def __init__(self, disk: Disk, path: str, *, controller_id: str) -> None:
-        """Open the journal at `path`; CorruptLogError if it is damaged or of another controller."""
+    def __init__(
+        self, disk: Disk, folder: str, *, controller_id: str, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
+        """Open the journal in `folder`; CorruptLogError if it is damaged or of another controller.
+
+        `segment_bytes`: a segment that has become so large is followed by another.
+        """
         self._disk = disk
-        self._path = path
+        self._folder = folder
         self._controller_id = controller_id
-        self._file = disk.open(path)
+        self._segment_bytes = segment_bytes
         self._retired: list[File] = []  # replaced while a sync of them was outstanding
         self._is_syncing = False
-        recovered = self._recover()
+        recovered = recover(disk, folder, controller_id=controller_id)
         self._entries = recovered.entries
-        self._term = recovered.term
-        self._voted_for = recovered.voted_for
-        self._commit_index = self._written_commit_index = recovered.commit_index
-        self._sequence = recovered.sequence
-        self._size_bytes = self._durable_bytes = recovered.end
-        self._pending: list[bytes] = []
+        self._written = recovered.position
+        self._segments = recovered.segments
+        self._term = recovered.position.term
+        self._voted_for = recovered.position.voted_for or None
+        last_index = max(1, recovered.position.last_index)
+        self._commit_index = min(recovered.position.commit_index, last_index)
+        self._noted_commit_index = self._commit_index
+        self._durable_bytes = self._segment.size_bytes
+        self._pending: list[tuple[RecordKind, bytes]] = []
         self._generation = 0
         self.appended = 0  # count of promised changes so far in this process
         self.durable = 0  # count of those that are on disk
 
     @staticmethod
-    def create(disk: Disk, path: str, *, controller_id: str) -> None:
+    def create(disk: Disk, folder: str, *, controller_id: str) -> None:
         """Make an empty journal, durable on return."""
-        write_durably(disk, path, _encode_file((), controller_id=controller_id))
+        header = SegmentHeader(
+            controller=controller_id,
+            number=1,
+            is_base=True,
+            previous_bytes=0,
+            previous_crc=0,
+            position=Position(),
+        )
+        write_durably(disk, f"{folder}/{segment_name(1)}", b"".join(encode_segment(header)))
+
+    @staticmethod
+    def exists(disk: Disk, folder: str) -> bool:
+        """Whether there is any part of a journal, also one of before there were segments."""
+        return bool(segment_numbers(disk, folder)) or disk.exists(f"{folder}/{ONE_FILE_NAME}")
+
+    @property
+    def segments_count(self) -> int:
+        return len(self._segments)
 
     @property
     def is_durable(self) -> bool:
@@ -126,13 +128,13 @@ class Journal:
         assert not self._entries or idx == expected, (idx, expected)
         assert not self._entries or term >= self._entries[-1][2], (term, self._entries[-1])
         self._entries.append((command, idx, term))
-        self._promise(_Kind.ENTRY, _ENTRY.pack(idx, term) + command)
+        self._promise(RecordKind.ENTRY, entry_payload(self._entries[-1]))
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803 - the library's names
         """Forget the entries from that position in the list on; one record, so kill-safe."""
         index = self._entries[entryFrom][1]
         del self._entries[entryFrom:]
-        self._promise(_Kind.TRUNCATE, _NUMBER.pack(index))
+        self._promise(RecordKind.TRUNCATE, NUMBER.pack(index))
 
     def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803
         raise AssertionError("compaction goes through cut_before")
@@ -167,7 +169,7 @@ class Journal:
             return
         assert term > self._term or self._voted_for is None, "one vote per term"
         self._term, self._voted_for = term, votedForNodeId
-        self._promise(_Kind.STATE, _NUMBER.pack(term) + (votedForNodeId or "").encode())
+        self._promise(RecordKind.STATE, NUMBER.pack(term) + (votedForNodeId or "").encode())
 
     def getCurrentTerm(self) -> int:  # noqa: N802
         return self._term
@@ -177,9 +179,9 @@ class Journal:
 
     def onOneSecondTimer(self) -> None:  # noqa: N802
         """Note the commit index; promises nothing, so nobody waits for it."""
-        if self._commit_index != self._written_commit_index:
-            self._written_commit_index = self._commit_index
-            self._append_record(_Kind.COMMIT, _NUMBER.pack(self._commit_index))
+        if self._commit_index != self._noted_commit_index:
+            self._noted_commit_index = self._commit_index
+            self._pending.append((RecordKind.COMMIT, NUMBER.pack(self._commit_index)))
 
     def _destroy(self) -> None:
         raise AssertionError("the core closes the journal")
@@ -187,15 +189,18 @@ class Journal:
     # -- durability --------------------------------------------------------------------------------
 
     def begin_sync(self) -> SyncTicket | None:
-        """Write what is buffered; None if nothing waits. At most one ticket is outstanding."""
+        """Write what is buffered; None if nothing waits. At most one ticket is outstanding.
+
+        Makes the next segment first, blocking, when the newest is full.
+        """
         if self._is_syncing or self.is_durable:
             return None
         self._write_pending()
         self._is_syncing = True
         return SyncTicket(
-            file=self._file,
+            file=self._segment.file,
             mark=self.appended,
-            size_bytes=self._size_bytes,
+            size_bytes=self._segment.size_bytes,
             generation=self._generation,
         )
 
@@ -211,15 +216,23 @@ class Journal:
     def sync_now(self) -> None:
         """Make everything durable, blocking."""
         self._write_pending()
-        self._disk.sync_now(self._file)
+        self._disk.sync_now(self._segment.file)
         self.durable = self.appended
-        self._durable_bytes = self._size_bytes
+        self._durable_bytes = self._segment.size_bytes
 
     def cut_before(self, index: int) -> None:
-        """Drop the entries below `index`; durable on return. The caller has a durable snapshot."""
+        """Forget the entries below `index`, and the segments that hold nothing else.
+
+        The caller has a durable snapshot. Nothing here need be durable: segments that come back
+        after a power loss are a part of the same journal.
+        """
         at = index - self.first_index
         assert 0 <= at < len(self._entries), (index, self.first_index, self.last_index)
-        self._replace(self._entries[at:])
+        del self._entries[:at]
+        while len(self._segments) > 1 and self._segments[0].end_index <= index:
+            segment = self._segments.pop(0)
+            segment.file.close()
+            self._disk.unlink(segment.file.path)
 
     def start_from(self, entries: Iterable[Entry], *, commit_index: int) -> None:
         """Hold exactly these entries (of an installed snapshot); durable on return."""
@@ -230,192 +243,113 @@ class Journal:
         self._replace(kept)
 
     def close(self) -> None:
-        """Let go of the file, as it is; no sync is outstanding."""
-        self._file.close()
+        """Let go of the files, as they are; no sync is outstanding."""
+        for segment in self._segments:
+            segment.file.close()
         self._close_retired()
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _promise(self, kind: _Kind, payload: bytes) -> None:
-        self._append_record(kind, payload)
-        self.appended += 1
+    @property
+    def _segment(self) -> Segment:
+        """The newest: the one that is appended to."""
+        return self._segments[-1]
 
-    def _append_record(self, kind: _Kind, payload: bytes) -> None:
-        record = _encode_record(kind, payload, sequence=self._sequence, durable=self._durable_bytes)
-        self._sequence += 1
-        self._pending.append(record)
+    def _promise(self, kind: RecordKind, payload: bytes) -> None:
+        self._pending.append((kind, payload))
+        self.appended += 1
 
     def _write_pending(self) -> None:
         if not self._pending:
             return
+        if self._segment.size_bytes >= self._segment_bytes and not self._is_syncing:
+            self._roll()
         pending, self._pending = self._pending, []
-        self._size_bytes += self._disk.writev(self._file, pending, self._size_bytes)
+        segment, records = self._segment, []
+        for kind, payload in pending:
+            record = encode_record(
+                kind, payload, sequence=segment.records, durable=self._durable_bytes
+            )
+            records.append(record)
+            segment.records += 1
+            self._note_written(kind, payload)
+        at = segment.size_bytes
+        segment.size_bytes += self._disk.writev(segment.file, records, at)
+        segment.last_crc = crc_of(records[-1])
+
+    def _note_written(self, kind: RecordKind, payload: bytes) -> None:
+        self._written = self._written.after(kind, payload)
+        if kind == RecordKind.TRUNCATE:
+            cut_at = self._written.last_index + 1
+            for segment in self._segments:
+                segment.end_index = min(segment.end_index, cut_at)
+
+    def _roll(self) -> None:
+        """Begin another segment; durable on return, as is all that was written before."""
+        before = self._segment
+        if self._durable_bytes < before.size_bytes:
+            self._disk.sync_now(before.file)
+            self._durable_bytes = before.size_bytes
+        before.end_index = self._written.last_index + 1
+        header = SegmentHeader(
+            controller=self._controller_id,
+            number=before.number + 1,
+            is_base=False,
+            previous_bytes=before.size_bytes,
+            previous_crc=before.last_crc,
+            position=self._written,
+        )
+        self._begin_segment(header, [])
+        seal(self._disk, before)
+
+    def _begin_segment(self, header: SegmentHeader, entries: list[Entry]) -> None:
+        path = f"{self._folder}/{segment_name(header.number)}"
+        records = encode_segment(header, entries)
+        content = b"".join(records)
+        write_durably(self._disk, path, content)
+        segment = Segment(
+            number=header.number,
+            file=self._disk.open(path),
+            size_bytes=len(content),
+            records=len(records),
+            last_crc=crc_of(records[-1]),
+        )
+        self._segments.append(segment)
+        self._durable_bytes = len(content)
+        self._generation += 1
 
     def _replace(self, entries: list[Entry]) -> None:
-        content = _encode_file(
-            entries,
-            controller_id=self._controller_id,
+        """A segment that is the base of the journal from now on, in place of all others."""
+        commit_index = min(self._commit_index, entries[-1][1])
+        position = Position(
+            last_index=entries[0][1] - 1,
             term=self._term,
-            voted_for=self._voted_for,
-            commit_index=min(self._commit_index, entries[-1][1]),
+            voted_for=self._voted_for or "",
+            commit_index=commit_index,
         )
-        write_durably(self._disk, self._path, content)
-        self._retired.append(self._file)
+        header = SegmentHeader(
+            controller=self._controller_id,
+            number=self._segment.number + 1,
+            is_base=True,
+            previous_bytes=0,
+            previous_crc=0,
+            position=position,
+        )
+        older = list(self._segments)
+        self._begin_segment(header, entries)
+        self._segments = self._segments[-1:]
+        self._retired += [segment.file for segment in older]
+        for segment in older:
+            self._disk.unlink(segment.file.path)
         if not self._is_syncing:
             self._close_retired()
-        self._file = self._disk.open(self._path)
         self._entries = entries
         self._pending = []
-        self._written_commit_index = self._commit_index
-        self._size_bytes = self._durable_bytes = len(content)
-        self._sequence = len(entries) + 3
-        self._generation += 1
+        self._written = replace(position, last_index=entries[-1][1])
+        self._noted_commit_index = self._commit_index
         self.durable = self.appended
 
     def _close_retired(self) -> None:
         for file in self._retired:
             file.close()
         self._retired = []
-
-    def _recover(self) -> _Recovered:
-        # What a killed process left in the page cache is written out; what a failed sync left there
-        # counts as written for the kernel and is not: only the disk is asked (R22).
-        self._disk.sync_now(self._file)
-        self._disk.forget_clean(self._file)
-        content = self._disk.pread(self._file, self._disk.size(self._file), 0)
-        recovered = _Recovered(entries=[])
-        durable_mark = 0
-        while recovered.end < len(content):
-            record = _parse_record(content, recovered.end)
-            if record is None:
-                break
-            kind, payload, sequence, mark, end = record
-            if sequence != recovered.sequence:
-                raise self._corrupt(recovered.end, f"record {sequence} after {recovered.sequence}")
-            durable_mark = max(durable_mark, mark)
-            if recovered.sequence == 0:
-                durable_mark = max(durable_mark, self._check_header(kind, payload))
-            else:
-                self._fold(recovered, kind, payload)
-            recovered.sequence += 1
-            recovered.end = end
-        self._cut_tail(content, recovered.end, durable_mark)
-        if recovered.sequence == 0:
-            raise self._corrupt(0, "no header")
-        if recovered.entries:
-            recovered.commit_index = min(recovered.commit_index, recovered.entries[-1][1])
-        return recovered
-
-    def _cut_tail(self, content: bytes, end: int, durable_mark: int) -> None:
-        """Cut a torn tail, or refuse: whatever was once reported durable must still be whole."""
-        durable_mark = max(durable_mark, _highest_mark_after(content, end))
-        if end < durable_mark:
-            raise self._corrupt(end, f"bad record below the durable mark {durable_mark}")
-        if end < len(content):
-            self._disk.truncate(self._file, end)
-            self._disk.sync_now(self._file)
-        self._disk.sync_folder(self._path.rpartition("/")[0])
-
-    def _check_header(self, kind: int, payload: bytes) -> int:
-        if kind != _Kind.HEADER:
-            raise self._corrupt(0, "the first record is no header")
-        header = orjson.loads(payload)
-        if header["format"] != FORMAT_VERSION:
-            raise self._corrupt(0, f"journal format {header['format']} is unknown")
-        if header["controller"] != self._controller_id:
-            raise self._corrupt(
-                0, f"journal of controller {header['controller']!r}, not {self._controller_id!r}"
-            )
-        content_bytes = header["content_bytes"]
-        assert isinstance(content_bytes, int)
-        return content_bytes
-
-    def _fold(self, recovered: _Recovered, kind: int, payload: bytes) -> None:
-        entries = recovered.entries
-        match kind:
-            case _Kind.ENTRY:
-                index, term = _ENTRY.unpack_from(payload)
-                if entries and index != entries[-1][1] + 1:
-                    raise self._corrupt(recovered.end, f"entry {index} after {entries[-1][1]}")
-                entries.append((payload[_ENTRY.size :], index, term))
-            case _Kind.STATE:
-                (recovered.term,) = _NUMBER.unpack_from(payload)
-                recovered.voted_for = payload[_NUMBER.size :].decode() or None
-            case _Kind.TRUNCATE:
-                (index,) = _NUMBER.unpack(payload)
-                if not entries or not entries[0][1] < index <= entries[-1][1]:
-                    raise self._corrupt(recovered.end, f"truncation at {index}")
-                del entries[index - entries[0][1] :]
-            case _Kind.COMMIT:
-                (recovered.commit_index,) = _NUMBER.unpack(payload)
-            case _:
-                raise self._corrupt(recovered.end, f"record kind {kind} is unknown")
-
-    def _corrupt(self, at: int, why: str) -> CorruptLogError:
-        return CorruptLogError(
-            f"raft journal {self._path} is damaged at byte {at}: {why}", path=self._path, offset=at
-        )
-
-
-def _encode_file(
-    entries: Iterable[Entry],
-    *,
-    controller_id: str,
-    term: int = 0,
-    voted_for: str | None = None,
-    commit_index: int = 1,
-) -> bytes:
-    state = (_Kind.STATE, _NUMBER.pack(term) + (voted_for or "").encode())
-    commit = (_Kind.COMMIT, _NUMBER.pack(commit_index))
-    body = [(_Kind.ENTRY, _ENTRY.pack(index, at) + command) for command, index, at in entries]
-    records = [
-        _encode_record(kind, payload, sequence=number, durable=0)
-        for number, (kind, payload) in enumerate([state, *body, commit], start=1)
-    ]
-    size_bytes = sum(map(len, records))
-    return _encode_header(controller_id, size_bytes) + b"".join(records)
-
-
-def _encode_header(controller_id: str, body_bytes: int) -> bytes:
-    """The first record names the size of the whole file, itself included, as durable mark."""
-    header_bytes = 0
-    while True:  # the number of digits is part of the size; settles in two or three rounds
-        document = {
-            "content_bytes": header_bytes + body_bytes,
-            "controller": controller_id,
-            "format": FORMAT_VERSION,
-        }
-        record = _encode_record(_Kind.HEADER, orjson.dumps(document), sequence=0, durable=0)
-        if len(record) == header_bytes:
-            return record
-        header_bytes = len(record)
-
-
-def _parse_record(content: bytes, at: int) -> tuple[int, bytes, int, int, int] | None:
-    """(kind, payload, sequence, durable mark, end of the record), None if it is not whole."""
-    if len(content) - at < _HEAD.size:
-        return None
-    magic, crc, length, kind, sequence, durable = _HEAD.unpack_from(content, at)
-    payload_at = at + _HEAD.size
-    end = payload_at + length
-    end += -end % _ALIGNMENT
-    if magic != _MAGIC or end > len(content):
-        return None
-    payload = content[payload_at : payload_at + length]
-    head = memoryview(content)[at + _CRC_FROM : payload_at]
-    if crc32c(payload, crc32c(head)) != crc:
-        return None
-    return kind, payload, sequence, durable, end
-
-
-def _highest_mark_after(content: bytes, start: int) -> int:
-    """The highest durable mark of any whole record after a bad one."""
-    highest = 0
-    at = content.find(_MAGIC, start)
-    while at >= 0:
-        if at % _ALIGNMENT == 0:
-            record = _parse_record(content, at)
-            if record is not None:
-                highest = max(highest, record[3])
-        at = content.find(_MAGIC, at + 1)
-    return highest

@@ -12,6 +12,9 @@ entry: its code for split entries can end a transmission twice."""
 FRAME_BYTES_MAX = APPEND_BYTES + COMMAND_BYTES_MAX + 64 * 1024
 """The batch may overshoot by one entry; the rest is for heads of entries."""
 
+SEGMENT_BYTES = 4 * 1024 * 1024
+"""Of the journal. Compaction drops whole segments: about 15,000 commands of a few hundred bytes."""
+
 SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
 SNAPSHOT_CHUNK_BYTES = 256 * 1024
 
@@ -56,6 +59,9 @@ class RaftSettings:
 
     retain_entries: int = 1_000
     """Entries kept behind a snapshot, so that a briefly absent follower needs no snapshot."""
+
+    segment_bytes: int = SEGMENT_BYTES
+    """A segment of the journal that has become so large is followed by another."""
 
     silence_ms: int = 1_500
     """A link without a frame for so long is dropped; idle links carry pings."""

@@ -44,10 +44,11 @@ def test_five_nodes_lose_nothing_either(seed: int) -> None:
 def test_a_run_depends_on_nothing_but_its_seed() -> None:
     script = "from tests.sim.raft.test_faults import trace_digest; print(trace_digest('same', 4))"
 
+    path = os.pathsep.join([".", *sys.path])
     digests = {
         subprocess.run(
             [sys.executable, "-c", script],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": "."},
+            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
             capture_output=True,
             check=True,
             text=True,

@@ -281,7 +281,7 @@ async def test_a_lost_journal_refuses_to_start() -> None:
     node = alone(disk, ListMachine(), [])
     await node.start()
     await node.stop()
-    disk.unlink("/data/raft/journal")
+    disk.unlink("/data/raft/journal-0000000001")
 
     with pytest.raises(StorageError, match="must be replaced under a new id"):
         await alone(disk, ListMachine(), []).start()
@@ -294,7 +294,7 @@ async def test_a_damaged_journal_refuses_to_start_and_frees_the_folder() -> None
     await eventually(lambda: node.status().is_leader)
     await node.propose({"value": 1}, timeout_ms=1_000)
     await node.stop()
-    disk.flip_bit("/data/raft/journal", 40)
+    disk.flip_bit("/data/raft/journal-0000000001", 40)
 
     for _ in range(2):
         with pytest.raises(CorruptLogError):

@@ -97,9 +97,9 @@ class SimNode:
             peers=peers,
             random=world.random,
         )
-        if not self.disk.exists(f"{FOLDER}/journal"):
+        if not Journal.exists(self.disk, FOLDER):
             assert not self.identity.has_journal
-            Journal.create(self.disk, f"{FOLDER}/journal", controller_id=self.name)
+            Journal.create(self.disk, FOLDER, controller_id=self.name)
         self.identity.journal_created()
         self.core = RaftCore(
             self,

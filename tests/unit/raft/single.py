@@ -42,8 +42,8 @@ class Single:
         self.gate = Gate(may_vote=may_vote)
         self.disk = disk or MemoryDisk()
         self.disk.make_folder("/raft")
-        if not self.disk.exists("/raft/journal"):
-            Journal.create(self.disk, "/raft/journal", controller_id=C1)
+        if not Journal.exists(self.disk, "/raft"):
+            Journal.create(self.disk, "/raft", controller_id=C1)
         self.core = RaftCore(
             self,
             controller_id=C1,

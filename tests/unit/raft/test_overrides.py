@@ -1,6 +1,7 @@
 """Each repair of the library has a test; those marked "without" show the fault when it is out."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 from tests.unit.raft.single import (
@@ -160,11 +161,29 @@ def test_a_compacted_journal_starts_from_its_snapshot() -> None:
 
 def test_a_journal_without_its_snapshot_is_refused() -> None:
     disk = MemoryDisk()
-    _compacting(disk).core.compact()
+    single = Single(disk, settings=replace(SMALL, segment_bytes=300))
+    single.append([no_op(2, 1)], term=1, previous=(1, 0))
+    for index in range(3, 31):
+        single.append(commands(index, index, term=1), term=1, previous=(index - 1, 1), commit=20)
+    single.core.compact()
+    assert single.core.journal.segments_count > 1
     disk.unlink("/raft/snapshot")
 
-    with pytest.raises(CorruptLogError, match="without a snapshot"):
+    with pytest.raises(CorruptLogError, match=r"journal from \d+ without a snapshot"):
         Single(disk)
+
+
+def test_a_whole_journal_needs_no_snapshot() -> None:
+    """Compaction has dropped no segment yet: the snapshot said nothing that the log does not."""
+    disk = MemoryDisk()
+    single = _compacting(disk)
+    single.core.compact()
+    disk.unlink("/raft/snapshot")
+
+    found = Single(disk, settings=SMALL)
+    found.append([], term=1, previous=(30, 1), commit=20)
+
+    assert found.applied == single.applied
 
 
 def test_a_damaged_snapshot_refuses_to_start() -> None:
@@ -394,14 +413,14 @@ def test_appends_of_a_leader_wait_for_its_own_copy() -> None:
     assert [peer for peer, message in single.sent[sent:] if message.get("entries")] == [C2, C3]
 
 
-def test_messages_held_for_a_sync_go_after_a_compaction() -> None:
-    """A compaction makes the journal durable by itself; nothing would ask for a sync again."""
+def test_messages_held_for_a_sync_go_after_a_snapshot_is_installed() -> None:
+    """A new base makes the journal durable by itself; nothing would ask for a sync again."""
     single = Single(auto_sync=False, settings=SMALL)
     entries = [no_op(2, 1), *commands(3, 30, term=1)]
     single.append(entries, term=1, previous=(1, 0), commit=20)
     assert single.sent == []
 
-    single.core.compact()
-    single.tick()
+    content = snapshot_at(40, term=1, applied=["real"])
+    single.receive(C2, snapshot_chunk(content, 0, len(content), term=1, commit=40))
 
-    assert single.kinds() == ["next_node_idx"]
+    assert [m["next_node_idx"] for _, m in single.sent] == [31, 41]
