@@ -43,7 +43,7 @@ determinism: $(MADE) ## Run simulated worlds again in other ways: equal traces. 
 bench: $(MADE) ## Measure this machine and write docs/BENCHMARKS.md.
 	@exec $(BIN)/paceline bench --all --write docs/BENCHMARKS.md $(ARGS)
 
-verify: $(MADE) ## Mutants, determinism, all_ack, and MINUTES=10 of seeds; adds to docs/verification.jsonl.
+verify: $(MADE) ## Mutants, determinism, scripts, and MINUTES=10 of seeds; adds to docs/verification.jsonl.
 	@$(BIN)/python -m paceline_chaos.verify --minutes $(MINUTES) $(ARGS)
 
 test: check ## Everything: check, then simulated and real clusters.

@@ -27,7 +27,11 @@ ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "verification.jsonl"
 SOURCES = ("client", "broker", "controller", "chaos")
 HASH_DIGITS = 12
-_TOLD = {"sends_acknowledged": "acknowledged", "all_ack_scripts": "scripts"}
+_TOLD = {
+    "sends_acknowledged": "acknowledged",
+    "all_ack_scripts": "scripts",
+    "moments_scripts": "scripts",
+}
 """Counters in the sums of beds that have them."""
 _LEFT_BEHIND = ("__pycache__", ".egg-info", ".pyc", ".swp", "~")
 """Ends of names that are no source."""
@@ -40,7 +44,8 @@ class Line:
     source: str
     """`source_hash` of what ran."""
     bed: str
-    """ "core", "world", "determinism", "all_ack", "mutants" or "processes"."""
+    """ "core", "world", "determinism", "all_ack", "moments", "mutants" or
+    "processes"."""
     start: int = 0
     end: int = 0
     """Seeds [start, end) were run."""
@@ -207,7 +212,7 @@ def summary(lines: list[Line]) -> list[str]:
     for source in dict.fromkeys(line.source for line in lines):
         of_source = [line for line in lines if line.source == source]
         said.append(f"source {source}")
-        for bed in ("core", "world", "determinism", "all_ack"):
+        for bed in ("core", "world", "determinism", "all_ack", "moments"):
             said += _summary_of_bed([line for line in of_source if line.bed == bed], bed)
         said += _summary_of_rounds([line for line in of_source if line.bed == "processes"])
         caught = mutants_caught(of_source, source=source)

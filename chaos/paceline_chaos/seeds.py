@@ -15,7 +15,7 @@ class SeedResult:
     """What both beds return; small, so that it can cross between processes."""
 
     bed: str
-    """ "core", "world", "determinism" or "all_ack"."""
+    """ "core", "world", "determinism", "all_ack" or "moments"."""
     seed: int
     virtual_us: int
     violations: tuple[Violation, ...] = ()
@@ -118,6 +118,6 @@ def replay_command(bed: str, seed: int, *, mutant: str | None = None) -> str:
         return f".venv/bin/python -m paceline_chaos.core --seed {seed}{of_mutant}"
     if bed == "determinism":
         return f".venv/bin/python -m paceline_chaos.world --determinism 1 --seed {seed}"
-    if bed == "all_ack":
-        return f".venv/bin/python -m paceline_chaos.world.all_ack --first {seed} --seeds 1"
+    if bed in ("all_ack", "moments"):
+        return f".venv/bin/python -m paceline_chaos.world.{bed} --first {seed} --seeds 1{of_mutant}"
     return f".venv/bin/paceline chaos replay --bed {bed} --seed {seed}{of_mutant}"

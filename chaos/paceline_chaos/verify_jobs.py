@@ -5,6 +5,7 @@ Top-level functions of a module of their own, so that a fresh interpreter can im
 
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from paceline_chaos.core.run import run_seed
@@ -67,12 +68,10 @@ def run_one(bed: str, seed: int, mutant: Mutant | None = None) -> SeedResult:
     if bed == "core":
         return run_seed(seed, mutant=mutant)
     try:
-        if bed != "world":
-            return _run_counted(bed, seed)
-        if mutant is None:
-            return _run_world(seed)
-        with mutant.applied():
-            return _run_world(seed)
+        with nullcontext() if mutant is None else mutant.applied():
+            if bed == "world":
+                return _run_world(seed)
+            return _run_counted(bed, seed, script=None if mutant is None else mutant.script)
     except Exception as error:
         return SeedResult(
             bed=bed,
@@ -101,10 +100,10 @@ def _run_world(seed: int) -> SeedResult:
     )
 
 
-def _run_counted(bed: str, seed: int) -> SeedResult:
-    from paceline_chaos.world.counted import RUN  # as above
+def _run_counted(bed: str, seed: int, *, script: str | None) -> SeedResult:
+    from paceline_chaos.world.counted import RUN, run_scripts  # as above
 
-    return RUN[bed](seed)
+    return RUN[bed](seed) if script is None else run_scripts(bed, seed, only=script)
 
 
 def _run_mutant(job: Job, mutant: Mutant) -> Done:

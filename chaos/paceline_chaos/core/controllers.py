@@ -19,6 +19,7 @@ from paceline.wire.cluster import ClusterView, GroupSettings, GroupView
 from paceline_chaos.core.clock import BedClock
 from paceline_chaos.core.coverage import Coverage
 from paceline_chaos.core.dice import Dice
+from paceline_chaos.core.judge import ViolationError
 from paceline_chaos.history.model import CreateTopic as CreateTopicOperation
 from paceline_chaos.history.model import Decision, FaultEvent, Outcome
 from paceline_chaos.history.recorder import Recorder
@@ -35,6 +36,8 @@ HEARTBEAT_TIMEOUT_MS = 1500
 FAVOUR_MS = 3000
 RETRY_MS = 100
 """As `liveness.RETRY_MS`: the next look sees what the last election has changed."""
+
+_TOO_OLD = frozenset({"STALE_SEQUENCE", "UNKNOWN_SESSION"})
 
 
 class Request(NamedTuple):
@@ -87,6 +90,8 @@ class Controllers:
         self._is_healed = False
         self.index = 0
         """Of the last command applied."""
+        self._results: dict[tuple[str, int], dict[str, Any]] = {}
+        """What each command came to when it was applied."""
         self._sequence = 0
         self._view = ClusterView(cluster_id="", version=0)
         self._heard: dict[ReplicaId, Heard] = {}
@@ -323,9 +328,22 @@ class Controllers:
         assert result.get("reason") != "BAD_COMMAND", (command, result)
         if command["kind"] == "elect_master" and not result["ok"]:
             self._saw("elections_refused")
+        self._is_applied_once(command, result)
         for event in events:
             self._happened(event, set_before)
         return result
+
+    def _is_applied_once(self, command: dict[str, Any], result: dict[str, Any]) -> None:
+        """R38: a command that comes again finds what it came to, or is refused as too old."""
+        key = command["session"], command["sequence"]
+        first = self._results.setdefault(key, result)
+        if first is result or result.get("reason") in _TOO_OLD:
+            return
+        self._saw("commands_repeated")
+        if result != first:
+            raise ViolationError(
+                f"R38: {command['kind']} {key} came to {first}, and when it came again to {result}"
+            )
 
     def _set(self) -> int:
         group = self.group

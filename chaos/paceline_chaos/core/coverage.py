@@ -59,6 +59,7 @@ COUNTERS: Mapping[str, str] = {
     "tails_flipped": "stores of which a bit in the last durable batch changed (R23)",
     "resets_network": "connections reset",
     "clock_steps": "wall clocks stepped",
+    "commands_repeated": "commands that were applied before (R38)",
     "commands_late": "commands to the controllers that came late or twice",
     "given_up": "runs that ended with a decision for the operator",
     "given_up_lost": "of those: every member has lost records, or is gone (R9, R16)",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from paceline_chaos.mutants.clients import CLIENTS
 from paceline_chaos.mutants.disks import DISKS
 from paceline_chaos.mutants.epochs import EPOCHS
+from paceline_chaos.mutants.moments import MOMENTS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.mutants.projections import PROJECTIONS
 from paceline_chaos.mutants.replication import REPLICATION
@@ -17,7 +18,7 @@ from paceline_chaos.mutants.world import WORLD
 
 __all__ = ["CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
 
-_ALL = (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD)
+_ALL = (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD, *MOMENTS)
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""
 assert len(MUTANTS) == len(_ALL), "two mutants have one name: the first would never run"

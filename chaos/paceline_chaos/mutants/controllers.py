@@ -1,6 +1,6 @@
 """Rules of whole controllers, taken out: Raft on a disk, and sessions (INV-10, R38).
 
-Caught in the world: only there do controllers run on PySyncObj, behind HTTP and WebSockets.
+Mostly caught in the world: only there do controllers run on PySyncObj, behind HTTP and WebSockets.
 """
 
 from typing import Any
@@ -9,6 +9,7 @@ from paceline_broker.controller_link import NEVER_APPLIED, ControllerLinks
 from paceline_chaos.mutants.mutant import Mutant, Patch
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.overrides import SafeNode
+from paceline_controller.state import Machine
 
 _RAFT = frozenset({"L1", "S1", "S13", "S14", "S18", "S30", "S32", "INV-12"})
 """Committed entries are gone, or two logs are: whatever was decided by them falls apart."""
@@ -52,7 +53,24 @@ def _sequence_stands() -> list[Patch]:
     return [(ControllerLinks, "_until_definite", until_definite)]
 
 
+def _applied_again() -> list[Patch]:
+    """A command that comes again is carried out again."""
+    admit = Machine._admit
+
+    def admit_anew(machine: Machine, envelope: Any, command: Any) -> tuple[Any, None]:
+        session, _ = admit(machine, envelope, command)
+        return session, None
+
+    return [(Machine, "_admit", admit_anew)]
+
+
 CONTROLLERS = (
+    Mutant(
+        rule="R38-again",
+        meaning="a command that comes twice is applied twice",
+        caught_by=frozenset({"R38"}),
+        patches=_applied_again,
+    ),
     Mutant(
         rule="INV-10-fsync",
         meaning="the Raft journal is not fsynced",
@@ -75,4 +93,4 @@ CONTROLLERS = (
         bed="world",
     ),
 )
-"""Judged by the seeds of the world, like the product."""
+"""Judged by the seeds of their beds, like the product."""

@@ -1,19 +1,23 @@
-"""Beds of `verify` that have a number of seeds instead of a time: determinism and all_ack.
+"""Beds of `verify` that have a number of seeds instead of a time: determinism, and the scripts of
+`all_ack` and `moments`.
 
 Each seed is summed up as a `SeedResult`, like a seed of the other beds, so that it adds up in the
-ledger. Properties of violations: "TRACE" for a seed that was two runs, "all_ack:NAME" for a script
-whose rule did not hold, or whose moment did not come.
+ledger. Properties of violations: "TRACE" for a seed that was two runs, "all_ack:NAME" or
+"moments:NAME" for a script whose rule did not hold, or whose moment did not come.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from paceline_chaos.seeds import RERUNS, RERUNS_SAME, SeedResult, size_of
 from paceline_chaos.verdict import Violation
-from paceline_chaos.world.all_ack import SCENARIOS, run_all_ack
+from paceline_chaos.world import all_ack, moments
 from paceline_chaos.world.determinism import Rerun, rerun
+from paceline_chaos.world.scripted import Table, run_scripted
 
-SCRIPTS = "all_ack_scripts"
+TABLES: Mapping[str, Table] = {"all_ack": all_ack.SCENARIOS, "moments": moments.SCENARIOS}
+"""Beds of scripts."""
 
 
 def run_determinism(seed: int) -> SeedResult:
@@ -35,24 +39,25 @@ def _of_rerun(found: Rerun) -> SeedResult:
     )
 
 
-def run_scripts(seed: int) -> SeedResult:
-    """All scripts of all_ack with one seed."""
+def run_scripts(bed: str, seed: int, *, only: str | None = None) -> SeedResult:
+    """All scripts of a bed, or `only` one, with one seed."""
     violations: list[Violation] = []
     counters: Counter[str] = Counter()
     virtual_us = operations = faults = 0
-    for name in SCENARIOS:
-        result, wrong = run_all_ack(name, seed)
+    table = TABLES[bed]
+    for name in table if only is None else (only,):
+        result, wrong = run_scripted(table[name], seed)
         violations += [
-            Violation(property=f"all_ack:{name}", sentence=sentence, proof=()) for sentence in wrong
+            Violation(property=f"{bed}:{name}", sentence=sentence, proof=()) for sentence in wrong
         ]
-        counters[SCRIPTS] += 1
+        counters[f"{bed}_scripts"] += 1
         counters.update({key: n for key, n in result.counters.items() if "." not in key})
         size = size_of(result.history)
         virtual_us += size.virtual_us
         operations += size.operations
         faults += size.faults
     return SeedResult(
-        bed="all_ack",
+        bed=bed,
         seed=seed,
         virtual_us=virtual_us,
         violations=tuple(violations),
@@ -64,5 +69,6 @@ def run_scripts(seed: int) -> SeedResult:
 
 RUN: Mapping[str, Callable[[int], SeedResult]] = {
     "determinism": run_determinism,
-    "all_ack": run_scripts,
+    "all_ack": partial(run_scripts, "all_ack"),
+    "moments": partial(run_scripts, "moments"),
 }

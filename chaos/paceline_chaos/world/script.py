@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from paceline.runtime import SeededRandom
 from paceline_broker.mastership import Mastership
+from paceline_broker.projections.projections import Projections
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.world.inject import Injector
 from paceline_chaos.world.nodes import BrokerNode
@@ -155,6 +156,15 @@ class Director:
         """What a running master has appended and not confirmed; 0 elsewhere."""
         mastership = self.mastership_of(node)
         return 0 if mastership is None else int(mastership.end - mastership.confirm)
+
+    def replica_id(self, node: BrokerNode) -> int:
+        """Its number in the group."""
+        return int(self.status(node)["replica_id"])
+
+    def projections(self, node: BrokerNode) -> Projections:
+        """What a running broker has folded."""
+        assert node.broker is not None, node.name
+        return node.broker.role.projections
 
     def status(self, node: BrokerNode) -> Mapping[str, Any]:
         """Positions of a running broker."""

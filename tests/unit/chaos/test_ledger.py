@@ -182,10 +182,10 @@ def test_replay_command_names_bed_seed_and_mutant() -> None:
 
 def test_seed_of_all_ack_is_a_result_like_another(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "weak-one-off"
-    monkeypatch.setattr(counted, "SCENARIOS", {name: SCENARIOS[name]})
+    monkeypatch.setattr(counted, "TABLES", {"all_ack": {name: SCENARIOS[name]}})
 
     (result,) = run_job(Job(bed="all_ack", start=1, end=2)).results
 
     assert (result.is_good, result.bed) == (True, "all_ack")
-    assert result.counters[counted.SCRIPTS] == 1
+    assert result.counters["all_ack_scripts"] == 1
     assert result.operations > 0

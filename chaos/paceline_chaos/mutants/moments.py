@@ -1,0 +1,101 @@
+"""Rules whose absence costs time or a needless change, taken out (R6, R12, R21).
+
+Caught by the scripts of `world/moments`: each waits for the moment that its rule is about.
+"""
+
+from typing import Any
+
+from paceline_broker import mastership as mastership_module
+from paceline_broker.projections.projections import epoch_start_document
+from paceline_broker.replication.pace import Paces
+from paceline_broker.role import BrokerRole
+from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_controller.liveness import Liveness
+
+
+def _left_alone() -> list[Patch]:
+    """A master that opens nothing, or confirms nothing, is as good as another."""
+    why = Liveness._why
+
+    def why_not(liveness: Liveness, *of: Any) -> str | None:
+        reason = why(liveness, *of)
+        return None if reason in ("not_open", "no_progress") else reason
+
+    return [(Liveness, "_why", why_not)]
+
+
+def _lag_at_once() -> list[Patch]:
+    """Who is silent for a moment has left."""
+    is_keeping_up = Paces.is_keeping_up
+
+    def is_up(paces: Paces, replica: Any) -> bool:
+        is_behind = paces._now_ms - paces.of(replica).caught_up_ms > 100
+        return not is_behind and is_keeping_up(paces, replica)
+
+    return [(Paces, "is_keeping_up", is_up)]
+
+
+def _lost_is_gone() -> list[Patch]:
+    """Nobody asks the port: a connection that ended is a replica that has died."""
+
+    async def probe(role: BrokerRole, *of: Any) -> bool:
+        return True
+
+    return [(BrokerRole, "probe", probe)]
+
+
+def _own_stall_counts() -> list[Patch]:
+    """What the master did not hear while it stood still is held against its replicas."""
+
+    def ran(paces: Paces, elapsed_ms: int) -> None:
+        paces._now_ms += elapsed_ms
+
+    return [(Paces, "ran", ran)]
+
+
+def _unclean_untold() -> list[Patch]:
+    """The start record of an unclean epoch looks like any other."""
+
+    def document(*, epoch: int, is_unclean: bool) -> dict[str, Any]:
+        return epoch_start_document(epoch=epoch, is_unclean=False)
+
+    return [(mastership_module, "epoch_start_document", document)]
+
+
+def _moment(script: str) -> dict[str, Any]:
+    return {"bed": "moments", "script": script, "caught_by": frozenset({f"moments:{script}"})}
+
+
+MOMENTS = (
+    Mutant(
+        rule="R6-open",
+        meaning="a master that opens nothing is left alone",
+        patches=_left_alone,
+        **_moment("opens-nothing"),
+    ),
+    Mutant(
+        rule="R12-lag",
+        meaning="silence of a moment is lag",
+        patches=_lag_at_once,
+        **_moment("short-silence"),
+    ),
+    Mutant(
+        rule="R12-probe",
+        meaning="a connection that ended is a replica that has died",
+        patches=_lost_is_gone,
+        **_moment("short-silence"),
+    ),
+    Mutant(
+        rule="R12-stall",
+        meaning="the master's own stall is lag of its replicas",
+        patches=_own_stall_counts,
+        **_moment("own-stall"),
+    ),
+    Mutant(
+        rule="R21-record",
+        meaning="an unclean epoch does not say so",
+        patches=_unclean_untold,
+        **_moment("unclean"),
+    ),
+)
+"""Each with the script of its rule."""

@@ -1,0 +1,48 @@
+"""Moments: what random faults do not show of a rule, each brought about by a script of its own.
+
+Rules whose absence costs time, or only a needless change, or that a second rule stands behind, can
+be taken out without a seed of the other beds noticing. Here each has a script that waits for the
+moment that the rule is about, and says what must be seen then. The mutants of this bed
+(`mutants/moments.py`) run the script of their rule. `python -m paceline_chaos.world.moments` runs
+them all.
+"""
+
+from collections.abc import Mapping
+
+from paceline_chaos.world.moments import leading, pace
+from paceline_chaos.world.scripted import Scripted
+from paceline_chaos.world.topology import Client
+
+SCENARIOS: Mapping[str, Scripted] = {
+    "opens-nothing": Scripted(
+        rule="R6: a master that cannot open its epoch is replaced",
+        script=leading.opens_nothing,
+        unmet=leading.opened_by_another,
+        load_ms=9_000,
+    ),
+    "short-silence": Scripted(
+        rule="R12: a replica that is silent, or reconnects, for a short while stays a member",
+        script=pace.short_silence,
+        unmet=pace.nobody_left,
+        topology={"timers": pace.PATIENT},
+    ),
+    "own-stall": Scripted(
+        rule="R12: the master's own stall is no lag of its replicas",
+        script=pace.own_stall,
+        unmet=pace.nobody_left,
+        topology={"timers": pace.PATIENT, "min_in_sync_replicas": 1},
+    ),
+    "unclean": Scripted(
+        rule="R21: an unclean epoch clamps offsets, voids locks, fences producers",
+        script=leading.unclean,
+        unmet=leading.unclean_was_told,
+        load_ms=10_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("push",)),
+                Client(name="client-3", jobs=("ordered",)),
+            ),
+        },
+    ),
+}

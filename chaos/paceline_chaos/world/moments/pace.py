@@ -1,0 +1,53 @@
+"""Who leaves the set, and for what (R12)."""
+
+from dataclasses import replace
+
+from paceline_chaos.world.all_ack.questions import acknowledged, unseen
+from paceline_chaos.world.run import Result
+from paceline_chaos.world.script import Director, Steps
+from paceline_chaos.world.topology import FAST
+
+PATIENT = replace(FAST, heartbeat_timeout_ms=4_000, replica_lag_ms_max=900)
+"""A master may stall for longer than a replica may lag, and is not replaced for it."""
+SHORT_MS = 450
+STALL_MS = 1_800
+
+
+def short_silence(d: Director) -> Steps:
+    """Less than `replica_lag_ms_max`: everybody waits; and a port that answers is no refusal."""
+    yield d.is_whole
+    yield d.pass_ms(300)
+    for replica in d.replicas:
+        d.begin("pause", replica.name, for_ms=SHORT_MS)
+        yield d.pass_ms(SHORT_MS + 300)
+        d.begin("reset", replica.name, for_ms=1)
+        d.saw("silences")
+        yield d.pass_ms(500)
+    yield d.is_whole
+    d.mark("after")
+
+
+def own_stall(d: Director) -> Steps:
+    """The master stands still for longer than a replica may lag."""
+    for _ in range(2):
+        yield d.is_whole
+        yield d.pass_ms(300)
+        d.begin("pause", d.master.name, for_ms=STALL_MS)
+        d.saw("silences")
+        yield d.pass_ms(STALL_MS + 400)
+    yield d.is_whole
+    d.mark("after")
+
+
+def nobody_left(result: Result) -> list[str]:
+    """R12: nothing called for a change of the set, nor for an election."""
+    counters = result.verdict.counters
+    return [
+        *unseen(result, silences=2),
+        *[
+            f"{counters[name]} {name} that nobody needed"
+            for name in ("shrinks", "elections")
+            if counters.get(name)
+        ],
+        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+    ]
