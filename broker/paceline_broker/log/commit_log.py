@@ -21,10 +21,10 @@ from paceline.ports import Buffer, Disk, File
 from paceline.records.header import HEADER_BYTES, BatchHeader, Kind
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint
-from paceline_broker.log.epochs import EpochTable
 from paceline_broker.log.log_start import LogStart
 from paceline_broker.log.reading import check_boundary, read_batches, walk_headers
 from paceline_broker.log.recovery import Damage, RecoveryReport, recover, save_checkpoint
+from paceline_broker.log.repair import Mender, RepairPlan, damage_at
 from paceline_broker.log.segment import Segment, Segments
 from paceline_broker.log.tickets import FlushTicket, Written
 from paceline_broker.log.walk import STAMP, check_batch_at
@@ -40,8 +40,15 @@ class CommitLog(LogStart):
         """Not for callers: use `CommitLog.open`."""
         self._disk = disk
         self._folder = folder
-        self._segments = Segments(disk, folder, segment_size_bytes=segment_size_bytes)
-        recovery = recover(disk, folder, self._segments)
+        self._segment_size_bytes = segment_size_bytes
+        self._generation = 0  # of the log's content: truncation makes outstanding tickets void
+        self._recover()
+
+    def _recover(self) -> None:
+        self._segments = Segments(
+            self._disk, self._folder, segment_size_bytes=self._segment_size_bytes
+        )
+        recovery = recover(self._disk, self._folder, self._segments)
         report = recovery.report
         self.report = report
         self._checkpoint = recovery.checkpoint
@@ -56,14 +63,14 @@ class CommitLog(LogStart):
         self._sealed: list[tuple[Segment, Written]] = []  # pending of segments rolled this turn
         self._unsynced: list[Segment] = []
         self._ticket: FlushTicket | None = None
-        self._generation = 0  # of the log's content: truncation makes outstanding tickets void
         self._limit = 0
         self._damage: Damage | None = report.damage
+        self._resume_from = self._checkpoint.flushed
         self._failure: StorageError | None = None
         if self._damage is None:
             self._limit = self._active_limit()
         else:
-            self._failure = _damage_error(self._damage)
+            self._failure = self._damage.error()
 
     @classmethod
     def open(
@@ -71,58 +78,13 @@ class CommitLog(LogStart):
     ) -> "tuple[CommitLog, RecoveryReport]":
         """Open or create the log in `folder`, verifying and repairing its end (recovery.py).
 
-        Blocking. With `report.damage` the log is read-only: every append, flush and truncation
-        above the damage raises CorruptLogError, and the role must refuse to lead (R23, R24).
+        Blocking. With `report.damage` the log is read-only: every append and truncation above the
+        damage raises CorruptLogError, and the role must refuse to lead (R23, R24).
         """
         assert segment_size_bytes % 8 == 0, segment_size_bytes
         disk.make_folder(folder)
         log = cls(disk, folder, segment_size_bytes=segment_size_bytes)
         return log, log.report
-
-    # -- positions --------------------------------------------------------------------------------
-
-    @property
-    def end(self) -> PhysicalOffset:
-        """Everything below is appended here; the next batch begins here."""
-        return PhysicalOffset(self._end)
-
-    @property
-    def written(self) -> PhysicalOffset:
-        """Everything below is in the files, so "appended" for memory durability (R13)."""
-        return PhysicalOffset(self._written)
-
-    @property
-    def flushed(self) -> PhysicalOffset:
-        """Everything below is on this disk, files and names."""
-        return PhysicalOffset(self._flushed)
-
-    @property
-    def confirm(self) -> PhysicalOffset:
-        """Everything below may be shown to anybody; after a restart a lower bound (R3)."""
-        return PhysicalOffset(self._confirm)
-
-    @property
-    def epochs(self) -> EpochTable:
-        """Up to `end`."""
-        return self._epochs
-
-    @property
-    def last_epoch(self) -> MasterEpoch:
-        return MasterEpoch(self._epoch)
-
-    @property
-    def last_store_unix_ms(self) -> int:
-        """Store time of the newest batch: the next one's is at least that."""
-        return self._last_store_unix_ms
-
-    @property
-    def failure(self) -> StorageError | None:
-        """Why the log accepts nothing any more; None = it is healthy."""
-        return self._failure
-
-    @property
-    def segments_count(self) -> int:
-        return self._segments.count
 
     # -- appending --------------------------------------------------------------------------------
 
@@ -247,6 +209,8 @@ class CommitLog(LogStart):
     def begin_flush(self) -> FlushTicket | None:
         """What to sync now; None if nothing is new or a flush is outstanding (never two)."""
         if self._failure is not None:
+            if self._damage is not None:
+                return None  # opened damaged: there is nothing to flush before it is mended
             raise self._failure
         if self._ticket is not None or self._flushed == self._written:
             return None
@@ -320,9 +284,11 @@ class CommitLog(LogStart):
 
     def make_checkpoint(self) -> Checkpoint:
         """The present durable lower bounds, for whoever writes them lazily."""
-        before = self._checkpoint
+        before, damage = self._checkpoint, self._damage
         flushed, start = self.flushed, self.drop_wanted or self.start
         verify_from = before.flushed if flushed > before.flushed else before.verify_from
+        if damage is not None:
+            verify_from = min(before.verify_from, damage.position)  # the next start finds it again
         return Checkpoint(
             flushed=flushed,
             confirm=min(self.confirm, flushed),
@@ -338,16 +304,6 @@ class CommitLog(LogStart):
     def checkpoint_saved(self, checkpoint: Checkpoint) -> None:
         """The checkpoint made last is durable."""
         self._checkpoint = checkpoint
-
-    @property
-    def checkpointed(self) -> Checkpoint:
-        """The newest durable checkpoint."""
-        return self._checkpoint
-
-    @property
-    def generation(self) -> int:
-        """Changes with every truncation: what was derived from the log before it is void."""
-        return self._generation
 
     def save_checkpoint(self) -> None:
         """Write the checkpoint now; blocking."""
@@ -407,6 +363,44 @@ class CommitLog(LogStart):
     def warm(self, view: memoryview) -> Awaitable[None]:
         """Bring a view from `read` into memory off the event loop."""
         return self._disk.warm(view)
+
+    # -- damage -----------------------------------------------------------------------------------
+
+    def note_damage(self, position: PhysicalOffset, reason: str) -> Damage:
+        """No whole batch stands at `position` any more: remember it durably, serve none of it.
+
+        Blocking. The log goes on otherwise: a master hands over first.
+        """
+        found = damage_at(self._segments, position, mark=self.flushed, reason=reason)
+        if self._damage is None:
+            self._resume_from = self._checkpoint.verify_from
+        self._damage = found if self._damage is None else self._damage.joined(found)
+        self._save(self.make_checkpoint())
+        return self._damage
+
+    def begin_repair(self, aside: str) -> Mender:
+        """Work on the damaged files; until `reopen` nothing is appended here."""
+        assert self._damage is not None
+        is_open = self._failure is None
+        firsts = self._segments.firsts if is_open else self._checkpoint.segments
+        plan = RepairPlan(
+            damage=self._damage,
+            checkpoint=self._checkpoint,
+            firsts=tuple(first for first in firsts if first < self._checkpoint.flushed),
+            epochs=self._epochs.cut_to(self._damage.position),
+            resume_from=self._resume_from,
+            segment_size_bytes=self._segment_size_bytes,
+        )
+        return Mender(self._disk, self._folder, aside, plan)
+
+    def reopen(self) -> RecoveryReport:
+        """Close the files and recover again, after a repair; confirm does not fall by it."""
+        confirm = self._confirm
+        self._generation += 1
+        self._segments.close()
+        self._recover()
+        self._confirm = max(self._confirm, min(confirm, self._end))
+        return self.report
 
     # -- truncating and closing -------------------------------------------------------------------
 
@@ -487,10 +481,3 @@ class CommitLog(LogStart):
         self._segments.close()
         if self._failure is None:
             self._failure = StorageError("the log is closed")
-
-
-def _damage_error(damage: Damage) -> CorruptLogError:
-    return CorruptLogError(
-        f"the log is damaged at {damage.position}, below {damage.mark}: {damage.reason}",
-        offset=damage.position,
-    )

@@ -12,31 +12,22 @@ from paceline.ports import Disk
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint
 from paceline_broker.log.epochs import EpochTable
-from paceline_broker.log.segment import Segment, Segments
+from paceline_broker.log.segment import Segment
+from paceline_broker.log.state import LogState
 from paceline_broker.log.tickets import FlushTicket, Written
 
 
-class LogStart:
+class LogStart(LogState):
     """Base of `CommitLog`, which sets every field."""
 
     _disk: Disk
     _folder: str
-    _segments: Segments
-    _checkpoint: Checkpoint
-    _epochs: EpochTable
-    _epoch: int
     _start: PhysicalOffset
-    _end: int
-    _written: int
-    _flushed: int
-    _confirm: int
     _pending_start: int
     _limit: int
-    _generation: int
     _unsynced: list[Segment]
     _sealed: list[tuple[Segment, Written]]
     _ticket: FlushTicket | None
-    _failure: StorageError | None
     _drop_bound = PhysicalOffset(0)
 
     @property
@@ -72,7 +63,8 @@ class LogStart:
     def drop_wanted(self) -> PhysicalOffset | None:
         """Where the log will begin once the segments let go are dropped; None: none are."""
         below = [end for _, end in self.segment_bounds() if end <= self._drop_bound]
-        return below[-1] if below and self._failure is None else None
+        is_whole = self._failure is None and self._damage is None
+        return below[-1] if below and is_whole else None
 
     def drop(self, start: PhysicalOffset) -> list[str]:
         """The checkpoint that names `start` is durable: forget the segments; paths to unlink."""

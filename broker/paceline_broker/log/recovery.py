@@ -4,7 +4,8 @@ The checkpoint names a position below which everything was durable (`flushed`). 
 margin before it and checks every batch (walk.py). Where it stops decides (R23):
 
 - below the mark: *damage*. Bytes that were durable are not what was written. Nothing is touched,
-  the log opens read-only up to there, and the role refuses to lead (R24);
+  the log opens read-only up to there, and the role refuses to lead until a peer's bytes have mended
+  it (repair.py, R24);
 - at or above the mark: a *tear*, as a crash leaves it. Everything behind it is cut. If any byte
   cut is not zero the replica is *suspect*, because a flipped bit in the last batch looks the same;
   that is remembered in the checkpoint until the role has settled it.
@@ -34,6 +35,25 @@ class Damage:
     position: PhysicalOffset  # end of the intact prefix
     mark: PhysicalOffset  # everything below it was durable
     reason: str
+
+    def error(self) -> CorruptLogError:
+        """For whoever would use the log as if it were whole."""
+        return CorruptLogError(
+            f"the log is damaged at {self.position}, below {self.mark}: {self.reason}",
+            offset=self.position,
+        )
+
+    def covers(self, start: PhysicalOffset, end: int) -> bool:
+        """Whether a byte of [start, end) cannot be trusted."""
+        return start < self.mark and end > self.position
+
+    def joined(self, other: "Damage") -> "Damage":
+        """Both, and what lies between them."""
+        return Damage(
+            position=min(self.position, other.position),
+            mark=max(self.mark, other.mark),
+            reason=f"{self.reason}; {other.reason}"[:1000],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +103,7 @@ def recover(disk: Disk, folder: str, segments: Segments) -> Recovery:
         save_checkpoint(disk, folder, checkpoint)
     if segments.count == 0 and checkpoint.flushed == 0:
         segments.roll(PhysicalOffset(0), size_min=0)
-    start = segments.firsts[0] if segments.count else PhysicalOffset(0)
+    start = min((*segments.firsts, *checkpoint.segments), default=PhysicalOffset(0))
     walk = _missing(segments, checkpoint)
     if walk is None:
         segments.reread_from(checkpoint.verify_from)
@@ -145,11 +165,13 @@ def _missing(segments: Segments, checkpoint: Checkpoint) -> Walk | None:
     """A walk that ends at the first file below the mark that is gone, foreign or too short."""
     mark = checkpoint.flushed
     present = {first for first in segments.firsts if first < mark}
-    wrong = present ^ set(checkpoint.segments)
+    listed = set(checkpoint.segments)
+    wrong = present ^ listed
     hole = min(wrong) if wrong else segments.first_hole(mark)
     if hole is None:
         return None
-    end = min(hole, mark)
+    # A foreign file may begin anywhere: what is listed before it begins at a batch.
+    end = min(max((first for first in listed if first <= hole), default=hole), mark)
     fault = f"the segment files do not hold all of the log from {end} on"
     return Walk(end, checkpoint.epochs.cut_to(end), 0, 0, fault)
 

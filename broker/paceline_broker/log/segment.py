@@ -121,11 +121,13 @@ class Segments:
         return PhysicalOffset(segment.first + segment.capacity)
 
     def first_hole(self, mark: PhysicalOffset) -> PhysicalOffset | None:
-        """Where files are too short to hold all bytes below `mark`; None if they are not."""
+        """The first file too short to hold its bytes below `mark`, by its first offset, which is a
+        batch boundary; None if all are long enough.
+        """
         for segment in self.between(PhysicalOffset(0), mark):
             end = PhysicalOffset(segment.first + segment.capacity)
             if end < min(self.limit_of(segment), mark) or (segment is self.active and end < mark):
-                return end
+                return segment.first
         return None
 
     def between(self, start: PhysicalOffset, end: PhysicalOffset) -> list[Segment]:

@@ -133,7 +133,8 @@ def test_a_flip_below_the_flushed_mark_is_damage_and_nothing_is_touched(byte: in
     assert report.damage.mark == log.end
     assert report.confirm_mark == log.confirm
     assert changes == ["sync_now"]
-    for call in (lambda: append(again), again.write_pending, again.begin_flush):
+    assert again.begin_flush() is None
+    for call in (lambda: append(again), again.write_pending):
         with pytest.raises(CorruptLogError, match="damaged at 392"):
             call()
 
@@ -218,7 +219,7 @@ def test_a_segment_cut_short_is_damage() -> None:
     _, report = open_log(disk)
 
     assert report.damage is not None
-    assert report.damage.position == 96 + 3 * BATCH + 8
+    assert report.damage.position == 0  # the file's first offset: where it ends is no boundary
 
 
 def test_a_lost_middle_segment_above_the_mark_is_a_tear() -> None:
