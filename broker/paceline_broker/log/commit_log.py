@@ -291,7 +291,7 @@ class CommitLog(LogStart):
             verify_from = min(before.verify_from, damage.position)  # the next start finds it again
         return Checkpoint(
             flushed=flushed,
-            confirm=min(self.confirm, flushed),
+            confirm=min(self.confirm, flushed),  # R13
             verify_from=max(verify_from, start),
             start=start,
             base=before.base,
