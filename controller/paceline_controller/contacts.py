@@ -10,10 +10,17 @@ from typing import NamedTuple, TypeAlias
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session import Heartbeat
 from paceline_controller.election import Belief, Standing
-from paceline_controller.state.model import Replica
+from paceline_controller.state.model import Group, Replica
 
 REPROBE_MS = 250
 """Between inconclusive probes of one replica: several within a heartbeat timeout."""
+ASK_AHEAD_MS = 300
+"""The other controllers are asked this long before a master counts as silent: no time is lost."""
+ASK_AGAIN_MS = 300
+DENIAL_MS_MAX = 1000
+"""So old an answer that nobody hears it may be; an inquiry takes a quarter of a second at most."""
+
+BACKOFF_FACTOR_MAX = 8
 
 ConnectionId: TypeAlias = int
 """Number of a session's connection, unique in this process."""
@@ -46,8 +53,17 @@ class Contact:
     """Of the newest probe: answers to older ones, sent before a session closed, are no news."""
     probe_after_ms: int = 0
     """Not before: an inconclusive probe is repeated, but not at once."""
+    elsewhere_ms: int = 0
+    """When another controller heard it last, by our clock."""
+    is_asking: bool = False
+    ask_number: int = 0
+    asked_ms: int = 0
+    """When the last inquiry began."""
+    denied_ms: int | None = None
+    """When that inquiry began in which no other controller had heard it lately."""
+    failures_count: int = 0
+    """Epochs it could not open, or made no progress in, until the penalty ends (R6)."""
     penalty_until_ms: int = 0
-    """It could not open an epoch (R6)."""
 
     def renew(self, incarnation: Incarnation, *, now_ms: int) -> None:
         """Another start: what was known of the old one says nothing about it."""
@@ -56,8 +72,10 @@ class Contact:
         self.report = None
         self.heard_ms = self.back_ms = 0
         self.connections.clear()
-        self.is_gone = self.is_probing = False
-        self.penalty_until_ms = 0
+        self.elsewhere_ms = 0
+        self.is_gone = self.is_probing = self.is_asking = False
+        self.denied_ms = None
+        self.failures_count = self.penalty_until_ms = 0
         # Its first heartbeat follows its registration; before that its port may not be open.
         self.probe_after_ms = now_ms + REPROBE_MS
 
@@ -66,10 +84,32 @@ class Contact:
         if self.heard_ms and now_ms - self.heard_ms > pause_ms:
             self.back_ms = now_ms
         self.heard_ms = now_ms
+        self.denied_ms = None
+
+    def hear_of(self, heartbeat: Heartbeat, *, heard_ms: int) -> None:
+        """Another controller heard it then; news only if we have not since."""
+        if heartbeat.incarnation == self.incarnation and heard_ms > self.last_ms:
+            self.report, self.elsewhere_ms = heartbeat, heard_ms
+
+    @property
+    def last_ms(self) -> int:
+        """When anybody heard it last."""
+        return max(self.heard_ms, self.elsewhere_ms)
+
+    def blame(self, *, now_ms: int, penalty_ms: int) -> None:
+        """It led an epoch that did not work: the last choice for a while, longer each time (R6)."""
+        if now_ms >= self.penalty_until_ms:
+            self.failures_count = 0
+        self.failures_count += 1
+        self.penalty_until_ms = now_ms + penalty_ms * backoff_factor(self.failures_count - 1)
 
     def is_silent(self, *, floor_ms: int, now_ms: int, timeout_ms: int) -> bool:
         """Nothing heard for the timeout, counted at the earliest from `floor_ms`."""
-        return now_ms >= max(self.since_ms, self.heard_ms, floor_ms) + timeout_ms
+        return now_ms >= max(self.since_ms, self.last_ms, floor_ms) + timeout_ms
+
+    def is_denied(self, *, now_ms: int) -> bool:
+        """Whether the other controllers were asked of late, and none hears it either (R15)."""
+        return self.denied_ms is not None and now_ms - self.denied_ms <= DENIAL_MS_MAX
 
     def belief(self, replica: Replica, *, floor_ms: int, now_ms: int, timeout_ms: int) -> Belief:
         """Of the replica in its recorded incarnation."""
@@ -90,8 +130,13 @@ class Contact:
             standing=standing,
             end=report.end if report is not None else 0,
             view_version=report.view_version if report is not None else 0,
-            is_penalised=now_ms < self.penalty_until_ms,
+            failures_count=self.failures_count if now_ms < self.penalty_until_ms else 0,
         )
+
+
+def backoff_factor(failures_count: int) -> int:
+    """1, 2, 4, 8 and no more."""
+    return int(min(2**failures_count, BACKOFF_FACTOR_MAX))
 
 
 class ProbeTarget(NamedTuple):
@@ -104,6 +149,22 @@ class ProbeTarget(NamedTuple):
     """Which probe of this contact it is."""
 
 
+class Inquiry(NamedTuple):
+    """Ask the other controllers whether they hear this replica in this start."""
+
+    key: ReplicaKey
+    incarnation: Incarnation
+    number: int
+    """Which inquiry of this contact it is."""
+
+
+class HeardElsewhere(NamedTuple):
+    """What another controller heard last of a replica."""
+
+    heartbeat: Heartbeat
+    age_ms: int
+
+
 class ProbeAnswer(NamedTuple):
     """What a broker's /v1/probe says."""
 
@@ -112,3 +173,17 @@ class ProbeAnswer(NamedTuple):
     incarnation: int
     role: str
     epoch: MasterEpoch
+
+
+def is_expected(group: Group | None, target: ProbeTarget, answer: ProbeAnswer) -> bool:
+    """R19: the replica asked for, in that start, and, if it is master, in its epoch."""
+    is_same = (answer.group, answer.replica_id, answer.incarnation) == (
+        target.key.group,
+        target.key.replica_id,
+        target.incarnation,
+    )
+    if not is_same or group is None or group.master != target.key.replica_id:
+        return is_same
+    if not group.is_open and answer.epoch < group.master_epoch:
+        return True  # elected a moment ago, and about to learn it
+    return answer.role == "MASTER" and answer.epoch == group.master_epoch

@@ -34,8 +34,8 @@ class Belief:
     standing: Standing
     end: int = 0
     """End of its log as its present incarnation reported (R16)."""
-    is_penalised: bool = False
-    """It was master and could not open its epoch lately: last choice (R6)."""
+    failures_count: int = 0
+    """Epochs that it could not open lately: the fewer, the better a choice (R6)."""
     view_version: int = 0
     """Of the newest view it had when it reported; 0: none."""
 
@@ -169,7 +169,7 @@ def _rank(
     beliefs: Mapping[ReplicaId, Belief],
     member: ReplicaId,
     preferred: ReplicaId | None,
-) -> tuple[bool, int, bool, bool, int, int]:
+) -> tuple[bool, int, int, bool, int, int]:
     """What orders the candidates: the least is elected (R17)."""
     belief, replica = beliefs[member], group.replicas[member]
     is_other = preferred is not None and member != preferred
@@ -177,7 +177,7 @@ def _rank(
     # neither who is preferred nor who could not open an epoch lately (R23).
     longest = -belief.end
     of_suspects = longest if replica.is_suspect else 0
-    return (replica.is_suspect, of_suspects, belief.is_penalised, is_other, longest, member)
+    return (replica.is_suspect, of_suspects, belief.failures_count, is_other, longest, member)
 
 
 def choose_first(

@@ -30,6 +30,7 @@ from paceline.wire.fields import Fields
 from paceline.wire.http import parse_json_object
 from paceline.wire.names import check_topic_name
 from paceline_controller.http_errors import problem_middleware, query_integer
+from paceline_controller.inquirer import heard_document
 from paceline_controller.proposer import Encodable
 from paceline_controller.state.commands import (
     QUEUES_MAX,
@@ -76,6 +77,7 @@ class ControllerHttp:
                 web.put("/v1/groups/{group}/settings", self._set_settings),
                 web.delete("/v1/groups/{group}/replicas/{replica}", self._remove_replica),
                 web.post("/v1/elections", self._elect),
+                web.get("/v1/heard/{group}/{replica}", self._heard),
                 web.get("/v1/status", self._status),
                 web.get("/metrics", self._metrics),
                 web.get("/healthz", self._health),
@@ -258,10 +260,7 @@ class ControllerHttp:
 
     async def _remove_replica(self, request: web.Request) -> web.Response:
         group = self._find_group(request)
-        replica = request.match_info["replica"]
-        if not (replica.isascii() and replica.isdecimal() and len(replica) < 10):
-            raise NotFoundError("there is no such replica")
-        command = RemoveReplica(group=group.group, replica_id=ReplicaId(int(replica)))
+        command = RemoveReplica(group=group.group, replica_id=_replica_id(request))
         result = await self._write(command)
         return _json({"version": result["version"]})
 
@@ -286,6 +285,15 @@ class ControllerHttp:
             )
         )
         return _json(_checked(result))
+
+    async def _heard(self, request: web.Request) -> web.Response:
+        """What this controller itself has heard of a replica; another one asks (R15)."""
+        replica_id = _replica_id(request)
+        liveness = self._node.supervisor.liveness
+        group = GroupName(request.match_info["group"])
+        return _json(
+            heard_document(liveness.last_heard(group, replica_id, self._clock.monotonic_ms()))
+        )
 
     # -- the node -----------------------------------------------------------------------------
 
@@ -387,6 +395,13 @@ def _checked(result: dict[str, Any]) -> dict[str, Any]:
         return result
     error_class = _REFUSALS.get(result["reason"], CommandRefusedError)
     raise error_class(result["detail"], reason=result["reason"])
+
+
+def _replica_id(request: web.Request) -> ReplicaId:
+    replica = request.match_info["replica"]
+    if not (replica.isascii() and replica.isdecimal() and len(replica) < 10):
+        raise NotFoundError("there is no such replica")
+    return ReplicaId(int(replica))
 
 
 async def _body(request: web.Request) -> dict[str, Any]:

@@ -5,24 +5,29 @@ of elections and a `Tick` every TICK_MS, and does what `Ready` says: probe ports
 propose elections. Groups are read from the state machine through `groups`.
 
 A closed session is a hint: the port is probed at once, and only its refusal (or another start
-behind it) makes the replica dead. Silence alone waits for heartbeat_timeout_ms. All deadlines begin
-anew when this node becomes leader and when its own loop has stalled: what it did not hear then is
-its own fault.
+behind it) makes the replica dead. Silence alone waits for heartbeat_timeout_ms, and a master is
+silent only if no other controller hears it either: one link that is cut deposes nobody. All
+deadlines begin anew when this node becomes leader and when its own loop has stalled: what it did
+not hear then is its own fault, and what it reads then may be old news (R15).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import assert_never
 
-from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
+from paceline.types import GroupName, Incarnation, ReplicaId
 from paceline.wire.session import Heartbeat, Role
 from paceline_controller.acting import Appointments, Proposal
 from paceline_controller.contacts import (
+    ASK_AGAIN_MS,
+    ASK_AHEAD_MS,
     REPROBE_MS,
     Contact,
-    ProbeAnswer,
+    HeardElsewhere,
+    Inquiry,
     ProbeTarget,
     ReplicaKey,
+    backoff_factor,
+    is_expected,
 )
 from paceline_controller.election import (
     Belief,
@@ -32,12 +37,14 @@ from paceline_controller.election import (
     choose_first,
     choose_unclean,
 )
+from paceline_controller.group_watch import FAILURES, GroupWatch
 from paceline_controller.liveness_events import (
     ElectionFinished,
     Heard,
     LeadershipChanged,
     LivenessEvent,
     LivenessSettings,
+    OthersAsked,
     ProbeFinished,
     Ready,
     SessionClosed,
@@ -54,25 +61,8 @@ RETRY_MS = 100
 """After an election that failed: the next one sees what made it fail."""
 FIRST_WAIT_MS = 3000
 """How long a new group waits for all of its replicas before it begins with min of them."""
-BACKOFF_FACTOR_MAX = 8
 FENCED_AGAIN_MS = 1000
 """A master that fences each of its epochs at once is elected again only this often."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Watch:
-    """What the leader remembers of one group between two looks."""
-
-    master_epoch: MasterEpoch
-    epoch_ms: int
-    """When this epoch was first seen."""
-    confirm: int = -1
-    progress_ms: int = 0
-    """When confirm last moved, or nothing waited."""
-    is_electing: bool = False
-    retry_ms: int = 0
-    failures: int = 0
-    """Epochs in a row that were replaced without having made progress: the patience doubles."""
 
 
 class Liveness:
@@ -84,13 +74,13 @@ class Liveness:
         self._groups = groups
         self._settings = settings
         self._contacts: dict[ReplicaKey, Contact] = {}
-        self._watches: dict[GroupName, _Watch] = {}
+        self._watches: dict[GroupName, GroupWatch] = {}
         self._appointments = Appointments(settings.acting_settle_ms)
         self._is_leader = False
         self._term = 0
         self._floor_ms = 0
         """No deadline counts time before this: begin of leadership, end of our last stall."""
-        self._ticked_ms: int | None = None
+        self._looked_ms: int | None = None
         self._restarts = 0
 
     @property
@@ -99,6 +89,7 @@ class Liveness:
         return self._restarts
 
     def step(self, event: LivenessEvent, now_ms: int) -> Ready:
+        self._notice_stall(now_ms)
         ready = Ready()
         match event:
             case Heard():
@@ -107,14 +98,14 @@ class Liveness:
                 self._on_closed(event, ready, now_ms)
             case ProbeFinished():
                 self._on_probed(event, now_ms)
+            case OthersAsked():
+                self._on_asked(event, now_ms)
             case LeadershipChanged():
                 self._on_leadership(event, now_ms)
             case ElectionFinished():
                 self._on_election_finished(event, now_ms)
-            case StateChanged():
+            case StateChanged() | Tick():
                 pass
-            case Tick():
-                self._on_tick(now_ms)
             case _:
                 assert_never(event)
         if isinstance(event, Heard):  # a hundred brokers: a heartbeat concerns its own group only
@@ -134,6 +125,15 @@ class Liveness:
             now_ms=now_ms,
             timeout_ms=self._settings.heartbeat_timeout_ms,
         )
+
+    def last_heard(
+        self, group: GroupName, replica_id: ReplicaId, now_ms: int
+    ) -> HeardElsewhere | None:
+        """What this controller has heard itself, for another one that asks."""
+        contact = self._contacts.get(ReplicaKey(group, replica_id))
+        if contact is None or contact.report is None or contact.heard_ms < contact.elsewhere_ms:
+            return None
+        return HeardElsewhere(contact.report, now_ms - contact.heard_ms)
 
     def report(self, group: GroupName, replica_id: ReplicaId) -> Heartbeat | None:
         """The last heartbeat, for status pages."""
@@ -212,16 +212,30 @@ class Liveness:
             contact.is_gone = event.is_refused
             return
         # An answer proves that the process runs, but only heartbeats keep it from being silent.
-        contact.is_gone = not self._is_expected(event.target, event.answer)
+        contact.is_gone = not is_expected(
+            self._groups().get(event.target.key.group), event.target, event.answer
+        )
+
+    def _on_asked(self, event: OthersAsked, now_ms: int) -> None:
+        inquiry = event.inquiry
+        contact = self._contacts.get(inquiry.key)
+        if contact is None or contact.incarnation != inquiry.incarnation:
+            return
+        if contact.ask_number != inquiry.number:
+            return
+        contact.is_asking = False
+        # Who has not heard it for several beats either says no.
+        fresh = [heard for heard in event.heard if heard.age_ms < self._clearly_ms]
+        for heartbeat, age_ms in fresh:
+            contact.hear_of(heartbeat, heard_ms=now_ms - age_ms)
+        contact.denied_ms = None if fresh else contact.asked_ms
 
     def _on_leadership(self, event: LeadershipChanged, now_ms: int) -> None:
         self._is_leader, self._term = event.is_leader, event.term
         self._floor_ms = now_ms
         self._watches.clear()
         self._appointments.forget_all()
-        for contact in self._contacts.values():
-            contact.is_probing = False
-            contact.probe_after_ms = now_ms
+        self._forget_questions(now_ms)
 
     def _on_election_finished(self, event: ElectionFinished, now_ms: int) -> None:
         watch = self._watches.get(event.group)
@@ -229,13 +243,24 @@ class Liveness:
             watch.is_electing = False
             watch.retry_ms = now_ms + RETRY_MS
 
-    def _on_tick(self, now_ms: int) -> None:
-        if self._ticked_ms is not None and now_ms - self._ticked_ms > TICK_MS + STALL_MS_MAX:
+    def _notice_stall(self, now_ms: int) -> None:
+        """With every event: what is read first after a stall must not be judged by old clocks."""
+        if self._looked_ms is not None and now_ms - self._looked_ms > TICK_MS + STALL_MS_MAX:
             self._floor_ms = now_ms
             self._restarts += 1
             for watch in self._watches.values():
                 watch.epoch_ms = watch.progress_ms = now_ms
-        self._ticked_ms = now_ms
+            self._forget_questions(now_ms)
+        self._looked_ms = now_ms
+
+    def _forget_questions(self, now_ms: int) -> None:
+        """Answers that were on their way may be from before: ask again."""
+        for contact in self._contacts.values():
+            contact.is_probing = contact.is_asking = False
+            contact.probe_number += 1
+            contact.ask_number += 1
+            contact.denied_ms = None
+            contact.probe_after_ms = now_ms
 
     # -- decisions ----------------------------------------------------------------------------
 
@@ -244,6 +269,7 @@ class Liveness:
             return
         for group in groups:
             self._probe_lost(group, ready, now_ms)
+            self._ask_others(group, ready, now_ms)
             watch = self._watch(group, now_ms)
             if watch.is_electing or now_ms < watch.retry_ms:
                 continue
@@ -268,7 +294,24 @@ class Liveness:
                 ProbeTarget(key, replica.incarnation, replica.client_address, contact.probe_number)
             )
 
-    def _decide(self, group: Group, watch: _Watch, now_ms: int) -> Proposal | None:
+    def _ask_others(self, group: Group, ready: Ready, now_ms: int) -> None:
+        """Whether they hear a master that is about to be silent here: then only a link is cut."""
+        if group.master is None:
+            return
+        key = ReplicaKey(group.group, group.master)
+        contact = self._contacts.get(key)
+        if contact is None or contact.is_gone or contact.is_asking:
+            return
+        timeout_ms = self._settings.heartbeat_timeout_ms - ASK_AHEAD_MS
+        quiet_ms = now_ms - max(contact.since_ms, contact.heard_ms, self._floor_ms)
+        if quiet_ms < timeout_ms or now_ms < contact.asked_ms + ASK_AGAIN_MS:
+            return
+        contact.is_asking = True
+        contact.ask_number += 1
+        contact.asked_ms = now_ms
+        ready.inquiries.append(Inquiry(key, contact.incarnation, contact.ask_number))
+
+    def _decide(self, group: Group, watch: GroupWatch, now_ms: int) -> Proposal | None:
         choice = self._choose(group, watch, now_ms)
         if not isinstance(choice, NoElection) or not choice.is_nobody:
             self._appointments.forget(group.group)
@@ -278,7 +321,9 @@ class Liveness:
             group, beliefs, term=self._term, floor_ms=floor_ms, now_ms=now_ms
         )
 
-    def _choose(self, group: Group, watch: _Watch, now_ms: int) -> ElectMaster | NoElection | None:
+    def _choose(
+        self, group: Group, watch: GroupWatch, now_ms: int
+    ) -> ElectMaster | NoElection | None:
         """None: the group needs no election now."""
         beliefs = self._beliefs(group, now_ms)
         if group.master_epoch == 0:
@@ -299,16 +344,20 @@ class Liveness:
         is_again = choice.winner == group.master
         if reason == "fenced" and is_again and now_ms < watch.epoch_ms + FENCED_AGAIN_MS:
             return None
-        if reason in ("not_open", "no_progress"):
+        if reason in FAILURES:
             if is_again:
                 return None  # there is nobody better
-            watch.failures += 1
+            # Who failed as well, and lately, is not tried again and again: each try is an epoch,
+            # and costs the present master what it may be about to achieve.
+            failures = self._beliefs(group, now_ms)[choice.winner].failures_count
+            if now_ms < self._due_ms(watch, reason, failures):
+                return None
         return choice
 
     def _why(
         self,
         group: Group,
-        watch: _Watch,
+        watch: GroupWatch,
         beliefs: Mapping[ReplicaId, Belief],
         now_ms: int,
     ) -> str | None:
@@ -316,27 +365,43 @@ class Liveness:
         if group.master is None:
             return "no_master"
         standing = beliefs[group.master].standing
+        contact = self._contacts[ReplicaKey(group.group, group.master)]
+        if standing is Standing.SILENT and not contact.is_denied(now_ms=now_ms):
+            return None  # the other controllers have yet to say whether they hear it
         if standing in (Standing.GONE, Standing.SILENT, Standing.UNHEALTHY):
             return "dead" if standing is Standing.GONE else str(standing.value)
         if standing is Standing.UNKNOWN:
             return None
-        patience = min(2**watch.failures, BACKOFF_FACTOR_MAX)
-        since_ms = max(watch.epoch_ms, self._floor_ms)
+        failure = self._why_it_fails(group, watch, now_ms)
+        if failure is not None:
+            if watch.blamed_epoch != group.master_epoch:
+                watch.blamed_epoch = group.master_epoch
+                contact.blame(now_ms=now_ms, penalty_ms=self._settings.penalty_ms)
+            return failure
+        return "settings" if group.next_settings is not None else None
+
+    def _why_it_fails(self, group: Group, watch: GroupWatch, now_ms: int) -> str | None:
+        """How a master that is alive and well does not do its work (R6)."""
+        assert group.master is not None, group.group
         key = ReplicaKey(group.group, group.master)
+        contact = self._contacts[key]
+        assert contact.report is not None, key  # its standing is HEALTHY
         if self._has_fenced(group, key):
-            self._contacts[key].penalty_until_ms = now_ms + self._settings.penalty_ms
             return "fenced"
         if not group.is_open:
-            if now_ms < since_ms + self._settings.election_open_timeout_ms * patience:
-                return None
-            self._contacts[key].penalty_until_ms = now_ms + self._settings.penalty_ms
-            return "not_open"
-        if self._is_stuck(group, watch, key, now_ms):
-            if now_ms < watch.progress_ms + self._settings.progress_timeout_ms * patience:
-                return None
-            self._contacts[key].penalty_until_ms = now_ms + self._settings.penalty_ms
-            return "no_progress"
-        return "settings" if group.next_settings is not None else None
+            is_deaf = contact.report.epoch < group.master_epoch
+            reasons = ("not_taken", "not_open") if is_deaf else ("not_open",)
+            return next((why for why in reasons if now_ms >= self._due_ms(watch, why)), None)
+        if not self._is_stuck(group, watch, key, now_ms):
+            return None
+        # One that does not reach us reaches perhaps nobody who matters.
+        is_cut_off = contact.elsewhere_ms > contact.heard_ms
+        reason = "cut_off" if is_cut_off else "no_progress"
+        return reason if now_ms >= self._due_ms(watch, reason) else None
+
+    def _due_ms(self, watch: GroupWatch, reason: str, failures_count: int = 0) -> int:
+        factor = backoff_factor(failures_count)
+        return watch.due_ms(reason, self._settings, floor_ms=self._floor_ms, factor=factor)
 
     def _has_outlived(self, group: Group, winner: ReplicaId) -> bool:
         """Whether it was heard clearly longer than the silent master.
@@ -349,7 +414,7 @@ class Liveness:
         ours, theirs = (
             self._contacts[ReplicaKey(group.group, replica)] for replica in (group.master, winner)
         )
-        return theirs.heard_ms - max(ours.heard_ms, theirs.back_ms) >= self._clearly_ms
+        return theirs.heard_ms - max(ours.last_ms, theirs.back_ms) >= self._clearly_ms
 
     @property
     def _clearly_ms(self) -> int:
@@ -362,7 +427,7 @@ class Liveness:
         assert report is not None, key  # its standing is HEALTHY
         return report.role is Role.FENCED and report.epoch >= group.master_epoch
 
-    def _is_stuck(self, group: Group, watch: _Watch, key: ReplicaKey, now_ms: int) -> bool:
+    def _is_stuck(self, group: Group, watch: GroupWatch, key: ReplicaKey, now_ms: int) -> bool:
         """Confirm stands still while work waits, although enough members are well.
 
         With fewer than min of them it has to stand still (R8), and another master could not help
@@ -378,7 +443,7 @@ class Liveness:
         if report.waiting > 0 and report.confirm == watch.confirm and is_enough:
             return True
         if now_ms >= watch.epoch_ms + self._settings.progress_timeout_ms:
-            watch.failures = 0  # this epoch works
+            self._contacts[key].failures_count = 0  # this epoch works
         watch.confirm = report.confirm
         watch.progress_ms = now_ms
         return False
@@ -394,10 +459,10 @@ class Liveness:
             contact.renew(incarnation, now_ms=now_ms)
         return contact
 
-    def _watch(self, group: Group, now_ms: int) -> _Watch:
+    def _watch(self, group: Group, now_ms: int) -> GroupWatch:
         watch = self._watches.get(group.group)
         if watch is None:
-            watch = self._watches[group.group] = _Watch(
+            watch = self._watches[group.group] = GroupWatch(
                 master_epoch=group.master_epoch, epoch_ms=now_ms, progress_ms=now_ms
             )
         elif watch.master_epoch != group.master_epoch:
@@ -408,17 +473,3 @@ class Liveness:
 
     def _beliefs(self, group: Group, now_ms: int) -> dict[ReplicaId, Belief]:
         return {replica: self.belief(group, replica, now_ms) for replica in group.replicas}
-
-    def _is_expected(self, target: ProbeTarget, answer: ProbeAnswer) -> bool:
-        """R19: the replica asked for, in that start, and, if it is master, in its epoch."""
-        is_same = (answer.group, answer.replica_id, answer.incarnation) == (
-            target.key.group,
-            target.key.replica_id,
-            target.incarnation,
-        )
-        group = self._groups().get(target.key.group)
-        if not is_same or group is None or group.master != target.key.replica_id:
-            return is_same
-        if not group.is_open and answer.epoch < group.master_epoch:
-            return True  # elected a moment ago, and about to learn it
-        return answer.role == "MASTER" and answer.epoch == group.master_epoch

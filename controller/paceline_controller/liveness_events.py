@@ -6,7 +6,13 @@ from typing import TypeAlias
 from paceline.types import GroupName
 from paceline.wire.session import Heartbeat
 from paceline_controller.acting import SETTLE_MS, Proposal
-from paceline_controller.contacts import ConnectionId, ProbeAnswer, ProbeTarget
+from paceline_controller.contacts import (
+    ConnectionId,
+    HeardElsewhere,
+    Inquiry,
+    ProbeAnswer,
+    ProbeTarget,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +23,7 @@ class LivenessSettings:
     progress_timeout_ms: int = 6000
     """A master whose confirm stands still this long while sends wait is replaced (R6)."""
     penalty_ms: int = 30_000
-    """How long such a master is the last choice (R6)."""
+    """How long such a master is the last choice (R6); twice as long each time, up to eightfold."""
     acting_settle_ms: int = SETTLE_MS
     """So long nobody can be elected before another replica acts as master (R36)."""
 
@@ -51,6 +57,14 @@ class ProbeFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OthersAsked:
+    """An inquiry ended: what those other controllers that answered in time have heard."""
+
+    inquiry: Inquiry
+    heard: tuple[HeardElsewhere, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeadershipChanged:
     """`is_leader` only after this node's `lead` command was applied."""
 
@@ -79,6 +93,7 @@ LivenessEvent: TypeAlias = (
     Heard
     | SessionClosed
     | ProbeFinished
+    | OthersAsked
     | LeadershipChanged
     | ElectionFinished
     | StateChanged
@@ -91,6 +106,7 @@ class Ready:
     """What to do now."""
 
     probes: list[ProbeTarget] = field(default_factory=list)
+    inquiries: list[Inquiry] = field(default_factory=list)
     ask_reports: list[GroupName] = field(default_factory=list)
     """Ask these groups' brokers for a heartbeat at once: positions count in the choice."""
     elections: list[Proposal] = field(default_factory=list)

@@ -19,6 +19,7 @@ from paceline.wire.session import Leadership, encode_view
 from paceline_controller.config import ControllerConfig
 from paceline_controller.http import ControllerHttp
 from paceline_controller.hub import Hub
+from paceline_controller.inquirer import Inquirer
 from paceline_controller.liveness_events import (
     LivenessSettings,
 )
@@ -73,6 +74,7 @@ class ControllerNode:
             quorum, machine, clock=clock, random=random, timeout_ms=config.command_timeout_ms
         )
         self._prober = Prober(source_host=config.source_host)
+        self._inquirer = Inquirer(self._others, source_host=config.source_host)
         self.supervisor = self._make_supervisor(clock)
         self.sessions = self._make_sessions(random, secret)
         self.http = ControllerHttp(self, clock=clock)
@@ -98,6 +100,7 @@ class ControllerNode:
             self.machine,
             proposer=self.proposer,
             prober=self._prober,
+            inquirer=self._inquirer,
             hub=self.hub,
             clock=clock,
             settings=LivenessSettings(
@@ -142,6 +145,7 @@ class ControllerNode:
         Raises StorageError (journal), OSError (port in use).
         """
         await self._prober.start()
+        await self._inquirer.start()
         await self._runner.setup()
         assert self._runner.server is not None
         listen = self._config.listen
@@ -165,6 +169,7 @@ class ControllerNode:
             self._listening.close()
         await self._runner.cleanup()
         await self._prober.stop()
+        await self._inquirer.stop()
 
     def refuse(self, sentence: str) -> None:
         """The process has to end; the first reason is the one that is told."""
@@ -179,6 +184,11 @@ class ControllerNode:
         """Client address of the leader, as far as this node knows."""
         leader = self.quorum.status().leader
         return None if leader is None else self._addresses.get(leader)
+
+    def _others(self) -> tuple[str, ...]:
+        """Client addresses of the other controllers."""
+        own = ControllerId(self._config.controller_id)
+        return tuple(address for name, address in self._addresses.items() if name != own)
 
     def view(self) -> ClusterView:
         """The published view of the applied state."""

@@ -15,9 +15,10 @@ from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, ReplicaId
 from paceline.wire.session import Heartbeat, StepDown
 from paceline_controller.acting import Proposal
-from paceline_controller.contacts import ConnectionId, ProbeTarget
+from paceline_controller.contacts import ConnectionId, Inquiry, ProbeTarget
 from paceline_controller.election import NoElection
 from paceline_controller.hub import Hub
+from paceline_controller.inquirer import Inquirer
 from paceline_controller.liveness import TICK_MS, Liveness
 from paceline_controller.liveness_events import (
     ElectionFinished,
@@ -53,6 +54,7 @@ class Supervisor:
         *,
         proposer: Proposer,
         prober: Prober,
+        inquirer: Inquirer,
         hub: Hub,
         clock: Clock,
         settings: LivenessSettings,
@@ -63,6 +65,7 @@ class Supervisor:
         self._machine = machine
         self._proposer = proposer
         self._prober = prober
+        self._inquirer = inquirer
         self._hub = hub
         self._clock = clock
         self._metrics = metrics
@@ -203,6 +206,9 @@ class Supervisor:
         self._metrics.probes.labels(outcome=outcome).inc()
         self._step(finished)
 
+    async def _ask_others(self, inquiry: Inquiry) -> None:
+        self._step(await self._inquirer.ask(inquiry))
+
     async def _elect(self, command: Proposal) -> None:
         began_ms = self._clock.monotonic_ms()
         chosen = command.winner if isinstance(command, ElectMaster) else command.acting
@@ -237,6 +243,8 @@ class Supervisor:
         ready = self._liveness.step(event, self._clock.monotonic_ms())
         for target in ready.probes:
             self._spawn(self._probe(target), name=f"probe:{target.key}")
+        for inquiry in ready.inquiries:
+            self._spawn(self._ask_others(inquiry), name=f"ask_others:{inquiry.key}")
         for group in ready.ask_reports:
             self._hub.ask_reports(group)
         for election in ready.elections:

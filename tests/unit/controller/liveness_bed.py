@@ -6,7 +6,13 @@ from tests.unit.controller.builders import G1, Driver, a_group
 
 from paceline.types import ReplicaId
 from paceline.wire.session import Heartbeat, Role
-from paceline_controller.contacts import ProbeAnswer, ProbeTarget, ReplicaKey
+from paceline_controller.contacts import (
+    HeardElsewhere,
+    Inquiry,
+    ProbeAnswer,
+    ProbeTarget,
+    ReplicaKey,
+)
 from paceline_controller.liveness import TICK_MS, Liveness
 from paceline_controller.liveness_events import (
     ElectionFinished,
@@ -14,6 +20,7 @@ from paceline_controller.liveness_events import (
     LeadershipChanged,
     LivenessEvent,
     LivenessSettings,
+    OthersAsked,
     ProbeFinished,
     Ready,
     SessionClosed,
@@ -42,6 +49,10 @@ class Bed:
         self.elections: list[Any] = []  # ElectMaster, and AppointActing where nobody can lead
         self.probes: list[ProbeTarget] = []
         self.asked = 0
+        self.elsewhere: dict[int, HeardElsewhere] = {}
+        """What other controllers say when they are asked."""
+        self.answers_inquiries = True
+        self.inquiries: list[Inquiry] = []
         self.beating: dict[int, dict[str, Any]] = {}
         if is_leader:
             self.lead()
@@ -51,12 +62,18 @@ class Bed:
         self.elections += ready.elections
         self.probes += ready.probes
         self.asked += len(ready.ask_reports)
+        self.inquiries += ready.inquiries
+        if self.answers_inquiries:
+            for inquiry in ready.inquiries:
+                self.answer(inquiry)
         return ready
 
-    def lead(self) -> None:
-        self.step(LeadershipChanged(is_leader=True, term=1))
+    def answer(self, inquiry: Inquiry) -> None:
+        """The other controllers say what the test has put into `elsewhere`."""
+        heard = self.elsewhere.get(inquiry.key.replica_id)
+        self.step(OthersAsked(inquiry=inquiry, heard=() if heard is None else (heard,)))
 
-    def beat(self, number: int, **changes: Any) -> None:
+    def heartbeat(self, number: int, **changes: Any) -> Heartbeat:
         replica = self.driver.group.replicas[ReplicaId(number)]
         is_master = self.driver.group.master == number
         arguments = {
@@ -70,7 +87,14 @@ class Bed:
             "view_version": self.driver.machine.version,
             **changes,
         }
-        self.step(Heard(connection=number, group=G1, heartbeat=Heartbeat(**arguments)))
+        return Heartbeat(**arguments)
+
+    def lead(self) -> None:
+        self.step(LeadershipChanged(is_leader=True, term=1))
+
+    def beat(self, number: int, **changes: Any) -> None:
+        heartbeat = self.heartbeat(number, **changes)
+        self.step(Heard(connection=number, group=G1, heartbeat=heartbeat))
 
     def run(self, milliseconds: int, *beating: int, **changes: Any) -> None:
         """Time passes in ticks; the replicas named send a heartbeat with every other tick."""

@@ -83,7 +83,7 @@ def test_a_report_from_before_the_floor_rose_does_not_elect() -> None:
 
 
 def test_one_that_could_not_open_its_epoch_is_the_last_choice() -> None:
-    decision = decide(a_group().group, healthy(999, is_penalised=True), healthy(1), GONE)
+    decision = decide(a_group().group, healthy(999, failures_count=1), healthy(1), GONE)
 
     assert chosen(decision)[0] == 2
 
@@ -103,7 +103,7 @@ def test_a_suspect_stands_behind_a_member_that_could_not_open_its_epoch() -> Non
     restarted(driver, 1)
     restarted(driver, 2, is_suspect=True)
 
-    decision = decide(driver.group, healthy(is_penalised=True), healthy(90), ill())
+    decision = decide(driver.group, healthy(failures_count=1), healthy(90), ill())
 
     assert chosen(decision)[0] == 1
 

@@ -13,6 +13,7 @@ from tests.unit.controller.test_registration import restarted
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session import Role
 from paceline_controller.contacts import REPROBE_MS
+from paceline_controller.group_watch import TAKE_MS_MAX
 from paceline_controller.liveness import FIRST_WAIT_MS, TICK_MS
 from paceline_controller.liveness_events import (
     ElectionFinished,
@@ -295,15 +296,34 @@ def test_a_master_that_does_not_open_its_epoch_is_replaced_and_preferred_last() 
     assert election.winner == 2
 
 
-def test_patience_grows_while_no_epoch_opens() -> None:
+def test_who_failed_lately_is_tried_again_with_growing_patience_only() -> None:
+    """R6: each replica once, then no epochs in turn while nobody can open one."""
     bed = Bed(a_group())
-    bed.run(OPEN_MS + 100, 1, 2, 3)
-    bed.apply()
+    for winner in (2, 3):
+        bed.run(OPEN_MS + 100, 1, 2, 3)
+        assert bed.elections[-1].winner == winner
+        bed.apply()
 
-    bed.run(OPEN_MS + 500, 1, 2, 3)
-    assert len(bed.elections) == 1
-    bed.run(OPEN_MS, 1, 2, 3)
+    bed.run(2 * OPEN_MS - 300, 1, 2, 3)
     assert len(bed.elections) == 2
+    bed.run(600, 1, 2, 3)
+    assert len(bed.elections) == 3
+    bed.apply()
+    bed.run(2 * OPEN_MS - 300, 1, 2, 3)
+    assert len(bed.elections) == 3
+
+
+def test_a_master_that_does_not_hear_of_its_election_is_replaced_soon() -> None:
+    """Its heartbeats arrive, the news of its epoch does not arrive there: a one-way cut."""
+    bed = Bed(a_group())
+    epoch = bed.driver.group.master_epoch
+
+    bed.run(TAKE_MS_MAX - 200, 1, 2, 3, epoch=epoch - 1)
+    assert not bed.elections
+    bed.run(300, 1, 2, 3, epoch=epoch - 1)
+
+    [election] = bed.elections
+    assert (election.reason, election.winner) == ("not_taken", 2)
 
 
 def test_confirm_that_stands_still_while_sends_wait_replaces_the_master() -> None:

@@ -1,0 +1,40 @@
+"""Pure: what the leader remembers of one group, and how long a master may fail it (R6)."""
+
+from dataclasses import dataclass
+
+from paceline.types import MasterEpoch
+from paceline_controller.liveness_events import LivenessSettings
+
+TAKE_MS_MAX = 1000
+"""A master that we hear, but that has not taken up its epoch after this, does not hear us."""
+FAILURES = ("not_taken", "not_open", "no_progress", "cut_off")
+"""How a master that lives and is well does not do its work."""
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupWatch:
+    """Between two looks of the leader."""
+
+    master_epoch: MasterEpoch
+    epoch_ms: int
+    """When this epoch was first seen."""
+    confirm: int = -1
+    progress_ms: int = 0
+    """When confirm last moved, or nothing waited."""
+    is_electing: bool = False
+    retry_ms: int = 0
+    blamed_epoch: MasterEpoch | None = None
+    """The master of this epoch has been blamed that it does not work."""
+
+    def due_ms(self, reason: str, settings: LivenessSettings, *, floor_ms: int, factor: int) -> int:
+        """When a master that fails in this way has had its time, `factor` times over."""
+        since_ms = max(self.epoch_ms, floor_ms)
+        match reason:
+            case "not_taken":
+                return since_ms + TAKE_MS_MAX * factor
+            case "not_open":
+                return since_ms + settings.election_open_timeout_ms * factor
+            case "cut_off":
+                return self.progress_ms + settings.heartbeat_timeout_ms * factor
+            case _:
+                return self.progress_ms + settings.progress_timeout_ms * factor
