@@ -32,6 +32,7 @@ from paceline_broker.http_requests import (
     read_json,
 )
 from paceline_broker.probe import register
+from paceline_broker.probe_replication import register_replication
 from paceline_broker.service.ports import RoleState
 from paceline_broker.service.service import Service
 from paceline_broker.stream import StreamServer
@@ -60,6 +61,7 @@ class BrokerHttp:
         self._metrics = metrics
         self._streams = StreamServer(service)
         register(metrics, service.counters, service.role, service.routes)
+        register_replication(metrics, service.role)
         self.app = web.Application(middlewares=[self._middleware()])
         self._add_routes(self.app.router)
         self._runner: web.AppRunner | None = None

@@ -127,6 +127,10 @@ class Mastership:
         assert self._term is not None
         return self._term
 
+    def status(self) -> dict[str, object]:
+        """JSON values for `/v1/status`."""
+        return self.term.status(is_draining=self._is_draining)
+
     # -- LogWriter --------------------------------------------------------------------------------
 
     @property

@@ -120,7 +120,7 @@ class BrokerRole(MastershipOwner):
 
     def status(self) -> dict[str, Any]:
         """JSON values for `/v1/status`."""
-        known, mastership = self.identity, self._mastership
+        known, mastership, client = self.identity, self._mastership, self._client
         return {
             "cluster_id": known.cluster_id,
             "group": known.group,
@@ -132,8 +132,9 @@ class BrokerRole(MastershipOwner):
             "is_healthy": self.is_healthy(),
             "view_version": 0 if self.view is None else self.view.version,
             **self._store.positions(),
-            "replication": None if mastership is None else mastership.term.status(),
-            "is_connected": self._client is not None and self._client.is_connected,
+            "replication": None if mastership is None else mastership.status(),
+            "following": None if client is None else client.status(),
+            "is_connected": client is not None and client.is_connected,
             "stopped": self._stopped_reason,
         }
 

@@ -148,6 +148,19 @@ class ReplicationClient:
         """Whether the handshake is over and frames flow."""
         return self._link is not None and self._link.is_joined
 
+    def status(self) -> dict[str, object]:
+        """JSON values for `/v1/status`: what RocketMQ's haClientInfo shows."""
+        host, port = self._address
+        link = self._link
+        silent_ms = None if link is None else self.clock.monotonic_ms() - link.heard_ms
+        return {
+            "master": f"{host}:{port}",
+            "epoch": self.identity.epoch,
+            "is_connected": self.is_connected,
+            "master_silent_ms": silent_ms,
+            "waits": [] if self.is_connected else [f"a connection to its master at {host}:{port}"],
+        }
+
     def start(self) -> None:
         self._task = spawn(self._run(), name=f"replicate-epoch-{self.identity.epoch}")
 
@@ -222,7 +235,7 @@ class _Link(asyncio.BufferedProtocol):
         self._hello: Hello | None = None
         self._introduction: Introduction | None = None
         self._machine: ReplicaReplication | None = None
-        self._heard_ms = client.clock.monotonic_ms()
+        self.heard_ms = client.clock.monotonic_ms()
         self.is_joined = False
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -252,7 +265,7 @@ class _Link(asyncio.BufferedProtocol):
         if self._transport is None:
             return  # aborted: what was still in the socket is of no connection any more
         self._filled += nbytes
-        self._heard_ms = self._client.clock.monotonic_ms()
+        self.heard_ms = self._client.clock.monotonic_ms()
         try:
             if self.is_joined and self._machine is not None:
                 self._read_frames(self._machine)
@@ -281,7 +294,7 @@ class _Link(asyncio.BufferedProtocol):
         self._transport = None
 
     def close_if_idle(self, idle_ms_max: int) -> None:
-        if self._client.clock.monotonic_ms() - self._heard_ms > idle_ms_max:
+        if self._client.clock.monotonic_ms() - self.heard_ms > idle_ms_max:
             self.abort("the master is silent")
 
     def flushed(self, position: PhysicalOffset) -> None:

@@ -13,7 +13,8 @@ from typing import assert_never
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId, SetEpoch
 from paceline.wire.cluster import GroupView, ReplicaView
 from paceline_broker.replication.early_answers import EarlyAnswers
-from paceline_broker.replication.handshake import ConnectionId, Refused, Welcome, parting_point
+from paceline_broker.replication.facts import MasterFacts
+from paceline_broker.replication.handshake import ConnectionId, Refused, Welcome
 from paceline_broker.replication.master_events import (
     NOTHING,
     AlterSyncStateSet,
@@ -34,7 +35,7 @@ from paceline_broker.replication.master_events import (
     RoundRequested,
 )
 from paceline_broker.replication.pace import Paces
-from paceline_broker.replication.peer import Peer, refusal_of
+from paceline_broker.replication.peer import Peer, outdated, parting, refusal_of
 
 
 class MasterReplication:
@@ -101,10 +102,6 @@ class MasterReplication:
         return self._set
 
     @property
-    def set_epoch(self) -> SetEpoch:
-        return self._set_epoch
-
-    @property
     def fenced(self) -> str | None:
         """Why this mastership has ended, or None."""
         return self._fenced
@@ -118,9 +115,24 @@ class MasterReplication:
         """Whether enough members acknowledge now for a send to be appended (R8)."""
         return self._is_accepting
 
-    def lag_ms(self, replica: ReplicaId) -> int | None:
-        """Running time since the replica had everything; None if it is not known here."""
-        return self._paces.lag_ms(replica)
+    def facts(self) -> MasterFacts:
+        """For people: what the rules look at, in this step."""
+        return MasterFacts(
+            replica_id=self.replica_id,
+            start_end=self._start_end,
+            end=self._end,
+            own=self._flushed if self._counts_flushed else self._end,
+            confirm=self.confirm,
+            sync_state_set=self._set,
+            set_epoch=self._set_epoch,
+            minimum=self._min,
+            acknowledging=self._acknowledging,
+            others=self._others,
+            proposal=self._proposal,
+            replicas=self._replicas,
+            peers=self._live,
+            paces=self._paces,
+        )
 
     def next_round(self) -> int:
         """The round number for a frame that leaves now; calls begin the round requested."""
@@ -182,14 +194,7 @@ class MasterReplication:
                 f"the log here ends at {self._end}"
             )
         refused = refusal_of(introduction, self.replica_id, self.epoch, self._replicas)
-        truncate_to = parting_point(
-            here=epochs,
-            here_start=start,
-            here_end=self._end,
-            there=introduction.epochs,
-            there_start=introduction.start,
-            there_end=introduction.end,
-        )
+        truncate_to = parting(event, end=self._end)
         if refused is None and (truncate_to is None or truncate_to < start):
             refused = Refused(code="NO_COMMON_EPOCH", detail=f"the log here begins at {start}")
         if refused is not None:
@@ -368,12 +373,7 @@ class MasterReplication:
     ) -> tuple[ConnectionId, ...]:
         """Learn who is registered; connections of starts that are no longer so end (R9)."""
         self._replicas.update(replicas)
-        close = [
-            connection
-            for connection, peer in self._peers.items()
-            if (known := self._replicas.get(peer.replica)) is None
-            or known.incarnation != peer.incarnation
-        ]
+        close = outdated(self._peers, self._replicas)
         for connection in close:
             peer = self._peers.pop(connection)
             if self._live.get(peer.replica) is peer:

@@ -51,6 +51,11 @@ class Paces:
         self._now_ms = 0
         self._paces: dict[ReplicaId, Pace] = {}
 
+    @property
+    def lag_ms_max(self) -> int:
+        """`replica_lag_ms_max`."""
+        return self._settings.replica_lag_ms_max
+
     def of(self, replica: ReplicaId) -> Pace:
         """The replica's pace; a new one counts as caught up now."""
         pace = self._paces.get(replica)

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 
 from paceline.types import MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import ReplicaView
-from paceline_broker.replication.handshake import Introduction, Refused
+from paceline_broker.replication.handshake import (
+    ConnectionId,
+    Introduction,
+    Refused,
+    parting_point,
+)
+from paceline_broker.replication.master_events import ReplicaIntroduced
 
 
 class Peer:
@@ -50,3 +56,27 @@ def refusal_of(
         detail = f"incarnation {view.incarnation} of store {view.store_id} is registered"
         return Refused(code="OTHER_INCARNATION", detail=detail)
     return None
+
+
+def parting(event: ReplicaIntroduced, *, end: PhysicalOffset) -> PhysicalOffset | None:
+    """Where the two logs part; None if they have no epoch in common. `end`: of the log here."""
+    _, introduction, start, epochs = event
+    return parting_point(
+        here=epochs,
+        here_start=start,
+        here_end=end,
+        there=introduction.epochs,
+        there_start=introduction.start,
+        there_end=introduction.end,
+    )
+
+
+def outdated(
+    peers: Mapping[ConnectionId, Peer], replicas: Mapping[ReplicaId, ReplicaView]
+) -> list[ConnectionId]:
+    """Connections of starts that are registered no more (R9)."""
+    return [
+        connection
+        for connection, peer in peers.items()
+        if (known := replicas.get(peer.replica)) is None or known.incarnation != peer.incarnation
+    ]

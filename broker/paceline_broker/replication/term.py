@@ -54,33 +54,14 @@ from paceline_broker.replication.master_events import (
     ReplicaLeft,
     RoundRequested,
 )
+from paceline_broker.replication.progress import Progress
+from paceline_broker.replication.push import Push
 from paceline_broker.replication.term_ports import Confirmed, ReplicaLink, TermHooks, TermSettings
+from paceline_broker.replication.waits import waits_of
 
 __all__ = ["Confirmed", "MasterTerm", "TermHooks", "TermSettings"]
 
 log = logging.getLogger("paceline.replication")
-
-
-class _Push:
-    """How far one replica has been sent."""
-
-    __slots__ = (
-        "acked", "confirm", "heard_ms", "is_joined", "is_live", "is_pumping", "link", "replica",
-        "round", "sent",
-    )  # fmt: skip
-
-    def __init__(self, link: ReplicaLink, replica: ReplicaId, now_ms: int) -> None:
-        self.link = link
-        self.replica = replica
-        self.is_joined = False
-        self.is_live = False
-        """It was sent everything that is written: the next turn can be pushed from memory."""
-        self.is_pumping = False
-        self.sent = PhysicalOffset(0)
-        self.acked = PhysicalOffset(0)
-        self.confirm = -1
-        self.round = -1
-        self.heard_ms = now_ms
 
 
 class MasterTerm:
@@ -107,7 +88,7 @@ class MasterTerm:
         self._clock = clock
         self._settings = settings
         self._counts_flushed = counts_flushed
-        self._pushes: dict[ConnectionId, _Push] = {}
+        self._pushes: dict[ConnectionId, Push] = {}
         self._tracker: AcknowledgementTracker[Confirmed] = AcknowledgementTracker(
             confirm=machine.confirm
         )
@@ -122,6 +103,7 @@ class MasterTerm:
         self._heartbeat_ms = self._ticked_ms
         self._is_push_due = False
         self._has_ended = False
+        self._progress = Progress(machine.facts())
 
     # -- queries
 
@@ -165,26 +147,22 @@ class MasterTerm:
             return max(1, self._tracker.waiting_count + self._early.waiting_count)
         return self._tracker.waiting_count
 
-    def status(self) -> dict[str, object]:
+    def status(self, *, is_draining: bool = False) -> dict[str, object]:
         """JSON values for `/v1/status`."""
+        facts = self._machine.facts()
+        sent = {push.replica: push.sent for push in self._pushes.values()}
         return {
             "epoch": self.epoch,
             "confirm": self.confirm,
             "is_open": self.is_open,
-            "sync_state_set": sorted(self._machine.sync_state_set),
-            "set_epoch": self._machine.set_epoch,
+            "is_draining": is_draining,
+            "sync_state_set": sorted(facts.sync_state_set),
+            "set_epoch": facts.set_epoch,
             "can_accept": self.can_accept(),
             "waiting": self.waiting_count,
-            "replicas": [
-                {
-                    "replica": push.replica,
-                    "joined": push.is_joined,
-                    "sent": push.sent,
-                    "appended": push.acked,
-                    "lag_ms": self._machine.lag_ms(push.replica),
-                }
-                for push in self._pushes.values()
-            ],
+            "connections": len(self._pushes),
+            "waits": waits_of(facts, is_draining=is_draining),
+            "replicas": self._progress.rows(facts, self._clock.monotonic_ms(), sent=sent),
         }
 
     # -- what the role tells
@@ -285,7 +263,7 @@ class MasterTerm:
             link.refuse(Refused(code="NOT_MASTER", detail="this mastership has ended"))
             return
         now_ms = self._clock.monotonic_ms()
-        self._pushes[link.connection] = _Push(link, introduction.replica_id, now_ms)
+        self._pushes[link.connection] = Push(link, introduction.replica_id, now_ms)
         self._step(
             ReplicaIntroduced(link.connection, introduction, self._log.start, self._log.epochs)
         )
@@ -362,7 +340,7 @@ class MasterTerm:
             log.info("replica_closed", extra={"replica": push.replica, "epoch": self.epoch})
             push.link.close()
 
-    def _joined(self, push: _Push) -> None:
+    def _joined(self, push: Push) -> None:
         push.is_joined = True
         push.sent = push.acked
         log.info(
@@ -392,7 +370,7 @@ class MasterTerm:
                 push.is_live = False
                 self._pump_soon(push)
 
-    def _write_frame(self, push: _Push, buffers: list[Buffer], size: int) -> None:
+    def _write_frame(self, push: Push, buffers: list[Buffer], size: int) -> None:
         push.confirm, push.round = self._machine.confirm, self._machine.next_round()
         header = encode_frame_header(
             body_bytes=size,
@@ -404,12 +382,12 @@ class MasterTerm:
         push.sent = PhysicalOffset(push.sent + size)
         push.link.write([header, *buffers])
 
-    def _pump_soon(self, push: _Push) -> None:
+    def _pump_soon(self, push: Push) -> None:
         if not push.is_pumping:
             push.is_pumping = True
             self._loop.call_soon(self._pump, push)
 
-    def _pump(self, push: _Push) -> None:
+    def _pump(self, push: Push) -> None:
         """Send the next piece of the log to a replica that is not at its end."""
         push.is_pumping = False
         if push.is_live or self._pushes.get(push.link.connection) is not push:
@@ -430,7 +408,7 @@ class MasterTerm:
             self._write_frame(push, [piece], len(piece))
             self._pump_soon(push)
 
-    async def _warm(self, push: _Push, piece: memoryview) -> None:
+    async def _warm(self, push: Push, piece: memoryview) -> None:
         try:
             await self._log.warm(piece)
         except StorageError as error:
@@ -473,6 +451,7 @@ class MasterTerm:
         now_ms = self._clock.monotonic_ms()
         elapsed_ms, self._ticked_ms = now_ms - self._ticked_ms, now_ms
         self._step(Ran(elapsed_ms))
+        self._progress.sample(self._machine.facts(), now_ms)
         if now_ms - self._heartbeat_ms >= self._settings.heartbeat_ms:
             self._heartbeat_ms = now_ms
             self._step(RoundRequested())

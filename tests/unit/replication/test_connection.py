@@ -287,7 +287,7 @@ async def test_new_connection_of_a_replica_replaces_the_old_one() -> None:
         twin.follow(group.master.port)
         await eventually(lambda: twin.client is not None and twin.client.is_connected)
 
-        assert len(term.status()["replicas"]) <= 2  # type: ignore[arg-type]
+        assert term.status()["connections"] == 2
         await old.client.stop()  # type: ignore[union-attr]
 
 

@@ -218,7 +218,13 @@ class FakeRole:
         return True
 
     def status(self) -> dict[str, Any]:
-        return {"role": self.state.value, "epoch": self.epoch}
+        positions = {"end": 0, "flushed": 0, "confirm": 0}
+        return {
+            "role": self.state.value,
+            "epoch": self.epoch,
+            "replication": None,
+            **positions,
+        }
 
 
 def a_view(*, version: int = 1, topics: dict[str, int] | None = None) -> ClusterView:
