@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from paceline.cli.ha_status import command as ha_status
 from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import PacelineError
@@ -23,6 +24,9 @@ _POSITIONS = ("end", "flushed", "confirm")
 @click.group("cluster")
 def command() -> None:
     """Show how the cluster is."""
+
+
+command.add_command(ha_status)
 
 
 @command.command("status")

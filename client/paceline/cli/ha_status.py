@@ -1,0 +1,109 @@
+"""`paceline cluster ha-status`: replication as the masters see it, and what they wait for."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
+from paceline.cli.output import echo_json, echo_table
+from paceline.errors import GroupNotFoundError, PacelineError
+
+if TYPE_CHECKING:
+    from paceline.net.cluster import Cluster
+    from paceline.wire.cluster import GroupView
+
+Status = dict[str, Any]
+
+_TIMEOUT_MS = 1_000
+_COLUMNS = ("appended", "flushed", "lag_bytes", "lag_ms", "bytes_per_second")
+
+
+@click.command("ha-status")
+@click.argument("group", required=False)
+@cluster_options
+def command(group: str | None, connect: Connect, as_json: bool) -> None:
+    """Show replication as each master sees it: every replica's lag, and what the master waits for.
+
+    All broker groups, or GROUP. Exits with 1 when a group has no master that answers.
+    """
+    document = run_async(_ha_status(connect, group))
+    if as_json:
+        echo_json(document)
+    else:
+        for index, row in enumerate(document["groups"]):
+            if index:
+                click.echo()
+            _show(row)
+    if not all(row["is_answering"] for row in document["groups"]):
+        raise click.exceptions.Exit(1)
+
+
+async def _ha_status(connect: Connect, group: str | None) -> Status:
+    async with open_cluster(connect) as cluster:
+        view = cluster.view
+        assert view is not None
+        names = [name for name in sorted(view.groups) if group in (None, name)]
+        if not names and group is not None:
+            known = ", ".join(sorted(view.groups)) or "none"
+            raise GroupNotFoundError(f"there is no broker group {group}; known: {known}")
+        said = await asyncio.gather(*(_ask(cluster, view.groups[name]) for name in names))
+        rows = [describe(view.groups[name], one) for name, one in zip(names, said, strict=True)]
+        return {"cluster_id": view.cluster_id, "groups": rows}
+
+
+async def _ask(cluster: "Cluster", group: "GroupView") -> Status | None:
+    """`/v1/status` of the group's master; None: nobody is elected, or it does not answer."""
+    master = group.master_view()
+    if master is None:
+        return None
+    try:
+        return await cluster.http.get(master.client_address, "/v1/status", timeout_ms=_TIMEOUT_MS)
+    except PacelineError:
+        return None
+
+
+def describe(group: "GroupView", said: Status | None) -> Status:
+    """One group as JSON, from the published view and what its master said."""
+    known = said or {}
+    # Another process may have taken its port, or it is about to learn of its successor.
+    is_it = (known.get("group"), known.get("replica_id")) == (group.group, group.master)
+    replication = known.get("replication") if is_it else None
+    return {
+        "group": group.group,
+        "master": group.master,
+        "epoch": group.master_epoch,
+        "is_answering": replication is not None,
+        "sync_state_set": sorted(group.sync_state_set),
+        "end": known.get("end") if is_it else None,
+        "flushed": known.get("flushed") if is_it else None,
+        "confirm": known.get("confirm") if is_it else None,
+        "waits": replication["waits"] if replication else [],
+        "replicas": replication["replicas"] if replication else [],
+    }
+
+
+def _show(group: Status) -> None:
+    if not group["is_answering"]:
+        who = "nobody is elected" if group["master"] is None else f"replica {group['master']}"
+        tail = "" if group["master"] is None else " is, and does not answer as master"
+        click.echo(f"group {group['group']}: no master: {who}{tail}")
+        return
+    click.echo(
+        f"group {group['group']}: master {group['master']} in epoch {group['epoch']},"
+        f" end {group['end']:,}, flushed {group['flushed']:,}, confirm {group['confirm']:,}"
+    )
+    for sentence in group["waits"]:
+        click.echo(f"  waits for {sentence}")
+    rows = [
+        (
+            str(row["replica"]),
+            "yes" if row["in_set"] else "learner" if row["is_learner"] else "no",
+            "yes" if row["joined"] else "joining" if row["connected"] else "no",
+            *("-" if row[name] is None else f"{row[name]:,}" for name in _COLUMNS),
+            row["address"],
+        )
+        for row in group["replicas"]
+    ]
+    head = ("REPLICA", "IN SYNC", "CONNECTED", "APPENDED", "FLUSHED", "LAG BYTES", "LAG MS")
+    echo_table((*head, "BYTES/S", "ADDRESS"), rows)

@@ -1,0 +1,87 @@
+"""`paceline cluster ha-status`."""
+
+from typing import Any
+
+import orjson
+from tests.unit.cli.conftest import Runner
+
+from paceline.cli.ha_status import describe
+
+ROW: dict[str, Any] = {
+    "replica": 2,
+    "address": "127.0.0.2:2",
+    "in_set": True,
+    "is_learner": False,
+    "connected": True,
+    "joined": True,
+    "sent": 5000,
+    "appended": 5000,
+    "flushed": 4000,
+    "lag_bytes": 0,
+    "lag_ms": 3,
+    "bytes_per_second": 1200,
+}
+MASTER: dict[str, Any] = {
+    "group": "g1",
+    "replica_id": 1,
+    "end": 5000,
+    "flushed": 5000,
+    "confirm": 4000,
+    "replication": {"waits": ["replica 3: 96 bytes and 7 ms behind"], "replicas": [ROW]},
+}
+
+
+def test_group_has_its_masters_word_for_replicas_and_waits(paceline: Runner) -> None:
+    (group,) = paceline.on_cluster(lambda cluster: cluster.view).groups.values()
+
+    document = describe(group, MASTER)
+
+    assert document == {
+        "group": "g1",
+        "master": 1,
+        "epoch": 1,
+        "is_answering": True,
+        "sync_state_set": [1, 2],
+        "end": 5000,
+        "flushed": 5000,
+        "confirm": 4000,
+        "waits": ["replica 3: 96 bytes and 7 ms behind"],
+        "replicas": [ROW],
+    }
+
+
+def test_stranger_on_the_masters_port_or_one_deposed_is_no_answer(paceline: Runner) -> None:
+    (group,) = paceline.on_cluster(lambda cluster: cluster.view).groups.values()
+
+    stranger = describe(group, {**MASTER, "group": "g7"})
+    deposed = describe(group, {**MASTER, "replication": None})
+
+    assert (stranger["is_answering"], stranger["confirm"]) == (False, None)
+    assert (deposed["is_answering"], deposed["replicas"]) == (False, [])
+
+
+def test_group_without_a_master_that_answers_is_told_and_fails(paceline: Runner) -> None:
+    dumb = paceline("cluster", "ha-status", "g1")
+    paceline.on_cluster(lambda cluster: cluster.elect("g1", None))
+    nobody = paceline("cluster", "ha-status")
+
+    assert (dumb.exit_code, nobody.exit_code) == (1, 1)
+    assert "replica 1 is, and does not answer as master" in dumb.stdout
+    assert nobody.stdout == "group g1: no master: nobody is elected\n"
+
+
+def test_json_has_its_shape_also_without_an_answer(paceline: Runner) -> None:
+    outcome = paceline("cluster", "ha-status", "--json")
+
+    document = orjson.loads(outcome.stdout)
+    assert outcome.exit_code == 1
+    assert set(document) == {"cluster_id", "groups"}
+    (group,) = document["groups"]
+    assert (group["is_answering"], group["waits"], group["replicas"]) == (False, [], [])
+
+
+def test_unknown_group_is_an_error_that_names_the_known_ones(paceline: Runner) -> None:
+    outcome = paceline("cluster", "ha-status", "g9")
+
+    assert outcome.exit_code == 1
+    assert outcome.stderr == "paceline: there is no broker group g9; known: g1\n"
