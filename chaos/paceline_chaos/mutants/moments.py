@@ -6,6 +6,7 @@ Caught by the scripts of `world/moments`: each waits for the moment that its rul
 from typing import Any
 
 from paceline_broker import mastership as mastership_module
+from paceline_broker.mastership import Mastership
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.replication.pace import Paces
 from paceline_broker.role import BrokerRole
@@ -22,6 +23,12 @@ def _left_alone() -> list[Patch]:
         return None if reason in ("not_open", "no_progress") else reason
 
     return [(Liveness, "_why", why_not)]
+
+
+def _refused_is_idle() -> list[Patch]:
+    """Only sends that wait are waiting work: neither those refused beforehand, nor what is
+    unconfirmed and nobody waits for any more."""
+    return [(Mastership, "waiting_count", property(lambda mine: mine.term.waiting_count))]
 
 
 def _lag_at_once() -> list[Patch]:
@@ -72,6 +79,18 @@ MOMENTS = (
         meaning="a master that opens nothing is left alone",
         patches=_left_alone,
         **_moment("opens-nothing"),
+    ),
+    Mutant(
+        rule="R6-progress",
+        meaning="a master that confirms nothing is left alone",
+        patches=_left_alone,
+        **_moment("confirms-nothing"),
+    ),
+    Mutant(
+        rule="R6-refused",
+        meaning="refused sends are no waiting work",
+        patches=_refused_is_idle,
+        **_moment("confirms-nothing"),
     ),
     Mutant(
         rule="R12-lag",

@@ -20,6 +20,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=leading.opened_by_another,
         load_ms=9_000,
     ),
+    "confirms-nothing": Scripted(
+        rule="R6: a master that reaches no replica is replaced, whatever its clients do",
+        script=leading.confirms_nothing,
+        unmet=leading.confirmed_by_another,
+        load_ms=11_000,
+    ),
     "short-silence": Scripted(
         rule="R12: a replica that is silent, or reconnects, for a short while stays a member",
         script=pace.short_silence,
