@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from paceline.errors import (
+    NotMasterError,
     OutcomeUnknownError,
     PacelineError,
     QueueNotFoundError,
@@ -205,6 +206,8 @@ class GroupLane:
         if verdict in (Verdict.RETRY, Verdict.UNKNOWN):
             asked_ms = error.details.get("retry_after_ms")
             self._block(asked_ms if isinstance(asked_ms, int | float) else 0)
+            if isinstance(error, NotMasterError):
+                self.link.doubt()
             if not isinstance(error, TopicNotFoundError | QueueNotFoundError):
                 self._on_stuck(self)
 

@@ -92,7 +92,7 @@ def _election_checks_nothing() -> list[Patch]:
         return False  # the floor that it names has moved as well
 
     return [
-        (mastership, "_check_numbers", _nothing),
+        (mastership, "check_numbers", _nothing),
         (mastership, "_is_below_floor", is_below_floor),
         (mastership, "_check_winner", _nothing),
         (mastership, "_check_members", _nothing),

@@ -65,8 +65,13 @@ class MasterLink:
         await cancel_and_wait(task)
         self._drop()
 
+    def doubt(self) -> None:
+        """The broker says that it leads no more: whoever leads, the view has yet to say it."""
+        self._cluster.watch.doubt()
+
     def suspect(self) -> None:
         """Give up the present connection: its broker is silent or no longer master."""
+        self._cluster.watch.doubt()
         self._drop()
 
     def saw_epoch(self, epoch: int) -> bool:
@@ -121,6 +126,7 @@ class MasterLink:
             except PacelineError as error:
                 log.debug("connect_failed", extra={"address": address, "error": error.message})
                 self.has_failed = True
+                self._cluster.watch.doubt()
                 await self._wakeup.wait(backoff.next_ms())
                 continue
             if connection is not None:

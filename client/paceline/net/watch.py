@@ -24,6 +24,8 @@ _WATCHERS = 2
 _POLL_WAIT_MS = 10_000
 _POLL_SLACK_MS = 2_000
 _FIRST_TIMEOUT_MS = 2_000
+_DOUBT_MS = 1_000
+"""A poll under way for longer is given up as soon as somebody doubts the view."""
 _BROKER_POLL_MS = 500
 """Only while no controller answers; then nobody can be elected, so news are rare."""
 
@@ -44,6 +46,8 @@ class ClusterWatch:
         self._tasks: list[asyncio.Task[None]] = []
         self._last_error: PacelineError | None = None
         self._polled: dict[int, str] = {}  # watcher -> the node it asks
+        self._polls: dict[int, tuple[float, asyncio.Timeout]] = {}
+        """Watcher -> its poll under way: since when, and how to end it."""
 
     @property
     def view(self) -> ClusterView | None:
@@ -75,6 +79,17 @@ class ClusterWatch:
             self._listeners.pop(token, None)
 
         return end
+
+    def doubt(self) -> None:
+        """A master of the view is silent, or is none any more.
+
+        A node that lost its power says nothing and closes nothing: who asks it waits out the whole
+        long poll. So polls that are not young are given up, and other nodes asked.
+        """
+        now = asyncio.get_running_loop().time()
+        for since, limit in self._polls.values():
+            if now - since >= _DOUBT_MS / 1000 and not limit.expired():
+                limit.reschedule(now)
 
     async def wait_for(
         self, condition: Callable[[ClusterView], bool], *, timeout_ms: int
@@ -132,7 +147,7 @@ class ClusterWatch:
                 address = self._next(addresses, after=None, start=number)
             self._polled[number] = address
             try:
-                await self._poll(address)
+                await self._poll_until_doubt(number, address)
             except PacelineError as error:
                 self._last_error = error
                 failures += 1
@@ -161,6 +176,16 @@ class ClusterWatch:
             return list(self._bootstrap)
         found = [*view.controllers, *self._bootstrap, *broker_addresses(view)]
         return list(dict.fromkeys(found))
+
+    async def _poll_until_doubt(self, number: int, address: str) -> None:
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._polls[number] = asyncio.get_running_loop().time(), limit
+                await self._poll(address)
+        except TimeoutError:
+            raise DeadlineError(f"{address} had no news, and the view is in doubt") from None
+        finally:
+            self._polls.pop(number, None)
 
     async def _poll(self, address: str) -> None:
         view = self._view
