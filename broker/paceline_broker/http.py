@@ -115,6 +115,7 @@ class BrokerHttp:
         router.add_get("/v1/watch", self._watch)
         router.add_get("/v1/probe", self._probe)
         router.add_get("/v1/status", self._status)
+        router.add_get("/v1/epochs", self._epochs)
         router.add_get("/metrics", self._exposition)
         router.add_get("/healthz", self._healthz)
         router.add_get("/readyz", self._readyz)
@@ -228,6 +229,21 @@ class BrokerHttp:
             "errors": counters.errors,
         }
         return json_answer({**self._service.role.status(), "service": service})
+
+    async def _epochs(self, request: web.Request) -> web.Response:
+        """The epoch table of this log; what RocketMQ's getBrokerEpoch shows."""
+        check_parameters(request)
+        role = self._service.role
+        return json_answer(
+            {
+                "group": role.identity.group,
+                "replica_id": role.identity.replica_id,
+                "role": role.state.value,
+                "epoch": role.epoch,
+                "confirm": role.reader.confirm,
+                "epochs": role.reader.epochs(),
+            }
+        )
 
     async def _exposition(self, request: web.Request) -> web.Response:
         body, content_type = self._metrics.exposition()

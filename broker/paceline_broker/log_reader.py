@@ -26,6 +26,19 @@ class StoreReader:
     def confirm(self) -> PhysicalOffset:
         return self._log.confirm
 
+    def epochs(self) -> list[dict[str, int]]:
+        """Which master epoch wrote which bytes of this log, oldest first."""
+        entries, end = self._log.epochs.entries, self._log.end
+        stops = [*(entry.start for entry in entries[1:]), end]
+        return (
+            [
+                {"epoch": entry.epoch, "start": entry.start, "end": stop}
+                for entry, stop in zip(entries, stops, strict=True)
+            ]
+            if entries
+            else []
+        )
+
     def read(self, start: PhysicalOffset, max_bytes: int) -> memoryview:
         return self._log.read(start, max_bytes)
 

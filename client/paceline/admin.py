@@ -11,6 +11,8 @@ from typing import Any
 from paceline.errors import (
     CommandRefusedError,
     DeadlineError,
+    GroupNotFoundError,
+    NotFoundError,
     NotLeaderError,
     NotYetAvailableError,
     OutcomeUnknownError,
@@ -158,6 +160,46 @@ class AdminClient:
         except _RepeatedError as repeated:
             raise repeated.error from None
 
+    async def history(self, group: str) -> list[dict[str, Any]]:
+        """Elections and set changes of a broker group with their reasons, oldest first."""
+        document = await self._read(f"/v1/groups/{group}/history")
+        return list(document["history"])
+
+    async def clean_replica(self, group: str, replica_id: int, *, force: bool = False) -> None:
+        """Forget a dead replica; RocketMQ's cleanBrokerMetadata.
+
+        `force` also forgets a member, or one that lives. CommandRefusedError says why not.
+        """
+        await self._clean(f"/v1/groups/{group}/replicas/{replica_id}", force=force)
+
+    async def clean_group(self, group: str, *, force: bool = False) -> None:
+        """Forget a broker group of which no replica lives; `force`: with its topics' queues."""
+        await self._clean(f"/v1/groups/{group}", force=force)
+
+    async def _clean(self, path: str, *, force: bool) -> None:
+        try:
+            await self._write("DELETE", path + ("?force=true" if force else ""), None)
+        except _RepeatedError as repeated:
+            if not isinstance(repeated.error, NotFoundError):
+                raise repeated.error from None  # else an earlier try of ours has done it
+
+    async def epochs(self, group: str) -> dict[int, dict[str, Any] | None]:
+        """The epoch table of each replica, as its broker tells it; None: it does not answer."""
+        view = await self.view()
+        found = view.groups.get(GroupName(group))
+        if found is None:
+            raise GroupNotFoundError(f"there is no broker group {group}", group=group)
+        replicas = [found.replicas[key] for key in sorted(found.replicas)]
+        answers = await asyncio.gather(
+            *(self._ask(replica.client_address, "/v1/epochs") for replica in replicas)
+        )
+        return {
+            replica.replica_id: None
+            if answer is None or answer["replica_id"] != replica.replica_id
+            else answer
+            for replica, answer in zip(replicas, answers, strict=True)
+        }
+
     async def cluster_status(self) -> dict[str, Any]:
         """The controllers' view of the cluster and, under `brokers`, what each broker says itself.
 
@@ -165,16 +207,14 @@ class AdminClient:
         """
         document = await self._read("/v1/cluster")
         addresses = broker_addresses(await self.view())
-        answers = await asyncio.gather(*(self._status_of(address) for address in addresses))
+        answers = await asyncio.gather(*(self._ask(address, "/v1/status") for address in addresses))
         return {**document, "brokers": dict(zip(addresses, answers, strict=True))}
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _status_of(self, address: str) -> dict[str, Any] | None:
+    async def _ask(self, address: str, path: str) -> dict[str, Any] | None:
         try:
-            return await self._cluster.http.get(
-                address, "/v1/status", timeout_ms=_STATUS_TIMEOUT_MS
-            )
+            return await self._cluster.http.get(address, path, timeout_ms=_STATUS_TIMEOUT_MS)
         except PacelineError:
             return None  # a broker that does not answer is part of the picture
 

@@ -9,34 +9,35 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from aiohttp import web
 
 from paceline.errors import (
     BadRequestError,
-    CommandRefusedError,
     GroupNotFoundError,
-    NotFoundError,
     NotLeaderError,
     NotYetAvailableError,
-    PacelineError,
-    TopicExistsError,
     TopicNotFoundError,
 )
 from paceline.ports import Clock
 from paceline.types import GroupName, ReplicaId, TopicName
 from paceline.wire import session as wire
 from paceline.wire.fields import Fields
-from paceline.wire.http import parse_json_object
 from paceline.wire.names import check_topic_name
-from paceline_controller.http_errors import problem_middleware, query_integer
+from paceline_controller.http_answers import (
+    JSON_BYTES_MAX,
+    checked,
+    json_answer,
+    json_body,
+    replica_of,
+)
+from paceline_controller.http_errors import problem_middleware, query_flag, query_integer
+from paceline_controller.http_groups import GroupRoutes
 from paceline_controller.inquirer import heard_document
 from paceline_controller.proposer import Encodable
 from paceline_controller.state.commands import (
     QUEUES_MAX,
     CreateTopic,
     DeleteTopic,
-    RemoveReplica,
     SetGroupSettings,
 )
 from paceline_controller.state.model import Group, read_settings
@@ -44,8 +45,6 @@ from paceline_controller.state.model import Group, read_settings
 if TYPE_CHECKING:
     from paceline_controller.node import ControllerNode
 
-JSON_BYTES_MAX = 256 * 1024
-"""A body names a topic, a group or settings; a queue table of a thousand groups fits."""
 WATCH_MS_MAX = 60_000
 WATCHES_MAX = 10_000
 
@@ -56,7 +55,7 @@ class ControllerHttp:
     """Routes of one controller."""
 
     def __init__(self, node: "ControllerNode", *, clock: Clock) -> None:
-        self._node = node
+        self.node = node
         self._clock = clock
         self._started_ms = clock.monotonic_ms()
         self._watches: set[asyncio.Future[None]] = set()
@@ -75,7 +74,7 @@ class ControllerHttp:
                 web.get("/v1/groups/{group}", self._group),
                 web.get("/v1/groups/{group}/settings", self._settings),
                 web.put("/v1/groups/{group}/settings", self._set_settings),
-                web.delete("/v1/groups/{group}/replicas/{replica}", self._remove_replica),
+                *GroupRoutes(self).routes(),
                 web.post("/v1/elections", self._elect),
                 web.get("/v1/heard/{group}/{replica}", self._heard),
                 web.get("/v1/status", self._status),
@@ -99,21 +98,21 @@ class ControllerHttp:
 
     async def _cluster(self, request: web.Request) -> web.Response:
         """The view, with who leads and who seems alive."""
-        await self._read_point(request)
-        node = self._node
+        await self.read_point(request)
+        node = self.node
         document = node.view_json()
         groups = [
             {
                 **group,
                 "replicas": [
-                    {**replica, "is_alive": self._is_alive(group["group"], replica["replica_id"])}
+                    {**replica, "is_alive": self.is_alive(group["group"], replica["replica_id"])}
                     for replica in group["replicas"]
                 ],
             }
             for group in document["groups"]
         ]
         status = node.quorum.status()
-        return _json(
+        return json_answer(
             {
                 **document,
                 "groups": groups,
@@ -126,16 +125,16 @@ class ControllerHttp:
         )
 
     async def _routes(self, request: web.Request) -> web.Response:
-        await self._read_point(request)
+        await self.read_point(request)
         self._ensure_founded()
-        return web.Response(body=self._node.view_body(), content_type="application/json")
+        return web.Response(body=self.node.view_body(), content_type="application/json")
 
     async def _watch(self, request: web.Request) -> web.Response:
         """The view once its version is above `from`, or after `wait_ms` as it is."""
         known = query_integer(request, "from", default=-1, low=-1)
         wait_ms = query_integer(request, "wait_ms", default=0, high=WATCH_MS_MAX)
         deadline_ms = self._clock.monotonic_ms() + wait_ms
-        node = self._node
+        node = self.node
         while node.machine.version <= known or not node.machine.cluster_id:
             left_ms = deadline_ms - self._clock.monotonic_ms()
             is_stopping = node.sessions.is_closing
@@ -156,29 +155,29 @@ class ControllerHttp:
     # -- topics -------------------------------------------------------------------------------
 
     async def _topics(self, request: web.Request) -> web.Response:
-        await self._read_point(request)
-        node = self._node
-        return _json({"version": node.machine.version, "topics": node.view_json()["topics"]})
+        await self.read_point(request)
+        node = self.node
+        return json_answer({"version": node.machine.version, "topics": node.view_json()["topics"]})
 
     async def _topic(self, request: web.Request) -> web.Response:
-        await self._read_point(request)
+        await self.read_point(request)
         name = TopicName(request.match_info["topic"])
-        topic = self._node.machine.topics.get(name)
+        topic = self.node.machine.topics.get(name)
         if topic is None:
             raise TopicNotFoundError("there is no such topic", topic=str(name)[:127])
-        return _json(topic.view().to_json())
+        return json_answer(topic.view().to_json())
 
     async def _create_topic(self, request: web.Request) -> web.Response:
-        fields = Fields(await _body(request), name="topic")
+        fields = Fields(await json_body(request), name="topic")
         topic = TopicName(check_topic_name(fields.any("topic")))
         queues = self._queues(fields)
         fields.done()
-        result = await self._write(CreateTopic(topic=topic, queues=queues))
-        return _json({**result["topic"], "version": result["version"]}, status=201)
+        result = await self.write(CreateTopic(topic=topic, queues=queues))
+        return json_answer({**result["topic"], "version": result["version"]}, status=201)
 
     def _queues(self, fields: Fields) -> dict[GroupName, int]:
         """A number for every broker group (as RocketMQ counts), or a table of groups."""
-        groups = self._node.machine.groups
+        groups = self.node.machine.groups
         value = fields.any("queues") if fields.has("queues") else 8
         if isinstance(value, dict):
             table = Fields(value, name="queues")
@@ -199,25 +198,25 @@ class ControllerHttp:
 
     async def _delete_topic(self, request: web.Request) -> web.Response:
         name = check_topic_name(request.match_info["topic"])
-        result = await self._write(DeleteTopic(topic=TopicName(name)))
-        return _json({"version": result["version"]})
+        result = await self.write(DeleteTopic(topic=TopicName(name)))
+        return json_answer({"version": result["version"]})
 
     # -- groups -------------------------------------------------------------------------------
 
     async def _groups(self, request: web.Request) -> web.Response:
-        await self._read_point(request)
-        machine = self._node.machine
+        await self.read_point(request)
+        machine = self.node.machine
         groups = [self._describe(machine.groups[name]) for name in sorted(machine.groups)]
-        return _json({"version": machine.version, "groups": groups})
+        return json_answer({"version": machine.version, "groups": groups})
 
     async def _group(self, request: web.Request) -> web.Response:
-        await self._read_point(request)
-        return _json(self._describe(self._find_group(request)))
+        await self.read_point(request)
+        return json_answer(self._describe(self.find_group(request)))
 
     def _describe(self, group: Group) -> dict[str, Any]:
         """The group's view and what only the controllers know of it."""
         now_ms = self._clock.monotonic_ms()
-        liveness = self._node.supervisor.liveness
+        liveness = self.node.supervisor.liveness
         standings = {}
         for replica_id in sorted(group.replicas):
             report = liveness.report(group.group, replica_id)
@@ -240,67 +239,63 @@ class ControllerHttp:
         }
 
     async def _settings(self, request: web.Request) -> web.Response:
-        await self._read_point(request)
-        group = self._find_group(request)
+        await self.read_point(request)
+        group = self.find_group(request)
         following = group.next_settings
         pending = None if following is None else following.to_json()
-        return _json({"settings": group.settings.to_json(), "next_settings": pending})
+        return json_answer({"settings": group.settings.to_json(), "next_settings": pending})
 
     async def _set_settings(self, request: web.Request) -> web.Response:
         """Members that are left out keep their value. In effect with the next epoch (R8)."""
-        body = await _body(request)
-        group = self._find_group(request)
+        body = await json_body(request)
+        group = self.find_group(request)
         present = (group.next_settings or group.settings).to_json()
         for key in body:
             if key not in present:
                 raise BadRequestError("settings: unknown field", field=key[:64])
         settings = read_settings({**present, **body})
-        result = await self._write(SetGroupSettings(group=group.group, settings=settings))
-        return _json({"settings": settings.to_json(), "version": result["version"]}, status=202)
-
-    async def _remove_replica(self, request: web.Request) -> web.Response:
-        group = self._find_group(request)
-        command = RemoveReplica(group=group.group, replica_id=_replica_id(request))
-        result = await self._write(command)
-        return _json({"version": result["version"]})
+        result = await self.write(SetGroupSettings(group=group.group, settings=settings))
+        return json_answer(
+            {"settings": settings.to_json(), "version": result["version"]}, status=202
+        )
 
     async def _elect(self, request: web.Request) -> web.Response:
         """{group, preferred?, unclean?}: another master, a named one, or one that loses records."""
-        fields = Fields(await _body(request), name="election")
+        fields = Fields(await json_body(request), name="election")
         name = GroupName(fields.text("group", length_max=127))
         preferred = fields.integer("preferred", low=1) if fields.has("preferred") else None
         is_unclean = fields.flag("unclean") if fields.has("unclean") else False
         fields.done()
-        group = self._node.machine.groups.get(name)
+        group = self.node.machine.groups.get(name)
         if group is None:
             raise GroupNotFoundError("there is no such broker group", field="group")
         if is_unclean and preferred is None:
             raise BadRequestError("an unclean election names its winner", field="preferred")
-        self._ensure_leading()
-        result = await self._leaders_word(
-            self._node.supervisor.order_election(
+        self.ensure_leading()
+        result = await self.leaders_word(
+            self.node.supervisor.order_election(
                 group,
                 preferred=None if preferred is None else ReplicaId(preferred),
                 is_unclean=is_unclean,
             )
         )
-        return _json(_checked(result))
+        return json_answer(checked(result))
 
     async def _heard(self, request: web.Request) -> web.Response:
         """What this controller itself has heard of a replica; another one asks (R15)."""
-        replica_id = _replica_id(request)
-        liveness = self._node.supervisor.liveness
+        replica_id = replica_of(request)
+        liveness = self.node.supervisor.liveness
         group = GroupName(request.match_info["group"])
-        return _json(
+        return json_answer(
             heard_document(liveness.last_heard(group, replica_id, self._clock.monotonic_ms()))
         )
 
     # -- the node -----------------------------------------------------------------------------
 
     async def _status(self, request: web.Request) -> web.Response:
-        node = self._node
+        node = self.node
         status = node.quorum.status()
-        return _json(
+        return json_answer(
             {
                 "controller_id": node.config.controller_id,
                 "role": "leader" if node.supervisor.is_leading else "follower",
@@ -320,93 +315,60 @@ class ControllerHttp:
         )
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        body, content_type = self._node.metrics.metrics.exposition()
+        body, content_type = self.node.metrics.metrics.exposition()
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _health(self, request: web.Request) -> web.Response:
-        return _json({"ok": True})
+        return json_answer({"ok": True})
 
     async def _ready(self, request: web.Request) -> web.Response:
         """Knows a leader and the cluster."""
-        if self._node.leader_address() is None:
+        if self.node.leader_address() is None:
             raise NotYetAvailableError("no controller leads")
         self._ensure_founded()
-        return _json({"ok": True})
+        return json_answer({"ok": True})
 
     # -- small things -------------------------------------------------------------------------
 
     def _ensure_founded(self) -> None:
-        if not self._node.machine.cluster_id:
+        if not self.node.machine.cluster_id:
             raise NotYetAvailableError("no controller has led this cluster yet")
 
-    def _ensure_leading(self) -> None:
-        if not self._node.supervisor.is_leading:
+    def ensure_leading(self) -> None:
+        if not self.node.supervisor.is_leading:
             raise self._not_leader()
 
     def _not_leader(self) -> NotLeaderError:
-        leader = self._node.leader_address()
+        leader = self.node.leader_address()
         return NotLeaderError("this controller does not lead", leader=leader)
 
-    async def _read_point(self, request: web.Request) -> None:
-        wish = request.query.get("linearizable", "false")
-        if wish not in ("true", "false"):
-            raise BadRequestError("linearizable must be true or false", field="linearizable")
-        if wish == "true":
-            self._ensure_leading()
-            timeout_ms = self._node.config.command_timeout_ms
-            await self._leaders_word(self._node.quorum.read_barrier(timeout_ms=timeout_ms))
+    async def read_point(self, request: web.Request) -> None:
+        if query_flag(request, "linearizable"):
+            self.ensure_leading()
+            timeout_ms = self.node.config.command_timeout_ms
+            await self.leaders_word(self.node.quorum.read_barrier(timeout_ms=timeout_ms))
 
-    async def _write(self, command: Encodable) -> dict[str, Any]:
+    async def write(self, command: Encodable) -> dict[str, Any]:
         """The result of a command, or the error that its refusal is."""
-        self._ensure_leading()
-        return _checked(await self._leaders_word(self._node.proposer.submit(command)))
+        self.ensure_leading()
+        return checked(await self.leaders_word(self.node.proposer.submit(command)))
 
-    async def _leaders_word(self, work: Awaitable[Any]) -> Any:
+    async def leaders_word(self, work: Awaitable[Any]) -> Any:
         """The quorum names leaders by id; clients are told the address."""
         try:
             return await work
         except NotLeaderError as error:
             raise self._not_leader() from error
 
-    def _find_group(self, request: web.Request) -> Group:
-        group = self._node.machine.groups.get(GroupName(request.match_info["group"]))
+    def find_group(self, request: web.Request) -> Group:
+        group = self.node.machine.groups.get(GroupName(request.match_info["group"]))
         if group is None:
             raise GroupNotFoundError("there is no such broker group")
         return group
 
-    def _is_alive(self, group_name: str, replica_id: int) -> bool:
-        group = self._node.machine.groups[GroupName(group_name)]
-        belief = self._node.supervisor.liveness.belief(
+    def is_alive(self, group_name: str, replica_id: int) -> bool:
+        group = self.node.machine.groups[GroupName(group_name)]
+        belief = self.node.supervisor.liveness.belief(
             group, ReplicaId(replica_id), self._clock.monotonic_ms()
         )
         return belief.standing.value in ("healthy", "unhealthy")
-
-
-_REFUSALS: dict[str, type[PacelineError]] = {
-    "TOPIC_EXISTS": TopicExistsError,
-    "TOPIC_UNKNOWN": TopicNotFoundError,
-    "GROUP_UNKNOWN": GroupNotFoundError,
-    "BAD_COMMAND": BadRequestError,
-}
-
-
-def _checked(result: dict[str, Any]) -> dict[str, Any]:
-    if result["ok"]:
-        return result
-    error_class = _REFUSALS.get(result["reason"], CommandRefusedError)
-    raise error_class(result["detail"], reason=result["reason"])
-
-
-def _replica_id(request: web.Request) -> ReplicaId:
-    replica = request.match_info["replica"]
-    if not (replica.isascii() and replica.isdecimal() and len(replica) < 10):
-        raise NotFoundError("there is no such replica")
-    return ReplicaId(int(replica))
-
-
-async def _body(request: web.Request) -> dict[str, Any]:
-    return parse_json_object(await request.read(), limit=JSON_BYTES_MAX)
-
-
-def _json(document: dict[str, Any], *, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(document), status=status, content_type="application/json")

@@ -69,6 +69,14 @@ def query_integer(
     return int(text)
 
 
+def query_flag(request: web.Request, key: str) -> bool:
+    """A query parameter that is true or false; false without one. Raises BadRequestError."""
+    text = request.query.get(key, "false")
+    if text not in ("true", "false"):
+        raise BadRequestError(f"{key} must be true or false", field=key)
+    return text == "true"
+
+
 def _problem(error: PacelineError) -> web.Response:
     response = web.Response(
         body=orjson.dumps(to_problem(error), default=str),

@@ -107,6 +107,10 @@ class LogReader(Protocol):
         """False on a replica that no frame of its master has told confirm since it started (R3)."""
         ...
 
+    def epochs(self) -> list[dict[str, int]]:
+        """Which master epoch wrote which bytes: {epoch, start, end}, oldest first."""
+        ...
+
     def read(self, start: PhysicalOffset, max_bytes: int) -> memoryview:
         """A view of [start, start + max_bytes), no copy, cut at its segment's end and at confirm.
 

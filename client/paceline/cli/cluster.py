@@ -23,7 +23,7 @@ _POSITIONS = ("end", "flushed", "confirm")
 
 @click.group("cluster")
 def command() -> None:
-    """Show how the cluster is."""
+    """Show the cluster; elect, clean."""
 
 
 command.add_command(ha_status)

@@ -44,7 +44,7 @@ COMMANDS = {
     "consume": _Entry(
         "paceline.cli.consume:command", "Consume a topic as a member of a consumer group."
     ),
-    "cluster": _Entry("paceline.cli.cluster:command", "Show how the cluster is."),
+    "cluster": _Entry("paceline.cli.cluster_groups:command", "Show the cluster; elect, clean."),
     "demo": _Entry(
         "paceline.cli.demo:command",
         "Send 336,776 real flight records, kill the master half-way, lose nothing.",

@@ -35,6 +35,7 @@ from paceline.wire.session_commands import (
     replica,
 )
 from paceline_controller.state.model import read_settings
+from paceline_controller.state.operator_commands import RemoveGroup, RemoveReplica
 
 TOPIC_PATTERN = r"[A-Za-z0-9_.%|-]{1,127}"
 """RocketMQ's characters and length, and the dot."""
@@ -278,25 +279,6 @@ class SetGroupSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveReplica:
-    """Forget a replica that is no member and not master: its store is gone for good."""
-
-    kind: ClassVar[str] = "remove_replica"
-    group: GroupName
-    replica_id: ReplicaId
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "group": self.group, "replica_id": self.replica_id}
-
-    @classmethod
-    def read(cls, fields: Fields) -> "RemoveReplica":
-        return cls(
-            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
-            replica_id=replica(fields, "replica_id"),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
     """Moves replicated time and keeps the sessions of connected brokers from expiring."""
 
@@ -347,6 +329,7 @@ Command: TypeAlias = (
     | DeleteTopic
     | SetGroupSettings
     | RemoveReplica
+    | RemoveGroup
     | Tick
 )
 _KINDS: dict[str, type[Command]] = {
@@ -365,6 +348,7 @@ _KINDS: dict[str, type[Command]] = {
         DeleteTopic,
         SetGroupSettings,
         RemoveReplica,
+        RemoveGroup,
         Tick,
     )
 }
@@ -397,6 +381,7 @@ __all__ = [
     "RaiseConfirmFloor",
     "RegisterReplica",
     "Registration",
+    "RemoveGroup",
     "RemoveReplica",
     "SetGroupSettings",
     "Tick",

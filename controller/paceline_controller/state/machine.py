@@ -13,7 +13,7 @@ from typing import Any, assert_never
 from paceline.errors import BadRequestError
 from paceline.types import GroupName, TopicName
 from paceline.wire.cluster import ClusterView
-from paceline_controller.state import acting, mastership, replicas, topics
+from paceline_controller.state import acting, cleaning, mastership, replicas, topics
 from paceline_controller.state.commands import (
     AlterSyncStateSet,
     AppointActing,
@@ -28,6 +28,7 @@ from paceline_controller.state.commands import (
     OpenSession,
     RaiseConfirmFloor,
     Registration,
+    RemoveGroup,
     RemoveReplica,
     SetGroupSettings,
     Tick,
@@ -146,7 +147,9 @@ class Machine:
             case Registration():
                 replicas.register(state, command, outcome)
             case RemoveReplica():
-                replicas.remove(state, command, outcome)
+                cleaning.remove_replica(state, command, outcome)
+            case RemoveGroup():
+                cleaning.remove_group(state, command, outcome)
             case ElectMaster():
                 mastership.elect(state, command, outcome)
             case AppointActing():

@@ -3,7 +3,7 @@
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId, SetEpoch
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.session_commands import MEMBERS_MAX, U32_MAX, RegisterReplica
-from paceline_controller.state.commands import Registration, RemoveReplica
+from paceline_controller.state.commands import Registration
 from paceline_controller.state.model import Group, Replica, State
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
 
@@ -53,22 +53,6 @@ def register(state: State, command: Registration, outcome: Outcome) -> None:
     outcome.result.update(
         replica_id=replica.replica_id, cluster_id=state.cluster_id, **numbers(group)
     )
-
-
-def remove(state: State, command: RemoveReplica, outcome: Outcome) -> None:
-    """Forget a replica; its id is not used again."""
-    group = group_of(state, command.group)
-    if command.replica_id not in group.replicas:
-        raise RefusedError("REPLICA_UNKNOWN", f"{group.group} has no replica {command.replica_id}")
-    if command.replica_id in group.sync_state_set:
-        raise RefusedError(
-            "IS_MEMBER", f"replica {command.replica_id} is in the sync state set", **numbers(group)
-        )
-    assert group.master != command.replica_id  # INV-5: a master is a member
-    end_acting(group, command.replica_id, outcome, reason="removed")
-    del group.replicas[command.replica_id]
-    outcome.note("replica_forgotten", group=group.group, replica=command.replica_id)
-    outcome.publish(group)
 
 
 def remove_member(group: Group, member: ReplicaId, outcome: Outcome, *, reason: str) -> None:

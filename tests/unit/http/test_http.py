@@ -203,6 +203,14 @@ async def test_members_of_a_group_see_each_other() -> None:
         assert len(answer["members"]) == 2
 
 
+async def test_the_epoch_table_is_told() -> None:
+    async with a_door() as door:
+        status, answer = await door.ask("GET", "/v1/epochs")
+
+        assert status == 200
+        assert answer["epochs"] == [{"epoch": 1, "start": 0, "end": door.log.end}]
+
+
 async def test_probe_names_incarnation_role_and_epoch() -> None:
     async with a_door() as door:
         status, answer = await door.ask("GET", "/v1/probe")

@@ -45,6 +45,9 @@ class ListLog:
         self.reads = 0
         self.is_readable = True
 
+    def epochs(self) -> list[dict[str, int]]:
+        return [{"epoch": 1, "start": 0, "end": self.end}]
+
     @property
     def start(self) -> PhysicalOffset:
         return PhysicalOffset(0)

@@ -1,0 +1,89 @@
+"""Shell: what operators do with broker groups, over HTTP: history, cleaning.
+
+Beside the routes of `http.py`; docs/protocol/controller.md lists all. Whether a replica is dead is
+the leader's judgement at this edge: the state machine never knows (R15).
+"""
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from paceline.errors import CommandRefusedError, NotFoundError
+from paceline_controller.http_answers import json_answer, replica_of
+from paceline_controller.http_errors import query_flag, query_integer
+from paceline_controller.state.model import HISTORY_ENTRIES_MAX, Group
+from paceline_controller.state.operator_commands import RemoveGroup, RemoveReplica
+
+if TYPE_CHECKING:
+    from paceline_controller.http import ControllerHttp
+
+
+class GroupRoutes:
+    """Handlers on the door that owns them."""
+
+    def __init__(self, door: "ControllerHttp") -> None:
+        self._door = door
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/v1/groups/{group}/history", self._history),
+            web.delete("/v1/groups/{group}", self._remove_group),
+            web.delete("/v1/groups/{group}/replicas/{replica}", self._remove_replica),
+        ]
+
+    async def _history(self, request: web.Request) -> web.Response:
+        """Elections, vacancies and set changes with their reasons, oldest first."""
+        limit = query_integer(
+            request, "limit", default=HISTORY_ENTRIES_MAX, low=1, high=HISTORY_ENTRIES_MAX
+        )
+        await self._door.read_point(request)
+        group = self._door.find_group(request)
+        return json_answer(
+            {
+                "group": group.group,
+                "is_lossy": group.unclean_elections_count > 0,
+                "history": group.history[-limit:],
+            }
+        )
+
+    async def _remove_replica(self, request: web.Request) -> web.Response:
+        """Forget a dead replica; one that lives or is a member only with `force=true`."""
+        self._door.ensure_leading()
+        group = self._door.find_group(request)
+        replica_id = replica_of(request)
+        is_forced = query_flag(request, "force")
+        if replica_id not in group.replicas:
+            raise NotFoundError(f"group {group.group} has no replica {replica_id}")
+        if self._door.is_alive(group.group, replica_id):
+            is_needed = replica_id in (group.master, group.acting)
+            if is_needed or not is_forced:
+                raise CommandRefusedError(
+                    f"replica {replica_id} of group {group.group} is alive: stop it first"
+                    + ("" if is_needed else ", or force it, and it must start empty again"),
+                    reason="IS_ALIVE",
+                )
+        command = RemoveReplica(group=group.group, replica_id=replica_id, is_forced=is_forced)
+        result = await self._door.write(command)
+        return json_answer({"version": result["version"]})
+
+    async def _remove_group(self, request: web.Request) -> web.Response:
+        """Forget a group of which no replica lives; with queues of topics only if forced."""
+        self._door.ensure_leading()
+        group = self._door.find_group(request)
+        is_forced = query_flag(request, "force")
+        alive = self._alive(group)
+        if alive:
+            raise CommandRefusedError(
+                f"replicas {', '.join(map(str, alive))} of group {group.group} are alive: "
+                "stop them first",
+                reason="IS_ALIVE",
+            )
+        result = await self._door.write(RemoveGroup(group=group.group, is_forced=is_forced))
+        return json_answer({"version": result["version"]})
+
+    def _alive(self, group: Group) -> list[int]:
+        return [
+            replica
+            for replica in sorted(group.replicas)
+            if self._door.is_alive(group.group, replica)
+        ]

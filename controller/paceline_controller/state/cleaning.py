@@ -1,0 +1,54 @@
+"""Pure: an operator takes replicas and whole groups off the record; RocketMQ's cleanBrokerMetadata.
+
+Whether they are dead is judged by the leader before it proposes, as in elections (R15).
+"""
+
+from paceline_controller.state.model import State
+from paceline_controller.state.operator_commands import RemoveGroup, RemoveReplica
+from paceline_controller.state.outcome import Outcome, RefusedError, numbers
+from paceline_controller.state.replicas import end_acting, group_of, remove_member, vacate
+
+
+def remove_replica(state: State, command: RemoveReplica, outcome: Outcome) -> None:
+    """Its id is not used again. The last member stays: without it nobody knows what was confirmed
+    (R9); clean the whole group, or order an unclean election."""
+    group = group_of(state, command.group)
+    replica_id = command.replica_id
+    if replica_id not in group.replicas:
+        raise RefusedError("REPLICA_UNKNOWN", f"{group.group} has no replica {replica_id}")
+    if replica_id in group.sync_state_set:
+        if not command.is_forced:
+            raise RefusedError(
+                "IS_MEMBER", f"replica {replica_id} is in the sync state set", **numbers(group)
+            )
+        if len(group.sync_state_set) == 1:
+            raise RefusedError(
+                "LAST_MEMBER", f"replica {replica_id} is the last member", **numbers(group)
+            )
+        if group.master == replica_id:
+            vacate(group, outcome, reason="cleaned")
+        remove_member(group, replica_id, outcome, reason="cleaned")
+    assert group.master != replica_id  # INV-5: a master is a member
+    end_acting(group, replica_id, outcome, reason="cleaned")
+    del group.replicas[replica_id]
+    outcome.record(group, "replica_forgotten", replica=replica_id)
+
+
+def remove_group(state: State, command: RemoveGroup, outcome: Outcome) -> None:
+    """Its stores are not taken back after this without the operator's word (R18)."""
+    group = group_of(state, command.group)
+    topics = [topic for topic in state.topics.values() if group.group in topic.queues]
+    if topics and not command.is_forced:
+        raise RefusedError(
+            "GROUP_HAS_TOPICS",
+            f"{len(topics)} topics have queues in {group.group}, topic {topics[0].topic} is one",
+            **numbers(group),
+        )
+    for topic in topics:
+        del topic.queues[group.group]
+        if not topic.queues:
+            del state.topics[topic.topic]
+            outcome.note("topic_deleted", topic=topic.topic, topic_id=topic.topic_id)
+    del state.groups[group.group]
+    outcome.note("group_forgotten", group=group.group, master_epoch=group.master_epoch)
+    outcome.publish()
