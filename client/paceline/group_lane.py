@@ -221,6 +221,8 @@ class GroupLane:
         # After the waiters of one read were woken: what they send then leaves in one flight.
         self.link.connection.on_read = self._schedule_pump
         self._schedule_pump()
+        # What another master refused, as it handed over, is no reason to wait long for this one.
+        self._backoff.reset()
         self.unblock()
 
     def _on_down(self) -> None:

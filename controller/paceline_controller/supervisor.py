@@ -43,6 +43,9 @@ log = logging.getLogger("paceline.controller")
 TIME_INTERVAL_MS = 30_000
 """The leader moves replicated time this often: half of what one step may move (R38)."""
 LEAD_RETRY_MS = 50
+REPORTS_WAIT_MS = 200
+"""A round trip to every broker, on a busy machine; a refused transfer costs this much."""
+REPORTS_LOOK_MS = 2
 
 
 class Supervisor:
@@ -152,13 +155,26 @@ class Supervisor:
         leaving: ReplicaId | None,
         preferred: ReplicaId | None,
     ) -> dict[str, Any]:
-        decision = self._liveness.decide_transfer(
-            group,
-            self._clock.monotonic_ms(),
-            reason=reason,
-            leaving=leaving,
-            preferred=preferred,
-        )
+        """Members may be electable only by reports that are newer than the confirm floor, or than
+        their start: before a refusal they are asked for them."""
+        name, epoch = group.group, group.master_epoch
+        deadline_ms: int | None = None
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            decision = self._liveness.decide_transfer(
+                group, now_ms, reason=reason, leaving=leaving, preferred=preferred
+            )
+            if isinstance(decision, ElectMaster) or not self.is_leading:
+                break
+            if deadline_ms is None:
+                deadline_ms = now_ms + REPORTS_WAIT_MS
+                self._hub.ask_reports(name)
+            if now_ms >= deadline_ms:
+                break
+            await pause(REPORTS_LOOK_MS)
+            group = self._machine.groups[name]
+            if group.master_epoch != epoch:  # R15: the one that wanted to leave has left
+                return _no("STALE_MASTER_EPOCH", "another epoch has begun", group=group)
         return await self._submit(group, decision)
 
     async def _submit(self, group: Group, decision: ElectMaster | NoElection) -> dict[str, Any]:

@@ -145,6 +145,31 @@ async def test_a_dead_master_costs_little_more_than_the_news_of_the_next() -> No
     assert cluster.bodies() == [b"before", b"after"]
 
 
+async def test_what_a_master_refused_as_it_handed_over_makes_nobody_wait_for_the_next() -> None:
+    """The waits between attempts had grown at the old master, which took nothing any more; the
+    next one refuses some attempts as well, until its replicas are there."""
+    attempts: list[float] = []
+
+    def fault(broker: FakeBroker, header: BatchHeader) -> Fault:
+        if broker.replica_id == 1:
+            return Fault(refuse=NotYetAvailableError("the master is handing over"))
+        attempts.append(asyncio.get_running_loop().time())
+        few = InSyncReplicasNotEnoughError("no replica has joined yet")
+        return Fault(refuse=few) if len(attempts) < 5 else NO_FAULT
+
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller) as producer:
+            cluster.fault = fault
+            sending = producer.send(Message("orders", b"one"))
+            await pause(300)
+            cluster.elect("g1", 2)
+            await sending
+
+    # Four waits of 5 to 40 ms; had they gone on to grow, of 125 ms at least.
+    assert attempts[-1] - attempts[0] < 0.3
+
+
 async def test_an_unknown_outcome_is_reported_and_the_next_message_starts_a_new_epoch() -> None:
     """R32: after the report the queue goes on under a higher producer epoch from sequence 0."""
     headers: list[BatchHeader] = []

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from tests.unit.controller.harness import (
@@ -43,6 +44,17 @@ def group_of(broker: TalkingBroker) -> GroupView | None:
 def master_of(broker: TalkingBroker) -> ReplicaId | None:
     group = group_of(broker)
     return None if group is None else group.master
+
+
+def first_mastership(broker: TalkingBroker) -> dict[str, Any]:
+    """How replica 1 names itself as the master of epoch 1 that has confirmed 100 bytes."""
+    return {
+        "group": broker.group,
+        "master": ReplicaId(1),
+        "master_incarnation": broker.incarnation,
+        "master_epoch": MasterEpoch(1),
+        "confirm": 100,
+    }
 
 
 def alteration(broker: TalkingBroker, *members: TalkingBroker) -> wire.AlterSyncStateSet:
@@ -219,6 +231,33 @@ async def test_a_master_that_steps_down_is_replaced_and_left_out() -> None:
 
         assert (result["ok"], result["master"], result["sync_state_set"]) == (True, 3, [2, 3])
         assert (again["ok"], again["reason"]) == (False, "STALE_MASTER_EPOCH")
+
+
+async def test_a_hand_over_waits_for_reports_newer_than_the_confirm_floor() -> None:
+    """R16, R20: it had moved since the members' last heartbeats, and nobody was electable."""
+    async with a_cluster() as (_, brokers):
+        of_master = first_mastership(brokers[0])
+        for broker in brokers:
+            broker.end = 100  # no controller has heard of that yet
+        assert (await brokers[0].command(wire.RaiseConfirmFloor(**of_master)))["ok"]
+
+        result = await brokers[0].command(wire.StepDown(**of_master))
+
+        assert (result["ok"], result["sync_state_set"]) == (True, [2, 3])
+
+
+async def test_a_hand_over_to_nobody_is_refused_in_time() -> None:
+    """R20: the refusal is definite, and the master need not wait long for it."""
+    async with a_cluster() as (cluster, brokers):
+        for broker in brokers[1:]:
+            broker.is_silent = True
+        of_master = first_mastership(brokers[0])
+        assert (await brokers[0].command(wire.RaiseConfirmFloor(**of_master)))["ok"]
+
+        result = await brokers[0].command(wire.StepDown(**of_master))
+
+        assert (result["ok"], result["reason"]) == (False, "NO_ELECTION")
+        assert cluster.leader.machine.groups[brokers[0].group].master == 1
 
 
 async def test_a_new_start_of_the_master_is_registered_and_elected_again() -> None:
