@@ -22,6 +22,8 @@ from paceline.secret import read_secret
 from paceline.telemetry import Metrics, Node, start_logging
 from paceline.types import GroupName
 from paceline.wire import session as wire
+from paceline_broker.cleaner import Cleaner
+from paceline_broker.clocks import Clocks
 from paceline_broker.config import BrokerConfig
 from paceline_broker.controller_link import ControllerLinks
 from paceline_broker.duties import Duties, register
@@ -64,6 +66,9 @@ class Broker:
         self.ended = asyncio.Event()
         """Set when the process must stop; `refusal` says why, None = it was asked to."""
         self.refusal: str | None = None
+        self._clocks = Clocks(
+            controllers_count=len(config.controllers), skew_ms_max=config.clock_skew_ms_max
+        )
         self._links = self._make_links(secret)
         self._probes = aiohttp.ClientSession(connector=_connector(config, force_close=True))
         self._server = ReplicationServer(group=self._group, secret=secret, random=random)
@@ -87,6 +92,15 @@ class Broker:
         self.role.on_role_changed = self._service.role_changed
         self.role.on_view_changed = self._service.view_changed
         self.role.on_fatal = self.refuse
+        self._cleaner = Cleaner(
+            role=self.role,
+            store=self._store,
+            flusher=self.role.flusher,
+            clock=clock,
+            clocks=self._clocks,
+            config=config,
+            producer_expiry_ms=settings.producer_expiry_ms,
+        )
         self._http = BrokerHttp(self._service, metrics=_metrics(config))
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -99,11 +113,15 @@ class Broker:
             heartbeat=lambda: self.role.heartbeat(),
             on_view=lambda view: self.role.view_arrived(view),
             on_refused=self._session_refused,
+            on_time=self._told_time,
             random=self._random,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
             request_timeout_ms=config.controller_timeout_ms,
             source_host=config.source_host,
         )
+
+    def _told_time(self, controller: str, unix_ms: int) -> None:
+        self._clocks.told(controller, unix_ms=unix_ms, now_ms=self._clock.monotonic_ms())
 
     def refuse(self, sentence: str) -> None:
         """The process has to stop; the first reason is the one that is told."""
@@ -164,7 +182,7 @@ class Broker:
             store=self._store,
             config=self._config,
             clock=self._clock,
-            forget_silent_producers=self._service.forget_silent_producers,
+            clean=self._cleaner.run,
         )
         await duties.run()
 

@@ -25,6 +25,7 @@ MAGIC = 0x50434B50
 _HEAD = struct.Struct("<II")
 _POSITION = struct.Struct("<Q")
 KEPT_COUNT = 2
+_ZERO = PhysicalOffset(0)
 SUFFIX = ".ckpt"
 UNFINISHED_SUFFIX = ".new"
 
@@ -48,16 +49,26 @@ class CheckpointFolder:
             if name.endswith(UNFINISHED_SUFFIX):  # a crash came before its rename
                 disk.unlink(f"{folder}/{name}")
 
-    def newest(self, *, limit: PhysicalOffset) -> Checkpoint | None:
-        """The newest intact checkpoint at or below `limit` (the recovered end, R13), or None."""
+    def newest(
+        self, *, limit: PhysicalOffset, log_start: PhysicalOffset = _ZERO
+    ) -> Checkpoint | None:
+        """The newest intact checkpoint at or below `limit` (the recovered end, R13), or None.
+
+        One below `log_start` is none: what follows it in the log is gone.
+        """
         for name in reversed(self._names()):
             position = int(name.removesuffix(SUFFIX))
-            if position > limit:
+            if not log_start <= position <= limit:
                 continue
             found = self._load(f"{self._folder}/{name}", position)
             if found is not None:
                 return found
         return None
+
+    def oldest_position(self) -> PhysicalOffset:
+        """Of the kept checkpoints; the log must reach back to it, in case the newer one is bad."""
+        names = self._names()
+        return PhysicalOffset(int(names[0].removesuffix(SUFFIX))) if names else _ZERO
 
     def drop_beyond(self, limit: PhysicalOffset) -> None:
         """Remove checkpoints above the log's end: they describe bytes that are gone (R13).

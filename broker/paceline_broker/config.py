@@ -6,6 +6,7 @@ from paceline.address import Address
 from paceline.config import require, setting
 
 MIB = 1024 * 1024
+HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,46 @@ class BrokerConfig:
     lock_lease_ms: int = setting(
         "Lease of a queue lock, in log time.", default=60_000, minimum=1000
     )
+    file_reserved_time_ms: int = setting(
+        "How long messages are kept (RocketMQ's fileReservedTime, 72 h): a log file goes when its "
+        "newest message is older.",
+        default=72 * HOUR_MS,
+        minimum=1000,
+    )
+    log_size_bytes_max: int = setting(
+        "Above this size of the log its oldest files go, whatever their age; 0: no limit.",
+        default=0,
+        minimum=0,
+    )
+    disk_space_clean_forcibly_ratio: int = setting(
+        "Percent of the disk in use above which the oldest file goes whatever its age.",
+        default=85,
+        minimum=1,
+        maximum=100,
+    )
+    disk_space_warning_level_ratio: int = setting(
+        "Percent of the disk in use above which pins no longer hold files back, and sends are "
+        "refused (DISK_FULL).",
+        default=90,
+        minimum=1,
+        maximum=100,
+    )
+    disk_free_bytes_enough: int = setting(
+        "The two ratios say nothing while this much of the disk is free.",
+        default=16 * 1024 * MIB,
+        minimum=0,
+    )
+    clean_resource_interval_ms: int = setting(
+        "Time between two looks at what may be deleted (RocketMQ's cleanResourceInterval).",
+        default=10_000,
+        minimum=100,
+    )
+    clock_skew_ms_max: int = setting(
+        "A master whose wall clock is further than this from that of most controllers deletes and "
+        "forgets nothing (R29).",
+        default=5000,
+        minimum=10,
+    )
     log_level: str = setting("debug, info, warning or error.", default="info")
 
     def validate(self) -> None:
@@ -89,6 +130,11 @@ class BrokerConfig:
             self.heartbeat_interval_ms * 3 <= self.replica_lag_ms_max,
             f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be at most a third of "
             f"replica_lag_ms_max ({self.replica_lag_ms_max})",
+        )
+        require(
+            self.disk_space_clean_forcibly_ratio <= self.disk_space_warning_level_ratio,
+            f"disk_space_clean_forcibly_ratio ({self.disk_space_clean_forcibly_ratio}) must not be "
+            f"above disk_space_warning_level_ratio ({self.disk_space_warning_level_ratio})",
         )
         for name in ("listen", "replication_listen"):
             address: Address = getattr(self, name)

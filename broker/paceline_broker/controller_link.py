@@ -161,6 +161,8 @@ class _Link:
                 self._owner.beat()
             case wire.ReportWanted():
                 self._owner.beat()
+            case wire.Time(unix_ms=unix_ms):
+                self._owner.on_time(self.address, unix_ms)
             case _:
                 raise PeerError(f"controller {self.address} sent {type(message).__name__}")
 
@@ -186,6 +188,7 @@ class ControllerLinks:
         heartbeat: Callable[[], wire.Heartbeat | None],
         on_view: Callable[[ClusterView], None],
         on_refused: Callable[[wire.Refused], None],
+        on_time: Callable[[str, int], None],
         random: Random,
         heartbeat_interval_ms: int,
         request_timeout_ms: int,
@@ -196,6 +199,7 @@ class ControllerLinks:
         self.random = random
         self.on_view = on_view
         self.refused = on_refused
+        self.on_time = on_time
         self.http: aiohttp.ClientSession
         self._heartbeat = heartbeat
         self._interval_ms = heartbeat_interval_ms

@@ -5,7 +5,8 @@ Owned by `app.py`'s one background task; reads the role, never changes it but fo
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from paceline.errors import ConfigError, StorageError
 from paceline.ports import Clock, Random
@@ -22,7 +23,6 @@ log = logging.getLogger("paceline.duties")
 TICK_MS = 100
 FLOOR_INTERVAL_MS = 1000
 """R16: the confirm floor is told each second when it moved."""
-FORGET_INTERVAL_MS = 60_000
 REGISTRATION_ATTEMPTS_MAX = 3
 
 
@@ -85,11 +85,11 @@ class Duties:
         store: Store,
         config: BrokerConfig,
         clock: Clock,
-        forget_silent_producers: Callable[[], bool],
+        clean: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """`forget_silent_producers`: the service's; a no-op but on an open master (R29, R31)."""
+        """`clean`: runs for ever (cleaner.py)."""
         self._role = role
-        self._forget_silent_producers = forget_silent_producers
+        self._clean = clean
         self._store = store
         self._config = config
         self._clock = clock
@@ -102,17 +102,14 @@ class Duties:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(), name="duties-watch")
             group.create_task(self._keep_checkpoints(), name="duties-checkpoints")
+            group.create_task(self._clean(), name="duties-cleaner")
 
     async def _watch(self) -> None:
-        forget_ms = self._clock.monotonic_ms()
         while True:
             await pause(TICK_MS)
             now = self._clock.monotonic_ms()
             self._watch_disk(now)
             self._tell_floor(now)
-            if now - forget_ms >= FORGET_INTERVAL_MS:
-                forget_ms = now
-                self._forget_silent_producers()
 
     def _watch_disk(self, now: int) -> None:
         """A master whose disk stalls is replaced (R22): the controllers hear it at once."""

@@ -13,6 +13,7 @@ class StoreReader:
 
     def __init__(self, store: Store) -> None:
         self._log = store.log
+        self._store = store
         self._listeners: dict[int, ConfirmListener] = {}
         self._next_key = 0
         self.is_readable = False
@@ -61,5 +62,6 @@ class StoreReader:
 
     def confirm_moved(self, confirm: PhysicalOffset) -> None:
         """Confirm moved and is folded."""
+        self._store.projections.retain(confirm)
         for listener in list(self._listeners.values()):
             listener(confirm)

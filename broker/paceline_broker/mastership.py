@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable
 
 from paceline.errors import (
+    DiskFullError,
     InSyncReplicasNotEnoughError,
     NotMasterError,
     NotYetAvailableError,
@@ -33,6 +34,7 @@ from paceline_broker.store import Store
 log = logging.getLogger("paceline.role")
 
 DRAIN_TIMEOUT_MS = 3000
+DISK_FULL_RETRY_AFTER_MS = 1000
 OVERLOAD_RETRY_AFTER_MS = 50
 """A full window of unconfirmed bytes empties within a few fsyncs, or not at all."""
 
@@ -104,6 +106,7 @@ class Mastership:
             known_confirm=self._log.confirm,
             settings=settings,
         )
+        self._machine = machine
         self._term = MasterTerm(
             machine,
             self._log,
@@ -131,6 +134,13 @@ class Mastership:
         """JSON values for `/v1/status`."""
         return self.term.status(is_draining=self._is_draining)
 
+    @property
+    def is_member_full(self) -> bool:
+        """Whether a member that cannot leave the set, so that it is needed, has no room (R26)."""
+        machine = self._machine
+        members = machine.sync_state_set - {machine.replica_id}
+        return any(not machine.paces.of(replica).has_room for replica in members)
+
     # -- LogWriter --------------------------------------------------------------------------------
 
     @property
@@ -149,19 +159,24 @@ class Mastership:
     def is_open(self) -> bool:
         return self.term.is_open
 
-    def ensure_can_append(self) -> None:
-        """See `LogWriter`; decided before anything is appended (R8, R27)."""
+    def ensure_can_append(self, *, is_freeing: bool = False) -> None:
+        """See `LogWriter`; decided before anything is appended (R8, R26, R27)."""
         term = self.term
         if term.has_ended:
             raise NotMasterError(f"the mastership of epoch {self._epoch} has ended", master=None)
         if self._is_draining:
             raise NotYetAvailableError("the master is handing over to another replica")
-        if not term.can_accept():
+        if not is_freeing and not term.can_accept():
             self._refused_count += 1
             raise InSyncReplicasNotEnoughError(
                 "too few in-sync replicas acknowledge now; nothing was stored"
             )
         self._refused_count = 0
+        if not self._log.has_room and not is_freeing:
+            raise DiskFullError(
+                "the master's disk is too full to take more; nothing was stored",
+                retry_after_ms=DISK_FULL_RETRY_AFTER_MS,
+            )
         unconfirmed = self._log.end - self._log.confirm
         if unconfirmed > self.unconfirmed_bytes_max:
             raise OverloadedError(

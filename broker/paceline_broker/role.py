@@ -115,7 +115,8 @@ class BrokerRole(MastershipOwner):
 
     def is_healthy(self) -> bool:
         """Whether the log works and the disk keeps up; a failed fsync is for ever (R22)."""
-        is_fit = self._store.log.failure is None and not self.is_stalled
+        commit_log = self._store.log
+        is_fit = commit_log.failure is None and commit_log.has_room and not self.is_stalled
         return is_fit and self._stopped_reason is None
 
     def status(self) -> dict[str, Any]:

@@ -79,9 +79,13 @@ class Store:
         self._pending = None
         if limit is None or limit > self.log.confirm:
             limit = self.log.confirm
-        found = self._checkpoints.newest(limit=limit)
+        # What was installed was confirmed by the master that sent it (R14).
+        newest = max(limit, self.log.base)
+        found = self._checkpoints.newest(limit=newest, log_start=self.log.start)
         if found is not None:
             self.projections = Projections.restore(found.snapshot)
+            # Of an older one the record that moved the log's start may still be to be folded.
+            self.projections.consume_queues.drop_below(self.log.start)
             self.checkpointed = found.position
         elif self.log.start > 0:
             raise CorruptLogError(
@@ -92,6 +96,7 @@ class Store:
             self.projections = Projections()
             self.checkpointed = PhysicalOffset(0)
         self.fold_to(limit)
+        self.projections.retain(limit)
         log.info(
             "projections_loaded",
             extra={"checkpoint": int(self.checkpointed), "position": int(limit)},
@@ -150,6 +155,20 @@ class Store:
             self.checkpointed = max(self.checkpointed, pending.position)
         return is_written
 
+    def let_segments_go(self) -> None:
+        """Let the log delete what a confirmed retention record gave up, as far as it may (R26).
+
+        The record, and the state that knows of it, are durable here by then; and the log still
+        reaches back to every kept checkpoint (R14).
+        """
+        record_end, log_start = self.projections.retained
+        durable = min(self.log.confirm, self.log.flushed, self.checkpointed)
+        if log_start <= self.log.start or record_end > durable or self.log.failure is not None:
+            return
+        bound = min(log_start, self._checkpoints.oldest_position())
+        if bound > self.log.start:
+            self.log.let_go_below(bound)
+
     def forget_pending_checkpoint(self) -> None:
         """The mastership that took it has ended."""
         self._pending = None
@@ -166,6 +185,7 @@ class Store:
         """For `/v1/status`."""
         return {
             "start": self.log.start,
+            "log_start": self.projections.retained.log_start,
             "end": self.log.end,
             "flushed": self.log.flushed,
             "confirm": self.log.confirm,
@@ -190,7 +210,7 @@ def open_store(
         disk, f"{data_dir}/log", segment_size_bytes=segment_size_bytes
     )
     checkpoints = CheckpointFolder(disk, f"{data_dir}/projections")
-    checkpoints.drop_beyond(commit_log.end)  # R13
+    checkpoints.drop_beyond(max(commit_log.end, commit_log.base))  # R13, R14
     store = Store(
         disk=disk,
         lock=lock,

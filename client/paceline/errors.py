@@ -222,6 +222,14 @@ class OverloadedError(PacelineError):
     is_definite = True
 
 
+class DiskFullError(PacelineError):
+    """A disk of the group is too full to take more; nothing was appended. `retry_after_ms`."""
+
+    code, retry = "DISK_FULL", Retry.SAME_NODE
+    status = HTTPStatus.INSUFFICIENT_STORAGE
+    is_definite = True
+
+
 class OutcomeUnknownError(PacelineError):
     """The write may be stored or not: only a retry of the same batch on its queue is safe."""
 

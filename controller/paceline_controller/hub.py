@@ -43,6 +43,8 @@ class BrokerSession:
         self.commands: set[asyncio.Task[None]] = set()
         self.session_ids: deque[str] = deque(maxlen=SESSION_IDS_MAX)
         """Sessions it used last: kept from expiring while it is connected."""
+        self.time_told_ms: int | None = None
+        """Running time when it was last told our wall clock."""
         self._view = ""
         self._outbox: deque[str] = deque()
         self._wake = asyncio.Event()

@@ -76,7 +76,7 @@ class ControllerNode:
         self._prober = Prober(source_host=config.source_host)
         self._inquirer = Inquirer(self._others, source_host=config.source_host)
         self.supervisor = self._make_supervisor(clock)
-        self.sessions = self._make_sessions(random, secret)
+        self.sessions = self._make_sessions(clock, random, secret)
         self.http = ControllerHttp(self, clock=clock)
         self._runner = web.AppRunner(self.http.app, access_log=None, shutdown_timeout=1.0)
         self._listening: asyncio.Server | None = None
@@ -114,7 +114,7 @@ class ControllerNode:
             on_lead=self._tell_leadership,
         )
 
-    def _make_sessions(self, random: Random, secret: bytes) -> SessionServer:
+    def _make_sessions(self, clock: Clock, random: Random, secret: bytes) -> SessionServer:
         config = self._config
         return SessionServer(
             self.machine,
@@ -129,6 +129,7 @@ class ControllerNode:
             heartbeat_timeout_ms=config.heartbeat_timeout_ms,
             leader_address=self.leader_address,
             view_text=self.view_text,
+            clock=clock,
         )
 
     @property

@@ -22,7 +22,7 @@ from paceline.errors import (
     UnauthenticatedError,
     to_problem,
 )
-from paceline.ports import Random
+from paceline.ports import Clock, Random
 from paceline.runtime import spawn
 from paceline.types import ControllerId, ReplicaId
 from paceline.wire import session as wire
@@ -39,6 +39,7 @@ log = logging.getLogger("paceline.controller")
 
 HELLO_TIMEOUT_S = 5.0
 SESSIONS_MAX = 1024
+TIME_INTERVAL_MS = 1000
 SILENCES_MAX = 4
 """Heartbeat timeouts without a word after which a connection is closed."""
 
@@ -61,6 +62,7 @@ class SessionServer:
         heartbeat_timeout_ms: int,
         leader_address: Callable[[], str | None],
         view_text: Callable[[], str],
+        clock: Clock,
     ) -> None:
         self._machine = machine
         self._quorum = quorum
@@ -74,6 +76,7 @@ class SessionServer:
         self._timeout_ms = heartbeat_timeout_ms
         self._leader_address = leader_address
         self._view_text = view_text
+        self._clock = clock
         self.is_closing = False
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
@@ -185,6 +188,7 @@ class SessionServer:
     def _on_message(self, session: BrokerSession, message: wire.FromBroker) -> None:
         match message:
             case wire.Heartbeat():
+                self._tell_time(session)
                 if self._is_replica(session, message.replica_id):
                     self._supervisor.heard(session.connection, session.hello.group, message)
             case wire.Request():
@@ -199,6 +203,13 @@ class SessionServer:
                 task.add_done_callback(session.commands.discard)
             case wire.Hello():
                 raise BadRequestError("this session has said hello already")
+
+    def _tell_time(self, session: BrokerSession) -> None:
+        """What is old, a master decides by its clock only while most controllers agree (R29)."""
+        now_ms = self._clock.monotonic_ms()
+        if session.time_told_ms is None or now_ms - session.time_told_ms >= TIME_INTERVAL_MS:
+            session.time_told_ms = now_ms
+            session.send(wire.encode(wire.Time(unix_ms=self._clock.unix_ms())))
 
     async def _answer(self, session: BrokerSession, request: wire.Request) -> None:
         try:

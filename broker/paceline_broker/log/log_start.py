@@ -9,6 +9,7 @@ master's start gives up what it has and begins where the master's log does (R14)
 
 from paceline.errors import StorageError
 from paceline.ports import Disk
+from paceline.records.header import HEADER_BYTES, parse_header
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint
 from paceline_broker.log.epochs import EpochTable
@@ -29,6 +30,8 @@ class LogStart(LogState):
     _sealed: list[tuple[Segment, Written]]
     _ticket: FlushTicket | None
     _drop_bound = PhysicalOffset(0)
+    has_room = True
+    """False: the disk is so full that only what frees it is taken (R26). The cleaner says so."""
 
     @property
     def start(self) -> PhysicalOffset:
@@ -52,6 +55,13 @@ class LogStart(LogState):
         """(first, end) of the segments that are sealed, the oldest first."""
         firsts = self._segments.firsts
         return list(zip(firsts, firsts[1:], strict=False))
+
+    def store_time_at(self, position: PhysicalOffset) -> int:
+        """Store time of the batch at `position`, a boundary; none before it has a later one."""
+        if position >= self._written:
+            return self._last_store_unix_ms
+        found = self._segments.pread(position, PhysicalOffset(position + HEADER_BYTES))
+        return parse_header(found).store_unix_ms
 
     def let_go_below(self, bound: PhysicalOffset) -> None:
         """Segments wholly below `bound` may go; the flusher carries it out (`drop_wanted`)."""

@@ -118,7 +118,7 @@ class ConsumeQueue:
         return Span(runs, total, next_offset)
 
     def drop_below(self, log_start: int) -> None:
-        """Forget batches below the log's start (a retention record moved it, R26)."""
+        """Forget batches below the log's start (a confirmed retention record moved it, R26)."""
         keep = bisect_left(self._positions, log_start)
         if keep == 0:
             return
@@ -127,11 +127,18 @@ class ConsumeQueue:
         del self._positions[:keep]
         del self._sizes[:keep]
 
-    def to_bytes(self) -> bytes:
-        """Canonical form, little-endian (the machine's own order: asserted by the codec)."""
-        head = _QUEUE_HEAD.pack(self.key, self.start, self.end, len(self._bases))
+    def to_bytes(self, log_start: int = 0) -> bytes:
+        """Canonical form, little-endian (the machine's own order: asserted by the codec).
+
+        As if what lies below `log_start` had been dropped already.
+        """
+        keep = bisect_left(self._positions, log_start)
+        start = self.start
+        if keep:
+            start = QueueOffset(self._bases[keep]) if keep < len(self._bases) else self.end
+        head = _QUEUE_HEAD.pack(self.key, start, self.end, len(self._bases) - keep)
         arrays = (self._bases, self._positions, self._sizes)
-        return head + b"".join(column.tobytes() for column in arrays)
+        return head + b"".join(memoryview(column)[keep:].tobytes() for column in arrays)
 
     @classmethod
     def from_bytes(cls, snapshot: memoryview) -> tuple["ConsumeQueue", memoryview]:
@@ -174,10 +181,10 @@ class ConsumeQueues:
         for key in [key for key in self._queues if key >> 16 == topic_id]:
             del self._queues[key]
 
-    def snapshot(self) -> bytes:
+    def snapshot(self, log_start: int = 0) -> bytes:
         # A queue without a record is not state: only a reader's question made it.
         queues = [queue for queue in self.all() if queue.end > 0]
-        return _COUNT.pack(len(queues)) + b"".join(queue.to_bytes() for queue in queues)
+        return _COUNT.pack(len(queues)) + b"".join(queue.to_bytes(log_start) for queue in queues)
 
     @classmethod
     def restore(cls, snapshot: memoryview) -> "ConsumeQueues":

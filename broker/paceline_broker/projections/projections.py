@@ -11,6 +11,7 @@ replica.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,10 +23,13 @@ from paceline_broker.projections import snapshots
 from paceline_broker.projections.consume_queues import ConsumeQueue, ConsumeQueues, queue_key
 from paceline_broker.projections.locks import LockOutcome, LockRequest, Locks, Token
 from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Offsets
+from paceline_broker.projections.pins import PinRequest, Pins
 from paceline_broker.projections.producers import Producers
 
-FEATURE_LEVEL = 1
-"""Written into every epoch-start record; a replica that knows only a lower level stops (R29)."""
+FEATURE_LEVEL = 2
+"""Written into every epoch-start record; a replica that knows only a lower level stops (R29).
+
+2: retention records move the log's start and drop pins; pin records."""
 
 
 class Touched(NamedTuple):
@@ -58,11 +62,25 @@ def epoch_start_document(*, epoch: int, is_unclean: bool) -> dict[str, Any]:
     return {"epoch": epoch, "feature_level": FEATURE_LEVEL, "is_unclean": is_unclean}
 
 
+class Retained(NamedTuple):
+    """A retention record that moved the log's start; it counts once confirm passes `record_end`."""
+
+    record_end: PhysicalOffset
+    log_start: PhysicalOffset
+
+
 def retention_document(
-    *, log_start: int | None = None, producers_before_unix_ms: int | None = None
+    *,
+    log_start: int | None = None,
+    producers_before_unix_ms: int | None = None,
+    dropped_pins: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The document of a retention record: what the master decided to forget (R26, R29, R31)."""
-    return {"log_start": log_start, "producers_before_unix_ms": producers_before_unix_ms}
+    return {
+        "dropped_pins": list(dropped_pins),
+        "log_start": log_start,
+        "producers_before_unix_ms": producers_before_unix_ms,
+    }
 
 
 class Projections:
@@ -77,7 +95,13 @@ class Projections:
         self.offsets = Offsets()
         self.locks = Locks()
         self.producers = Producers()
+        self.pins = Pins()
         self.topics: dict[int, TopicRecord] = {}
+        self.log_start = PhysicalOffset(0)
+        """Nothing below is kept, as the newest retention record says, confirmed or not."""
+        self.retained = Retained(PhysicalOffset(0), PhysicalOffset(0))
+        """The newest retention record below confirm, as `retain` was told. Not state."""
+        self._retained_later: deque[Retained] = deque()
         self.touched: deque[Touched] = deque()
         """Watched queues that got a batch, in log order; the pull service drains it. Not state."""
 
@@ -151,7 +175,11 @@ class Projections:
                 case Kind.TOPIC:
                     self._fold_topic(TopicRecord(**document))
                 case Kind.RETENTION:
-                    self._fold_retention(document)
+                    self._fold_retention(header, document)
+                case Kind.PIN:
+                    self.pins.apply(
+                        PinRequest.from_json(document), now_unix_ms=header.store_unix_ms
+                    )
                 case _:
                     raise CorruptLogError(f"kind {header.kind} is not known to this version")
         except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -180,11 +208,27 @@ class Projections:
         for projection in (self.consume_queues, self.offsets, self.locks, self.producers):
             projection.drop_topic(record.topic_id)
 
-    def _fold_retention(self, document: dict[str, Any]) -> None:
+    def _fold_retention(self, header: BatchHeader, document: dict[str, Any]) -> None:
         if document["log_start"] is not None:
-            self.consume_queues.drop_below(document["log_start"])
+            self.log_start = PhysicalOffset(max(self.log_start, document["log_start"]))
+            end = PhysicalOffset(header.physical_offset + header.size_bytes)
+            self._retained_later.append(Retained(end, self.log_start))
+        self.pins.drop(document.get("dropped_pins", []))
         if document["producers_before_unix_ms"] is not None:
             self.producers.forget_before(document["producers_before_unix_ms"])
+
+    def retain(self, confirm: PhysicalOffset) -> None:
+        """Confirm has moved: queues begin where confirmed retention records say (R26, INV-8).
+
+        Not in the fold: on a master that runs ahead of confirm, and a start that readers were
+        shown is gone for good.
+        """
+        later = self._retained_later
+        if not later or later[0].record_end > confirm:
+            return
+        while later and later[0].record_end <= confirm:
+            self.retained = later.popleft()
+        self.consume_queues.drop_below(self.retained.log_start)
 
     # -- facts for decisions (offsets.QueueFacts) --------------------------------------------------
 
@@ -209,11 +253,13 @@ class Projections:
             snapshots.Snapshot(
                 position=self.position,
                 log_time_ms=self.log_time_ms,
-                consume_queues=self.consume_queues.snapshot(),
+                consume_queues=self.consume_queues.snapshot(self.log_start),
                 producers=self.producers.snapshot(),
                 document={
                     "locks": self.locks.to_json(),
+                    "log_start": self.log_start,
                     "offsets": self.offsets.to_json(),
+                    "pins": self.pins.to_json(),
                     "topics": [self.topics[key].to_json() for key in sorted(self.topics)],
                 },
             )
@@ -230,6 +276,11 @@ class Projections:
         projections.producers = Producers.restore(memoryview(found.producers))
         projections.locks = Locks.from_json(found.document["locks"])
         projections.offsets = Offsets.from_json(found.document["offsets"])
+        # Absent before feature level 2.
+        projections.pins = Pins.from_json(found.document.get("pins", []))
+        projections.log_start = PhysicalOffset(found.document.get("log_start", 0))
+        # Snapshots are kept once their position is confirmed.
+        projections.retained = Retained(projections.position, projections.log_start)
         topics = [TopicRecord(**topic) for topic in found.document["topics"]]
         projections.topics = {topic.topic_id: topic for topic in topics}
         return projections

@@ -46,6 +46,7 @@ from paceline_broker.replication.replica import (
     ReplicaFlushed,
     ReplicaReady,
     ReplicaReplication,
+    RoomChanged,
     Truncated,
     Welcomed,
 )
@@ -373,6 +374,8 @@ class _Link(asyncio.BufferedProtocol):
     # -- frames
 
     def _read_frames(self, machine: ReplicaReplication) -> None:
+        if machine.has_room != self._log.has_room:
+            self._carry_out(machine.step(RoomChanged(self._log.has_room)))
         at, filled = 0, self._filled
         confirm: PhysicalOffset | None = None
         acknowledge: Acknowledgement | None = None

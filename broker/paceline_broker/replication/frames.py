@@ -12,7 +12,7 @@ Master to replica, a 40-byte header and whole record batches (none: heartbeat, c
     32     8    round       u64, to be echoed (R4)
 
 Replica to master, always 40 bytes, the same layout: appended, flushed and round in the last three
-fields, flags bit 0 = the replica's projections are ready (R10).
+fields, flags bit 0 = the replica's projections are ready (R10), bit 1 = its disk is full (R26).
 
 The header carries a CRC of its own because confirm and the acknowledged positions decide what may
 be answered, and TCP's 16-bit checksum lets one damaged segment in 65,536 through.
@@ -33,6 +33,7 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024 + FRAME_HEADER_BYTES
 """One batch of the largest size still fits."""
 
 FLAG_READY = 1
+FLAG_DISK_FULL = 2
 
 _LAYOUT = struct.Struct("<IIIIQQQ")
 _CHECKED = struct.Struct("<IIQQQ")  # the part the CRC covers
@@ -58,6 +59,8 @@ class Acknowledgement(NamedTuple):
     flushed: PhysicalOffset
     round: int
     is_ready: bool
+    has_room: bool = True
+    """False: its disk is nearly full (R26)."""
 
 
 def encode_frame_header(
@@ -90,9 +93,8 @@ def parse_frame_header(buffer: Buffer, at: int = 0) -> Frame:
 
 def encode_acknowledgement(ack: Acknowledgement) -> bytes:
     """The 40 bytes of an acknowledgement."""
-    checked = _CHECKED.pack(
-        ack.epoch, FLAG_READY if ack.is_ready else 0, ack.appended, ack.flushed, ack.round
-    )
+    flags = (FLAG_READY if ack.is_ready else 0) | (0 if ack.has_room else FLAG_DISK_FULL)
+    checked = _CHECKED.pack(ack.epoch, flags, ack.appended, ack.flushed, ack.round)
     return _PREFIX.pack(ACKNOWLEDGEMENT_BYTES, crc32c(checked)) + checked
 
 
@@ -103,6 +105,7 @@ def parse_acknowledgement(buffer: Buffer, at: int = 0) -> Acknowledgement:
         raise PeerError(f"an acknowledgement of {size} bytes instead of {ACKNOWLEDGEMENT_BYTES}")
     if crc32c(memoryview(buffer)[at + _PREFIX_BYTES : at + ACKNOWLEDGEMENT_BYTES]) != crc:
         raise PeerError("an acknowledgement fails its CRC")
-    if flags & ~FLAG_READY:
+    if flags & ~(FLAG_READY | FLAG_DISK_FULL):
         raise PeerError(f"an acknowledgement with unknown flags {flags:#x}")
-    return Acknowledgement(epoch, appended, flushed, round_number, bool(flags & FLAG_READY))
+    is_ready, has_room = bool(flags & FLAG_READY), not flags & FLAG_DISK_FULL
+    return Acknowledgement(epoch, appended, flushed, round_number, is_ready, has_room)

@@ -84,7 +84,7 @@ class MasterReplication:
         # Replicas
         self._peers: dict[ConnectionId, Peer] = {}
         self._live: dict[ReplicaId, Peer] = {}
-        self._paces = Paces(settings)
+        self.paces = Paces(settings)
         # Rounds
         self._round_sent = 0
         self._round_wanted = 0
@@ -131,7 +131,7 @@ class MasterReplication:
             proposal=self._proposal,
             replicas=self._replicas,
             peers=self._live,
-            paces=self._paces,
+            paces=self.paces,
         )
 
     def next_round(self) -> int:
@@ -221,7 +221,7 @@ class MasterReplication:
         return old
 
     def _on_acked(self, event: ReplicaAcked) -> MasterReady:
-        connection, epoch, appended, flushed, round_number, is_ready = event
+        connection, epoch, appended, flushed, round_number, is_ready, has_room = event
         peer = self._peers.get(connection)
         if peer is None:
             return NOTHING  # replaced or closed while it was on the way
@@ -239,11 +239,12 @@ class MasterReplication:
         peer.flushed = flushed
         peer.position = flushed if self._counts_flushed else appended  # R11
         peer.is_ready = is_ready
+        self.paces.of(peer.replica).has_room = has_room
         if not peer.is_joined:
             return self._on_joined(connection, peer)
         has_new_round = round_number != peer.round
         peer.round = round_number
-        self._paces.acked(peer.replica, position=peer.position, end=self._end)
+        self.paces.acked(peer.replica, position=peer.position, end=self._end)
         if not self._is_accepting:
             self._judge_accepting()
         if peer.replica not in self._others:
@@ -256,7 +257,7 @@ class MasterReplication:
             return self._close(connection)
         peer.is_joined = True
         self._live[peer.replica] = peer
-        self._paces.joined(peer.replica, end=self._end)
+        self.paces.joined(peer.replica, end=self._end)
         self._judge_accepting()
         return self._advanced()._replace(joined=connection)
 
@@ -278,7 +279,7 @@ class MasterReplication:
         view = self._replicas.get(replica)
         if view is None or view.incarnation != incarnation or replica in self._live:
             return NOTHING  # an older start of it, or it is back
-        self._paces.of(replica).is_refused = True
+        self.paces.of(replica).is_refused = True
         return self._try_shrink()
 
     # -- confirm
@@ -412,7 +413,7 @@ class MasterReplication:
             or not peer.is_ready
             or peer.position < self.confirm
             or peer.position < self._start_end
-            or not self._paces.may_rejoin(peer.replica)
+            or not self.paces.may_rejoin(peer.replica)
         ):
             return NOTHING
         return self._propose(self._set | {peer.replica})
@@ -426,11 +427,11 @@ class MasterReplication:
         if not lagging or len(smaller) < self._min:
             return NOTHING
         for replica in lagging:
-            self._paces.removed(replica)
+            self.paces.removed(replica)
         return self._propose(smaller)
 
     def _is_keeping_up(self, replica: ReplicaId) -> bool:
-        return replica == self.replica_id or self._paces.is_keeping_up(replica)
+        return replica == self.replica_id or self.paces.is_keeping_up(replica)
 
     def _propose(self, sync_state_set: frozenset[ReplicaId]) -> MasterReady:
         assert self.replica_id in sync_state_set
@@ -458,13 +459,13 @@ class MasterReplication:
             required = required | self._proposal.sync_state_set
         self._others = tuple(sorted(required - {self.replica_id}))
         for replica in self._others:
-            self._paces.of(replica)  # its clock starts
+            self.paces.of(replica)  # its clock starts
         self._judge_accepting()
 
     def _on_ran(self, elapsed_ms: int) -> MasterReady:
-        self._paces.ran(elapsed_ms)
+        self.paces.ran(elapsed_ms)
         self._judge_accepting()
-        absent = self._paces.to_probe(self._set - self._live.keys() - {self.replica_id})
+        absent = self.paces.to_probe(self._set - self._live.keys() - {self.replica_id})
         probe = tuple((replica, self._replicas[replica].incarnation) for replica in absent)
         return self._with_held(self._propose_again_or_anew()._replace(probe=probe))
 

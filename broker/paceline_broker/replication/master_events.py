@@ -55,6 +55,7 @@ class ReplicaAcked(NamedTuple):
     flushed: PhysicalOffset
     round: int
     is_ready: bool
+    has_room: bool = True
 
 
 class Appended(NamedTuple):

@@ -20,6 +20,7 @@ class Pace:
 
     __slots__ = (
         "caught_up_ms",
+        "has_room",
         "is_refused",
         "lag_removals",
         "mark",
@@ -34,6 +35,8 @@ class Pace:
         self.mark = PhysicalOffset(0)
         """The end of the log at `mark_ms`: reaching it proves to be caught up as of then."""
         self.mark_ms = now_ms
+        self.has_room = True
+        """False: its disk is nearly full, as its last acknowledgement said (R26)."""
         self.is_refused = False
         """Its port refuses, so nobody needs to wait for it."""
         self.probe_ms = 0
@@ -90,10 +93,14 @@ class Paces:
         pace.mark, pace.mark_ms = end, self._now_ms
 
     def is_keeping_up(self, replica: ReplicaId) -> bool:
-        """Neither refused nor silent or behind for longer than `replica_lag_ms_max`."""
+        """Neither refused nor silent or behind for longer than `replica_lag_ms_max`; and with room.
+
+        One whose disk is full leaves the set before it fails (R26); a set that needs it takes no
+        sends meanwhile (R8).
+        """
         pace = self.of(replica)
         limit_ms = self._now_ms - self._settings.replica_lag_ms_max
-        return not pace.is_refused and pace.caught_up_ms >= limit_ms
+        return pace.has_room and not pace.is_refused and pace.caught_up_ms >= limit_ms
 
     def lag_ms(self, replica: ReplicaId) -> int | None:
         """Running time since it was caught up; None for a replica never seen."""
@@ -115,12 +122,12 @@ class Paces:
         return due
 
     def may_rejoin(self, replica: ReplicaId) -> bool:
-        return self.of(replica).rejoin_ms <= self._now_ms
+        return self.of(replica).has_room and self.of(replica).rejoin_ms <= self._now_ms
 
     def removed(self, replica: ReplicaId) -> None:
         """It is proposed to leave; one that was slow (not restarted) waits longer each time."""
         pace = self.of(replica)
-        if pace.is_refused:
+        if pace.is_refused or not pace.has_room:
             return
         pace.lag_removals += 1
         wait_ms = self._settings.replica_lag_ms_max << min(pace.lag_removals - 1, 10)

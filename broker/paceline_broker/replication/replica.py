@@ -59,8 +59,21 @@ class ProjectionsReady:
     is_ready: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RoomChanged:
+    """The disk is nearly full, or is no longer (R26)."""
+
+    has_room: bool
+
+
 ReplicaEvent: TypeAlias = (
-    Welcomed | Truncated | FrameReceived | ReplicaAppended | ReplicaFlushed | ProjectionsReady
+    Welcomed
+    | Truncated
+    | FrameReceived
+    | ReplicaAppended
+    | ReplicaFlushed
+    | ProjectionsReady
+    | RoomChanged
 )
 
 
@@ -104,6 +117,7 @@ class ReplicaReplication:
         self._end = introduction.end
         self._flushed = flushed
         self._is_ready = is_ready
+        self.has_room = True
         self._is_welcomed = False
         self._is_joined = False
         self._master_confirm = PhysicalOffset(0)
@@ -133,6 +147,9 @@ class ReplicaReplication:
                 return self._on_truncated(end, flushed)
             case ProjectionsReady(is_ready):
                 self._is_ready = is_ready
+                return self._moved()
+            case RoomChanged(has_room):
+                self.has_room = has_room
                 return self._moved()
             case _:
                 assert_never(event)
@@ -204,10 +221,11 @@ class ReplicaReplication:
             last is not None
             and last.round == self._round
             and last.is_ready == self._is_ready
+            and last.has_room == self.has_room
             and (last.flushed if self._counts_flushed else last.appended) == position
         ):
             return NOTHING if confirm is None else ReplicaReady(confirm=confirm)
         self._acknowledged = Acknowledgement(
-            self.epoch, self._end, self._flushed, self._round, self._is_ready
+            self.epoch, self._end, self._flushed, self._round, self._is_ready, self.has_room
         )
         return ReplicaReady(confirm=confirm, acknowledge=self._acknowledged)

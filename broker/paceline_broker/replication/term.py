@@ -274,8 +274,9 @@ class MasterTerm:
             return
         push.heard_ms = self._clock.monotonic_ms()
         push.acked = ack.appended
+        epoch, appended, flushed, round_number, is_ready, has_room = ack
         self._step(
-            ReplicaAcked(connection, ack.epoch, ack.appended, ack.flushed, ack.round, ack.is_ready)
+            ReplicaAcked(connection, epoch, appended, flushed, round_number, is_ready, has_room)
         )
         if push.is_joined and not push.is_live and not push.is_pumping:
             self._pump(push)

@@ -48,8 +48,10 @@ class LogWriter(Protocol):
         """R37, a weaker choice of the group: sends are answered by `wait_held`."""
         ...
 
-    def ensure_can_append(self) -> None:
+    def ensure_can_append(self, *, is_freeing: bool = False) -> None:
         """Raise unless a batch may be appended now; nothing was appended then.
+
+        DiskFullError unless `is_freeing`: what makes room is taken for as long as anything can be.
 
         NotMasterError (fenced), InSyncReplicasNotEnoughError (R8), OverloadedError with
         `retry_after_ms` (R27: end - confirm above `unconfirmed_bytes_max`), NotYetAvailableError

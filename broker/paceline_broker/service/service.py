@@ -1,15 +1,12 @@
 """All use-cases of one broker, wired to its role: what the doors (HTTP, streams) are given."""
 
-from paceline.errors import PacelineError
 from paceline.ports import Clock
-from paceline.records.header import Kind
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 from paceline_broker.probe import Counters
-from paceline_broker.projections.projections import retention_document
 from paceline_broker.service.calls import Calls
 from paceline_broker.service.fetch import Fetcher
-from paceline_broker.service.ledger import Ledger, append_internal
+from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.members import Coordinator
 from paceline_broker.service.messages import Messages
 from paceline_broker.service.ports import Role
@@ -49,27 +46,6 @@ class Service:
         """The role, its epoch, its reader or its projections changed: wake whoever waits."""
         self.fetcher.role_changed()
         self.coordinator.role_changed()
-
-    def forget_silent_producers(self) -> bool:
-        """Log a retention record if a producer has been silent for `producer_expiry_ms` (R29, R31).
-
-        Called from time to time, in any role; only an open master that may append does anything.
-        True if a record was appended. Never raises.
-        """
-        try:
-            writer = self.role.writer()
-            writer.ensure_can_append()
-        except PacelineError:
-            return False
-        now_ms = self.ledger.log_time_ms()
-        before_ms = now_ms - self.settings.producer_expiry_ms
-        projections = self.role.projections
-        oldest_ms = projections.producers.oldest_unix_ms()
-        if not writer.is_open or oldest_ms is None or oldest_ms >= before_ms:
-            return False
-        document = retention_document(producers_before_unix_ms=before_ms)
-        append_internal(writer, projections, Kind.RETENTION, document, store_unix_ms=now_ms)
-        return True
 
     def stop_waiting(self) -> None:
         """The process ends: long polls answer with what there is."""

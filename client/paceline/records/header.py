@@ -48,6 +48,7 @@ class Kind(IntEnum):
     GROUP = 8
     TOPIC = 9
     RETENTION = 10
+    PIN = 11
 
 
 CLIENT_KINDS = frozenset({Kind.NORMAL, Kind.DELAY, Kind.HALF})

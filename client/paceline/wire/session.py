@@ -4,7 +4,7 @@ A broker holds a session to every controller: the leader takes its requests and 
 the others keep its heartbeats, so that a new leader knows it at once. Order on one connection:
 
     controller -> Challenge           broker -> Hello (proof)      controller -> Welcome | Refused
-    broker -> Request, Heartbeat      controller -> Answer, View, Leadership, ReportWanted
+    broker -> Request, Heartbeat      controller -> Answer, View, Time, Leadership, ReportWanted
 
 A `Request` carries (session, sequence), chosen by the broker: the session is 128 random bits, one
 per process start, opened by its first request (`OpenSession`, sequence 0); sequences rise by one.
@@ -139,6 +139,13 @@ class ReportWanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Time:
+    """Answers a heartbeat, once a second: the controller's wall clock (R29)."""
+
+    unix_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Pushed on every change of version, by every controller, of what it has applied."""
 
@@ -186,7 +193,7 @@ class Heartbeat:
 
 
 FromController: TypeAlias = (
-    Challenge | Welcome | Refused | Leadership | ReportWanted | View | Answer
+    Challenge | Welcome | Refused | Leadership | ReportWanted | Time | View | Answer
 )
 FromBroker: TypeAlias = Hello | Request | Heartbeat
 
@@ -245,6 +252,8 @@ def parse_from_controller(text: bytes | str) -> FromController:
             )
         case "report_wanted":
             message = ReportWanted()
+        case "time":
+            message = Time(unix_ms=fields.integer("unix_ms"))
         case "view":
             message = View(view=ClusterView.from_json(fields.any("view")))
         case "answer":
@@ -355,6 +364,8 @@ def _document(message: FromController | FromBroker) -> dict[str, Any]:
             return {"type": "leadership", **asdict(message)}
         case ReportWanted():
             return {"type": "report_wanted"}
+        case Time():
+            return {"type": "time", "unix_ms": message.unix_ms}
         case View():
             return {"type": "view", "view": message.view.to_json()}
         case Request():

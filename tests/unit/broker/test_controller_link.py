@@ -45,6 +45,7 @@ def some_links(*links: FakeLink) -> ControllerLinks:
         heartbeat=lambda: None,
         on_view=lambda view: None,
         on_refused=lambda refused: None,
+        on_time=lambda controller, unix_ms: None,
         random=SeededRandom("links"),
         heartbeat_interval_ms=100,
         request_timeout_ms=30,

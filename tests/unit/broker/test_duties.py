@@ -61,6 +61,9 @@ class StuckStore:
         return asyncio.get_running_loop().create_future()
 
 
+async def _nothing_to_clean() -> None: ...
+
+
 class WatchedRole:
     """What the duties tell the role."""
 
@@ -92,7 +95,7 @@ async def test_a_stalled_disk_is_noticed_while_a_checkpoint_waits_for_it(
             Any, SimpleNamespace(checkpoint_interval_ms=TICK_MS, disk_stall_ms=DISK_STALL_MS)
         ),
         clock=clock,
-        forget_silent_producers=lambda: False,
+        clean=_nothing_to_clean,
     )
 
     running = spawn(duties.run(), name="duties")

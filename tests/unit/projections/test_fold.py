@@ -10,7 +10,7 @@ from tests.unit.projections.logs import START_MS, HandLog
 from paceline.errors import CorruptLogError, PacelineError
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
-from paceline.types import QueueOffset
+from paceline.types import PhysicalOffset, QueueOffset
 from paceline_broker.projections.locks import Token
 from paceline_broker.projections.offsets import Committed
 from paceline_broker.projections.projections import FEATURE_LEVEL, Projections
@@ -225,8 +225,15 @@ def test_retention_moves_starts_and_forgets_silent_producers() -> None:
 
     queue = log.projections.consume_queues.get(KEY)
     assert queue is not None
-    assert (queue.start, queue.end) == (3, 5)
+    assert (queue.start, queue.end) == (0, 5), "not before confirm has passed the record (INV-8)"
     assert len(log.projections.producers) == 1
+    before = log.projections.snapshot()
+    log.projections.retain(PhysicalOffset(log.projections.position - 1))
+    assert queue.start == 0
+    log.projections.retain(log.projections.position)
+    assert (queue.start, queue.end) == (3, 5)
+    assert log.projections.snapshot() == before, "the state is that of the records (INV-9)"
+    assert Projections.restore(before).snapshot() == before
 
 
 def test_watched_queue_is_reported_once_with_its_position() -> None:

@@ -109,7 +109,7 @@ class FakeWriter:
     def confirm(self) -> PhysicalOffset:
         return self.log.confirm
 
-    def ensure_can_append(self) -> None:
+    def ensure_can_append(self, *, is_freeing: bool = False) -> None:
         if self.refusal is not None:
             raise self.refusal
 

@@ -240,22 +240,6 @@ async def test_producer_state_survives_a_failover() -> None:
     assert (sink.last.flags, sink.last.master_epoch) == (1, 2)
 
 
-async def test_silent_producers_are_forgotten_by_a_record_of_the_master() -> None:
-    """R29, R31."""
-    bench, sink = Bench(), Answers()
-    bench.service.sender.send(a_batch(producer_id=7, base_sequence=0), sink, 1)
-    assert bench.service.forget_silent_producers() is False
-    bench.clock.advance(7 * 24 * 3600 * 1000 + 1)
-
-    assert bench.service.forget_silent_producers() is True
-
-    assert bench.log.views()[-1].header.kind == Kind.RETENTION
-    assert len(bench.role.projections.producers) == 0
-    assert bench.service.forget_silent_producers() is False
-    bench.role.become_replica()
-    assert bench.service.forget_silent_producers() is False
-
-
 async def test_batch_for_a_topic_newer_than_the_view_waits_for_it_in_order() -> None:
     bench, sink = Bench(), Answers()
     for sequence in range(3):

@@ -1,0 +1,238 @@
+"""Retention on a real store: decided by the master, carried out once confirmed (R14, R26, R29)."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.broker.brokers import DATA, Broker, eventually
+from tests.unit.broker.test_mastership import a_master_alone
+
+from paceline.errors import DiskFullError
+from paceline.records.header import Kind
+from paceline.runtime import ManualClock, SystemClock
+from paceline.types import PhysicalOffset
+from paceline_broker.cleaner import Cleaner
+from paceline_broker.clocks import Clocks
+from paceline_broker.projections.pins import PinRequest
+from paceline_broker.service.ledger import append_internal
+from paceline_broker.service.ports import RoleState
+
+HOUR_MS = 3_600_000
+BODY = b"x" * 8000
+
+
+class Bench:
+    """An open master alone with its set, and its cleaner, which the test drives."""
+
+    def __init__(self, broker: Broker, **settings: Any) -> None:
+        self.broker = broker
+        self.store, self.role, self.log = broker.store, broker.role, broker.store.log
+        self.clock = ManualClock(unix_ms=SystemClock().unix_ms() + HOUR_MS)
+        self.clocks = Clocks(controllers_count=1, skew_ms_max=5000)
+        self.config = replace(
+            broker.config, segment_size_bytes=64 * 1024, disk_free_bytes_enough=1 << 60, **settings
+        )
+        self.cleaner = Cleaner(
+            role=broker.role,
+            store=broker.store,
+            flusher=broker.role.flusher,
+            clock=self.clock,
+            clocks=self.clocks,
+            config=self.config,
+            producer_expiry_ms=HOUR_MS,
+        )
+        self.agree()
+
+    def agree(self, *, skew_ms: int = 0) -> None:
+        self.clocks.told(
+            "c1",
+            unix_ms=self.clock.unix_ms() + skew_ms,
+            now_ms=self.clock.monotonic_ms(),
+        )
+
+    async def fill(self, count: int = 40) -> None:
+        for _ in range(count):
+            end = self.broker.send(BODY)
+        await eventually(lambda: self.log.confirm == end == self.log.flushed)
+
+    async def checkpoint(self) -> None:
+        self.store.begin_checkpoint()
+        await eventually(lambda: self.log.flushed == self.log.confirm == self.log.end)
+        await self.store.finish_checkpoint()
+
+    async def clean(self) -> None:
+        """Decide, then let the record be confirmed, the state saved, and the files go."""
+        self.cleaner.clean()
+        await self.checkpoint()
+        await self.checkpoint()
+        self.cleaner.clean()
+        await eventually(lambda: self.log.drop_wanted is None and self.role.flusher.is_idle)
+
+    @property
+    def files(self) -> list[str]:
+        return [name for name in self.broker.disk.list(f"{DATA}/log") if name.endswith(".log")]
+
+
+@asynccontextmanager
+async def a_bench(**settings: Any) -> AsyncIterator[Bench]:
+    broker = Broker()
+    async with broker.running():
+        await a_master_alone(broker)
+        yield Bench(broker, **settings)
+
+
+def _records(bench: Bench, kind: Kind) -> int:
+    return sum(header.kind == kind for header, _ in bench.log.batches(bench.log.start))
+
+
+async def test_old_segments_go_and_queues_begin_above_them() -> None:
+    async with a_bench(file_reserved_time_ms=1000) as bench:
+        await bench.fill()
+        assert len(bench.files) > 4
+        await bench.checkpoint()
+
+        await bench.clean()
+
+        assert len(bench.files) <= 2
+        assert bench.log.start > 0
+        queue = bench.role.projections.consume_queues.get(1 << 16)
+        assert queue is not None
+        span = queue.span(queue.start, confirm=bench.log.confirm, max_bytes=1, is_first=True)
+        assert span is not None
+        assert bench.log.start <= span.runs[0].position
+        assert 0 < queue.start < queue.end == 40
+        assert bench.store.positions()["log_start"] == bench.role.projections.log_start
+
+
+async def test_a_restart_folds_from_a_checkpoint_above_the_start() -> None:
+    """R14, INV-9."""
+    async with a_bench(file_reserved_time_ms=1000) as bench:
+        await bench.fill()
+        await bench.checkpoint()
+        await bench.clean()
+        await bench.checkpoint()
+        state, start = bench.role.projections.snapshot(), bench.log.start
+        position = bench.role.projections.position
+    bench.store.close(clean=True)
+
+    again = Broker(disk=bench.broker.disk)
+    assert again.store.log.start == start
+    again.store.fold_to(position)
+    assert again.store.projections.snapshot() == state
+
+
+async def test_nothing_goes_before_a_durable_checkpoint_or_the_record_is_confirmed() -> None:
+    """R14, R26."""
+    async with a_bench(file_reserved_time_ms=1000) as bench:
+        await bench.fill()
+        bench.cleaner.clean()
+        assert _records(bench, Kind.RETENTION) == 0, "no checkpoint: nothing may be given up"
+        await bench.checkpoint()
+        files = bench.files
+
+        bench.cleaner.clean()
+        queue = bench.role.projections.consume_queues.get(1 << 16)
+        assert queue is not None
+        assert bench.role.projections.log_start > 0
+        assert queue.start == 0, "the record is not confirmed: nobody is shown its start (INV-8)"
+        bench.store.let_segments_go()
+        assert bench.log.drop_wanted is None
+        await eventually(lambda: bench.log.confirm == bench.log.end == bench.log.flushed)
+        assert queue.start > 0
+        bench.store.let_segments_go()
+        assert bench.log.drop_wanted is None, "the state that knows the record is not durable yet"
+        assert bench.files == files
+
+
+@pytest.mark.parametrize("skew_ms", [-6000, 6000, 100 * HOUR_MS])
+async def test_a_master_whose_clock_differs_gives_up_nothing(skew_ms: int) -> None:
+    """R29: neither messages nor producers."""
+    async with a_bench(file_reserved_time_ms=1000, log_size_bytes_max=1) as bench:
+        await bench.fill()
+        await bench.checkpoint()
+        bench.agree(skew_ms=skew_ms)
+
+        bench.cleaner.clean()
+
+        assert bench.role.projections.log_start == 0
+        bench.agree()
+        bench.cleaner.clean()
+        assert bench.role.projections.log_start > 0
+
+
+async def test_log_time_that_is_ahead_is_not_the_present() -> None:
+    """R29: a master with a clock ahead left log time a week ahead; its successor is not misled."""
+    async with a_bench() as bench:
+        await bench.fill()
+        await bench.checkpoint()
+        bench.role.projections.log_time_ms += 7 * 24 * HOUR_MS
+
+        bench.cleaner.clean()
+
+        assert bench.role.projections.log_start == 0
+
+
+async def test_a_pin_holds_what_is_old() -> None:
+    async with a_bench(file_reserved_time_ms=1000) as bench:
+        await bench.fill()
+        await bench.checkpoint()
+        pin = PinRequest(owner="export", position=int(bench.log.start), lease_ms=2 * HOUR_MS)
+        projections = bench.role.projections
+        append_internal(
+            bench.broker.mastership,
+            projections,
+            Kind.PIN,
+            pin.to_json(),
+            store_unix_ms=projections.log_time_ms,
+        )
+
+        bench.cleaner.clean()
+        assert projections.log_start == 0
+        bench.clock.advance(3 * HOUR_MS)
+        bench.agree()
+        bench.cleaner.clean()
+
+        assert projections.log_start > 0
+        assert projections.pins.get("export") is None
+
+
+async def test_a_full_disk_refuses_sends_and_takes_what_frees_it() -> None:
+    """R26: one segment of room is kept for the records that make more."""
+    async with a_bench(clean_resource_interval_ms=100) as bench:
+        await bench.fill()
+        await bench.checkpoint()
+        used = bench.broker.disk.space(DATA)
+        bench.broker.disk.capacity_bytes = used.total_bytes - used.free_bytes + 64 * 1024
+        bench.cleaner.look_at_disk()
+
+        with pytest.raises(DiskFullError, match="nothing was stored") as refused:
+            bench.broker.mastership.ensure_can_append()
+        assert refused.value.is_definite
+        assert not bench.role.is_healthy(), "a member with room takes over"
+        files = len(bench.files)
+        await bench.clean()
+
+        assert len(bench.files) < files
+        for _ in range(4):
+            await bench.clean()
+        bench.broker.disk.capacity_bytes = None
+        bench.cleaner.look_at_disk()
+        bench.broker.mastership.ensure_can_append()
+        assert bench.role.is_healthy()
+
+
+async def test_a_replica_decides_nothing() -> None:
+    """R26: the master's record, and nothing else, moves the start."""
+    async with a_bench(file_reserved_time_ms=1000) as bench:
+        await bench.fill()
+        await bench.checkpoint()
+        bench.broker.mastership.term.fail("the test ends it")
+        assert bench.role.state is RoleState.FENCED
+
+        bench.cleaner.clean()
+
+        assert bench.role.projections.log_start == 0
+        assert bench.log.drop_wanted is None
+        assert bench.log.start == PhysicalOffset(0)
