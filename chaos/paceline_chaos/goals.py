@@ -9,7 +9,12 @@ from collections.abc import Iterable, Mapping
 from paceline_chaos.checkers import ALL
 from paceline_chaos.world.coverage import WORLDS_FOR_COVERAGE, judged_counts
 
-SEEDS_WANTED: Mapping[str, int] = {"determinism": 100, "all_ack": 4, "moments": 12}
+SEEDS_WANTED: Mapping[str, int] = {
+    "raft": 2_000,
+    "determinism": 100,
+    "all_ack": 4,
+    "moments": 12,
+}
 """Beds that end when the ledger has so many seeds of the source."""
 SEEDS_TO_JUDGE: Mapping[str, int] = {"core": 300, "world": WORLDS_FOR_COVERAGE, **SEEDS_WANTED}
 """From so many seeds on, every counter must have been seen."""

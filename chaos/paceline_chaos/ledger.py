@@ -29,6 +29,7 @@ SOURCES = ("client", "broker", "controller", "chaos")
 HASH_DIGITS = 12
 _TOLD = {
     "sends_acknowledged": "acknowledged",
+    "commands_acknowledged": "commands acknowledged",
     "all_ack_scripts": "scripts",
     "moments_scripts": "scripts",
 }
@@ -44,7 +45,7 @@ class Line:
     source: str
     """`source_hash` of what ran."""
     bed: str
-    """ "core", "world", "determinism", "all_ack", "moments", "mutants" or
+    """ "core", "raft", "world", "determinism", "all_ack", "moments", "mutants" or
     "processes"."""
     start: int = 0
     end: int = 0
@@ -212,7 +213,7 @@ def summary(lines: list[Line]) -> list[str]:
     for source in dict.fromkeys(line.source for line in lines):
         of_source = [line for line in lines if line.source == source]
         said.append(f"source {source}")
-        for bed in ("core", "world", "determinism", "all_ack", "moments"):
+        for bed in ("core", "raft", "world", "determinism", "all_ack", "moments"):
             said += _summary_of_bed([line for line in of_source if line.bed == bed], bed)
         said += _summary_of_rounds([line for line in of_source if line.bed == "processes"])
         caught = mutants_caught(of_source, source=source)

@@ -15,7 +15,7 @@ class SeedResult:
     """What both beds return; small, so that it can cross between processes."""
 
     bed: str
-    """ "core", "world", "determinism", "all_ack" or "moments"."""
+    """ "core", "world", "raft", "determinism", "all_ack" or "moments"."""
     seed: int
     virtual_us: int
     violations: tuple[Violation, ...] = ()
@@ -116,6 +116,8 @@ def replay_command(bed: str, seed: int, *, mutant: str | None = None) -> str:
     of_mutant = "" if mutant is None else f" --mutant {mutant}"
     if bed == "core":
         return f".venv/bin/python -m paceline_chaos.core --seed {seed}{of_mutant}"
+    if bed == "raft":
+        return f".venv/bin/python -m paceline_chaos.raft --seeds {seed} --shrink{of_mutant}"
     if bed == "determinism":
         return f".venv/bin/python -m paceline_chaos.world --determinism 1 --seed {seed}"
     if bed in ("all_ack", "moments"):

@@ -36,6 +36,7 @@ from paceline_chaos.goals import (
 )
 from paceline_chaos.ledger import Line
 from paceline_chaos.mutants import MUTANTS
+from paceline_chaos.raft.coverage import COUNTERS as RAFT_COUNTERS
 from paceline_chaos.seeds import (
     SeedResult,
     how_many,
@@ -49,11 +50,13 @@ from paceline_chaos.world.coverage import COVERAGE, lacks, said_of_judged
 if TYPE_CHECKING:
     from paceline_chaos.processes.rounds import Came
 
-SEEDS_PER_JOB = {"core": 10}
+SEEDS_PER_JOB = {"core": 10, "raft": 10}
 """Of other beds: 1."""
 JOBS_PER_PROCESS = 20
 """Then another process takes over: what a bed leaves in memory does not pile up."""
 PROGRESS_MS = 5000
+_MEANINGS = {"core": COUNTERS, "raft": RAFT_COUNTERS}
+"""Beds in which nothing may stay unseen."""
 EXPECTED_ZEROS = ("given_up", "given_up_lost", "given_up_suspect")
 _SHOWN_MAX = 3
 _LONG_MINUTES = 60.0
@@ -290,14 +293,14 @@ class Verification:
         if bed == "determinism":
             self._say(said_of_reruns(Counter(done.counters)))
             return
-        meanings = COUNTERS if bed == "core" else COVERAGE
+        meanings = _MEANINGS.get(bed, COVERAGE)
         for name, meaning in sorted(meanings.items()):
-            if done.counters.get(name) or bed == "core":
+            if done.counters.get(name) or bed in _MEANINGS:
                 self._say(f"  {done.counters.get(name, 0):10,} {meaning}")
-        unseen = zeros(done.counters, but=EXPECTED_ZEROS)
-        if bed == "core" and unseen and done.seeds >= SEEDS_TO_JUDGE["core"]:
+        unseen = zeros(done.counters, of=meanings, but=EXPECTED_ZEROS)
+        if bed in _MEANINGS and unseen and done.seeds >= SEEDS_TO_JUDGE[bed]:
             self.is_good = False
-            self._say(f"core: never seen: {', '.join(unseen)}")
+            self._say(f"{bed}: never seen: {', '.join(unseen)}")
         if bed == "world":
             self._say(f"  {said_of_judged(done.counters)}")
             for sentence in lacks(done.counters, worlds=done.seeds):

@@ -48,7 +48,7 @@ def run_job(job: Job) -> Done:
     """Never raises: what breaks in a seed is a violation of that seed. Nobody logs meanwhile."""
     logger = logging.getLogger("paceline")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    logger.setLevel(logging.CRITICAL + 1)  # a node that stops itself says so as critical
     try:
         return _run_job(job)
     finally:
@@ -67,6 +67,8 @@ def run_one(bed: str, seed: int, mutant: Mutant | None = None) -> SeedResult:
     """One seed of a bed."""
     if bed == "core":
         return run_seed(seed, mutant=mutant)
+    if bed == "raft":
+        return _run_raft(seed, mutant)
     try:
         with nullcontext() if mutant is None else mutant.applied():
             if bed == "world":
@@ -82,6 +84,12 @@ def run_one(bed: str, seed: int, mutant: Mutant | None = None) -> SeedResult:
             operations=0,
             faults=0,
         )
+
+
+def _run_raft(seed: int, mutant: Mutant | None) -> SeedResult:
+    from paceline_chaos.raft.run import run_seed as run_raft_seed  # only where it is wanted
+
+    return run_raft_seed(seed, mutant=mutant)
 
 
 def _run_world(seed: int) -> SeedResult:

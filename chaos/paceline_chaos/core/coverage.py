@@ -103,7 +103,9 @@ class Coverage:
             self.counts[name] = self.counts.get(name, 0) + count
 
 
-def zeros(counts: Mapping[str, int], *, but: Iterable[str] = ()) -> list[str]:
+def zeros(
+    counts: Mapping[str, int], *, of: Mapping[str, str] = COUNTERS, but: Iterable[str] = ()
+) -> list[str]:
     """Names that were never seen."""
     spared = set(but)
-    return [name for name in COUNTERS if not counts.get(name) and name not in spared]
+    return [name for name in of if not counts.get(name) and name not in spared]

@@ -13,12 +13,13 @@ from paceline_chaos.mutants.epochs import EPOCHS
 from paceline_chaos.mutants.moments import MOMENTS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.mutants.projections import PROJECTIONS
+from paceline_chaos.mutants.raft import RAFT
 from paceline_chaos.mutants.replication import REPLICATION
 from paceline_chaos.mutants.world import WORLD
 
 __all__ = ["CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
 
-_ALL = (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD, *MOMENTS)
+_ALL = (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD, *MOMENTS, *RAFT)
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""
 assert len(MUTANTS) == len(_ALL), "two mutants have one name: the first would never run"

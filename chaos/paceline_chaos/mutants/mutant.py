@@ -33,14 +33,14 @@ class Mutant:
     product, only where nothing else can show it, and `meaning` then says why."""
     patches: Callable[[], list[Patch]]
     bed: str = "core"
-    """Which bed catches it: "core", "world" or "moments"."""
+    """Which bed catches it: "core", "world", "moments" or "raft"."""
     script: str | None = None
     """In a bed of scripts: the one that its seeds play."""
 
     def __post_init__(self) -> None:
         assert self.caught_by, f"{self.rule} is caught by nothing"
         assert HARNESS not in self.caught_by, f"{self.rule}: a bed that breaks has caught nothing"
-        is_of_scripts = self.bed not in ("core", "world")
+        is_of_scripts = self.bed not in ("core", "world", "raft")
         assert is_of_scripts == (self.script is not None), f"{self.rule}: which script plays it?"
 
     @contextmanager

@@ -22,14 +22,14 @@ def shrink(plan: Plan, fails: Fails) -> Plan:
         without = replace(plan, broken=())
         if fails(without):
             plan = without
-    faults = _minimal(list(plan.faults), lambda left: fails(replace(plan, faults=left)))
+    faults = minimal(list(plan.faults), lambda left: fails(replace(plan, faults=left)))
     plan = replace(plan, faults=faults)
     return replace(
-        plan, broken=_minimal(list(plan.broken), lambda left: fails(replace(plan, broken=left)))
+        plan, broken=minimal(list(plan.broken), lambda left: fails(replace(plan, broken=left)))
     )
 
 
-def _minimal(faults: list[Fault], fails: Callable[[tuple[Fault, ...]], bool]) -> tuple[Fault, ...]:
+def minimal(faults: list[Fault], fails: Callable[[tuple[Fault, ...]], bool]) -> tuple[Fault, ...]:
     parts = 2
     while faults:
         size = max(1, len(faults) // parts)

@@ -107,7 +107,9 @@ class RaftCore:
         self.journal = Journal(
             disk, folder, controller_id=controller_id, segment_bytes=settings.segment_bytes
         )
-        self._snapshots = SnapshotStore(disk, f"{folder}/snapshot")
+        self._snapshots = SnapshotStore(
+            disk, f"{folder}/snapshot", chunk_bytes=settings.snapshot_chunk_bytes
+        )
         library = load_library(
             clock=clock, random=random, journal=self.journal, snapshots=self._snapshots
         )

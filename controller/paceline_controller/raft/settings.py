@@ -63,6 +63,9 @@ class RaftSettings:
     segment_bytes: int = SEGMENT_BYTES
     """A segment of the journal that has become so large is followed by another."""
 
+    snapshot_chunk_bytes: int = SNAPSHOT_CHUNK_BYTES
+    """Of one message of a snapshot on its way to a follower."""
+
     silence_ms: int = 1_500
     """A link without a frame for so long is dropped; idle links carry pings."""
 

@@ -95,9 +95,10 @@ def _entry_from_json(fields: list[Any]) -> Entry:
 class SnapshotStore:
     """The newest snapshot on disk, snapshots on their way out, and the one coming in."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, *, chunk_bytes: int = SNAPSHOT_CHUNK_BYTES) -> None:
         self._disk = disk
         self._path = path
+        self._chunk_bytes = chunk_bytes
         self._content: bytes | None = None
         self._sent_bytes: dict[Hashable, tuple[bytes, int]] = {}  # content and progress per peer
         self._incoming = bytearray()
@@ -132,7 +133,7 @@ class SnapshotStore:
         content, offset = self._sent_bytes.get(transmissionID, (self._content, 0))
         # The library asks only for a follower below the journal's start, and only `save` moves it.
         assert content is not None, "the journal was cut without a snapshot"
-        data = content[offset : offset + SNAPSHOT_CHUNK_BYTES]
+        data = content[offset : offset + self._chunk_bytes]
         if offset + len(data) == len(content):
             self._sent_bytes.pop(transmissionID, None)
         else:

@@ -5,7 +5,9 @@ from tests.sim.raft.world import World
 from paceline.types import ControllerId
 from paceline_controller.raft.settings import RaftSettings
 
-SETTINGS = RaftSettings(compact_after_entries=40, retain_entries=5, segment_bytes=2_000)
+SETTINGS = RaftSettings(
+    compact_after_entries=40, retain_entries=5, segment_bytes=2_000, snapshot_chunk_bytes=300
+)
 
 
 def run_with_faults(seed: str, *, nodes: int = 3, virtual_s: int = 12) -> World:

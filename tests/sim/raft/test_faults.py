@@ -14,7 +14,6 @@ from tests.sim.raft.faults import run_with_faults
 from tests.sim.raft.world import World
 
 from paceline.types import ControllerId
-from paceline_controller.raft import snapshot
 from paceline_controller.raft.core import RaftCore
 from paceline_controller.raft.entries import Entry
 from paceline_controller.raft.frames import Message, is_sendable
@@ -22,11 +21,6 @@ from paceline_controller.raft.journal import Journal, SyncTicket
 from paceline_controller.raft.overrides import SafeNode
 
 SEEDS = int(os.environ.get("PACELINE_RAFT_SEEDS", "25"))
-
-
-@pytest.fixture(autouse=True)
-def _snapshots_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "SNAPSHOT_CHUNK_BYTES", 300)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
