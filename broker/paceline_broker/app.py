@@ -22,6 +22,8 @@ from paceline.secret import read_secret
 from paceline.telemetry import Metrics, Node, start_logging
 from paceline.types import GroupName
 from paceline.wire import session as wire
+from paceline_broker.acting.hand_over import HandOver
+from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.cleaner import Cleaner
 from paceline_broker.clocks import Clocks
 from paceline_broker.config import BrokerConfig
@@ -72,23 +74,19 @@ class Broker:
         self._links = self._make_links(secret)
         self._probes = aiohttp.ClientSession(connector=_connector(config, force_close=True))
         self._server = ReplicationServer(group=self._group, secret=secret, random=random)
-        self.role = BrokerRole(
-            Surroundings(
-                config=config,
-                secret=secret,
-                store=self._store,
-                server=self._server,
-                links=self._links,
-                probe=lambda replica: is_replica_gone(self._probes, replica),
-                clock=clock,
-                random=random,
-                node=node,
-            )
-        )
+        self.role = BrokerRole(self._surroundings(secret))
         settings = ServiceSettings(
             send_timeout_ms=config.slave_timeout_ms, lock_lease_ms=config.lock_lease_ms
         )
-        self._service = Service(role=self.role, group=self._group, clock=clock, settings=settings)
+        self._acting_offsets = OffsetsFile(disk, config.data_dir)
+        self._service = Service(
+            role=self.role,
+            group=self._group,
+            clock=clock,
+            settings=settings,
+            kept=self._acting_offsets,
+        )
+        self._hand_over = HandOver(self.role, self._acting_offsets, self._probes, clock)
         self.role.on_role_changed = self._service.role_changed
         self.role.on_view_changed = self._service.view_changed
         self.role.on_fatal = self.refuse
@@ -103,6 +101,19 @@ class Broker:
         )
         self._http = BrokerHttp(self._service, metrics=_metrics(config))
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _surroundings(self, secret: bytes) -> Surroundings:
+        return Surroundings(
+            config=self._config,
+            secret=secret,
+            store=self._store,
+            server=self._server,
+            links=self._links,
+            probe=lambda replica: is_replica_gone(self._probes, replica),
+            clock=self._clock,
+            random=self._random,
+            node=self._node,
+        )
 
     def _make_links(self, secret: bytes) -> ControllerLinks:
         config = self._config
@@ -174,6 +185,7 @@ class Broker:
             return
         self._is_registered = True
         self.role.registered()
+        self._tasks.append(spawn(self._hand_over.run(), name="hand-over"))
         known = self._store.identity.identity
         self._node.name = f"broker:{known.group}/{known.replica_id}"
         self._links.beat()
@@ -201,6 +213,7 @@ class Broker:
         await self._http.close()
         await self._probes.close()
         await self._service.close()
+        await self._acting_offsets.close()
         self._store.close(clean=self.refusal is None)
 
 

@@ -122,7 +122,11 @@ class Mastership:
     def _append_epoch_start(self, view: GroupView, clock: Clock) -> None:
         projections = self._store.projections
         store_unix_ms = max(clock.unix_ms(), projections.log_time_ms, self._log.last_store_unix_ms)
-        document = epoch_start_document(epoch=view.master_epoch, is_unclean=view.is_unclean)
+        document = epoch_start_document(
+            epoch=view.master_epoch,
+            is_unclean=view.is_unclean,
+            withhold_locks_ms=view.acting_leases_ms,
+        )
         append_internal(self, projections, Kind.EPOCH_START, document, store_unix_ms=store_unix_ms)
 
     @property

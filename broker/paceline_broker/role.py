@@ -1,6 +1,6 @@
 """What this broker is for its group, and every change of that: one task owns it (DESIGN 7).
 
-    STARTING -> REPLICA | MASTER | FENCED, and back and forth between the last three
+    STARTING -> REPLICA | MASTER | ACTING_MASTER | FENCED, and back and forth between the last four
 
 The controllers' views are the only cause of a new role; each view is taken in order of version
 (R38). Adopting an epoch is one synchronous step of this task (R2): the old role is ended with all
@@ -15,11 +15,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from paceline.errors import CorruptLogError, NotMasterError, PacelineError, StorageError
+from paceline.errors import CorruptLogError, PacelineError, StorageError
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView
+from paceline_broker.acting.term import ActingTerm, begin_acting
+from paceline_broker.following import Following
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.log_reader import StoreReader
 from paceline_broker.master_requests import MasterRequests
@@ -29,7 +31,7 @@ from paceline_broker.replication.client import (
     ReplicationClient,
 )
 from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
-from paceline_broker.service.ports import Identity, RoleState
+from paceline_broker.service.ports import Identity, RoleState, no_writer
 from paceline_broker.surroundings import Surroundings, make_client
 
 log = logging.getLogger("paceline.role")
@@ -55,6 +57,8 @@ class BrokerRole(MastershipOwner):
         self.is_stalled = False
         """The disk has not finished a flush for too long: a master is replaced (DESIGN 6)."""
         self._mastership: Mastership | None = None
+        self.acting: ActingTerm | None = None
+        """The appointment in force, while this broker is ACTING_MASTER (R36)."""
         self._client: ReplicationClient | None = None
         self._client_master: ReplicaId | None = None
         self._stopped_reason: str | None = None
@@ -104,13 +108,7 @@ class BrokerRole(MastershipOwner):
     def writer(self) -> Mastership:
         """The present mastership; NotMasterError names the master's client address elsewhere."""
         if self._mastership is None:
-            group = self.group_view
-            master = None if group is None else group.master_view()
-            address = None if master is None else master.client_address
-            raise NotMasterError(
-                f"this broker is {self.state.value}, not master of group {self.identity.group}",
-                master=address,
-            )
+            raise no_writer(self.state, self.identity.group, self.group_view)
         return self._mastership
 
     def is_healthy(self) -> bool:
@@ -136,6 +134,7 @@ class BrokerRole(MastershipOwner):
             "replication": None if mastership is None else mastership.status(),
             "following": None if client is None else client.status(),
             "is_connected": client is not None and client.is_connected,
+            "acting_since_unix_ms": None if self.acting is None else self.acting.since_unix_ms,
             "stopped": self._stopped_reason,
         }
 
@@ -252,6 +251,9 @@ class BrokerRole(MastershipOwner):
         known = self.identity
         own = None if known.replica_id is None else group.replicas.get(known.replica_id)
         if own is None:
+            if self.acting is not None:  # forgotten by an operator
+                await self._leave("this replica is not registered any more")
+                self._become(RoleState.FENCED)
             return
         if own.incarnation > known.incarnation or own.store_id != self._store_id:
             # Another process has registered as this replica: two would be one too many (R9).
@@ -271,6 +273,9 @@ class BrokerRole(MastershipOwner):
             self._around.node.epoch = group.master_epoch
             if is_mine:
                 self._begin_mastership(group)
+                return
+            if group.acting == known.replica_id and group.acting_incarnation == known.incarnation:
+                self._begin_acting(group)
                 return
         if self._mastership is not None:
             if is_mine:
@@ -314,6 +319,15 @@ class BrokerRole(MastershipOwner):
         mastership.term.begin()
         self.flusher.poke()
 
+    def _begin_acting(self, group: GroupView) -> None:
+        """Serve reads up to the own confirm: a durable mark of it counts, whoever told it (R36)."""
+        if self._stopped_reason is not None:
+            self._become(RoleState.FENCED)
+            return
+        self.acting = begin_acting(self._around, group, was_readable=self.reader.is_readable)
+        self.reader.is_readable = True
+        self._become(RoleState.ACTING_MASTER)
+
     def _follow(self, group: GroupView) -> None:
         """Replicate from the group's master, in the adopted epoch."""
         master = group.master_view()
@@ -323,7 +337,7 @@ class BrokerRole(MastershipOwner):
         assert self._client is None, "the master changed within an epoch"  # INV-4
         if self._stopped_reason is not None:
             return
-        self._client = make_client(self._around, group, hooks=_Following(self))
+        self._client = make_client(self._around, group, hooks=Following(self))
         self._client_master = master.replica_id
         self._pace_flushes(group)
         self._client.start()
@@ -338,6 +352,10 @@ class BrokerRole(MastershipOwner):
         """End the present role, with every connection of it (R2)."""
         mastership, self._mastership = self._mastership, None
         client, self._client, self._client_master = self._client, None, None
+        acting, self.acting = self.acting, None
+        if acting is not None:
+            self.reader.is_readable = acting.was_readable
+            await acting.end(reason)
         if client is not None:
             await client.stop()
         if mastership is not None:
@@ -472,28 +490,6 @@ class BrokerRole(MastershipOwner):
         if self._client is not None:
             self._client.halt()
         self._around.links.beat()
-
-
-class _Following:
-    """ReplicaHooks, passed on to the role."""
-
-    def __init__(self, role: BrokerRole) -> None:
-        self._role = role
-
-    def wrote(self) -> None:
-        self._role.flusher.poke()
-
-    def confirmed(self, confirm: PhysicalOffset) -> None:
-        self._role.replica_confirmed(confirm)
-
-    def truncating(self, truncate_to: PhysicalOffset) -> None:
-        self._role.replica_truncating(truncate_to)
-
-    def stopped(self, reason: str) -> None:
-        self._role.replica_stopped(reason)
-
-    def failed(self, error: StorageError) -> None:
-        self._role.replica_failed(error)
 
 
 async def _always(answer: bool) -> bool:

@@ -193,6 +193,16 @@ class NotMasterError(PacelineError):
     is_definite = True
 
 
+class NoMasterError(PacelineError):
+    """The group has no master; this broker acts for it and serves reads only (R36).
+
+    Nothing was stored. Details: `group`. Writes go on once a member has been elected.
+    """
+
+    code, retry, status = "NO_MASTER", Retry.NEW_MASTER, HTTPStatus.SERVICE_UNAVAILABLE
+    is_definite = True
+
+
 class NotYetAvailableError(PacelineError):
     """A new master whose epoch start is not confirmed, or a restarted replica (R3)."""
 

@@ -64,6 +64,22 @@ def master_address(view: ClusterView, group: GroupName) -> str | None:
     return None if master is None else master.client_address
 
 
+def reading_address(view: ClusterView, group: GroupName) -> str | None:
+    """Client address of whom readers ask: the master, or the acting one instead (R36)."""
+    group_view = view.groups.get(group)
+    serving = None if group_view is None else group_view.serving_view()
+    return None if serving is None else serving.client_address
+
+
+def acting_groups(view: ClusterView) -> frozenset[GroupName]:
+    """Broker groups that have an acting master only: what they answer may be stale (R36)."""
+    return frozenset(
+        name
+        for name, group in view.groups.items()
+        if group.master is None and group.acting is not None
+    )
+
+
 def broker_addresses(view: ClusterView) -> list[str]:
     """Client addresses of all brokers, in a stable order."""
     return [

@@ -40,6 +40,13 @@ class Lock(NamedTuple):
     lease_ms: int
 
 
+class Withheld(NamedTuple):
+    """No lock is granted before log time `until_unix_ms`: an acting master's leases run (R36)."""
+
+    until_unix_ms: int
+    leases_ms: int
+
+
 class LockEntry(NamedTuple):
     """One queue of a lock or unlock request."""
 
@@ -93,6 +100,7 @@ class Locks:
 
     def __init__(self) -> None:
         self._locks: dict[tuple[str, int], Lock] = {}
+        self._withheld = Withheld(0, 0)
 
     def get(self, group: str, key: int, *, now_unix_ms: int) -> Lock | None:
         """The lock in force at a log time."""
@@ -115,6 +123,8 @@ class Locks:
         self, request: LockRequest, entry: LockEntry, new_token: Token, now_unix_ms: int
     ) -> LockOutcome:
         held = self._locks.get((request.group, entry.key))
+        if now_unix_ms < self._withheld.until_unix_ms:
+            return LockOutcome(entry.key, "LOCK_HELD", held)
         is_free = held is None or now_unix_ms >= held.expires_unix_ms
         if held is not None and held.client_id == request.client_id:
             if entry.token is not None and entry.token != held.token:
@@ -158,11 +168,23 @@ class Locks:
 
     def renew_all(self, *, log_time_before_ms: int, now_unix_ms: int) -> None:
         """An epoch begins: leases that stood when the log stopped run once more in full (R33)."""
+        if log_time_before_ms < self._withheld.until_unix_ms:
+            leases_ms = self._withheld.leases_ms
+            self._withheld = Withheld(now_unix_ms + leases_ms, leases_ms)
         for at, lock in list(self._locks.items()):
             if log_time_before_ms >= lock.expires_unix_ms:
                 del self._locks[at]
             else:
                 self._locks[at] = lock._replace(expires_unix_ms=now_unix_ms + lock.lease_ms)
+
+    def withhold(self, leases_ms: int, *, now_unix_ms: int) -> None:
+        """An epoch begins after an acting master that may have granted locks (R36).
+
+        Its tokens are above all that is known here, so all of that is fenced; and nobody is granted
+        anything before its leases have surely run out.
+        """
+        self._locks.clear()
+        self._withheld = Withheld(now_unix_ms + leases_ms, leases_ms)
 
     def void_all(self) -> None:
         """An unclean epoch begins (R21)."""
@@ -171,6 +193,11 @@ class Locks:
     def drop_topic(self, topic_id: int) -> None:
         for at in [at for at in self._locks if at[1] >> 16 == topic_id]:
             del self._locks[at]
+
+    @property
+    def withheld(self) -> Withheld:
+        """Part of the state, beside `to_json`."""
+        return self._withheld
 
     def to_json(self) -> list[list[Any]]:
         return [
@@ -186,8 +213,9 @@ class Locks:
         ]
 
     @classmethod
-    def from_json(cls, rows: list[list[Any]]) -> "Locks":
+    def from_json(cls, rows: list[list[Any]], withheld: Sequence[int] = (0, 0)) -> "Locks":
         locks = cls()
+        locks._withheld = Withheld(*withheld)
         for group, key, client_id, token, expires, lease in rows:
             found = Token(MasterEpoch(token[0]), PhysicalOffset(token[1]))
             locks._locks[group, key] = Lock(client_id, found, expires, lease)

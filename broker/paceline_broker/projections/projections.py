@@ -29,7 +29,8 @@ from paceline_broker.projections.producers import Producers
 FEATURE_LEVEL = 2
 """Written into every epoch-start record; a replica that knows only a lower level stops (R29).
 
-2: retention records move the log's start and drop pins; pin records."""
+2: retention records move the log's start and drop pins; pin records; an epoch's start may withhold
+locks (R36)."""
 
 
 class Touched(NamedTuple):
@@ -57,9 +58,16 @@ class TopicRecord:
         }
 
 
-def epoch_start_document(*, epoch: int, is_unclean: bool) -> dict[str, Any]:
-    """The document of the record that begins an epoch; the role appends it (DESIGN 4, R21)."""
-    return {"epoch": epoch, "feature_level": FEATURE_LEVEL, "is_unclean": is_unclean}
+def epoch_start_document(
+    *, epoch: int, is_unclean: bool, withhold_locks_ms: int = 0
+) -> dict[str, Any]:
+    """The document of the record that begins an epoch; the role appends it (DESIGN 4, R21, R36)."""
+    return {
+        "epoch": epoch,
+        "feature_level": FEATURE_LEVEL,
+        "is_unclean": is_unclean,
+        "withhold_locks_ms": withhold_locks_ms,
+    }
 
 
 class Retained(NamedTuple):
@@ -197,8 +205,11 @@ class Projections:
             self.offsets.clamp(self)
             self.locks.void_all()
             self.producers.fence_all()
-            return
-        self.locks.renew_all(log_time_before_ms=self.log_time_ms, now_unix_ms=header.store_unix_ms)
+        now_unix_ms = header.store_unix_ms
+        self.locks.renew_all(log_time_before_ms=self.log_time_ms, now_unix_ms=now_unix_ms)
+        withhold_ms = document.get("withhold_locks_ms", 0)
+        if withhold_ms:
+            self.locks.withhold(withhold_ms, now_unix_ms=now_unix_ms)
 
     def _fold_topic(self, record: TopicRecord) -> None:
         if not record.is_deleted:
@@ -258,6 +269,7 @@ class Projections:
                 document={
                     "locks": self.locks.to_json(),
                     "log_start": self.log_start,
+                    "locks_withheld": list(self.locks.withheld),
                     "offsets": self.offsets.to_json(),
                     "pins": self.pins.to_json(),
                     "topics": [self.topics[key].to_json() for key in sorted(self.topics)],
@@ -274,7 +286,8 @@ class Projections:
         projections.log_time_ms = found.log_time_ms
         projections.consume_queues = ConsumeQueues.restore(memoryview(found.consume_queues))
         projections.producers = Producers.restore(memoryview(found.producers))
-        projections.locks = Locks.from_json(found.document["locks"])
+        withheld = found.document.get("locks_withheld", (0, 0))
+        projections.locks = Locks.from_json(found.document["locks"], withheld)
         projections.offsets = Offsets.from_json(found.document["offsets"])
         # Absent before feature level 2.
         projections.pins = Pins.from_json(found.document.get("pins", []))

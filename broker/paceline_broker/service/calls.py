@@ -26,6 +26,7 @@ from paceline_broker.projections.offsets import (
     Committed,
 )
 from paceline_broker.projections.projections import Projections
+from paceline_broker.service.acting import MAYBE_STALE, ActingUse
 from paceline_broker.service.ledger import Ledger, Outcomes
 from paceline_broker.service.members import Coordinator, Owned
 from paceline_broker.service.ports import LogWriter, Role
@@ -51,8 +52,10 @@ class Calls:
         routes: Routes,
         ledger: Ledger,
         coordinator: Coordinator,
+        acting: ActingUse,
         settings: ServiceSettings,
     ) -> None:
+        self._acting = acting
         self._role = role
         self._routes = routes
         self._ledger = ledger
@@ -96,6 +99,7 @@ class Calls:
             "epoch": self._role.epoch,
             "broker": {"group": identity.group, "replica_id": identity.replica_id},
             "confirm": self._role.reader.confirm,
+            **({} if self._role.acting is None else MAYBE_STALE),
         }
 
     # -- offsets -----------------------------------------------------------------------------------
@@ -113,10 +117,14 @@ class Calls:
             outcomes = projections.offsets.decide(request, projections, now_unix_ms=now_ms)
             return outcomes if all(outcome.code for outcome in outcomes) else None
 
-        outcomes = await self._ledger.request(
-            Kind.OFFSET_COMMIT, request.to_json(), refusal=refusal
-        )
-        decided = [outcome for outcome in outcomes or [] if isinstance(outcome, CommitOutcome)]
+        acting = self._role.acting
+        if acting is not None:
+            decided = await self._acting.commit(acting, request)
+        else:
+            outcomes = await self._ledger.request(
+                Kind.OFFSET_COMMIT, request.to_json(), refusal=refusal
+            )
+            decided = [outcome for outcome in outcomes or [] if isinstance(outcome, CommitOutcome)]
         answer = {"offsets": [_committed_json(row.key, row.committed, row.code) for row in decided]}
         _raise_if_all_refused([row.code for row in decided], answer)
         return answer
@@ -135,7 +143,7 @@ class Calls:
         fields.done()
 
         def ask(projections: Projections) -> list[dict[str, Any]]:
-            committed = projections.offsets.of_group(group)
+            committed = self._acting.merged(group, projections.offsets.of_group(group))
             asked = sorted(committed) if keys is None else keys
             return [_committed_json(key, committed.get(key)) for key in asked]
 
@@ -156,7 +164,8 @@ class Calls:
 
         def ask(projections: Projections) -> list[dict[str, Any]]:
             rows = []
-            for key, committed in sorted(projections.offsets.of_group(group).items()):
+            known = self._acting.merged(group, projections.offsets.of_group(group))
+            for key, committed in sorted(known.items()):
                 row = _range_json(projections, key)
                 row["topic"] = self._routes.topic_name(key >> 16)
                 row["offset"] = committed.offset
@@ -197,8 +206,12 @@ class Calls:
             outcomes = projections.locks.decide(request, new_token=token, now_unix_ms=now_ms)
             return outcomes if all(outcome.code for outcome in outcomes) else None
 
-        outcomes = await self._ledger.request(Kind.LOCK, request.to_json(), refusal=refusal)
-        decided = [outcome for outcome in outcomes or [] if isinstance(outcome, LockOutcome)]
+        acting = self._role.acting
+        if acting is not None:
+            decided = self._acting.change_locks(acting, request)
+        else:
+            outcomes = await self._ledger.request(Kind.LOCK, request.to_json(), refusal=refusal)
+            decided = [outcome for outcome in outcomes or [] if isinstance(outcome, LockOutcome)]
         answer = {"queues": [_lock_json(outcome) for outcome in decided]}
         _raise_if_all_refused([row.code for row in decided], answer)
         return answer

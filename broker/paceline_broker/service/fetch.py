@@ -13,7 +13,13 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
-from paceline.errors import BadRequestError, NotMasterError, OverloadedError, PacelineError
+from paceline.errors import (
+    BadRequestError,
+    NoMasterError,
+    NotMasterError,
+    OverloadedError,
+    PacelineError,
+)
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.types import PhysicalOffset
 from paceline.wire.stream import FetchQueue
@@ -255,7 +261,7 @@ class Fetcher:
     def _open_writer(self) -> LogWriter | None:
         try:
             writer = self._role.writer()
-        except NotMasterError:
+        except (NotMasterError, NoMasterError):
             return None
         return writer if writer.is_open else None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from paceline.ports import Buffer
 from paceline.wire.stream import (
     FETCH_ANSWER,
+    FETCH_FLAG_ACTING,
     FETCH_PART,
     FRAME_BYTES_MAX,
     FRAME_HEADER_BYTES,
@@ -86,6 +87,7 @@ def gather(asked: Asked, role: Role, routes: Routes, *, is_open: bool, turn: int
     parts: list[FetchPart | None] = [None] * count
     views: list[list[memoryview]] = [[] for _ in range(count)]
     total = 0
+    flags = 0 if role.acting is None else FETCH_FLAG_ACTING
     for step in range(count):
         index = (turn + step) % count
         queue = asked.queues[index]
@@ -95,7 +97,7 @@ def gather(asked: Asked, role: Role, routes: Routes, *, is_open: bool, turn: int
             views[index] = _views(reader, span, found)
             messages = span.next_offset - queue.offset
             found.counts.append((queue.topic_id, messages, span.size_bytes))
-        parts[index] = part
+        parts[index] = part._replace(flags=flags) if flags else part
     answer = found.answer
     answer.parts = [part for part in parts if part is not None]
     if heads + total > FRAME_BYTES_MAX:

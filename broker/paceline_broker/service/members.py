@@ -115,7 +115,10 @@ def coordinating_group(group: str, broker_groups: Sequence[GroupName]) -> GroupN
 
 
 class Coordinator:
-    """The coordinator part of a master. State lives as long as the mastership (`role_changed`)."""
+    """The coordinator part of a master, or of an acting one: it keeps nothing but who is there.
+
+    State lives as long as the mastership (`role_changed`).
+    """
 
     def __init__(self, role: Role, routes: Routes, clock: Clock, settings: ServiceSettings) -> None:
         self._role = role
@@ -130,8 +133,8 @@ class Coordinator:
 
     def role_changed(self) -> None:
         """A new mastership begins with an empty table; otherwise there is none."""
-        is_master = self._role.state is RoleState.MASTER
-        epoch = self._role.epoch if is_master else None
+        serves = self._role.state in (RoleState.MASTER, RoleState.ACTING_MASTER)
+        epoch = self._role.epoch if serves else None
         if epoch == self._epoch:
             return
         self._epoch = epoch
@@ -200,14 +203,15 @@ class Coordinator:
         return sorted(self._table.groups)
 
     def _check_mine(self, group: str) -> None:
-        self._role.writer()  # raises NotMasterError with the master of this broker's group
+        if self._role.acting is None:
+            self._role.writer()  # raises NotMasterError with the master of this broker's group
         view = self._routes.view
         if view is None:
             raise NotMasterError("no cluster view yet", master=None)
         mine = coordinating_group(group, tuple(view.groups))
         if mine == self._routes.group:
             return
-        master = view.groups[mine].master_view()
+        master = view.groups[mine].serving_view()
         raise NotMasterError(
             f"group {group!r} is coordinated by the master of {mine}",
             master=None if master is None else master.client_address,

@@ -26,6 +26,7 @@ from paceline.wire.cluster import TopicView
 from paceline.wire.http import PullRequest, SendRequest, pulled_messages
 from paceline.wire.names import check_topic_name
 from paceline.wire.stream import (
+    FETCH_FLAG_ACTING,
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
     PRODUCE_FLAG_UNCONFIRMED,
@@ -34,6 +35,7 @@ from paceline.wire.stream import (
     FetchQueue,
     ProduceAnswer,
 )
+from paceline_broker.service.acting import MAYBE_STALE
 from paceline_broker.service.fetch import Fetcher, FutureFetchSink
 from paceline_broker.service.gather import Fetched
 from paceline_broker.service.ports import Role
@@ -163,6 +165,7 @@ class Messages:
                     "next_offset": next_offset,
                     "start": part.start,
                     "end": part.end,
+                    **(MAYBE_STALE if part.flags & FETCH_FLAG_ACTING else {}),
                 }
             asked = replace(asked, offset=next_offset)
 
@@ -208,7 +211,8 @@ class Messages:
             case FetchCode.UNKNOWN_QUEUE:
                 raise QueueNotFoundError(f"no queue {part.queue_id}", queue=part.queue_id)
             case FetchCode.NOT_YET_AVAILABLE:
-                self._role.writer()  # elsewhere than on the master this says where that is (R3)
+                if self._role.acting is None:
+                    self._role.writer()  # elsewhere than on the master it says where that is (R3)
                 raise NotYetAvailableError(f"offset {offset} is not known here yet")
 
 

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
-from paceline.errors import PacelineError
+from paceline.errors import NoMasterError, NotMasterError, PacelineError
 from paceline.ports import Buffer
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
+from paceline.wire.cluster import GroupView
+from paceline_broker.acting.locks import ActingLocks
 from paceline_broker.projections.projections import Projections
 
 Confirmed: TypeAlias = Callable[[PacelineError | None], None]
@@ -154,6 +156,24 @@ class RoleState(Enum):
     FENCED = "fenced"
 
 
+class Acting(Protocol):
+    """One appointment as acting master (R36). There is no way from it to the log."""
+
+    @property
+    def epoch(self) -> MasterEpoch: ...
+
+    @property
+    def has_ended(self) -> bool:
+        """A higher epoch has begun: nothing is taken or granted any more."""
+        ...
+
+    @property
+    def locks(self) -> ActingLocks: ...
+
+    @property
+    def since_unix_ms(self) -> int: ...
+
+
 class Role(Protocol):
     """The present role (role.py); on every change it calls `Service.role_changed()`."""
 
@@ -176,8 +196,13 @@ class Role(Protocol):
     @property
     def reader(self) -> LogReader: ...
 
+    @property
+    def acting(self) -> Acting | None:
+        """The appointment in force; None unless the state is ACTING_MASTER."""
+        ...
+
     def writer(self) -> LogWriter:
-        """The log writer; elsewhere NotMasterError (details: `master`: "host:port" or null)."""
+        """The log writer; elsewhere what `no_writer` says."""
         ...
 
     def is_healthy(self) -> bool:
@@ -187,3 +212,25 @@ class Role(Protocol):
     def status(self) -> dict[str, Any]:
         """JSON values for `/v1/status`: positions, set, replicas; shape free, keys snake_case."""
         ...
+
+
+def no_writer(state: RoleState, group: GroupName, view: GroupView | None) -> PacelineError:
+    """Why a broker that is no master takes nothing for the log, and who does.
+
+    NotMasterError (details `master`: "host:port" or null, `acting` likewise). On the acting master
+    itself NoMasterError: nobody does, and to send the client elsewhere would send it in circles.
+    """
+    if state is RoleState.ACTING_MASTER:
+        return NoMasterError(
+            f"group {group} has no master: this broker acts for it, serves reads and takes nothing "
+            "that must be stored; nothing was stored",
+            group=group,
+        )
+    master = None if view is None else view.master_view()
+    acting = None if view is None or master is not None else view.serving_view()
+    details = {} if acting is None else {"acting": acting.client_address}
+    return NotMasterError(
+        f"this broker is {state.value}, not master of group {group}",
+        master=None if master is None else master.client_address,
+        **details,
+    )

@@ -3,7 +3,9 @@
 from paceline.ports import Clock
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
+from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.probe import Counters
+from paceline_broker.service.acting import ActingUse
 from paceline_broker.service.calls import Calls
 from paceline_broker.service.fetch import Fetcher
 from paceline_broker.service.ledger import Ledger
@@ -25,7 +27,9 @@ class Service:
         group: GroupName,
         clock: Clock,
         settings: ServiceSettings,
+        kept: OffsetsFile,
     ) -> None:
+        """`kept`: the provisional offsets of this data folder (R36)."""
         self.role = role
         self.clock = clock
         self.settings = settings
@@ -35,7 +39,8 @@ class Service:
         self.fetcher = Fetcher(role, self.routes, self.counters, settings)
         self.ledger = Ledger(role, clock, settings)
         self.coordinator = Coordinator(role, self.routes, clock, settings)
-        self.calls = Calls(role, self.routes, self.ledger, self.coordinator, settings)
+        acting = ActingUse(role, clock, kept)
+        self.calls = Calls(role, self.routes, self.ledger, self.coordinator, acting, settings)
         self.messages = Messages(role, self.sender, self.fetcher, self.routes, clock)
 
     def view_changed(self, view: ClusterView) -> None:

@@ -10,6 +10,7 @@ from paceline.errors import CorruptLogError, NotMasterError, PacelineError, Stor
 from paceline.runtime import spawn
 from paceline.types import MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import ClusterView, GroupView
+from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.log_reader import StoreReader
 from paceline_broker.mastership import Mastership
 from paceline_broker.projections.projections import Projections
@@ -30,6 +31,7 @@ from paceline_broker.service.settings import ServiceSettings
 from paceline_chaos.core.controllers import GROUP
 from paceline_chaos.core.leading import Leading
 from paceline_chaos.core.network import Closed, Connection, Message
+from paceline_chaos.core.process import DATA
 from paceline_chaos.core.turns import finish_now
 
 MASTER_IDLE_US_MAX = 2_000_000
@@ -55,6 +57,11 @@ class NodeRole(Role):
     @property
     def state(self) -> RoleState:
         return self._node.state
+
+    @property
+    def acting(self) -> None:
+        """Never: this bed is about the log, to which an acting master takes nothing (R36)."""
+        return None
 
     @property
     def epoch(self) -> MasterEpoch:
@@ -99,6 +106,7 @@ class Node(Leading):
             group=GROUP,
             clock=self.clock,
             settings=ServiceSettings(lock_lease_ms=self.world.lease_ms),
+            kept=OffsetsFile(self.disk, DATA),
         )
 
     def role_changed(self) -> None:

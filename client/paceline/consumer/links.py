@@ -1,4 +1,7 @@
-"""A consumer's links to the masters of the broker groups, and calls that survive failovers."""
+"""A consumer's links to the masters of the broker groups, and calls that survive failovers.
+
+The link of a group without a master leads to its acting one, if it has one (R36).
+"""
 
 import asyncio
 from typing import Any
@@ -7,6 +10,7 @@ from paceline.errors import (
     DeadlineError,
     FencedEpochError,
     InSyncReplicasNotEnoughError,
+    NoMasterError,
     NotMasterError,
     NotYetAvailableError,
     OutcomeUnknownError,
@@ -27,6 +31,7 @@ PASSING = (
     DeadlineError,
     FencedEpochError,
     InSyncReplicasNotEnoughError,
+    NoMasterError,
     NotMasterError,
     NotYetAvailableError,
     OutcomeUnknownError,
@@ -50,7 +55,7 @@ class GroupLinks:
         """The started link of a group."""
         link = self._links.get(group)
         if link is None:
-            link = self._links[group] = MasterLink(self._cluster, group)
+            link = self._links[group] = MasterLink(self._cluster, group, is_for_reading=True)
             link.start()
         return link
 

@@ -25,7 +25,7 @@ from paceline.message import ReceivedMessage, received_messages
 from paceline.net.cluster import Cluster
 from paceline.records.decode import BatchView
 from paceline.records.header import BATCH_BYTES_MAX, Kind
-from paceline.routing import QueueKey, QueueName, queues_of
+from paceline.routing import QueueKey, QueueName, acting_groups, queues_of
 from paceline.types import GroupName, QueueOffset, TopicName
 from paceline.wire.cluster import TopicView
 from paceline.wire.stream import FetchPart
@@ -156,6 +156,12 @@ class PullConsumer:
             await self._cluster.close()
 
     # -- queues and positions ---------------------------------------------------------------------
+
+    @property
+    def acting_groups(self) -> frozenset[GroupName]:
+        """Broker groups without a master now: an acting one is read, which may be behind (R36)."""
+        view = self._cluster.view
+        return frozenset() if view is None else acting_groups(view)
 
     async def queues(self, topic: str) -> list[QueueName]:
         """All queues of a topic, in stable order. TopicNotFoundError."""

@@ -29,7 +29,7 @@ from paceline.errors import (
 from paceline.message import ReceivedMessage, received_messages
 from paceline.net.cluster import Cluster, Wakeup
 from paceline.records.header import Kind
-from paceline.routing import QueueKey
+from paceline.routing import QueueKey, acting_groups
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName
 from paceline.wire.names import check_name, check_topic_name
@@ -154,6 +154,12 @@ class PushConsumer:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+    @property
+    def acting_groups(self) -> frozenset[GroupName]:
+        """Broker groups without a master now: an acting one is read, which may be behind (R36)."""
+        view = self._cluster.view
+        return frozenset() if view is None else acting_groups(view)
 
     @property
     def queues(self) -> list[QueueKey]:
@@ -456,9 +462,11 @@ class PushConsumer:
             answer = error.details  # each queue was refused for a reason of its own
         answered: list[dict[str, Any]] = answer["offsets"]
         for queue, asked, row in zip(queues, rows, answered, strict=True):
-            if row["code"] is None:
+            if row["code"] is None and not answer.get("acting"):
+                # What an acting master has taken is told to the next master as well: whichever of
+                # the two is asked to remember it may be gone (R36).
                 queue.committed = max(queue.committed, asked["offset"])
-            else:
+            elif row["code"] is not None:
                 log.info(
                     "offset_refused",
                     extra={"queue": str(queue.key), "offset": asked["offset"], "code": row["code"]},

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from paceline.errors import DeadlineError, PacelineError
 from paceline.net.cluster import BrokerConnection, Cluster, Wakeup
 from paceline.retry import Backoff
-from paceline.routing import master_address
+from paceline.routing import master_address, reading_address
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
@@ -36,8 +36,11 @@ class MasterLink:
         *,
         on_up: Callable[[], None] = lambda: None,
         on_down: Callable[[], None] = lambda: None,
+        is_for_reading: bool = False,
     ) -> None:
+        """`is_for_reading`: an acting master will do while the group has no other (R36)."""
         self.group = group
+        self._address = reading_address if is_for_reading else master_address
         self.epoch_seen = 0
         self.connection: BrokerConnection | None = None
         self.has_failed = False
@@ -106,7 +109,7 @@ class MasterLink:
             return
         self.epoch_seen = max(self.epoch_seen, group.master_epoch)
         connection = self.connection
-        if connection is not None and connection.address != master_address(view, self.group):
+        if connection is not None and connection.address != self._address(view, self.group):
             self._drop()
         self._wakeup.set()
 
@@ -117,7 +120,7 @@ class MasterLink:
                 await self._wakeup.wait()
                 continue
             view = self._cluster.view
-            address = None if view is None else master_address(view, self.group)
+            address = None if view is None else self._address(view, self.group)
             if address is None:
                 await self._wakeup.wait()
                 continue
@@ -151,7 +154,7 @@ class MasterLink:
             while is_wanted and not task.done():
                 await self._wakeup.wait()
                 view = self._cluster.view
-                is_wanted = view is None or master_address(view, self.group) == address
+                is_wanted = view is None or self._address(view, self.group) == address
         finally:
             task.cancel()
             if outcome and not isinstance(outcome[0], PacelineError) and not is_wanted:

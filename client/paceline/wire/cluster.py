@@ -101,8 +101,9 @@ class GroupView:
     """No candidate whose log ends below this physical offset may lead (R16)."""
     acting: ReplicaId | None = None
     acting_incarnation: Incarnation | None = None
-    has_acting_locks: bool = False
-    """Leases that an acting master granted may still run: who is master withholds them (R36)."""
+    acting_leases_ms: int = 0
+    """Above 0: leases that an acting master granted may still run for so long, and the next master
+    begins by withholding all locks for that time (R36)."""
 
     def master_view(self) -> ReplicaView | None:
         return None if self.master is None else self.replicas.get(self.master)
@@ -126,7 +127,7 @@ class GroupView:
             "confirm_floor": self.confirm_floor,
             "acting": self.acting,
             "acting_incarnation": self.acting_incarnation,
-            "has_acting_locks": self.has_acting_locks,
+            "acting_leases_ms": self.acting_leases_ms,
         }
 
     @classmethod
@@ -145,7 +146,7 @@ class GroupView:
             confirm_floor=document["confirm_floor"],
             acting=document.get("acting"),
             acting_incarnation=document.get("acting_incarnation"),
-            has_acting_locks=document.get("has_acting_locks", False),
+            acting_leases_ms=document.get("acting_leases_ms", 0),
         )
 
 

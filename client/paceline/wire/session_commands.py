@@ -19,6 +19,8 @@ NAME_PATTERN = r"[A-Za-z0-9_.-]{1,127}"
 TOKEN_PATTERN = r"[A-Za-z0-9_.:-]{1,64}"
 """Session ids, store ids, cluster ids."""
 U32_MAX = 2**32 - 1
+LEASES_MS_MAX = 24 * 3600 * 1000
+"""Locks are withheld for it: a day without any would be noticed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +205,8 @@ class OpenActingLocks:
     incarnation: Incarnation
     master_epoch: MasterEpoch
     """The epoch of its appointment."""
+    leases_ms: int
+    """What it grants on this answer ends at most so long after it asked."""
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, **asdict(self)}
@@ -214,6 +218,7 @@ class OpenActingLocks:
             replica_id=replica(fields, "replica_id"),
             incarnation=Incarnation(fields.integer("incarnation", low=1, high=U32_MAX)),
             master_epoch=MasterEpoch(fields.integer("master_epoch", low=1, high=U32_MAX)),
+            leases_ms=fields.integer("leases_ms", low=1, high=LEASES_MS_MAX),
         )
 
 

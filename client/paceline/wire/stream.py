@@ -68,11 +68,14 @@ class FetchQueue(NamedTuple):
 FETCH_ANSWER = struct.Struct("<IIQ")
 """master epoch, count of parts, confirm (physical)."""
 FETCH_PART = struct.Struct("<IHHQQII")
-"""topic id, queue id, code (`FetchCode`), queue start, confirmed queue end, size of batches, 0.
+"""topic id, queue id, code (`FetchCode`), queue start, confirmed queue end, size of batches, flags.
 
 The batches of the part follow in order of parts, after all parts. The first batch may begin below
 the asked offset (whole batches only): the client skips those records.
 """
+
+
+FETCH_FLAG_ACTING = 1  # R36: an acting master's answer, which may be stale
 
 
 class FetchCode(IntEnum):
@@ -89,7 +92,7 @@ class FetchPart(NamedTuple):
     start: int
     end: int
     size: int
-    reserved: int = 0
+    flags: int = 0
 
 
 def encode_frame(request_id: int, operation: int, body: bytes, *, status: int = STATUS_OK) -> bytes:

@@ -58,8 +58,8 @@ def open_locks(state: State, command: OpenActingLocks, outcome: Outcome) -> None
             f"{command.master_epoch}",
             **numbers(group),
         )
-    if not group.has_acting_locks:
-        group.has_acting_locks = True
+    if command.leases_ms > group.acting_leases_ms:
+        group.acting_leases_ms = command.leases_ms
         outcome.record(
             group, "acting_locks_opened", acting=group.acting, master_epoch=group.master_epoch
         )

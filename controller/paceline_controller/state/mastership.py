@@ -93,8 +93,8 @@ def open_epoch(state: State, command: OpenEpoch, outcome: Outcome) -> None:
     _check_master(group, command.master, command.master_incarnation, command.master_epoch)
     group.is_open = True
     # The start record, which withholds locks where it was due, is confirmed (R36).
-    if group.has_acting_locks:
-        group.has_acting_locks = False
+    if group.acting_leases_ms:
+        group.acting_leases_ms = 0
         outcome.publish(group)
     group.opened_epoch = group.master_epoch
     group.confirm_floor = max(group.confirm_floor, command.confirm)

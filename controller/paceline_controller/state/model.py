@@ -79,8 +79,8 @@ class Group:
     acting: ReplicaId | None = None
     """Acts as master in the present epoch, which has none (R36); never a member."""
     acting_incarnation: Incarnation | None = None
-    has_acting_locks: bool = False
-    """It may have granted locks whose leases run; until an epoch has opened that withholds them."""
+    acting_leases_ms: int = 0
+    """It may have granted locks, with leases up to this; 0 once an epoch that withholds is open."""
     is_narrowed: bool = False
     """A member was removed (R9, R16, R23), and the set has not grown since: what was confirmed may
     lie with that one alone."""
@@ -129,7 +129,7 @@ class Group:
             confirm_floor=self.view_floor,
             acting=self.acting,
             acting_incarnation=self.acting_incarnation,
-            has_acting_locks=self.has_acting_locks,
+            acting_leases_ms=self.acting_leases_ms,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Group:
             "unclean_elections_count": self.unclean_elections_count,
             "acting": self.acting,
             "acting_incarnation": self.acting_incarnation,
-            "has_acting_locks": self.has_acting_locks,
+            "acting_leases_ms": self.acting_leases_ms,
             "is_narrowed": self.is_narrowed,
             "confirm_floor": self.confirm_floor,
             "view_floor": self.view_floor,

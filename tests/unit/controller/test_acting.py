@@ -15,6 +15,7 @@ from paceline_controller.liveness_events import ElectionFinished, LeadershipChan
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import AppointActing, SetGroupSettings
 
+LEASES_MS = 70_000
 SILENT_MS = TIMEOUT_MS + 2 * TICK_MS
 
 
@@ -59,6 +60,7 @@ def ask_locks(driver: Driver, number: int, **changes: Any) -> OpenActingLocks:
         "replica_id": ReplicaId(number),
         "incarnation": Incarnation(1),
         "master_epoch": driver.group.master_epoch,
+        "leases_ms": LEASES_MS,
         **changes,
     }
     return OpenActingLocks(**arguments)
@@ -258,18 +260,18 @@ def test_a_replica_that_is_forgotten_acts_no_more() -> None:
 
 def test_locks_are_on_record_until_an_epoch_has_opened() -> None:
     driver = an_acting_group()
-    assert not driver.group.view().has_acting_locks
+    assert driver.group.view().acting_leases_ms == 0
     assert driver.do(ask_locks(driver, 3))["ok"]
     assert driver.do(ask_locks(driver, 3))["ok"]
-    assert driver.group.view().has_acting_locks
+    assert driver.group.view().acting_leases_ms == LEASES_MS
 
     driver.elect(1)
-    assert driver.group.view().has_acting_locks
+    assert driver.group.view().acting_leases_ms == LEASES_MS
     driver.elect(2)
-    assert driver.group.view().has_acting_locks
+    assert driver.group.view().acting_leases_ms == LEASES_MS
     driver.report_open(confirm=200)
 
-    assert not driver.group.view().has_acting_locks
+    assert driver.group.view().acting_leases_ms == 0
 
 
 def test_locks_are_refused_to_whom_is_not_acting_now() -> None:
@@ -295,7 +297,7 @@ def test_a_snapshot_keeps_who_acts_and_an_older_one_has_nobody() -> None:
 
     assert restored.digest() == driver.machine.digest()
     document = driver.group.to_json()
-    for member in ("acting", "acting_incarnation", "has_acting_locks"):
+    for member in ("acting", "acting_incarnation", "acting_leases_ms"):
         del document[member]
     assert type(driver.group).from_json(document).acting is None
 

@@ -95,6 +95,7 @@ kinds = st.one_of(
         replica_id=st.integers(1, 4),
         incarnation=st.integers(1, 3),
         master_epoch=st.integers(1, 4),
+        leases_ms=st.integers(1, 9),
     ),
     record("alter_sync_state_set", **of_master, set_epoch=small, members=pairs),
     record("open_epoch", **of_master),

@@ -82,6 +82,7 @@ COMMANDS: list[wire.BrokerCommand] = [
         replica_id=ReplicaId(3),
         incarnation=Incarnation(2),
         master_epoch=MasterEpoch(4),
+        leases_ms=70_000,
     ),
 ]
 HEARTBEAT = wire.Heartbeat(

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from paceline.disk_memory import MemoryDisk
 from paceline.errors import NotMasterError, OutcomeUnknownError, PacelineError
 from paceline.ports import Buffer
 from paceline.records.decode import BatchView
@@ -21,9 +22,11 @@ from paceline.types import (
     TopicName,
 )
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
+from paceline_broker.acting.offsets_file import OffsetsFile
+from paceline_broker.acting.term import ActingTerm
 from paceline_broker.projections.projections import Projections, epoch_start_document
 from paceline_broker.service.ledger import append_internal
-from paceline_broker.service.ports import Confirmed, Identity, RoleState
+from paceline_broker.service.ports import Confirmed, Identity, RoleState, no_writer
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
 
@@ -190,6 +193,9 @@ class FakeRole:
             incarnation=Incarnation(1),
         )
         self.current: FakeWriter | None = None
+        self.acting: ActingTerm | None = None
+        self.asked: list[int] = []
+        self.answer: dict[str, Any] = {"ok": True}
         self.begin_epoch(1)
 
     @property
@@ -198,11 +204,11 @@ class FakeRole:
 
     def writer(self) -> FakeWriter:
         if self.current is None:
-            raise NotMasterError("this broker is replica", master=OTHER_MASTER)
+            raise no_writer(self.state, GROUP, a_view(master=2).groups[GROUP])
         return self.current
 
     def begin_epoch(self, epoch: int, *, is_unclean: bool = False) -> FakeWriter:
-        self.state, self.epoch = RoleState.MASTER, MasterEpoch(epoch)
+        self.state, self.epoch, self.acting = RoleState.MASTER, MasterEpoch(epoch), None
         writer = self.current = FakeWriter(self.log, epoch)
         was_automatic, self.log.is_automatic = self.log.is_automatic, False
         now = max(self.clock.unix_ms(), self.projections.log_time_ms)
@@ -217,6 +223,18 @@ class FakeRole:
             self.current.fence()
         self.state, self.current = RoleState.REPLICA, None
 
+    def become_acting(self, epoch: int, *, lease_ms: int = 60_000) -> ActingTerm:
+        """As an election does: what was not confirmed here is not known."""
+        self.become_replica()
+        self.state, self.epoch = RoleState.ACTING_MASTER, MasterEpoch(epoch)
+
+        async def ask(leases_ms: int) -> dict[str, Any]:
+            self.asked.append(leases_ms)
+            return dict(self.answer)
+
+        self.acting = ActingTerm(self.epoch, lease_ms=lease_ms, clock=self.clock, ask=ask)
+        return self.acting
+
     def is_healthy(self) -> bool:
         return True
 
@@ -230,7 +248,9 @@ class FakeRole:
         }
 
 
-def a_view(*, version: int = 1, topics: dict[str, int] | None = None) -> ClusterView:
+def a_view(
+    *, version: int = 1, master: int = 1, topics: dict[str, int] | None = None
+) -> ClusterView:
     """One group of three brokers; topics get ids 1, 2, ... in order of insertion."""
     counts = {"orders": 4} if topics is None else topics
     replicas = {
@@ -238,14 +258,14 @@ def a_view(*, version: int = 1, topics: dict[str, int] | None = None) -> Cluster
             replica_id=ReplicaId(number),
             store_id=f"s{number}",
             incarnation=Incarnation(1),
-            client_address=f"127.0.0.1:{9000 + number}",
+            client_address=OTHER_MASTER if number == 2 else f"127.0.0.1:{9000 + number}",
             replication_address=f"127.0.0.1:{9100 + number}",
         )
         for number in (1, 2, 3)
     }
     group = GroupView(
         group=GROUP,
-        master=ReplicaId(1),
+        master=ReplicaId(master),
         master_incarnation=Incarnation(1),
         master_epoch=MasterEpoch(1),
         sync_state_set=frozenset(replicas),
@@ -273,11 +293,15 @@ class Bench:
         self.clock = ManualClock()
         self.log = ListLog(is_automatic=is_automatic)
         self.role = FakeRole(self.log, self.clock)
+        self.disk = MemoryDisk()
+        self.disk.make_folder("/data")
+        self.kept = OffsetsFile(self.disk, "/data")
         self.service = Service(
             role=self.role,
             group=GROUP,
             clock=self.clock,
             settings=ServiceSettings(**settings),
+            kept=self.kept,
         )
         self.service.view_changed(a_view())
 
