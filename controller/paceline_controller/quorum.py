@@ -28,6 +28,9 @@ LeadershipCallback: TypeAlias = Callable[[bool, int], None]
 reading the machine right then shows every earlier committed command."""
 
 
+MembersCallback: TypeAlias = Callable[[], None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumStatus:
     """What this node knows of the quorum; hints, except `applied_index`."""
@@ -39,6 +42,50 @@ class QuorumStatus:
     applied_index: int
     log_length: int
     """Entries in the journal since the last snapshot."""
+    members: "QuorumMembers | None" = None
+    sync_count: int = 0
+    sync_p50_ms: int = 0
+    sync_p99_ms: int = 0
+    sync_max_ms: int = 0
+    """Of the journal's last fsyncs."""
+    snapshot_age_ms: int | None = None
+    """Since the last snapshot of this process; None: it has made or taken none."""
+    is_handing_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumMember:
+    """One controller of the member list. What only the leader knows is None elsewhere."""
+
+    controller_id: ControllerId
+    raft: str
+    client: str
+    is_voter: bool
+    is_linked: bool
+    lag_entries: int | None = None
+    silent_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumMembers:
+    """The generation of the member list in force on this node."""
+
+    generation: int
+    committed_generation: int
+    members: tuple[QuorumMember, ...]
+    leaving: ControllerId | None = None
+    waits_for: str = ""
+    """What a change that has begun waits for, as the leader sees it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembersWish:
+    """What an operator wants of the member list: add, remove, or replace one by another."""
+
+    add: ControllerId | None = None
+    raft: str = ""
+    client: str = ""
+    remove: ControllerId | None = None
 
 
 class StateMachine(Protocol):
@@ -95,7 +142,27 @@ class Quorum(Protocol):
         """
         ...
 
+    async def transfer(self, to: ControllerId | None, *, timeout_ms: int) -> ControllerId:
+        """Let another controller lead (None: the most advanced); who leads now.
+
+        Raises NotLeaderError, CommandRefusedError (not possible, nothing changed), or
+        OutcomeUnknownError (asked for, and not seen in time).
+        """
+        ...
+
+    async def change_members(self, wish: MembersWish, *, timeout_ms: int) -> int:
+        """Begin a change of the member list; the committed generation that records it.
+
+        The rest (catching up, becoming a voter, leaving) goes on by itself, whoever leads. Raises
+        NotLeaderError, CommandRefusedError, OutcomeUnknownError.
+        """
+        ...
+
     def status(self) -> QuorumStatus: ...
+
+    def on_members(self, callback: MembersCallback) -> None:
+        """Register before `start`. Called when another generation is committed."""
+        ...
 
     def on_applied(self, callback: AppliedCallback) -> None:
         """Register before `start`."""

@@ -7,12 +7,14 @@ nodes in the call that proposes it; a detached node keeps its old state until it
 
 import orjson
 
-from paceline.errors import DeadlineError, NotLeaderError, OutcomeUnknownError
+from paceline.errors import CommandRefusedError, DeadlineError, NotLeaderError, OutcomeUnknownError
 from paceline.types import ControllerId
 from paceline_controller.quorum import (
     AppliedCallback,
     Command,
     LeadershipCallback,
+    MembersCallback,
+    MembersWish,
     QuorumStatus,
     RestoredCallback,
     Result,
@@ -108,6 +110,20 @@ class MemoryQuorum:
             applied_index=self._applied,
             log_length=len(self._log.entries),
         )
+
+    async def transfer(self, to: ControllerId | None, *, timeout_ms: int) -> ControllerId:
+        self._require_leader()
+        if to is None or to == self.controller_id:
+            raise CommandRefusedError("nobody else is there", reason="TRANSFER_REFUSED")
+        self._log.elect(to)
+        return to
+
+    async def change_members(self, wish: MembersWish, *, timeout_ms: int) -> int:
+        self._require_leader()
+        raise CommandRefusedError("the members of this quorum are fixed", reason="MEMBERS_REFUSED")
+
+    def on_members(self, callback: MembersCallback) -> None:
+        """Its members never change."""
 
     def on_applied(self, callback: AppliedCallback) -> None:
         self._on_applied.append(callback)

@@ -29,6 +29,7 @@ from paceline.wire import session as wire
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication import handshake as replication
 from paceline_controller.raft import hello as raft
+from paceline_controller.raft.members import configured
 
 pytestmark = [
     pytest.mark.process,
@@ -150,6 +151,7 @@ def a_raft_hello(**changes: Any) -> bytes:
         "store": "22" * 16,
         "is_founded": True,
         "remembered_store": "",
+        "known": configured(names).to_json(),
         **changes,
     }
     content = orjson.dumps(hello)

@@ -251,10 +251,11 @@ def _barrier_in_flight_counts() -> list[Patch]:
 
     async def read_barrier(host: RaftQuorum, *, timeout_ms: int) -> None:
         host._ensure_leading()
-        if host._barrier is None:
+        current = host._barriers._current
+        if current is None:
             await barrier(host, timeout_ms=timeout_ms)
         else:
-            await host._barrier.done
+            await current.done
 
     barrier = RaftQuorum.read_barrier
     return [(RaftQuorum, "read_barrier", read_barrier)]

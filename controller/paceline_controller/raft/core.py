@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from paceline.errors import CorruptLogError
+from paceline.errors import CommandRefusedError, CorruptLogError
 from paceline.ports import Clock, Disk, Random
 from paceline.types import ControllerId
 from paceline_controller.raft.elections import VoteGate
-from paceline_controller.raft.entries import COMMAND_ENTRY
+from paceline_controller.raft.entries import COMMAND_ENTRY, MEMBERS_ENTRY
 from paceline_controller.raft.frames import Message, is_sendable
 from paceline_controller.raft.journal import Journal, SyncTicket
 from paceline_controller.raft.library import (
@@ -27,11 +27,19 @@ from paceline_controller.raft.library import (
     library_settings,
     load_library,
 )
+from paceline_controller.raft.member_steps import (
+    Progress,
+    Step,
+    missing_after_removal,
+    next_step,
+)
+from paceline_controller.raft.members import Members, configured, encode_change, is_one_step
 from paceline_controller.raft.overrides import make_node_class
 from paceline_controller.raft.settings import RaftSettings
 from paceline_controller.raft.snapshot import Snapshot, SnapshotStore
 
 _CANDIDATE = 1  # the library's _RAFT_STATE.CANDIDATE
+_SUCCESS = 0  # the library's FAIL_REASON.SUCCESS
 
 
 class Shell(Protocol):
@@ -53,6 +61,10 @@ class Shell(Protocol):
 
     def restore(self, machine: bytes, index: int) -> None: ...
 
+    def members_applied(self, members: Members, proposal: str, index: int) -> None:
+        """A generation of the member list is committed, in order with the commands."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
@@ -61,6 +73,16 @@ class Leadership:
     is_leader: bool
     """Elected, and everything of earlier terms is applied here."""
     term: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follower:
+    """What a leader knows of another member."""
+
+    matched: int
+    silent_ms: int
+    is_connected: bool
+    is_voter: bool
 
 
 class _Outbound:
@@ -103,12 +125,15 @@ class RaftCore:
         self._held: deque[tuple[int, ControllerId, Message]] = deque()
         self._campaign_term = 0
         self._campaigns = 0
-        self._peers = {peer: PeerNode(peer) for peer in peers}
+        self._controller_id = controller_id
+        self._gate = gate
+        self._hand_over_after = 0.0
+        self._committed_members = configured([controller_id, *peers])
         self.journal = Journal(
             disk, folder, controller_id=controller_id, segment_bytes=settings.segment_bytes
         )
         self._snapshots = SnapshotStore(
-            disk, f"{folder}/snapshot", chunk_bytes=settings.snapshot_chunk_bytes
+            disk, f"{folder}/snapshot", chunk_bytes=settings.snapshot_chunk_bytes, clock=clock
         )
         library = load_library(
             clock=clock, random=random, journal=self.journal, snapshots=self._snapshots
@@ -124,21 +149,30 @@ class RaftCore:
                 install_snapshot=self._install_snapshot,
             )
             node.prepare_elections(gate=gate, now=self._now, uniform=random.uniform, send=self.hold)
+            self._prepare_members(node, peers)
 
         self._node: Any = make_node_class(library)(  # Any: the library is untyped
             configure,
             PeerNode(controller_id),
-            list(self._peers.values()),
+            [PeerNode(peer) for peer in peers],
             conf=library_settings(library, settings),
             nodeClass=PeerNode,
             transport=_Outbound(self),
         )
-        if not self._peers:
-            self._node._SyncObj__raftElectionDeadline = 0.0  # nobody to wait for
         try:
             self._node.load_snapshot()
         except RaftInvariantError as error:
             raise CorruptLogError(str(error)) from error
+        if self._is_alone:
+            self._node._SyncObj__raftElectionDeadline = 0.0  # nobody to wait for
+
+    def _prepare_members(self, node: Any, peers: Sequence[ControllerId]) -> None:
+        node.prepare_members(
+            own=self._controller_id,
+            peers=peers,
+            forget_peer=self._snapshots.cancelTransmisstion,
+            members_applied=self._members_applied,
+        )
 
     # -- called by the shell -----------------------------------------------------------------------
 
@@ -148,22 +182,24 @@ class RaftCore:
 
     def receive(self, peer: ControllerId, message: Message) -> None:
         """A checked message of a connected peer; `tick` afterwards."""
-        self._node._SyncObj__onMessageReceived(self._peers[peer], message)
+        self._node._SyncObj__onMessageReceived(PeerNode(peer), message)
 
     def connected(self, peer: ControllerId) -> None:
         """A link stands, perhaps in place of an older one."""
-        self._snapshots.cancelTransmisstion(self._peers[peer])
-        self._node._SyncObj__onNodeConnected(self._peers[peer])
+        self._snapshots.cancelTransmisstion(PeerNode(peer))
+        self._node._SyncObj__onNodeConnected(PeerNode(peer))
         self._node.peer_found()
 
     def disconnected(self, peer: ControllerId) -> None:
-        self._node._SyncObj__onNodeDisconnected(self._peers[peer])
-        self._node.leader_lost(self._peers[peer])
+        self._node._SyncObj__onNodeDisconnected(PeerNode(peer))
+        self._node.leader_lost(PeerNode(peer))
 
     def append(self, payload: bytes) -> int:
         """Append one command to the log of this leader; its index. `is_leading` must hold."""
+        return self._append(COMMAND_ENTRY + payload)
+
+    def _append(self, entry: bytes) -> int:
         assert self.is_leading
-        entry = COMMAND_ENTRY + payload
         self._node._applyCommand(entry, None)
         # At once and not in the next tick: in between, leadership could change and the library
         # would forward the command to the new leader, where its outcome cannot be followed.
@@ -171,17 +207,33 @@ class RaftCore:
         last = self.journal[-1]
         assert last[0] is entry, "the leader appends at once"
         self._want_sync()
+        self._node.note_entries([last])
         return last[1]
+
+    def change_members(self, members: Members, proposal: str = "") -> int:
+        """Append the next generation, in force here from now on; index of its entry.
+
+        Raises CommandRefusedError unless it is the leader's to make now: what came before is
+        committed, also an entry of this leader's own term (docs/adr/0011).
+        """
+        if not self.leadership.is_leader:
+            raise CommandRefusedError("this controller does not lead yet", reason="NOT_YET")
+        if self._node.member_log.latest_index > self.commit_index:
+            raise CommandRefusedError("a change of members is under way", reason="NOT_YET")
+        if not is_one_step(self.members, members) or self._controller_id not in members.voters:
+            raise CommandRefusedError("not a change by one voter", reason="MEMBERS_REFUSED")
+        return self._append(MEMBERS_ENTRY + encode_change(members, proposal))
 
     def tick(self) -> None:
         """Elect, commit, apply, send. After messages, after `append`, and at `next_tick_s`."""
-        if not self._peers and not self.journal.is_durable:
+        if self._is_alone and not self.journal.is_durable:
             self._want_sync()  # alone, the own copy is the majority: it must be on disk first
             return
         self._node.doTick(0.0)
         self._pace_candidate()
+        self._go_on_with_members()
         self._let_go()  # a compaction made everything durable by itself
-        if not self._peers:
+        if self._is_alone:
             self._want_sync()
 
     def next_tick_s(self) -> float:
@@ -202,9 +254,13 @@ class RaftCore:
         self._let_go()
         self._want_sync()
 
-    def transfer_leadership(self) -> None:
-        """Ask the most advanced follower to take over; nothing if none has everything."""
-        self._node.transferLeadership()
+    def transfer_leadership(self, to: ControllerId | None = None) -> bool:
+        """Ask that follower (None: the most advanced) to take over; False if it lacks something."""
+        answers: list[int] = []
+        self._node.transferLeadership(
+            None if to is None else PeerNode(to), lambda _, reason: answers.append(reason)
+        )
+        return answers == [_SUCCESS]
 
     def compact(self) -> None:
         """Snapshot and cut the journal now."""
@@ -249,6 +305,89 @@ class RaftCore:
     def applied_index(self) -> int:
         return int(self._node.raftLastApplied)
 
+    @property
+    def snapshot_at_ms(self) -> int | None:
+        """When this process last had a snapshot in hand, by the clock's running time."""
+        return self._snapshots.saved_at_ms
+
+    @property
+    def members(self) -> Members:
+        """The generation in force here: the log's last one, committed or not."""
+        latest: Members = self._node.member_log.latest
+        return latest
+
+    @property
+    def committed_members(self) -> Members:
+        """The last generation that was applied here."""
+        return self._committed_members
+
+    def followers(self) -> dict[ControllerId, Follower]:
+        """How the others stand; empty unless this node leads."""
+        node = self._node
+        if not self.is_leading:
+            return {}
+        now = self._now()
+        return {
+            ControllerId(other.id): Follower(
+                matched=int(node._SyncObj__raftMatchIndex[other]),
+                silent_ms=int((now - node._SyncObj__lastResponseTime[other]) * 1000),
+                is_connected=other in node._SyncObj__connectedNodes,
+                is_voter=node.is_counted(other),
+            )
+            for other in sorted(
+                node._SyncObj__otherNodes | node._SyncObj__readonlyNodes, key=lambda one: one.id
+            )
+        }
+
+    def next_members_step(self) -> Step:
+        """What this leader would do about a change that has begun, and what it waits for."""
+        members = self.members
+        if not members.learners and members.leaving is None:
+            return Step()
+        changed_at = self._node.member_log.latest_index
+        if not self.leadership.is_leader or changed_at > self.commit_index:
+            return Step(waits_for=f"generation {members.generation} is not committed yet")
+        followers = self.followers()
+        fresh_ms = self._settings.election_min_ms
+        progress = Progress(
+            last_index=self.journal.last_index,
+            changed_at=changed_at,
+            matched={name: follower.matched for name, follower in followers.items()},
+            fresh={
+                name
+                for name, one in followers.items()
+                if one.is_connected and one.silent_ms < fresh_ms
+            },
+            stores={name: self._gate.remembered_store(name) for name in followers},
+        )
+        return next_step(members, self._controller_id, progress)
+
+    def ensure_removable(self, members: Members) -> None:
+        """Refuse a wish that would take a voter the quorum cannot do without (now)."""
+        if members.leaving is None or members.learners:
+            return
+        fresh_ms = self._settings.election_min_ms
+        fresh = {
+            name
+            for name, one in self.followers().items()
+            if one.is_connected and one.silent_ms < fresh_ms
+        }
+        missing = missing_after_removal(members, members.leaving, self._controller_id, fresh)
+        if missing:
+            raise CommandRefusedError(missing, reason="MEMBERS_REFUSED")
+
+    def _go_on_with_members(self) -> None:
+        step = self.next_members_step()
+        if step.members is not None:
+            self.change_members(step.members)
+        elif step.is_hand_over and self._now() >= self._hand_over_after:
+            self._hand_over_after = self._now() + self._settings.append_ms / 1000
+            self.transfer_leadership()
+
+    @property
+    def _is_alone(self) -> bool:
+        return not self._node._SyncObj__otherNodes
+
     # -- called by the library's side --------------------------------------------------------------
 
     def hold(self, peer: ControllerId, message: Message) -> bool:
@@ -275,7 +414,14 @@ class RaftCore:
         if not self.journal.is_durable:
             self._shell.wants_sync()
 
+    def _members_applied(self, members: Members, proposal: str, index: int) -> None:
+        self._committed_members = members
+        self._shell.members_applied(members, proposal, index)
+
     def _install_snapshot(self, snapshot: Snapshot) -> None:
+        if snapshot.members is not None:
+            self._committed_members = snapshot.members
+            self._shell.members_applied(snapshot.members, "", snapshot.index)
         self._shell.restore(snapshot.machine, snapshot.index)
 
     def _pace_candidate(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from pysyncobj.node import Node
 
+from paceline.types import ControllerId
 from paceline_controller.raft.frames import Message
 from paceline_controller.raft.settings import RaftSettings
 
@@ -29,6 +30,18 @@ class VoteGate(Protocol):
     def may_vote(self) -> bool: ...
 
     def caught_up(self) -> None: ...
+
+    def admitted(self, store: str) -> None:
+        """The log names this controller as a member, with that store ("" = any)."""
+        ...
+
+    def is_own_store(self, store: str) -> bool:
+        """Whether a member list that names this store means this data folder."""
+        ...
+
+    def remembered_store(self, peer: ControllerId) -> str:
+        """The store met under that id, "" if none."""
+        ...
 
 
 @dataclass(slots=True)
@@ -59,6 +72,15 @@ class ElectionRules:
 
     _settings: RaftSettings
 
+    @property
+    def is_voter(self) -> bool:
+        """See `MembershipRules`."""
+        raise NotImplementedError
+
+    def is_counted(self, node: Node) -> bool:
+        """Whether that node's votes and answers count (`MembershipRules`)."""
+        raise NotImplementedError
+
     def prepare_elections(
         self,
         *,
@@ -82,7 +104,7 @@ class ElectionRules:
 
     def _SyncObj__connectedToAnyone(self) -> bool:  # noqa: N802
         """The library asks this when its election deadline has passed: may it campaign now?"""
-        if not self.gate.may_vote:
+        if not self.gate.may_vote or not self.is_voter:
             return False
         if not self._SyncObj__otherNodes or self._SyncObj__transferInProgress:
             return True
@@ -115,7 +137,9 @@ class ElectionRules:
         return self._hears_leader() and not message["transfer"]
 
     def is_repeated_vote(self, node: Node, message: Message) -> bool:
-        """The library counts votes, not voters."""
+        """The library counts votes, not voters; nor does it ask whose they are."""
+        if not self.is_counted(node):
+            return True
         term, voters = self._voters
         if term != message["term"]:
             term, voters = self._voters = (message["term"], set())
@@ -215,7 +239,7 @@ class ElectionRules:
 
     def _count_pre_vote(self, node: Node, message: Message) -> None:
         current = self._round
-        if current is not None and current.number == message["round"]:
+        if current is not None and current.number == message["round"] and self.is_counted(node):
             current.granted.add(node.id)
 
     def _adopt_term(self, term: int) -> None:
@@ -229,6 +253,7 @@ class ElectionRules:
         is_from_leader = node == self._SyncObj__raftLeader
         if (
             self.gate.may_vote
+            and self.is_voter
             and is_from_leader
             and (message["term"] == self._SyncObj__raftCurrentTerm)
         ):

@@ -1,6 +1,6 @@
 """Pure: what an entry of the replicated log is.
 
-Only two kinds exist. The library knows two more, membership and code version, whose content is a
+Three kinds exist. The library knows two more, membership and code version, whose content is a
 pickle: those are refused wherever entries come in or are applied (F6).
 """
 
@@ -14,3 +14,7 @@ COMMAND_ENTRY = b"\x00"
 
 NO_OP_ENTRY = b"\x01"
 """The whole entry that begins a term: the library's _COMMAND_TYPE.NO_OP."""
+
+MEMBERS_ENTRY = b"\x10"
+"""First byte of an entry with a generation of the member list (`members.py`); unknown to the
+library, which hands every command to our override."""

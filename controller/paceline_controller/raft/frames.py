@@ -13,7 +13,13 @@ from enum import IntEnum
 from typing import Any, TypeAlias
 
 from paceline.errors import PeerError
-from paceline_controller.raft.entries import COMMAND_ENTRY, NO_OP_ENTRY, Entry
+from paceline_controller.raft.entries import (
+    COMMAND_ENTRY,
+    MEMBERS_ENTRY,
+    NO_OP_ENTRY,
+    Entry,
+)
+from paceline_controller.raft.members import read_change
 from paceline_controller.raft.settings import (
     COMMAND_BYTES_MAX,
     FRAME_BYTES_MAX,
@@ -165,8 +171,10 @@ def _parse_entry(payload: bytes, at: int) -> tuple[Entry, int]:
     command = payload[at : at + length]
     if len(command) != length or length > COMMAND_BYTES_MAX:
         raise PeerError(f"entry {index} has a length of {length}")
-    # Other types of entries are pickles of the library: never accepted (F6).
-    if command != NO_OP_ENTRY and command[:1] != COMMAND_ENTRY:
+    if command[:1] == MEMBERS_ENTRY:
+        read_change(command[1:])
+    elif command != NO_OP_ENTRY and command[:1] != COMMAND_ENTRY:
+        # Other types of entries are pickles of the library: never accepted (F6).
         raise PeerError(f"entry {index} is of unknown type {command[:1].hex()!r}")
     return (command, index, term), at + length
 

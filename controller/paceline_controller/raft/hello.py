@@ -1,9 +1,10 @@
 """Pure: how two controllers prove themselves to each other before any Raft frame.
 
 dialer -> hello; listener -> hello, proof; dialer -> proof; listener -> accepted. Each hello names
-protocol, cluster, both ids, a digest of the configured members, the sender's store (its data
-folder), whether that store has ever taken part in voting, and which store the sender remembers of
-the other. A proof covers the prover's whole hello and both nonces.
+protocol, cluster, both ids, a digest of the configured members, the newest generation of the member
+list that the sender knows, the sender's store (its data folder), whether that store has ever taken
+part in voting, and which store the sender remembers of the other. A
+proof covers the prover's whole hello and both nonces.
 """
 
 import hashlib
@@ -15,8 +16,9 @@ import orjson
 from paceline.errors import PeerError, UnauthenticatedError
 from paceline.types import ControllerId
 from paceline.wire.proof import NONCE_BYTES, is_proof, prove
+from paceline_controller.raft.members import Members, read_members
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,13 @@ class Hello:
     store: str
     is_founded: bool
     remembered_store: str
+    known: dict[str, object]
+    """The newest generation of the member list that the sender knows to be committed."""
+
+    @property
+    def generation(self) -> Members:
+        """Raises PeerError if it is none."""
+        return read_members(self.known)
 
     def encode(self) -> bytes:
         return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)
@@ -61,7 +70,7 @@ def parse_hello(content: bytes) -> Hello:
     if set(document) != set(expected):
         raise PeerError(f"hello with fields {sorted(document)}")
     for name, field_type in expected.items():
-        if type(document[name]) is not field_type:
+        if type(document[name]) is not (dict if name == "known" else field_type):
             raise PeerError(f"hello: {name} is not {field_type}")
     hello = Hello(**document)  # type: ignore[arg-type]  # types checked one by one above
     try:
@@ -70,6 +79,7 @@ def parse_hello(content: bytes) -> Hello:
         raise PeerError("hello: nonce is not hexadecimal") from error
     if not is_nonce:
         raise PeerError("hello: nonce of a wrong length")
+    read_members(hello.known)
     return hello
 
 
@@ -88,7 +98,8 @@ def check_hello(theirs: Hello, *, ours: Hello, expected_sender: str | None = Non
         raise PeerError(f"this is controller {ours.sender!r}, not {theirs.receiver!r}")
     if expected_sender is not None and theirs.sender != expected_sender:
         raise PeerError(f"dialled {expected_sender!r}, reached {theirs.sender!r}")
-    if theirs.members != ours.members:
+    is_configured = theirs.generation.generation == ours.generation.generation == 0
+    if is_configured and theirs.members != ours.members:
         raise PeerError("the two sides are configured with different controllers")
 
 

@@ -13,43 +13,51 @@ Owner: one event loop. Every method is to be called on it.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import orjson
 
+from paceline.address import Address
 from paceline.errors import (
-    BadRequestError,
-    DeadlineError,
     NotLeaderError,
     OutcomeUnknownError,
     OverloadedError,
+    PacelineError,
     ShuttingDownError,
     StorageError,
-    TooLargeError,
 )
 from paceline.ports import Clock, Disk, File, Random
-from paceline.runtime import pause, spawn
+from paceline.runtime import spawn
 from paceline.types import ControllerId
 from paceline_controller.quorum import (
     AppliedCallback,
     Command,
     LeadershipCallback,
+    MembersCallback,
+    MembersWish,
     QuorumStatus,
     RestoredCallback,
     Result,
     StateMachine,
 )
+from paceline_controller.raft.barriers import Barriers
 from paceline_controller.raft.core import Leadership, RaftCore
+from paceline_controller.raft.directory import Directory
 from paceline_controller.raft.frames import Message
-from paceline_controller.raft.identity import Identity
-from paceline_controller.raft.journal import Journal
-from paceline_controller.raft.settings import COMMAND_BYTES_MAX, PROPOSALS_MAX, RaftSettings
+from paceline_controller.raft.handover import HandOver
+from paceline_controller.raft.hello import members_digest
+from paceline_controller.raft.identity import Identity, open_identity
+from paceline_controller.raft.members import Member, Members, wished_members
+from paceline_controller.raft.proposals import Proposals
+from paceline_controller.raft.reporting import UNSTARTED, quorum_members, quorum_status
+from paceline_controller.raft.settings import PROPOSALS_MAX, RaftSettings
+from paceline_controller.raft.sync_times import SyncWindow
 from paceline_controller.raft.transport import Links
 
 log = logging.getLogger("paceline.raft")
 
 _TRANSFER_WAIT_MS = 1_000
-_TRANSFER_POLL_MS = 20
 _TOKEN_BYTES = 8
 
 
@@ -68,6 +76,7 @@ class RaftQuorum:
         clock: Clock,
         random: Random,
         cluster_secret: bytes,
+        client_addresses: Mapping[ControllerId, str] | None = None,
         source_host: str | None = None,
         cluster_name: str = "paceline",
         settings: RaftSettings | None = None,
@@ -82,6 +91,9 @@ class RaftQuorum:
         self._controller_id = controller_id
         self._listen = listen
         self._peers = {peer: at for peer, at in peers.items() if peer != controller_id}
+        self._raft_addresses = {controller_id: listen, **peers}
+        self._client_addresses = dict(client_addresses or {})
+        self._directory = Directory(controller_id, self._peers)
         self._folder = f"{data_folder}/raft"
         self._disk = disk
         self._clock = clock
@@ -94,11 +106,11 @@ class RaftQuorum:
         self._applied_callbacks: list[AppliedCallback] = []
         self._restored_callbacks: list[RestoredCallback] = []
         self._leadership_callbacks: list[LeadershipCallback] = []
-        self._waiting: dict[str, asyncio.Future[Result]] = {}
-        self._barrier: _Barrier | None = None
-        self._next_barrier: _Barrier | None = None
-        self._token = random.token(_TOKEN_BYTES).hex()
-        self._proposals = 0
+        self._members_callbacks: list[MembersCallback] = []
+        self._barriers = Barriers(self._propose_barrier)
+        self._hand_over = HandOver(clock)
+        self._identity: Identity | None = None
+        self._proposals = Proposals(controller_id, random.token(_TOKEN_BYTES).hex())
         self._leadership = Leadership(is_leader=False, term=0)
         self._core: RaftCore | None = None
         self._links: Links | None = None
@@ -106,10 +118,11 @@ class RaftQuorum:
         self._sync_task: asyncio.Task[None] | None = None
         self._sync_wanted = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._followed: tuple[Members | None, Members | None] = (None, None)
         self._is_kicked = False
         self._is_stopping = False
         self._is_stopped = False
-        self.sync_ms_max = 0  # longest fsync of the journal so far
+        self.syncs = SyncWindow()
 
     # -- the Quorum port ---------------------------------------------------------------------------
 
@@ -125,7 +138,14 @@ class RaftQuorum:
             raise
 
     async def _start(self) -> None:
-        identity = self._open_identity()
+        identity = self._identity = open_identity(
+            self._disk,
+            self._folder,
+            controller_id=self._controller_id,
+            cluster=self._cluster_name,
+            peers=self._peers,
+            random=self._random,
+        )
         core = self._core = RaftCore(
             self,
             controller_id=self._controller_id,
@@ -138,12 +158,14 @@ class RaftQuorum:
             settings=self._settings,
         )
         core.apply_committed()
+        self._directory.follow(latest=core.members, committed=core.committed_members)
         self._links = Links(
             self,
             controller_id=self._controller_id,
             cluster=self._cluster_name,
             listen=self._listen,
-            peers=self._peers,
+            directory=self._directory,
+            members=members_digest([self._controller_id, *self._peers]),
             secret=self._secret,
             identity=identity,
             random=self._random,
@@ -160,7 +182,7 @@ class RaftQuorum:
             return
         self._is_stopping = True
         if self._core is not None and not self._is_stopped:
-            await self._hand_over()
+            await self._leave_leadership()
         has_failed = self._is_stopped
         self._shut()
         if self._links is not None:
@@ -182,50 +204,71 @@ class RaftQuorum:
 
     async def propose(self, command: Command, *, timeout_ms: int) -> Result:
         """See `Quorum.propose`. Also TooLargeError, BadRequestError, OverloadedError: not sent."""
-        proposal, payload = self._envelope(command)
+        proposal, payload = self._proposals.envelope(command)
         self._ensure_leading()
-        if len(self._waiting) >= PROPOSALS_MAX:
+        if len(self._proposals) >= PROPOSALS_MAX:
             raise OverloadedError(f"{PROPOSALS_MAX} proposals wait already", retry_after_ms=100)
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting[proposal] = future
-        try:
-            self._append(payload)
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await future
-        except TimeoutError:
-            raise OutcomeUnknownError(f"command not committed within {timeout_ms} ms") from None
-        finally:
-            self._waiting.pop(proposal, None)
+        return await self._proposals.wait(
+            proposal, lambda: self._append(payload), timeout_ms=timeout_ms
+        )
 
     async def read_barrier(self, *, timeout_ms: int) -> None:
         """See `Quorum.read_barrier`."""
         self._ensure_leading()
-        if self._barrier is None:
-            barrier = self._barrier = _Barrier()
-            self._propose_barrier(barrier)
-        else:
-            # What is in flight may have been committed before this call, so it does not count.
-            barrier = self._next_barrier = self._next_barrier or _Barrier()
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await asyncio.shield(barrier.done)
-        except TimeoutError:
-            raise DeadlineError(f"no majority answered within {timeout_ms} ms") from None
+        await self._barriers.wait(timeout_ms=timeout_ms)
+
+    async def transfer(self, to: ControllerId | None, *, timeout_ms: int) -> ControllerId:
+        """See `Quorum.transfer`."""
+        return await self._hand_over.to(self._ensure_leading(), to, timeout_ms=timeout_ms)
+
+    async def change_members(self, wish: MembersWish, *, timeout_ms: int) -> int:
+        """See `Quorum.change_members`."""
+        core = self._ensure_leading()
+        members = wished_members(self._described(core), **asdict(wish))
+        proposal = self._proposals.name()
+        result = await self._proposals.wait(
+            proposal,
+            lambda: self._change(core, members, proposal),
+            timeout_ms=timeout_ms,
+        )
+        return int(result["generation"])
+
+    def _change(self, core: RaftCore, members: Members, proposal: str) -> None:
+        core.ensure_removable(members)
+        core.change_members(members, proposal)
+        self._kick()
+
+    def _described(self, core: RaftCore) -> Members:
+        """The generation in force, with what configuration and identity know of each member."""
+        assert self._identity is not None
+        return core.members.known_as(
+            {
+                name: Member(
+                    raft=str(Address(*self._raft_addresses[name]))
+                    if name in self._raft_addresses
+                    else "",
+                    client=self._client_addresses.get(name, ""),
+                    store=self._identity.store_of(name),
+                )
+                for name in core.members.voters
+            }
+        )
 
     def status(self) -> QuorumStatus:
         """See `Quorum.status`."""
-        core = self._core
-        if core is None:
-            return QuorumStatus(
-                is_leader=False, leader=None, term=0, commit_index=0, applied_index=0, log_length=0
-            )
-        return QuorumStatus(
+        core, links = self._core, self._links
+        if core is None or links is None:
+            return UNSTARTED
+        now_ms, at_ms = self._clock.monotonic_ms(), core.snapshot_at_ms
+        return quorum_status(
+            core,
             is_leader=self._leadership.is_leader,
-            leader=core.leader,
-            term=core.term,
-            commit_index=core.commit_index,
-            applied_index=core.applied_index,
-            log_length=len(core.journal),
+            members=quorum_members(
+                core, self._controller_id, directory=self._directory, is_linked=links.is_linked
+            ),
+            syncs=self.syncs,
+            snapshot_age_ms=None if at_ms is None else now_ms - at_ms,
+            is_handing_over=self._hand_over.is_under_way,
         )
 
     def on_applied(self, callback: AppliedCallback) -> None:
@@ -239,6 +282,10 @@ class RaftQuorum:
     def on_leadership(self, callback: LeadershipCallback) -> None:
         """See `Quorum.on_leadership`."""
         self._leadership_callbacks.append(callback)
+
+    def on_members(self, callback: MembersCallback) -> None:
+        """See `Quorum.on_members`."""
+        self._members_callbacks.append(callback)
 
     @property
     def port(self) -> int:
@@ -260,14 +307,22 @@ class RaftQuorum:
         envelope = orjson.loads(payload)
         command = envelope["command"]
         if command is None:
-            self._barrier_applied(envelope["proposal"])
+            self._barriers.applied(envelope["proposal"])
             return
         result, events = self._machine.apply(command, index=index)
         for callback in self._applied_callbacks:
             callback(command, result, events, index)
-        future = self._waiting.pop(envelope["proposal"], None)
-        if future is not None and not future.done():
-            future.set_result(result)
+        self._proposals.answer(envelope["proposal"], result)
+
+    def members_applied(self, members: Members, proposal: str, index: int) -> None:
+        """A generation is committed."""
+        log.info("raft_members", extra={"index": index, **members.to_json()})
+        self._proposals.answer(proposal, {"generation": members.generation})
+        asyncio.get_running_loop().call_soon(self._tell_members)
+
+    def _tell_members(self) -> None:
+        for callback in self._members_callbacks:
+            callback()
 
     def take_snapshot(self) -> bytes:
         return self._machine.snapshot()
@@ -287,6 +342,10 @@ class RaftQuorum:
 
     def message_received(self, peer: ControllerId, message: Message) -> None:
         self._guarded(lambda core: core.receive(peer, message))
+
+    def members_heard(self) -> None:
+        """A peer may have told of a newer generation."""
+        self._follow_members()
 
     def failed(self, error: Exception) -> None:
         """Stop for good: not another tick, vote or answer of this node."""
@@ -329,11 +388,34 @@ class RaftQuorum:
             self._timer.cancel()
         try:
             self._core.tick()
+            self._follow_members()
             self._tell_leadership()
         except Exception as error:  # as above
             self.failed(error)
             return
         self._timer = asyncio.get_running_loop().call_later(self._core.next_tick_s(), self._tick)
+
+    def _follow_members(self) -> None:
+        """Links, stores and addresses go by the log and by what peers proved to know."""
+        core, links, identity = self._core, self._links, self._identity
+        if core is None or links is None or identity is None or self._is_stopped:
+            return
+        self._directory.follow(latest=core.members, committed=core.committed_members)
+        if self._directory.newest is self._followed[0] and core.members is self._followed[1]:
+            return
+        self._followed = (self._directory.newest, core.members)
+        for name, member in core.members.voters.items():
+            if name != self._controller_id and identity.learn(name, member.store):
+                links.drop(name)  # what it was linked with is not what votes under that id
+        links.follow_directory()
+        if self._directory.is_removed and identity.may_vote:
+            generation = self._directory.newest.generation
+            self.failed(
+                StorageError(
+                    f"controller {self._controller_id} was removed from the quorum (generation"
+                    f" {generation} of its members): its data folder is of no use any more"
+                )
+            )
 
     async def _sync_forever(self) -> None:
         assert self._core is not None
@@ -354,7 +436,7 @@ class RaftQuorum:
             self.failed(error)
 
     def _note_sync(self, elapsed_ms: int) -> None:
-        self.sync_ms_max = max(self.sync_ms_max, elapsed_ms)
+        self.syncs.note(elapsed_ms)
         if elapsed_ms > self._settings.slow_sync_ms:
             log.warning("raft_sync_slow", extra={"elapsed_ms": elapsed_ms})
 
@@ -373,88 +455,38 @@ class RaftQuorum:
 
     # -- proposals ---------------------------------------------------------------------------------
 
-    def _envelope(self, command: Command | None) -> tuple[str, bytes]:
-        self._proposals += 1
-        proposal = f"{self._controller_id}-{self._token}-{self._proposals}"
-        try:
-            payload = orjson.dumps(
-                {"command": command, "proposal": proposal}, option=orjson.OPT_SORT_KEYS
-            )
-        except orjson.JSONEncodeError as error:
-            raise BadRequestError(f"the command is no JSON: {error}") from error
-        if len(payload) >= COMMAND_BYTES_MAX:
-            raise TooLargeError(f"command of {len(payload)} bytes", limit=COMMAND_BYTES_MAX)
-        return proposal, payload
-
-    def _ensure_leading(self) -> None:
+    def _ensure_leading(self) -> RaftCore:
         if self._core is None or self._is_stopping or self._is_stopped:
             raise ShuttingDownError("this controller is not running")
-        if not self._core.is_leading:
-            raise NotLeaderError("this controller does not lead", leader=self._core.leader)
+        if not self._core.is_leading or self._hand_over.is_under_way:
+            leader = self._core.leader
+            hint = None if leader == self._controller_id else leader
+            raise NotLeaderError("this controller does not lead", leader=hint)
+        return self._core
 
     def _append(self, payload: bytes) -> None:
         self._guarded(lambda core: core.append(payload))
 
-    def _propose_barrier(self, barrier: "_Barrier") -> None:
-        barrier.proposal, payload = self._envelope(None)
+    def _propose_barrier(self) -> str | None:
+        if self._core is None or not self._core.is_leading:
+            return None
+        proposal, payload = self._proposals.envelope(None)
         self._append(payload)
-
-    def _barrier_applied(self, proposal: str) -> None:
-        barrier = self._barrier
-        if barrier is None or barrier.proposal != proposal:
-            return
-        self._barrier, self._next_barrier = self._next_barrier, None
-        barrier.done.set_result(None)
-        if self._barrier is not None:
-            # Not from inside the apply loop of the library.
-            asyncio.get_running_loop().call_soon(self._start_barrier, self._barrier)
-
-    def _start_barrier(self, barrier: "_Barrier") -> None:
-        if self._barrier is barrier and self._core is not None and self._core.is_leading:
-            self._propose_barrier(barrier)
+        return proposal
 
     def _fail_waiting(self, error: OutcomeUnknownError) -> None:
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(error)
-        self._waiting.clear()
-        barriers = (self._barrier, self._next_barrier)
-        self._barrier = self._next_barrier = None
-        for barrier in barriers:
-            if barrier is not None:
-                barrier.fail(NotLeaderError(error.message, **error.details))
+        self._proposals.fail(error)
+        self._barriers.fail(error)
 
     # -- start and stop ----------------------------------------------------------------------------
 
-    def _open_identity(self) -> Identity:
-        identity = Identity.open(
-            self._disk,
-            f"{self._folder}/identity",
-            controller_id=self._controller_id,
-            cluster=self._cluster_name,
-            peers=self._peers,
-            random=self._random,
-        )
-        has_journal = Journal.exists(self._disk, self._folder)
-        if identity.has_journal and not has_journal:
-            raise StorageError(
-                f"the journal in {self._folder} is missing: this controller has lost what it"
-                " promised and must be replaced under a new id"
-            )
-        if not has_journal:
-            Journal.create(self._disk, self._folder, controller_id=self._controller_id)
-        identity.journal_created()
-        return identity
-
-    async def _hand_over(self) -> None:
+    async def _leave_leadership(self) -> None:
         """Let another controller lead before this one goes; gives up after a second."""
         assert self._core is not None
-        deadline_ms = self._clock.monotonic_ms() + _TRANSFER_WAIT_MS
-        while self._core.has_links and self._core.is_leading and not self._is_stopped:
-            if self._clock.monotonic_ms() >= deadline_ms:
-                break
-            self._guarded(lambda core: core.transfer_leadership())
-            await pause(_TRANSFER_POLL_MS)
+        try:
+            await self._hand_over.to(self._core, None, timeout_ms=_TRANSFER_WAIT_MS)
+        except PacelineError as error:
+            log.info("raft_no_hand_over", extra={"why": error.message})
 
     def _shut(self) -> None:
         """No tick, message or answer after this."""
@@ -466,16 +498,3 @@ class RaftQuorum:
             self._leadership = Leadership(is_leader=False, term=self._leadership.term)
             for callback in self._leadership_callbacks:
                 callback(False, self._leadership.term)
-
-
-class _Barrier:
-    """Readers that share one no-op."""
-
-    def __init__(self) -> None:
-        self.proposal = ""
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def fail(self, error: Exception) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
-            self.done.exception()  # read: nobody may be waiting any more

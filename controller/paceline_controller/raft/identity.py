@@ -24,6 +24,7 @@ from crc32c import crc32c
 from paceline.errors import CorruptLogError, PeerError, StorageError
 from paceline.ports import Disk, Random, write_durably
 from paceline.types import ControllerId
+from paceline_controller.raft.journal import Journal
 
 log = logging.getLogger("paceline.raft")
 
@@ -51,6 +52,7 @@ class Identity:
         self._record = record
         self._unmet = set(peers)
         self._is_new_member = False  # a founded peer does not remember us
+        self._waits_for_log = False  # the quorum has generations, and we are in none yet
         if not self._unmet:
             self._found("alone")
 
@@ -100,6 +102,11 @@ class Identity:
         """The store met under that id before, "" if none."""
         return self._record.peers.get(peer, "")
 
+    def store_of(self, controller: ControllerId) -> str:
+        """The store of any controller, this one too; "" if it was never met."""
+        is_own = controller == self._record.controller
+        return self.store if is_own else self.remembered_store(controller)
+
     def journal_created(self) -> None:
         if not self._record.has_journal:
             self._update(replace(self._record, has_journal=True))
@@ -124,10 +131,35 @@ class Identity:
         if not self._unmet and not self._is_new_member:
             self._found("all_met")
 
+    def met_generation(self, generation: int) -> None:
+        """A peer goes by that generation of the member list."""
+        if generation > 0 and not self.may_vote:
+            self._waits_for_log = self._is_new_member = True
+
     def caught_up(self) -> None:
-        """This node has applied all that its leader had committed: from now on it may vote."""
-        if not self.may_vote:
+        """This node has applied all that its leader had committed: from now on it may vote.
+
+        Only where the configuration says who the members are; else the log does (`admitted`).
+        """
+        if not self.may_vote and not self._waits_for_log:
             self._found("caught_up")
+
+    def admitted(self, store: str) -> None:
+        """The log names this controller as a member, with that store ("" = any)."""
+        if self.is_own_store(store) and not self.may_vote:
+            self._found("admitted")
+
+    def is_own_store(self, store: str) -> bool:
+        """Whether a member list that names this store means this data folder."""
+        return store in ("", self.store)
+
+    def learn(self, peer: ControllerId, store: str) -> bool:
+        """The log says which store votes under that id; whether another one was remembered."""
+        known = self.remembered_store(peer)
+        if store in ("", known):
+            return False
+        self._update(replace(self._record, peers=self._record.peers | {peer: store}))
+        return bool(known)
 
     def _found(self, reason: str) -> None:
         if not self.may_vote:
@@ -137,6 +169,36 @@ class Identity:
     def _update(self, record: _Record) -> None:
         _write(self._disk, self._path, record)
         self._record = record
+
+
+def open_identity(
+    disk: Disk,
+    folder: str,
+    *,
+    controller_id: ControllerId,
+    cluster: str,
+    peers: Iterable[ControllerId],
+    random: Random,
+) -> Identity:
+    """Identity and journal of a folder, which vouch for each other. Raises StorageError."""
+    identity = Identity.open(
+        disk,
+        f"{folder}/identity",
+        controller_id=controller_id,
+        cluster=cluster,
+        peers=peers,
+        random=random,
+    )
+    has_journal = Journal.exists(disk, folder)
+    if identity.has_journal and not has_journal:
+        raise StorageError(
+            f"the journal in {folder} is missing: this controller has lost what it"
+            " promised and must be replaced under a new id"
+        )
+    if not has_journal:
+        Journal.create(disk, folder, controller_id=controller_id)
+    identity.journal_created()
+    return identity
 
 
 def _write(disk: Disk, path: str, record: _Record) -> None:

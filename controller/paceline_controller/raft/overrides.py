@@ -8,29 +8,32 @@ A message arrives as the library's dictionary, already checked by `frames.py`. A
 one event loop, without a suspension inside.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pysyncobj.node import Node
 
-from paceline_controller.raft.elections import ElectionRules
-from paceline_controller.raft.entries import COMMAND_ENTRY, NO_OP_ENTRY, Entry
+from paceline_controller.raft.entries import (
+    COMMAND_ENTRY,
+    MEMBERS_ENTRY,
+    NO_OP_ENTRY,
+    Entry,
+)
 from paceline_controller.raft.frames import Message
 from paceline_controller.raft.journal import Journal
 from paceline_controller.raft.library import RaftInvariantError
+from paceline_controller.raft.membership import MembershipRules
 from paceline_controller.raft.settings import RaftSettings
 from paceline_controller.raft.snapshot import Snapshot, SnapshotStore
 
 
-class SafeNode(ElectionRules):
+class SafeNode(MembershipRules):
     """Overrides of the library's node; mixed in before it."""
 
     # What the library holds, as far as it is read or written here.
     _SyncObj__raftLog: Journal
     _SyncObj__raftCommitIndex: int
     _SyncObj__raftLastApplied: int
-    _SyncObj__raftNextIndex: dict[Any, int]
-    _SyncObj__newAppendEntriesTime: float
     _SyncObj__sendAppendEntries: Callable[[], None]
 
     def prepare(
@@ -74,7 +77,7 @@ class SafeNode(ElectionRules):
 
     def _take_answer(self, node: Node, message: Message) -> None:
         """An answer counts only in the term it was given in (the library's has no term)."""
-        if message["term"] != self._SyncObj__raftCurrentTerm:
+        if message["term"] != self._SyncObj__raftCurrentTerm or not self.is_sent_to(node):
             return
         if message["next_node_idx"] > self._SyncObj__raftLog.last_index + 1 and message["success"]:
             raise RaftInvariantError(f"{node.id} acknowledges entries that do not exist: {message}")
@@ -99,6 +102,7 @@ class SafeNode(ElectionRules):
             message = self._without_commit(message)
         self._library_receives(node, message)
         self._keeps_tail = False
+        self.note_entries(self._taken(message.get("entries", ())))
         self.leader_heard()
         self._note_catching_up()
 
@@ -128,6 +132,10 @@ class SafeNode(ElectionRules):
         # What lies behind `end` is not covered by this message, so it may not commit it.
         return message | {"commit_index": min(message["commit_index"], end)}
 
+    def _taken(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Those of a message that stand in the log now (not if it refused the message)."""
+        return entries if entries and self._holds(entries[-1]) else ()
+
     def _holds(self, entry: Entry) -> bool:
         held = self._SyncObj__raftLog.entry(entry[1])
         return held is not None and held[2] == entry[2]
@@ -152,6 +160,7 @@ class SafeNode(ElectionRules):
             )
         log = self._SyncObj__raftLog
         log.deleteEntriesFrom(fromIDx - log.first_index)
+        self.note_truncated(fromIDx)
 
     def _SyncObj__sendNextNodeIdx(  # noqa: N802
         self,
@@ -186,6 +195,9 @@ class SafeNode(ElectionRules):
         index = self._SyncObj__raftLastApplied + 1
         if command == NO_OP_ENTRY:
             return
+        if command[:1] == MEMBERS_ENTRY:
+            self.apply_members(command[1:], index)
+            return
         if command[:1] != COMMAND_ENTRY:
             raise RaftInvariantError(f"entry {index} is of unknown type {command[:1].hex()!r}")
         self._apply(command[1:], index)
@@ -204,7 +216,13 @@ class SafeNode(ElectionRules):
         previous = log.entry(self._SyncObj__raftLastApplied - 1)
         if last is None or previous is None:
             return
-        self._snapshots.save(Snapshot(last=last, previous=previous, machine=self._take_snapshot()))
+        snapshot = Snapshot(
+            last=last,
+            previous=previous,
+            machine=self._take_snapshot(),
+            members=self.member_log.at(last[1]),
+        )
+        self._snapshots.save(snapshot)
         start = max(log.first_index, previous[1] - self._settings.retain_entries)
         if start > log.first_index:
             log.cut_before(start)
@@ -221,6 +239,7 @@ class SafeNode(ElectionRules):
         if snapshot is None:
             if log.first_index > 1:
                 raise RaftInvariantError(f"journal from {log.first_index} without a snapshot")
+            self.recover_members(None, log[:])
             return
         if log.first_index > snapshot.previous[1]:
             raise RaftInvariantError(
@@ -250,6 +269,8 @@ class SafeNode(ElectionRules):
         self._SyncObj__raftLastApplied = snapshot.index
         self._SyncObj__raftCommitIndex = commit_index
         log.setRaftCommitIndex(commit_index)
+        behind = log[max(0, snapshot.index + 1 - log.first_index) :]
+        self.recover_members(snapshot.members, behind)
 
     def _note_catching_up(self) -> None:
         """A new member votes once it has applied up to an entry of its leader's own term."""

@@ -18,7 +18,7 @@ SEGMENT_BYTES = 4 * 1024 * 1024
 SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
 SNAPSHOT_CHUNK_BYTES = 256 * 1024
 
-HANDSHAKE_BYTES_MAX = 4096
+HANDSHAKE_BYTES_MAX = 8192
 """Nothing larger is read from a peer that has not proved itself."""
 
 PROPOSALS_MAX = 10_000
@@ -74,5 +74,8 @@ class RaftSettings:
     handshake_timeout_ms: int = 2_000
     redial_min_ms: int = 50
     redial_max_ms: int = 200
+    dial_back_ms: int = 2_000
+    """The controller with the lower id dials; after so long without a link the other one does too:
+    the lower one may not know yet where the higher one is."""
     slow_sync_ms: int = 200
     """An fsync above this is logged: it delays heartbeats."""

@@ -17,12 +17,13 @@ from typing import Any, TypeAlias
 import orjson
 from crc32c import crc32c
 
-from paceline.errors import CorruptLogError
-from paceline.ports import Disk, write_durably
+from paceline.errors import CorruptLogError, PeerError
+from paceline.ports import Clock, Disk, write_durably
 from paceline_controller.raft.entries import Entry
+from paceline_controller.raft.members import Members, read_members
 from paceline_controller.raft.settings import SNAPSHOT_BYTES_MAX, SNAPSHOT_CHUNK_BYTES
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _HEAD = struct.Struct("<4sIII")  # magic, crc of the rest, format, length of the JSON part
 _MAGIC = b"PLS1"
 _CRC_FROM = 8
@@ -39,6 +40,8 @@ class Snapshot:
     last: Entry
     previous: Entry
     machine: bytes
+    members: Members | None = None
+    """The generation in force at `last`; None in a file of format 1: as configured."""
 
     @property
     def index(self) -> int:
@@ -51,8 +54,13 @@ class Snapshot:
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """The bytes of the file, also what is sent."""
+    members = snapshot.members
     document = orjson.dumps(
-        {"last": _entry_to_json(snapshot.last), "previous": _entry_to_json(snapshot.previous)}
+        {
+            "last": _entry_to_json(snapshot.last),
+            "previous": _entry_to_json(snapshot.previous),
+            "members": None if members is None else members.to_json(),
+        }
     )
     head = _HEAD.pack(_MAGIC, 0, FORMAT_VERSION, len(document))
     rest = head[_CRC_FROM:] + document + snapshot.machine
@@ -66,7 +74,7 @@ def parse_snapshot(content: bytes) -> Snapshot:
     magic, crc, version, length = _HEAD.unpack_from(content)
     if magic != _MAGIC or crc32c(memoryview(content)[_CRC_FROM:]) != crc:
         raise CorruptLogError("raft snapshot fails its checksum")
-    if version != FORMAT_VERSION:
+    if version not in (1, FORMAT_VERSION):
         raise CorruptLogError(f"raft snapshot format {version} is unknown")
     body_at = _HEAD.size + length
     document = orjson.loads(content[_HEAD.size : body_at])
@@ -74,12 +82,22 @@ def parse_snapshot(content: bytes) -> Snapshot:
         last=_entry_from_json(document["last"]),
         previous=_entry_from_json(document["previous"]),
         machine=content[body_at:],
+        members=_members_from_json(document.get("members")),
     )
     if snapshot.previous[1] != snapshot.index - 1:
         raise CorruptLogError(
             f"raft snapshot: entry {snapshot.previous[1]} before {snapshot.index}"
         )
     return snapshot
+
+
+def _members_from_json(document: object) -> Members | None:
+    if document is None:
+        return None
+    try:
+        return read_members(document)
+    except PeerError as error:
+        raise CorruptLogError(f"raft snapshot: {error.message}") from error
 
 
 def _entry_to_json(entry: Entry) -> list[Any]:
@@ -95,8 +113,17 @@ def _entry_from_json(fields: list[Any]) -> Entry:
 class SnapshotStore:
     """The newest snapshot on disk, snapshots on their way out, and the one coming in."""
 
-    def __init__(self, disk: Disk, path: str, *, chunk_bytes: int = SNAPSHOT_CHUNK_BYTES) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        *,
+        chunk_bytes: int = SNAPSHOT_CHUNK_BYTES,
+        clock: Clock | None = None,
+    ) -> None:
         self._disk = disk
+        self._clock = clock
+        self.saved_at_ms: int | None = None
         self._path = path
         self._chunk_bytes = chunk_bytes
         self._content: bytes | None = None
@@ -122,6 +149,8 @@ class SnapshotStore:
         content = encode_snapshot(snapshot)
         write_durably(self._disk, self._path, content)
         self._content = content
+        if self._clock is not None:
+            self.saved_at_ms = self._clock.monotonic_ms()
 
     # -- the library's interface -------------------------------------------------------------------
 

@@ -1,17 +1,17 @@
 """Links between controllers: asyncio streams, mutual proof, one connection per pair.
 
-The controller with the lower id dials. A connection carries nothing before both sides have proved
-that they hold the cluster secret (`hello.py`); then every frame has a keyed hash over its number,
-so foreign, repeated or altered frames close the connection without an effect (bad inputs 49-55).
-The newest authenticated connection of a peer replaces the older one, whose late frames are dropped,
-so a link is FIFO. A link that is silent for `silence_ms` is dropped; idle ones carry pings.
+The controller with the lower id dials; the other one only when it has waited long. A connection
+carries nothing before both sides have proved that they hold the cluster secret (`hello.py`); then
+every frame has a keyed hash over its number, so foreign, repeated or altered frames close the
+connection without an effect (bad inputs 49-55). The newest authenticated connection of a peer
+replaces the older one, whose late frames are dropped, so a link is FIFO. A link that is silent for
+`silence_ms` is dropped; idle ones carry pings.
 
 Owner: the event loop of one `RaftQuorum`. Callbacks are synchronous.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Protocol
 
 import orjson
@@ -27,6 +27,7 @@ from paceline.ports import Random
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import ControllerId
 from paceline.wire.proof import NONCE_BYTES
+from paceline_controller.raft.directory import Directory
 from paceline_controller.raft.frames import (
     FRAME_HEAD,
     PING,
@@ -42,7 +43,6 @@ from paceline_controller.raft.hello import (
     check_hello,
     check_proof,
     make_proof,
-    members_digest,
     parse_document,
     parse_hello,
 )
@@ -70,6 +70,10 @@ class LinkEvents(Protocol):
     def link_down(self, peer: ControllerId) -> None: ...
 
     def message_received(self, peer: ControllerId, message: Message) -> None: ...
+
+    def members_heard(self) -> None:
+        """The directory may know a newer generation: a proven peer told it."""
+        ...
 
     def failed(self, error: Exception) -> None:
         """Our own disk or a broken invariant: the node must stop."""
@@ -112,7 +116,8 @@ class Links:
         controller_id: ControllerId,
         cluster: str,
         listen: tuple[str, int],
-        peers: Mapping[ControllerId, tuple[str, int]],
+        directory: Directory,
+        members: str,
         secret: bytes,
         identity: Identity,
         random: Random,
@@ -123,7 +128,9 @@ class Links:
         self._controller_id = controller_id
         self._cluster = cluster
         self._listen = listen
-        self._peers = dict(peers)
+        self._directory = directory
+        self._members = members
+        self._dialers: dict[ControllerId, asyncio.Task[None]] = {}
         self._secret = secret
         self._identity = identity
         self._random = random
@@ -148,10 +155,30 @@ class Links:
             self._server = await asyncio.start_server(self._accepted, host, port)
         except OSError as error:
             raise ConfigError(f"raft cannot listen on {host}:{port}: {error.strerror}") from error
-        for peer in self._peers:
-            if self._controller_id < peer:
-                self._keep(spawn(self._dial_forever(peer), name=f"raft-dial-{peer}"))
+        self.follow_directory()
         self._keep(spawn(self._ping_forever(), name="raft-ping"))
+
+    def follow_directory(self) -> None:
+        """Dial whom the directory knows, and nobody else."""
+        if self._server is None:
+            return
+        known = self._directory.addresses()
+        for peer in sorted(known.keys() - self._dialers.keys()):
+            task = self._dialers[peer] = spawn(self._dial_forever(peer), name=f"raft-dial-{peer}")
+            self._keep(task)
+        for peer in sorted(self._dialers.keys() - known.keys()):
+            self._dialers.pop(peer).cancel()
+        for peer in sorted(self._links.keys() - known.keys()):
+            self.drop(peer)
+
+    def drop(self, peer: ControllerId) -> None:
+        """Close the link to a peer, if there is one; it may come back."""
+        link = self._links.get(peer)
+        if link is not None:
+            link.writer.transport.abort()
+
+    def is_linked(self, peer: ControllerId) -> bool:
+        return peer in self._links
 
     async def stop(self) -> None:
         """Close everything; no callback comes after it."""
@@ -184,6 +211,10 @@ class Links:
     async def _dial_forever(self, peer: ControllerId) -> None:
         settings = self._settings
         while True:
+            if self._controller_id > peer:
+                await pause(settings.dial_back_ms)
+                if peer in self._links:
+                    continue
             try:
                 await self._dial(peer)
             except (OSError, EOFError, TimeoutError, PacelineError) as error:
@@ -191,7 +222,7 @@ class Links:
             await pause(self._random.uniform(settings.redial_min_ms, settings.redial_max_ms))
 
     async def _dial(self, peer: ControllerId) -> None:
-        host, port = self._peers[peer]
+        host, port = self._directory.addresses()[peer]
         local = None if self._source_host is None else (self._source_host, 0)
         async with asyncio.timeout(self._settings.dial_timeout_ms / 1000):
             reader, writer = await asyncio.open_connection(host, port, local_addr=local)
@@ -244,6 +275,7 @@ class Links:
         proof = await _read_document(reader)
         check_proof(proof, self._secret, role="listener", prover=theirs, verifier=ours)
         _write_document(writer, make_proof(self._secret, role="dialer", own=ours, peer=theirs))
+        self._hear(theirs)
         self._meet(peer, theirs)
         parse_document(await _read_document(reader))  # raises if the listener refused us
         return self._link(peer, reader, writer, dialer=ours, listener=theirs)
@@ -255,12 +287,14 @@ class Links:
         peer = ControllerId(theirs.sender)
         ours = self._hello(peer)
         check_hello(theirs, ours=ours)
-        if peer not in self._peers or peer >= self._controller_id:
+        is_stranger = self._directory.is_configured and not self._directory.knows(peer)
+        if (is_stranger and theirs.generation.generation == 0) or peer == self._controller_id:
             raise PeerError(f"controller {peer!r} does not dial {self._controller_id!r}")
         _write_document(writer, ours.encode())
         _write_document(writer, make_proof(self._secret, role="listener", own=ours, peer=theirs))
         proof = await _read_document(reader)
         check_proof(proof, self._secret, role="dialer", prover=theirs, verifier=ours)
+        self._hear(theirs)
         self._meet(peer, theirs)
         _write_document(writer, orjson.dumps({"accepted": True}))
         return self._link(peer, reader, writer, dialer=theirs, listener=ours)
@@ -271,14 +305,28 @@ class Links:
             cluster=self._cluster,
             sender=self._controller_id,
             receiver=peer,
-            members=members_digest([self._controller_id, *self._peers]),
+            members=self._members,
             nonce=self._random.token(NONCE_BYTES).hex(),
             store=self._identity.store,
             is_founded=self._identity.may_vote,
             remembered_store=self._identity.remembered_store(peer),
+            known=self._directory.newest.to_json(),
         )
 
+    def _hear(self, theirs: Hello) -> None:
+        """The peer is proven: what it knows of the members is known here too."""
+        generation = theirs.generation
+        self._directory.hear(ControllerId(theirs.sender), generation)
+        self._identity.met_generation(generation.generation)
+        self._events.members_heard()
+
     def _meet(self, peer: ControllerId, theirs: Hello) -> None:
+        if not self._directory.knows(peer):
+            raise PeerError(
+                f"controller {peer!r} is no member of generation"
+                f" {self._directory.newest.generation}: paceline controller members add"
+            )
+        self._identity.learn(peer, self._directory.store_of(peer))
         self._identity.meet(
             peer,
             store=theirs.store,

@@ -26,12 +26,13 @@ def run_with_faults(seed: str, *, nodes: int = 3, virtual_s: int = 12) -> World:
             for _ in range(int(world.random.uniform(1, 4))):
                 proposals += 1
                 world.propose_at(node, f"{node.name}.{node.life}.{proposals}")
-        _one_fault(world)
+        one_fault(world)
     world.check_end()
     return world
 
 
-def _one_fault(world: World) -> None:
+def one_fault(world: World) -> None:
+    """At most one, by chance."""
     random = world.random
     names = list(world.nodes)
 

@@ -19,6 +19,7 @@ from paceline.types import ControllerId
 from paceline_controller.raft.frames import FrameSeal, encode_message
 from paceline_controller.raft.hello import Hello, make_proof, members_digest, parse_hello
 from paceline_controller.raft.host import RaftQuorum
+from paceline_controller.raft.members import configured
 from paceline_controller.raft.settings import RaftSettings
 
 C1, C2, C3 = NAMES
@@ -70,7 +71,7 @@ async def connect(cluster: Cluster, name: ControllerId = C3) -> _Connection:
 
 def hello(**changes: Any) -> Hello:
     fields: dict[str, Any] = {
-        "protocol": 1,
+        "protocol": 2,
         "cluster": "test",
         "sender": "c1",
         "receiver": "c3",
@@ -79,6 +80,7 @@ def hello(**changes: Any) -> Hello:
         "store": "00" * 16,
         "is_founded": True,
         "remembered_store": "",
+        "known": configured(NAMES).to_json(),
     }
     return Hello(**(fields | changes))
 
@@ -104,7 +106,7 @@ async def test_a_frame_of_the_library_with_an_exploit_does_nothing(
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("length", [0x7FFFFFFF, 0xFFFFFFFF, 4097, 0])
+@pytest.mark.parametrize("length", [0x7FFFFFFF, 0xFFFFFFFF, 8193, 0])
 async def test_a_length_out_of_bounds_closes_the_connection(cluster: Cluster, length: int) -> None:
     connection = await connect(cluster)
 
@@ -137,7 +139,7 @@ async def test_anything_but_a_hello_is_refused(cluster: Cluster, content: bytes)
     ("changes", "reason"),
     [
         ({"cluster": "other"}, "cluster is 'test' here and 'other' there"),
-        ({"protocol": 2}, "raft protocol 2"),
+        ({"protocol": 3}, "raft protocol 3"),
         ({"receiver": "c2"}, "this is controller 'c3'"),
         ({"sender": "c9"}, "'c9' does not dial"),
         ({"sender": "c3"}, "'c3' does not dial"),

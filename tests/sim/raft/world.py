@@ -7,20 +7,16 @@ step that no term has two leaders and that applied prefixes are equal; `check_en
 acknowledged was applied everywhere.
 """
 
+import functools
 import heapq
 from collections.abc import Callable
-from typing import Any
 
-import orjson
+from tests.sim.raft.node import SimNode, meet
 
-from paceline.disk_memory import MemoryDisk, PowerLost
+from paceline.disk_memory import PowerLost
 from paceline.errors import PeerError, StorageError
 from paceline.runtime import SeededRandom
 from paceline.types import ControllerId
-from paceline_controller.raft.core import RaftCore
-from paceline_controller.raft.frames import Message, encode_message, parse_message
-from paceline_controller.raft.identity import Identity
-from paceline_controller.raft.journal import Journal
 from paceline_controller.raft.settings import RaftSettings
 
 FOLDER = "/raft"
@@ -37,126 +33,6 @@ class WorldClock:
 
     def unix_ms(self) -> int:
         return int(self.now_ms) + 1_700_000_000_000
-
-
-class SimNode:
-    """One controller: its disk for ever, its core for one life."""
-
-    def __init__(self, world: "World", name: ControllerId) -> None:
-        self.world = world
-        self.name = name
-        self.disk = MemoryDisk()
-        self.disk.make_folder(FOLDER)
-        self.core: RaftCore | None = None
-        self.identity: Identity | None = None
-        self.life = 0
-        self.applied: list[str] = []
-        self.proposed: dict[str, int] = {}  # waiting in this life -> term
-        self.is_sync_scheduled = False
-        self.error: BaseException | None = None
-
-    # -- the core's shell --------------------------------------------------------------------------
-
-    def send(self, peer: ControllerId, message: Message) -> None:
-        self.world.transmit(self.name, peer, encode_message(message))
-
-    def wants_sync(self) -> None:
-        if self.is_sync_scheduled:
-            return
-        self.is_sync_scheduled = True
-        self.world.at(0.0, self, self._begin_sync)
-
-    def apply(self, payload: bytes, index: int) -> None:
-        name = orjson.loads(payload)
-        self.applied.append(name)
-        self.world.check_applied(self)
-        if name in self.proposed:
-            del self.proposed[name]
-            self.world.acknowledged.append(name)
-
-    def take_snapshot(self) -> bytes:
-        return orjson.dumps(self.applied)
-
-    def restore(self, machine: bytes, index: int) -> None:
-        self.applied = orjson.loads(machine)
-        self.world.restores += 1
-        self.world.check_applied(self)
-
-    # -- life --------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        world = self.world
-        self.life += 1
-        self.applied, self.proposed, self.is_sync_scheduled = [], {}, False
-        peers = [name for name in world.nodes if name != self.name]
-        self.identity = Identity.open(
-            self.disk,
-            f"{FOLDER}/identity",
-            controller_id=self.name,
-            cluster="sim",
-            peers=peers,
-            random=world.random,
-        )
-        if not Journal.exists(self.disk, FOLDER):
-            assert not self.identity.has_journal
-            Journal.create(self.disk, FOLDER, controller_id=self.name)
-        self.identity.journal_created()
-        self.core = RaftCore(
-            self,
-            controller_id=self.name,
-            peers=peers,
-            folder=FOLDER,
-            disk=self.disk,
-            clock=world.clock,
-            random=world.random,
-            gate=self.identity,
-            settings=world.settings,
-        )
-        self.core.apply_committed()
-        self.tick()
-
-    def tick(self) -> None:
-        """A tick now, and the next one in time."""
-        assert self.core is not None
-        self.core.tick()
-        self.world.check_leader(self)
-        core = self.core
-        if not core.is_leading or any(term != core.term for term in self.proposed.values()):
-            self.proposed.clear()
-        self.world.schedule_tick(self, self.core.next_tick_s() * 1000)
-
-    def receive(self, peer: ControllerId, payload: bytes) -> None:
-        assert self.core is not None
-        message = parse_message(payload)
-        assert message is not None
-        self.core.receive(peer, message)
-        self.tick()
-
-    def propose(self, name: str) -> None:
-        assert self.core is not None
-        self.proposed[name] = self.core.term
-        self.core.append(orjson.dumps(name))
-        self.tick()
-
-    def _begin_sync(self) -> None:
-        assert self.core is not None
-        self.is_sync_scheduled = False
-        ticket = self.core.journal.begin_sync()
-        if ticket is None:
-            return
-        self.is_sync_scheduled = True
-        self.world.at(
-            self.world.random.uniform(0.3, self.world.sync_ms_max),
-            self,
-            lambda: self._end_sync(ticket),
-        )
-
-    def _end_sync(self, ticket: Any) -> None:
-        assert self.core is not None
-        self.disk.sync_now(ticket.file)
-        self.is_sync_scheduled = False
-        self.core.synced(ticket)
-        self.tick()
 
 
 class _Link:
@@ -185,12 +61,13 @@ class World:
         self.acknowledged: list[str] = []
         self.history: list[str] = []  # the longest applied sequence seen on any node
         self.leaders: dict[int, tuple[ControllerId, int]] = {}
+        self.generations: dict[int, object] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._counter = 0
         self._ticks: dict[ControllerId, int] = {}
         self.nodes: dict[ControllerId, SimNode] = {}
-        for number in range(1, nodes + 1):
-            name = ControllerId(f"c{number}")
+        self.founders = [ControllerId(f"c{number}") for number in range(1, nodes + 1)]
+        for name in self.founders:
             self.nodes[name] = SimNode(self, name)
         names = list(self.nodes)
         self.links = {
@@ -255,10 +132,16 @@ class World:
         for name in self.nodes:
             self.start(name)
 
+    def add_node(self, name: ControllerId, configured: list[ControllerId]) -> None:
+        """A machine that never ran; its operator configured these controllers."""
+        for other in self.nodes:
+            self.links[frozenset((name, other))] = _Link()
+        self.nodes[name] = SimNode(self, name, [*configured, name])
+
     def start(self, name: ControllerId) -> None:
         """Start a node from its disk and dial its peers."""
         node = self.nodes[name]
-        if node.core is not None:
+        if node.core is not None or node.is_removed:
             return
         self.alive(node, node.start)
         for pair in self.links:
@@ -366,6 +249,9 @@ class World:
             for node, peer in zip(nodes, reversed(nodes), strict=True)
             if node.identity
         ]
+        if not self._introduce(nodes):
+            self._dial_later(pair)
+            return
         link.number += 1
         link.last_arrival = {}
         for at, (node, peer) in enumerate(zip(nodes, reversed(nodes), strict=True)):
@@ -388,6 +274,20 @@ class World:
             if node.core is not None:
                 node.core.connected(peer.name)
                 self.alive(node, node.tick)
+
+    def _introduce(self, nodes: list[SimNode]) -> bool:
+        """The hellos: whether both take each other for members; a removed one ends."""
+        heard = [node.directory.newest for node in nodes if node.directory is not None]
+        for at, node in enumerate(nodes):
+            self.alive(node, functools.partial(meet, node, nodes[1 - at], heard[1 - at]))
+            if node.is_removed:
+                self.kill(node.name)
+        a, b = nodes
+        if a.core is None or b.core is None:
+            return False
+        assert a.directory is not None
+        assert b.directory is not None
+        return a.directory.knows(b.name) and b.directory.knows(a.name)
 
     def _deliver_later(
         self, link: _Link, source: ControllerId, target: ControllerId, payload: bytes
@@ -441,12 +341,20 @@ class World:
             if self._is_settled():
                 break
         assert self._is_settled(), f"seed {self.seed}: not settled"
-        everywhere = [node.applied for node in self.nodes.values()]
+        everywhere = [node.applied for node in self.members()]
         assert all(applied == everywhere[0] for applied in everywhere), f"seed {self.seed}"
         lost = set(self.acknowledged) - set(everywhere[0])
         assert not lost, f"seed {self.seed}: acknowledged but lost {sorted(lost)[:5]}"
 
     def _is_settled(self) -> bool:
-        lasts = {tuple(node.applied[-1:]) for node in self.nodes.values() if node.core}
+        lasts = {tuple(node.applied[-1:]) for node in self.members() if node.core}
         is_end = any(name.startswith("end-") for last in lasts for name in last)
-        return len(lasts) == 1 and is_end and all(node.core for node in self.nodes.values())
+        return len(lasts) == 1 and is_end and all(node.core for node in self.members())
+
+    def members(self) -> list[SimNode]:
+        """The nodes of the leader's generation; all without a leader."""
+        leader = self.leader()
+        if leader is None or leader.core is None:
+            return list(self.nodes.values())
+        everyone = leader.core.members.everyone()
+        return [node for name, node in self.nodes.items() if name in everyone]

@@ -9,6 +9,7 @@ from paceline_controller.raft.core import RaftCore
 from paceline_controller.raft.entries import COMMAND_ENTRY, NO_OP_ENTRY, Entry
 from paceline_controller.raft.frames import Message, encode_message, parse_message
 from paceline_controller.raft.journal import Journal
+from paceline_controller.raft.members import Members
 from paceline_controller.raft.settings import RaftSettings
 from paceline_controller.raft.snapshot import Snapshot, encode_snapshot
 
@@ -21,6 +22,15 @@ class Gate:
 
     def caught_up(self) -> None:
         self.may_vote = True
+
+    def admitted(self, store: str) -> None:
+        self.may_vote = self.may_vote or self.is_own_store(store)
+
+    def is_own_store(self, store: str) -> bool:
+        return store in ("", "51" * 16)
+
+    def remembered_store(self, peer: ControllerId) -> str:
+        return f"{int(peer[1:]):02x}" * 16
 
 
 class Single:
@@ -38,6 +48,7 @@ class Single:
         self.sent: list[tuple[ControllerId, Message]] = []
         self.applied: list[str] = []
         self.restored: list[int] = []
+        self.generations: list[tuple[int, str, int]] = []
         self.auto_sync = auto_sync
         self.gate = Gate(may_vote=may_vote)
         self.disk = disk or MemoryDisk()
@@ -79,6 +90,9 @@ class Single:
     def restore(self, machine: bytes, index: int) -> None:
         self.applied = orjson.loads(machine)
         self.restored.append(index)
+
+    def members_applied(self, members: Members, proposal: str, index: int) -> None:
+        self.generations.append((members.generation, proposal, index))
 
     # -- by hand -----------------------------------------------------------------------------------
 

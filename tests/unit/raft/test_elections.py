@@ -3,6 +3,7 @@
 from tests.unit.raft.single import C2, C3, Single, commands, no_op
 
 from paceline_controller.raft.frames import Message
+from paceline_controller.raft.library import PeerNode
 
 
 def vote_request(*, term: int, transfer: bool = False, index: int = 99) -> Message:
@@ -74,10 +75,10 @@ def test_one_voter_counts_once() -> None:
     single = Single()
     node = single.core._node
 
-    assert not node.is_repeated_vote(single.core._peers[C2], {"term": 4})
-    assert node.is_repeated_vote(single.core._peers[C2], {"term": 4})
-    assert not node.is_repeated_vote(single.core._peers[C3], {"term": 4})
-    assert not node.is_repeated_vote(single.core._peers[C2], {"term": 5})
+    assert not node.is_repeated_vote(PeerNode(C2), {"term": 4})
+    assert node.is_repeated_vote(PeerNode(C2), {"term": 4})
+    assert not node.is_repeated_vote(PeerNode(C3), {"term": 4})
+    assert not node.is_repeated_vote(PeerNode(C2), {"term": 5})
 
 
 def test_a_follower_that_hears_its_leader_grants_nothing() -> None:

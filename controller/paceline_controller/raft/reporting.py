@@ -1,0 +1,78 @@
+"""What a node says about itself and the others; reads the core, changes nothing."""
+
+from collections.abc import Callable
+
+from paceline.types import ControllerId
+from paceline_controller.quorum import QuorumMember, QuorumMembers, QuorumStatus
+from paceline_controller.raft.core import RaftCore
+from paceline_controller.raft.directory import Directory
+from paceline_controller.raft.sync_times import SyncWindow
+
+UNSTARTED = QuorumStatus(
+    is_leader=False, leader=None, term=0, commit_index=0, applied_index=0, log_length=0
+)
+
+
+def quorum_status(
+    core: RaftCore,
+    *,
+    is_leader: bool,
+    members: QuorumMembers,
+    syncs: SyncWindow,
+    snapshot_age_ms: int | None,
+    is_handing_over: bool,
+) -> QuorumStatus:
+    """See `Quorum.status`."""
+    times = syncs.times()
+    return QuorumStatus(
+        is_leader=is_leader,
+        leader=core.leader,
+        term=core.term,
+        commit_index=core.commit_index,
+        applied_index=core.applied_index,
+        log_length=len(core.journal),
+        members=members,
+        sync_count=syncs.total,
+        sync_p50_ms=times.p50_ms,
+        sync_p99_ms=times.p99_ms,
+        sync_max_ms=times.max_ms,
+        snapshot_age_ms=snapshot_age_ms,
+        is_handing_over=is_handing_over,
+    )
+
+
+def quorum_members(
+    core: RaftCore,
+    own: ControllerId,
+    *,
+    directory: Directory,
+    is_linked: Callable[[ControllerId], bool],
+) -> QuorumMembers:
+    """The generation in force, with what this node knows of each member."""
+    followers = core.followers()
+    latest = core.members
+    addresses = directory.addresses()
+    found = []
+    for name, member in sorted(latest.everyone().items()):
+        follower = followers.get(name)
+        at = addresses.get(name)
+        found.append(
+            QuorumMember(
+                controller_id=name,
+                raft=member.raft or ("" if at is None else str(at)),
+                client=member.client,
+                is_voter=name in latest.voters,
+                is_linked=name == own or is_linked(name),
+                lag_entries=(
+                    None if follower is None else core.journal.last_index - follower.matched
+                ),
+                silent_ms=None if follower is None else follower.silent_ms,
+            )
+        )
+    return QuorumMembers(
+        generation=latest.generation,
+        committed_generation=core.committed_members.generation,
+        members=tuple(found),
+        leaving=latest.leaving,
+        waits_for=core.next_members_step().waits_for,
+    )
