@@ -17,6 +17,7 @@ COVERAGE: Mapping[str, str] = {
     "elections": "masters elected, the first of a group not counted",
     "elections_by_death": "... as the master was dead or vacant",
     "elections_by_request": "... as it stepped down, was unhealthy, or did not get on",
+    "elections_unclean": "... by order, with the loss of records (R21)",
     "shrinks": "members that left a sync state set",
     "grows": "members that came back",
     "truncations": "logs cut at the parting point",
@@ -68,6 +69,7 @@ def coverage(
     for reason, count in rulings.by_reason.items():
         by_death = any(word in reason for word in _BY_DEATH)
         counts["elections_by_death" if by_death else "elections_by_request"] += count
+    counts["elections_unclean"] = rulings.by_reason.get("unclean", 0)
     return counts
 
 

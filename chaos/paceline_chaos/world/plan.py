@@ -44,6 +44,8 @@ _CLIENT_SHARE = 0.08
 """Of the kills, pauses and cuts: those that hit a client."""
 _QUIET_MS = 1_000
 """At the beginning of the load: so that there is something to lose."""
+_DISASTER_MS = 16_000
+"""So long before the end of the load a disaster begins."""
 _DAMAGE = frozenset({"disk_flip", "disk_lost", "disk_stale"})
 _MEMORY_DAMAGE = frozenset({"power", "power_at", "disk_fail"})
 
@@ -71,10 +73,28 @@ def draw_plan(topology: Topology) -> Plan:
         fault = drawer.draw(kinds, random.Random(f"fault-{topology.seed}-{number}"))
         if fault is not None:
             faults.append(fault)
+    if topology.has_rescue:
+        faults += _draw_disaster(topology, random.Random(f"disaster-{topology.seed}"))
     return Plan(
         faults=tuple(sorted(faults, key=lambda fault: fault.at_ms)),
         broken=_draw_broken(topology, random.Random(f"broken-{topology.seed}")),
     )
+
+
+def _draw_disaster(topology: Topology, dice: random.Random) -> list[Fault]:
+    """One replica falls behind, and when it is back all others are away for long (R21)."""
+    group = dice.choice(list(topology.groups))
+    behind, *others = dice.sample(topology.groups[group], topology.replicas)
+    lag_ms = topology.timers.replica_lag_ms_max
+    at_ms = dice.randint(2 * _QUIET_MS, max(2 * _QUIET_MS, topology.load_ms - _DISASTER_MS))
+    first = Fault(at_ms=at_ms, kind="pause", target=behind, for_ms=lag_ms + 1_500)
+    kind = dice.choice(("kill", "kill", "power", "isolate"))
+    away_ms = dice.randint(8_000, 12_000)
+    gone_ms = at_ms + lag_ms + 1_000
+    return [
+        first,
+        *(Fault(at_ms=gone_ms, kind=kind, target=name, for_ms=away_ms) for name in others),
+    ]
 
 
 class _Drawer:

@@ -90,6 +90,11 @@ class Topology:
         return {name: group for group, names in self.groups.items() for name in names}
 
     @property
+    def has_rescue(self) -> bool:
+        """Whether an operator goes on with what is left when all members of a group are dead."""
+        return any("rescue" in client.jobs for client in self.clients)
+
+    @property
     def replicas(self) -> int:
         """Of each group."""
         return len(next(iter(self.groups.values())))
@@ -129,11 +134,14 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
     minimum = (replicas + 1) // 2
     if dice.random() < 0.2:
         minimum = dice.randint(1, replicas)
+    clients = _with_hasty(_draw_clients(dice), random.Random(f"hasty-{seed}"))
+    if 2 <= minimum < replicas and random.Random(f"rescue-{seed}").random() < _RESCUE_SHARE:
+        clients = _with_job(clients, "rescue")
     return Topology(
         seed=seed,
         controllers=tuple(f"c{number}" for number in range(1, controllers + 1)),
         groups=groups,
-        clients=_with_hasty(_draw_clients(dice), random.Random(f"hasty-{seed}")),
+        clients=clients,
         durability=dice.choices(("fsync", "memory"), (3, 1))[0],
         min_in_sync_replicas=minimum,
         segment_size_bytes=_draw_segments(MIB * dice.choice((1, 1, 1, 4)), seed),
@@ -154,9 +162,11 @@ def _draw_segments(large: int, seed: int) -> int:
     return dice.choice(_SMALL_SEGMENTS) if dice.random() < _SMALL_SHARE else large
 
 
-_JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, 0)
-"""How often another client has each of `JOBS`; the hasty sender is drawn apart."""
+_JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, 0, 0)
+"""How often another client has each of `JOBS`; hasty senders and rescuers are drawn apart."""
 _HASTY_SHARE = 0.4
+_RESCUE_SHARE = 0.06
+"""Worlds in which all members of a group die, and the operator makes another replica master."""
 
 
 def _draw_clients(dice: random.Random) -> tuple[Client, ...]:
@@ -176,5 +186,10 @@ def _with_hasty(clients: tuple[Client, ...], dice: random.Random) -> tuple[Clien
     """Perhaps the first one sends in haste, too."""
     if dice.random() >= _HASTY_SHARE:
         return clients
+    return _with_job(clients, "hasty")
+
+
+def _with_job(clients: tuple[Client, ...], job: str) -> tuple[Client, ...]:
+    """The first one does it, too."""
     first, *others = clients
-    return (Client(name=first.name, jobs=(*first.jobs, "hasty")), *others)
+    return (Client(name=first.name, jobs=(*first.jobs, job)), *others)

@@ -13,7 +13,7 @@ from paceline.errors import PacelineError, TopicNotFoundError
 from paceline.runtime import pause
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
-from paceline_chaos.world.jobs.operating import Operator
+from paceline_chaos.world.jobs.operating import Operator, Rescuer
 from paceline_chaos.world.jobs.posting import Poster
 from paceline_chaos.world.jobs.reading import Puller, Reader
 from paceline_chaos.world.jobs.sending import Sender, hasty_sender
@@ -39,6 +39,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "post": Poster,
     "operate": Operator,
     "hasty": hasty_sender,
+    "rescue": Rescuer,
 }
 """Names in topologies and scenario files."""
 

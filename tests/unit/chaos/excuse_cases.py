@@ -110,6 +110,21 @@ def one_order_is_for_one_election(is_bad: bool) -> Hand:
     return hand
 
 
+@case("S13 of what was given up")
+def given_up_and_stored_by_an_older_master(is_bad: bool) -> Hand:
+    """The copy that leads now has the message as its first master stored it."""
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0, set_epoch=1)
+    hand.elect(1, 2, [1, 2], at=100, set_epoch=2, reason="transfer")
+    hand.send("a", 0, (150, 160), epoch=2)
+    if not is_bad:
+        hand.order(3, (200, 300))
+        hand.elect(3, 3, [3], at=250, set_epoch=3, is_unclean=True, reason="unclean")
+        hand.dump(3, ["a"])
+    hand.dump(1, ["a"])
+    return hand
+
+
 @case("R37")
 def answered_early(is_bad: bool) -> Hand:
     hand = Hand(all_ack_in_sync_state_set=is_bad)
