@@ -23,6 +23,7 @@ from paceline_controller.inquirer import Inquirer
 from paceline_controller.liveness_events import (
     LivenessSettings,
 )
+from paceline_controller.outages import Beats
 from paceline_controller.probe import ControllerMetrics
 from paceline_controller.prober import Prober
 from paceline_controller.proposer import Proposer
@@ -85,6 +86,8 @@ class ControllerNode:
         self._view_json: dict[str, Any] = {}
         self._view_body = b""
         self._told_version = 0
+        self._has_recovered = False
+        """What is applied from now on has not been applied by an earlier start."""
         quorum.on_applied(self._applied)
         quorum.on_restored(self._restored)
         quorum.on_leadership(self._leadership_changed)
@@ -94,6 +97,7 @@ class ControllerNode:
             sessions=lambda: len(self.hub.sessions),
             stalls=lambda: self.supervisor.liveness.clock_restarts,
         )
+        self._metrics.read_watched(self.supervisor.outages, self._beats, clock)
 
     def _make_supervisor(self, clock: Clock) -> Supervisor:
         return Supervisor(
@@ -155,6 +159,7 @@ class ControllerNode:
         )
         self.supervisor.start()
         await self.quorum.start()
+        self._has_recovered = True
         self._restored(0)  # what the quorum recovered
         port: int = self._listening.sockets[0].getsockname()[1]
         return port
@@ -211,6 +216,10 @@ class ControllerNode:
         """As a message of a session."""
         return encode_view(self.view_json())
 
+    def _beats(self) -> Beats:
+        self.supervisor.forget_cleaned()
+        return self.supervisor.beats
+
     def _build_view(self) -> None:
         if self._view_version != self.machine.version:
             self._view = self.machine.view(self._config.controllers)
@@ -227,6 +236,8 @@ class ControllerNode:
         self._metrics.commands.labels(kind=str(kind), ok=str(result["ok"]).lower()).inc()
         for event in events:
             log.info(event["kind"], extra={**event, "index": index})
+            if self._has_recovered:
+                self._metrics.changed_set(event)
         if not result["ok"]:
             log.info("command_refused", extra={"kind": kind, "result": result})
         self._publish()

@@ -1,9 +1,14 @@
 """Metrics of a controller."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from paceline.ports import Clock
 from paceline.telemetry import Metrics
+from paceline_controller.outages import Beats, Outages
 from paceline_controller.quorum import QuorumStatus
+
+_SET_EVENTS = frozenset({"set_changed", "member_removed"})
 
 
 class ControllerMetrics:
@@ -31,6 +36,55 @@ class ControllerMetrics:
             labels=("kind", "ok"),
         )
 
+        self.set_changes = metrics.counter(
+            "paceline_controller_set_changes_total",
+            "Changes of sync state sets applied since the start, by reason; alert: lag rises.",
+            labels=("group", "reason"),
+        )
+        self._members: dict[str, int] = {}
+        """Group -> size of its sync state set, as the last event had it."""
+
+    def changed_set(self, event: Mapping[str, Any]) -> None:
+        """An applied event, of whatever kind; elections have a counter of their own."""
+        members = event.get("sync_state_set")
+        if members is None:
+            return
+        group = str(event["group"])
+        before, self._members[group] = self._members.get(group, 0), len(members)
+        if event["kind"] in _SET_EVENTS:
+            reason = event.get("reason") or ("grew" if len(members) > before else "shrank")
+            self.set_changes.labels(group=group, reason=str(reason)).inc()
+
+    def read_watched(self, outages: Outages, beats: Callable[[], Beats], clock: Clock) -> None:
+        """Attach what the supervisor has watched."""
+        gauge = self.metrics.sampled
+        gauge(
+            "paceline_controller_without_master_ms_total",
+            "Time in which a group had no open master that lives, as this leader counted; alert: "
+            "rises without anybody's doing.",
+            lambda: {(str(group),): float(ms) for group, ms in outages.total_ms.items()},
+            labels=("group",),
+        )
+        gauge(
+            "paceline_controller_has_master_count",
+            "1 while a group has an open master that lives, told by the leader; alert: 0 for 3 s.",
+            lambda: {(str(group),): float(is_so) for group, is_so in outages.is_served.items()},
+            labels=("group",),
+        )
+        gauge(
+            "paceline_controller_heartbeat_jitter_ms",
+            "Smoothed difference between neighbouring intervals of a replica's heartbeats; alert: "
+            "a quarter of heartbeat_timeout_ms.",
+            lambda: beats().jitter_ms(),
+            labels=("group", "replica"),
+        )
+        gauge(
+            "paceline_controller_heartbeat_age_ms",
+            "Time since a replica was heard here; alert: above heartbeat_timeout_ms.",
+            lambda: beats().age_ms(clock.monotonic_ms()),
+            labels=("group", "replica"),
+        )
+
     def read_from(
         self,
         *,
@@ -50,6 +104,11 @@ class ControllerMetrics:
             "paceline_controller_term_count",
             "Raft term; alert: rises steadily.",
             lambda: status().term,
+        )
+        gauge(
+            "paceline_controller_commit_entries",
+            "Log index known as committed; alert: stands while commands are proposed.",
+            lambda: status().commit_index,
         )
         gauge(
             "paceline_controller_applied_entries",

@@ -15,8 +15,8 @@ from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, ReplicaId
 from paceline.wire.session import Heartbeat, StepDown
 from paceline_controller.acting import Proposal
-from paceline_controller.contacts import ConnectionId, Inquiry, ProbeTarget
-from paceline_controller.election import NoElection
+from paceline_controller.contacts import ConnectionId, Inquiry, ProbeTarget, ReplicaKey
+from paceline_controller.election import NoElection, Standing
 from paceline_controller.hub import Hub
 from paceline_controller.inquirer import Inquirer
 from paceline_controller.liveness import TICK_MS, Liveness
@@ -30,6 +30,7 @@ from paceline_controller.liveness_events import (
     StateChanged,
     Tick,
 )
+from paceline_controller.outages import Beats, Outages
 from paceline_controller.probe import ControllerMetrics
 from paceline_controller.prober import Prober
 from paceline_controller.proposer import Proposer
@@ -46,6 +47,7 @@ LEAD_RETRY_MS = 50
 REPORTS_WAIT_MS = 200
 """A round trip to every broker, on a busy machine; a refused transfer costs this much."""
 REPORTS_LOOK_MS = 2
+_ABSENT = (Standing.GONE, Standing.SILENT)
 
 
 class Supervisor:
@@ -75,6 +77,8 @@ class Supervisor:
         self._make_lead = make_lead
         self._on_lead = on_lead
         self._liveness = Liveness(lambda: machine.groups, settings)
+        self.outages = Outages()
+        self.beats = Beats()
         self._is_looking = False
         self._ticking: asyncio.Task[None] | None = None
         self._leading: asyncio.Task[None] | None = None
@@ -107,6 +111,8 @@ class Supervisor:
             self._leading = spawn(self._lead(term), name=f"lead:{term}")
 
     def heard(self, connection: ConnectionId, group: GroupName, heartbeat: Heartbeat) -> None:
+        key = ReplicaKey(group, heartbeat.replica_id)
+        self.beats.heard(key, self._clock.monotonic_ms())
         self._step(Heard(connection=connection, group=group, heartbeat=heartbeat))
 
     def session_closed(self, connection: ConnectionId) -> None:
@@ -265,6 +271,28 @@ class Supervisor:
             self._hub.ask_reports(group)
         for election in ready.elections:
             self._spawn(self._elect(election), name=f"elect:{election.group}")
+        if not isinstance(event, Heard):
+            self._count_outages()
+
+    def _count_outages(self) -> None:
+        if not self.is_leading:
+            self.outages.stop()
+            return
+        now_ms = self._clock.monotonic_ms()
+
+        def is_served(group: Group) -> bool:
+            if group.master is None or not group.is_open:
+                return False
+            return self._liveness.belief(group, group.master, now_ms).standing not in _ABSENT
+
+        self.outages.look(self._machine.groups.values(), is_served, now_ms)
+
+    def forget_cleaned(self) -> None:
+        """Replicas that are registered no more have no beats to tell of."""
+        groups = self._machine.groups
+        self.beats.keep(
+            lambda key: key.group in groups and key.replica_id in groups[key.group].replicas
+        )
 
     def _spawn(self, work: Any, *, name: str) -> None:
         task = spawn(work, name=name)
