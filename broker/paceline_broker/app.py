@@ -232,12 +232,10 @@ def _open_store(config: BrokerConfig, disk: Disk, random: Random, boot: str, nod
     report = store.report
     if report.cut_bytes:
         log.warning("log_tail_cut", extra={"end": report.end, "cut_bytes": report.cut_bytes})
-    damage = report.damage
-    if damage is not None:  # R24: with a known hole it acknowledges nothing and is not electable
-        raise ConfigError(
-            f"the log in {config.data_dir} is damaged at {damage.position}, below its durable end "
-            f"{damage.mark}: {damage.reason}; move the folder away and start this broker empty, "
-            "its master will send everything again"
+    if report.damage is not None:  # R24: it registers as suspect and has itself mended
+        log.error(
+            "log_damaged",
+            extra={"position": int(report.damage.position), "fault": report.damage.reason},
         )
     return store
 

@@ -70,6 +70,18 @@ class CheckpointFolder:
         names = self._names()
         return PhysicalOffset(int(names[0].removesuffix(SUFFIX))) if names else _ZERO
 
+    def drop_bad(self) -> list[str]:
+        """Remove checkpoints that a disk has damaged; their paths. The next one replaces them."""
+        bad = []
+        for name in self._names():
+            path = f"{self._folder}/{name}"
+            if self._load(path, int(name.removesuffix(SUFFIX))) is None:
+                self._disk.unlink(path)
+                bad.append(path)
+        if bad:
+            self._disk.sync_folder(self._folder)
+        return bad
+
     def drop_beyond(self, limit: PhysicalOffset) -> None:
         """Remove checkpoints above the log's end: they describe bytes that are gone (R13).
 

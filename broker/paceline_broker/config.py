@@ -69,6 +69,17 @@ class BrokerConfig:
         default=10_000,
         minimum=100,
     )
+    scrub_interval_hours: float = setting(
+        "Time from the beginning of one verification of the whole log to that of the next; 0: what "
+        "the disk changed is found only by readers.",
+        default=24.0,
+        minimum=0,
+    )
+    scrub_bytes_per_s: int = setting(
+        "What the scrubber reads at most; 16 MiB/s take some 4 % of one core.",
+        default=16 * MIB,
+        minimum=4096,
+    )
     controller_timeout_ms: int = setting(
         "How long one request to a controller may take before the next one is asked.",
         default=1500,

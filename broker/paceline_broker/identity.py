@@ -2,11 +2,13 @@
 
 `identity.json` carries the store id, the incarnation counter and, once given, cluster, group and
 replica id; `epoch.json` the highest master epoch the broker was told. Both are replaced as a whole
-(`write_durably`) and carry a checksum: a flipped bit is never believed. Rules: R2 (epoch persisted
+(`write_durably`) and carry a checksum: a flipped bit is never believed. Each has a twin, NAME.copy,
+written before it and read when it is damaged or gone (R24). Rules: R2 (epoch persisted
 before it is acted on, never lower), R9 (incarnation incremented and fsynced before each
 registration), R13 (boot id and clean-shutdown mark), R18 (a store of another cluster is refused).
 """
 
+import logging
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,6 +16,8 @@ from paceline.errors import ConfigError, CorruptLogError, StorageError
 from paceline.ports import Disk, Random, write_durably
 from paceline.sealed import seal, unseal
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
+
+log = logging.getLogger("paceline.store")
 
 STORE_ID_BYTES = 16
 
@@ -113,7 +117,7 @@ class StoreIdentity:
         assert epoch >= self._epoch, (epoch, self._epoch)  # INV-4: epochs never decrease
         if epoch == self._epoch:
             return
-        write_durably(self._disk, self._epoch_path, seal({"master_epoch": epoch}))
+        self._write(self._epoch_path, seal({"master_epoch": epoch}))
         self._epoch = epoch
 
     def mark_clean_shutdown(self) -> None:
@@ -138,21 +142,58 @@ class StoreIdentity:
             raise StorageError(f"{self._epoch_path} holds no master epoch: {document!r}")
         return MasterEpoch(epoch)
 
+    def replace_bad(self) -> list[str]:
+        """Write files anew that the disk has changed or lost since; their paths."""
+        identity, epoch = seal(asdict(self.identity)), seal({"master_epoch": self._epoch})
+        contents = {self._identity_path: identity}
+        if self._epoch > 0:
+            contents[self._epoch_path] = epoch
+        bad = []
+        for path, content in contents.items():
+            for twin in (_copy_of(path), path):
+                if not self._disk.exists(twin) or self._content(twin) != content:
+                    write_durably(self._disk, twin, content)
+                    bad.append(twin)
+        return bad
+
     def _read_json(self, path: str) -> dict[str, Any] | None:
-        if not self._disk.exists(path):
-            return None
+        """The file, or its twin if it is damaged or gone; None if neither is there (R24)."""
+        try:
+            document = self._read_one(path)
+        except StorageError as error:
+            copy = self._read_one(_copy_of(path))
+            if copy is None:
+                raise
+            log.error("side_file_damaged", extra={"path": path, "fault": error.message})
+            return copy
+        return self._read_one(_copy_of(path)) if document is None else document
+
+    def _content(self, path: str) -> bytes:
         file = self._disk.open(path)
         try:
-            content = self._disk.pread(file, self._disk.size(file), 0)
+            return self._disk.pread(file, self._disk.size(file), 0)
         finally:
             file.close()
+
+    def _read_one(self, path: str) -> dict[str, Any] | None:
+        if not self._disk.exists(path):
+            return None
         try:
-            return unseal(content)
+            return unseal(self._content(path))
         except CorruptLogError as error:
             raise StorageError(
                 f"{path} is damaged ({error.message}); restore it or empty the folder"
             ) from error
 
     def _store(self, identity: Identity) -> None:
-        write_durably(self._disk, self._identity_path, seal(asdict(identity)))
+        self._write(self._identity_path, seal(asdict(identity)))
         self._identity = identity
+
+    def _write(self, path: str, content: bytes) -> None:
+        # The twin first: a file that is damaged later was never ahead of it.
+        write_durably(self._disk, _copy_of(path), content)
+        write_durably(self._disk, path, content)
+
+
+def _copy_of(path: str) -> str:
+    return f"{path}.copy"

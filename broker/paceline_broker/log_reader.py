@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from paceline.types import PhysicalOffset
+from paceline_broker.log.repair import first_bad
 from paceline_broker.store import Store
 
 ConfirmListener = Callable[[PhysicalOffset], None]
@@ -16,6 +17,8 @@ class StoreReader:
         self._store = store
         self._listeners: dict[int, ConfirmListener] = {}
         self._next_key = 0
+        self.on_damage: Callable[[PhysicalOffset, str], None] = _ignored
+        """Set by the role: a reader met bytes that are not what was written."""
         self.is_readable = False
         """Set by the role once a master's frame, or an own open epoch, has told confirm (R3)."""
 
@@ -43,6 +46,18 @@ class StoreReader:
     def read(self, start: PhysicalOffset, max_bytes: int) -> memoryview:
         return self._log.read(start, max_bytes)
 
+    def is_damaged(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
+        """Whether bytes of [start, end) are known to be wrong: nobody is given them (R24)."""
+        damage = self._log.damage
+        return damage is not None and damage.covers(start, end)
+
+    def is_sound(self, view: memoryview, position: PhysicalOffset) -> bool:
+        """Whether the whole batches of `view` are right there; a bad one is reported."""
+        bad = first_bad(view, position)
+        if bad is not None:
+            self.on_damage(bad, "a reader found it")
+        return bad is None
+
     def is_cold(self, view: memoryview) -> bool:
         return self._log.is_cold(view)
 
@@ -65,3 +80,7 @@ class StoreReader:
         self._store.projections.retain(confirm)
         for listener in list(self._listeners.values()):
             listener(confirm)
+
+
+def _ignored(position: PhysicalOffset, reason: str) -> None:
+    return

@@ -27,12 +27,11 @@ from paceline_broker.log_reader import StoreReader
 from paceline_broker.master_requests import MasterRequests
 from paceline_broker.mastership import Mastership, MastershipOwner
 from paceline_broker.projections.projections import Projections
-from paceline_broker.replication.client import (
-    ReplicationClient,
-)
-from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
+from paceline_broker.repairing import LogCare
+from paceline_broker.replication.client import ReplicationClient
+from paceline_broker.replication.master_events import AlterSyncStateSet
 from paceline_broker.service.ports import Identity, RoleState, no_writer
-from paceline_broker.surroundings import Surroundings, make_client
+from paceline_broker.surroundings import Surroundings, make_client, make_mastership
 
 log = logging.getLogger("paceline.role")
 
@@ -75,6 +74,8 @@ class BrokerRole(MastershipOwner):
             on_flushed=self._flushed,
             on_failed=self._flush_failed,
         )
+        self.care = LogCare(around, self)
+        self.reader.on_damage = self.care.damaged
 
     # -- Role, for the service --------------------------------------------------------------------
 
@@ -114,7 +115,8 @@ class BrokerRole(MastershipOwner):
     def is_healthy(self) -> bool:
         """Whether the log works and the disk keeps up; a failed fsync is for ever (R22)."""
         commit_log = self._store.log
-        is_fit = commit_log.failure is None and commit_log.has_room and not self.is_stalled
+        is_whole = commit_log.failure is None and commit_log.damage is None  # R24
+        is_fit = is_whole and commit_log.has_room and not self.is_stalled
         return is_fit and self._stopped_reason is None
 
     def status(self) -> dict[str, Any]:
@@ -136,6 +138,7 @@ class BrokerRole(MastershipOwner):
             "is_connected": client is not None and client.is_connected,
             "acting_since_unix_ms": None if self.acting is None else self.acting.since_unix_ms,
             "stopped": self._stopped_reason,
+            "care": self.care.status(),
         }
 
     def heartbeat(self) -> wire.Heartbeat | None:
@@ -163,10 +166,12 @@ class BrokerRole(MastershipOwner):
     def start(self) -> None:
         self.flusher.start()
         self._task = spawn(self._run(), name="role")
+        self.care.start()
 
     async def stop(self) -> None:
         """End whatever this broker is; the log stays open for the caller to close."""
         await cancel_and_wait(self._task)
+        await self.care.stop()
         await self._leave("the broker stops")
         await self._requests.stop()
         await self.flusher.stop()
@@ -240,8 +245,9 @@ class BrokerRole(MastershipOwner):
 
     async def _give_up(self, error: StorageError) -> None:
         """The store cannot take the role: leave it, stay out, let the operator see (R22)."""
-        log.error("role_failed", extra={"fault": error.message})
-        self._stopped_reason = error.message
+        if not self.care.is_damage(error):
+            log.error("role_failed", extra={"fault": error.message})
+            self._stopped_reason = error.message
         await self._leave(error.message)
         self._become(RoleState.FENCED)
 
@@ -283,6 +289,10 @@ class BrokerRole(MastershipOwner):
             else:
                 await self._leave("mastership was taken back")  # R19
                 self._become(RoleState.FENCED)
+        elif self._store.log.damage is not None:
+            await self._leave("the log is damaged")  # R24: it acknowledges nothing till it is whole
+            self._become(RoleState.FENCED)
+            self.care.wake()
         elif not is_mine and group.master is not None:
             self._follow(group)
         elif self.state is RoleState.MASTER:
@@ -290,28 +300,13 @@ class BrokerRole(MastershipOwner):
         self._settle_suspicion()
 
     def _begin_mastership(self, group: GroupView) -> None:
-        if self._stopped_reason is not None:
+        if self._stopped_reason is not None or self._store.log.damage is not None:
             # Elected before the controllers heard that this store must not lead (R16, R22, R24):
             # FENCED in this epoch tells them to elect again.
             self._become(RoleState.FENCED)
+            self.care.wake()
             return
-        known = self.identity
-        assert known.cluster_id is not None
-        assert known.replica_id is not None
-        config = self._around.config
-        mastership = Mastership(
-            owner=self,
-            store=self._store,
-            flusher=self.flusher,
-            view=group,
-            cluster_id=known.cluster_id,
-            group=known.group,
-            replica_id=known.replica_id,
-            incarnation=known.incarnation,
-            clock=self._around.clock,
-            settings=MasterSettings(replica_lag_ms_max=config.replica_lag_ms_max),
-            unconfirmed_bytes_max=config.unconfirmed_bytes_max,
-        )
+        mastership = make_mastership(self._around, group, owner=self, flusher=self.flusher)
         self._mastership = mastership
         self._pace_flushes(group)
         self._around.server.begin_term(mastership.term)
@@ -321,7 +316,7 @@ class BrokerRole(MastershipOwner):
 
     def _begin_acting(self, group: GroupView) -> None:
         """Serve reads up to the own confirm: a durable mark of it counts, whoever told it (R36)."""
-        if self._stopped_reason is not None:
+        if self._stopped_reason is not None or self._store.log.damage is not None:
             self._become(RoleState.FENCED)
             return
         self.acting = begin_acting(self._around, group, was_readable=self.reader.is_readable)
@@ -366,7 +361,9 @@ class BrokerRole(MastershipOwner):
         self._around.server.end_term(reason)
         self._store.forget_pending_checkpoint()
         mastership.finish_writes()
-        if self._store.log.failure is None:
+        if self._store.log.damage is not None:
+            self.reader.is_readable = False  # nothing can be made anew before the log is whole
+        elif self._store.log.failure is None:
             with self._unread():
                 self._store.reload_projections()  # R28: what was not confirmed is not kept
         log.info("mastership_ended", extra={"reason": reason})
@@ -386,18 +383,9 @@ class BrokerRole(MastershipOwner):
         self.on_role_changed()
 
     def _settle_suspicion(self) -> None:
-        """Forget that recovery cut bytes once this log holds whatever was confirmed (R23).
-
-        A member that was sent the start of the present epoch has all that its master had then; a
-        master is settled by its own epoch's opening.
-        """
-        commit_log, group, mastership = self._store.log, self.group_view, self._mastership
-        if not commit_log.checkpointed.is_suspect or group is None:
-            return
-        is_member = self.identity.replica_id in group.sync_state_set
-        is_present = group.master_epoch == self.epoch and self._store.has_regained(self.epoch)
-        if is_member and is_present and (mastership is None or mastership.is_open):
-            commit_log.clear_suspicion()
+        """R23: a member is settled by the start of the present epoch, a master by its opening."""
+        if self.group_view is not None and (self._mastership is None or self._mastership.is_open):
+            self._store.settle_suspicion(self.group_view)
 
     @property
     def _store_id(self) -> str:
@@ -428,7 +416,8 @@ class BrokerRole(MastershipOwner):
             self._end_mastership(mastership, reason)
         except StorageError as error:
             log.error("role_failed", extra={"fault": error.message})
-            self._stopped_reason = error.message
+            if not self.care.is_damage(error):
+                self._stopped_reason = error.message
         self._become(RoleState.FENCED)
         self._arrived.set()  # the newest view may already name the next role
 
@@ -436,11 +425,29 @@ class BrokerRole(MastershipOwner):
         self._requests.propose(mastership, proposal)
 
     def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
-        group = self.group_view
-        view = None if group is None else group.replicas.get(replica)
-        if view is None or view.incarnation != incarnation:
-            return _always(view is not None)  # another start has registered: this one is gone
-        return self._around.probe(view)
+        return self.care.probe(replica, incarnation)
+
+    # -- RepairedRole -----------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        return self._mastership is None and self._client is None and self._is_registered
+
+    def log_damaged(self) -> None:
+        """R24: no acknowledgement from now on; a master has another one elected first (`care`)."""
+        if self._client is not None:
+            self._client.halt()
+        self._around.links.beat()
+        self._arrived.set()
+
+    def log_reopened(self) -> None:
+        """The log is whole again: the state is made anew, as after a start."""
+        with self._unread():
+            self._store.reload_projections()
+        self.reader.is_readable = False  # R3: until its master has told it confirm
+        self._around.links.beat()
+        self.on_role_changed()
+        self._arrived.set()
 
     # -- the flusher ------------------------------------------------------------------------------
 
@@ -468,7 +475,8 @@ class BrokerRole(MastershipOwner):
         try:
             self._store.fold_to(confirm)
         except CorruptLogError as error:
-            self.replica_failed(error)
+            if not self.care.is_damage(error):
+                self.replica_failed(error)
             return
         self.reader.is_readable = True
         self.reader.confirm_moved(confirm)
@@ -490,7 +498,3 @@ class BrokerRole(MastershipOwner):
         if self._client is not None:
             self._client.halt()
         self._around.links.beat()
-
-
-async def _always(answer: bool) -> bool:
-    return answer

@@ -14,10 +14,11 @@ from paceline.ports import Disk, File
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
 from paceline.types import MasterEpoch, PhysicalOffset
+from paceline.wire.cluster import GroupView
 from paceline_broker.checkpoints import CheckpointFolder
 from paceline_broker.identity import StoreIdentity
 from paceline_broker.log.commit_log import CommitLog
-from paceline_broker.log.recovery import RecoveryReport
+from paceline_broker.log.recovery import RecoveryReport, is_checkpoint_intact
 from paceline_broker.projections.projections import Projections
 
 log = logging.getLogger("paceline.store")
@@ -102,6 +103,24 @@ class Store:
             extra={"checkpoint": int(self.checkpointed), "position": int(limit)},
         )
 
+    def reopen(self) -> None:
+        """After a repair of the log's files: recover again. The state is made anew by the role."""
+        self._pending = None
+        self.report = self.log.reopen()
+        self._kept_end = self.report.end
+        self._checkpoints.drop_beyond(self.log.end)  # R13
+
+    def replace_bad_side_files(self) -> list[str]:
+        """Small files that the disk has changed: written anew, or dropped where a next one comes.
+
+        Their paths. Blocking; raises StorageError.
+        """
+        bad = self.identity.replace_bad() + self._checkpoints.drop_bad()
+        if self.log.failure is None and not is_checkpoint_intact(self.disk, self.log.folder):
+            self.log.save_checkpoint()
+            bad.append("log/checkpoint.json")
+        return bad
+
     def has_regained(self, epoch: MasterEpoch) -> bool:
         """Whether whatever was confirmed before `epoch` began is on this disk, whatever recovery
         had to cut (R23): the start of the epoch is, and it came after that recovery. One that was
@@ -109,6 +128,17 @@ class Store:
         """
         start = self.log.epochs.start_of(epoch)
         return start is not None and self._kept_end <= start < self.log.flushed
+
+    def settle_suspicion(self, group: GroupView) -> None:
+        """Forget that recovery cut bytes once this log holds whatever was confirmed (R23).
+
+        A member that was sent the start of the present epoch has all that its master had then.
+        """
+        if self.log.checkpointed.is_suspect:
+            epoch = self.identity.epoch
+            is_member = self.identity.identity.replica_id in group.sync_state_set
+            if is_member and group.master_epoch == epoch and self.has_regained(epoch):
+                self.log.clear_suspicion()
 
     def prepare_truncation(self, truncate_to: PhysicalOffset) -> bool:
         """The log is about to be cut: forget what was derived from beyond; True if that was state.

@@ -1,4 +1,4 @@
-"""What the role is given once, and what it makes of it for one epoch: the replication client."""
+"""What the role is given once, and what it makes of it for one epoch."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -8,13 +8,16 @@ from paceline.ports import Clock, Random
 from paceline.telemetry import Node
 from paceline.wire.cluster import GroupView, ReplicaView
 from paceline_broker.config import BrokerConfig
+from paceline_broker.log.flusher import Flusher
 from paceline_broker.master_requests import Controllers
+from paceline_broker.mastership import Mastership, MastershipOwner
 from paceline_broker.replication.client import (
     ReplicaHooks,
     ReplicaIdentity,
     ReplicaSettings,
     ReplicationClient,
 )
+from paceline_broker.replication.master_events import MasterSettings
 from paceline_broker.replication.server import ReplicationServer
 from paceline_broker.store import Store
 
@@ -33,6 +36,28 @@ class Surroundings:
     clock: Clock
     random: Random
     node: Node
+
+
+def make_mastership(
+    around: Surroundings, group: GroupView, *, owner: MastershipOwner, flusher: Flusher
+) -> Mastership:
+    """The mastership of the group's present epoch, which the store has adopted; see its errors."""
+    known, config = around.store.identity.identity, around.config
+    assert known.cluster_id is not None
+    assert known.replica_id is not None
+    return Mastership(
+        owner=owner,
+        store=around.store,
+        flusher=flusher,
+        view=group,
+        cluster_id=known.cluster_id,
+        group=known.group,
+        replica_id=known.replica_id,
+        incarnation=known.incarnation,
+        clock=around.clock,
+        settings=MasterSettings(replica_lag_ms_max=config.replica_lag_ms_max),
+        unconfirmed_bytes_max=config.unconfirmed_bytes_max,
+    )
 
 
 def make_client(

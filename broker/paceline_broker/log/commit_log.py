@@ -23,7 +23,12 @@ from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint
 from paceline_broker.log.log_start import LogStart
 from paceline_broker.log.reading import check_boundary, read_batches, walk_headers
-from paceline_broker.log.recovery import Damage, RecoveryReport, recover, save_checkpoint
+from paceline_broker.log.recovery import (
+    Damage,
+    RecoveryReport,
+    recover,
+    save_checkpoint,
+)
 from paceline_broker.log.repair import Mender, RepairPlan, damage_at
 from paceline_broker.log.segment import Segment, Segments
 from paceline_broker.log.tickets import FlushTicket, Written
@@ -39,7 +44,7 @@ class CommitLog(LogStart):
     def __init__(self, disk: Disk, folder: str, *, segment_size_bytes: int) -> None:
         """Not for callers: use `CommitLog.open`."""
         self._disk = disk
-        self._folder = folder
+        self._folder = self.folder = folder
         self._segment_size_bytes = segment_size_bytes
         self._generation = 0  # of the log's content: truncation makes outstanding tickets void
         self._recover()

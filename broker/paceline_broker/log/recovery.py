@@ -140,6 +140,21 @@ def save_checkpoint(disk: Disk, folder: str, checkpoint: Checkpoint) -> None:
     write_durably(disk, f"{folder}/{CHECKPOINT_NAME}", encode_checkpoint(checkpoint))
 
 
+def is_checkpoint_intact(disk: Disk, folder: str) -> bool:
+    """Whether the checkpoint is there and can be read."""
+    path = f"{folder}/{CHECKPOINT_NAME}"
+    if not disk.exists(path):
+        return False
+    file = disk.open(path)
+    try:
+        decode_checkpoint(disk.pread(file, disk.size(file), 0))
+    except CorruptLogError:
+        return False
+    finally:
+        file.close()
+    return True
+
+
 def _load_checkpoint(disk: Disk, folder: str, segments: Segments) -> tuple[Checkpoint, bool]:
     """The checkpoint, or what must be assumed without one; and whether the replica is suspect."""
     path = f"{folder}/{CHECKPOINT_NAME}"

@@ -67,14 +67,39 @@ def damage_at(
 
 def _is_intact(buffer: bytes, at: int, position: int) -> bool:
     try:
-        epoch = _epoch_before(buffer, at)
+        epoch = epoch_before(buffer, at)
         check_batch_at(buffer, at, len(buffer), position=position, epoch=epoch)
     except CorruptLogError:
         return False
     return True
 
 
-def _epoch_before(buffer: Buffer, at: int) -> int:
+def first_bad(view: memoryview, position: PhysicalOffset) -> PhysicalOffset | None:
+    """Where the first batch stands that is not what was written; None: all of `view` is right."""
+    at = 0
+    while at < len(view):
+        try:
+            epoch = epoch_before(view, at)
+            size = check_batch_at(
+                view, at, len(view), position=position + at, epoch=epoch
+            ).size_bytes
+        except CorruptLogError:
+            return PhysicalOffset(position + at)
+        at += size
+    return None
+
+
+def is_batch(piece: Buffer, position: PhysicalOffset) -> bool:
+    """Whether a whole batch stands at the front of `piece`, by its own word: CRCs and offset."""
+    try:
+        epoch = epoch_before(piece, 0)
+        check_batch_at(piece, 0, len(piece), position=position, epoch=epoch)
+    except CorruptLogError:
+        return False
+    return True
+
+
+def epoch_before(buffer: Buffer, at: int) -> int:
     """One that fits what the batch says: only its own bytes are judged, not what comes before."""
     header = parse_header(buffer, at)
     is_start = header.kind == int(Kind.EPOCH_START)
@@ -92,6 +117,7 @@ class Mender:
         self._plan = plan
         self._files: dict[PhysicalOffset, File] = {}
         self._mended: list[tuple[PhysicalOffset, PhysicalOffset]] = []
+        self._worked_on: set[PhysicalOffset] = set()
         self.position = plan.damage.position
         self.mark = plan.damage.mark
         self._epoch = plan.epochs.last_epoch
@@ -106,10 +132,9 @@ class Mender:
     def mended_bytes(self) -> int:
         return sum(end - start for start, end in self._mended)
 
-    def parts_at(self, epochs: EpochTable, end: PhysicalOffset) -> PhysicalOffset | None:
-        """Up to where the intact log below the damage is also that of a peer; None: nowhere."""
-        start = self._plan.damage.position
-        return self._plan.epochs.truncation_point(start, epochs, end)
+    def files(self) -> list[File]:
+        """What was worked on, to be synced before `finish`."""
+        return [self._files[first] for first in sorted(self._worked_on)]
 
     def scan(self, epochs: EpochTable) -> bool:
         """Step over intact batches, some 256 KiB of them; True if it stands at a bad one.
@@ -152,6 +177,7 @@ class Mender:
                 self._keep_aside(file, start, end, first)
                 self._disk.writev(file, [part], start - first)
                 self._mended.append((start, end))
+                self._worked_on.add(first)
         self.position = PhysicalOffset(self.position + len(view))
         if self.position > self.mark:
             # What was taken for the next intact batch lay inside of one: look on behind it.
@@ -221,7 +247,7 @@ class Mender:
         self._files.clear()
 
     def _sync(self) -> None:
-        for file in self._files.values():
+        for file in self.files():
             self._disk.sync_now(file)
         self._disk.sync_folder(self._folder)
 
@@ -230,12 +256,9 @@ class Mender:
         for first in {self._first_of(start) for start, _ in self._mended}:
             self._disk.forget_clean(self._files[first])
         for start, end in self._mended:
-            buffer = memoryview(self._read(start, end))
-            at = 0
-            while at < len(buffer):
-                epoch = _epoch_before(buffer, at)
-                header = check_batch_at(buffer, at, len(buffer), position=start + at, epoch=epoch)
-                at += header.size_bytes
+            bad = first_bad(memoryview(self._read(start, end)), start)
+            if bad is not None:
+                raise CorruptLogError(f"{bad} was written and reads otherwise", offset=bad)
 
     # -- files ------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from paceline_broker.log.segment import Segments
 class LogState:
     """The readable side of a commit log; see commit_log.py for what the positions mean."""
 
+    folder: str
     _end: int
     _written: int
     _flushed: int

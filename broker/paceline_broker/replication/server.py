@@ -33,12 +33,16 @@ from paceline_broker.replication.handshake import (
     parse_introduction,
     parse_prefix,
 )
+from paceline_broker.replication.repair_source import RepairSession, RepairSource
+from paceline_broker.replication.repair_wire import is_repair_hello
 from paceline_broker.replication.term import MasterTerm
 
 log = logging.getLogger("paceline.replication")
 
 HANDSHAKE_S_MAX = 5.0
 """Also bounds the durable truncation of the replica before its first acknowledgement."""
+REPAIR_IDLE_S_MAX = 10.0
+"""A repair that asks for nothing for so long is closed; the damaged replica comes again."""
 CONNECTIONS_MAX = 64
 """A group has a handful of replicas; the rest are reconnects, probes and strangers."""
 JOIN_BYTES_MAX = 64 * 1024
@@ -56,6 +60,8 @@ class ReplicationServer:
         self._server: asyncio.Server | None = None
         self._links: dict[_Link, None] = {}  # in the order they came
         self._numbers = count(1)
+        self.repairs: RepairSource | None = None
+        """Set by the role: what this broker gives to those whose log is damaged, master or not."""
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port (chosen by the system if 0)."""
@@ -131,6 +137,8 @@ class _Link(asyncio.Protocol):
         self._nonce = b""
         self._term: MasterTerm | None = None
         """Set once the peer is proven; everything it says goes there."""
+        self._repair: RepairSession | None = None
+        """Set if it is a repair that the peer wants."""
 
     # -- asyncio.Protocol
 
@@ -148,7 +156,9 @@ class _Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         try:
-            if self._term is None:
+            if self._repair is not None:
+                self._read_repair(self._repair)
+            elif self._term is None:
                 self._read_handshake()
             if self._term is not None:
                 self._read_acknowledgements(self._term)
@@ -161,6 +171,8 @@ class _Link(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._server.closed(self)
+        if self._repair is not None:
+            self._repair.closed()
         if self._term is not None:
             self._term.lost(self.connection)
 
@@ -194,10 +206,22 @@ class _Link(asyncio.Protocol):
         body = self._take_message(limit)
         if body is None:
             return
-        if self._hello is None:
+        repairs = self._server.repairs
+        if self._hello is None and repairs is not None and is_repair_hello(body):
+            self._repair = RepairSession(self, repairs, self._server.secret, self._server.nonce())
+            self._repair.received(body)
+        elif self._hello is None:
             self._on_hello(parse_hello(body))
         else:
             self._on_introduction(self._hello, body)
+
+    def _read_repair(self, repair: RepairSession) -> None:
+        while (body := self._take_message(HELLO_BYTES_MAX)) is not None:
+            repair.received(body)
+            if repair.is_proven and self._deadline is not None:
+                self._deadline.cancel()
+                loop = asyncio.get_running_loop()
+                self._deadline = loop.call_later(REPAIR_IDLE_S_MAX, self._handshake_too_slow)
 
     def _take_message(self, limit: int) -> bytes | None:
         if len(self._received) < PREFIX_BYTES:

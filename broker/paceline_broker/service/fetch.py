@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from paceline.errors import (
     BadRequestError,
+    CorruptLogError,
     NoMasterError,
     NotMasterError,
     OverloadedError,
@@ -255,7 +256,20 @@ class Fetcher:
         if cold:
             self._start(waiting, self._warm(waiting, gathered, cold, reader))
             return False
+        if not all(reader.is_sound(view, position) for position, view in gathered.unsure):
+            return self._answer_damaged(waiting)
         self._deliver(waiting, gathered)
+        return True
+
+    def _answer_damaged(self, waiting: _Waiting) -> bool:
+        """R24: what was found wrong is nobody's; the rest of the answer can still be had."""
+        gathered = gather(waiting, self._role, self._routes, is_open=False, turn=self._turn)
+        reader = self._role.reader
+        if all(reader.is_sound(view, position) for position, view in gathered.unsure):
+            self._deliver(waiting, gathered)
+        else:  # a second one in the same answer
+            error = CorruptLogError("the log is damaged there; it is being repaired")
+            waiting.sink.failed(waiting.request_id, error)
         return True
 
     def _open_writer(self) -> LogWriter | None:
@@ -289,9 +303,13 @@ class Fetcher:
                 waiting.sink.failed(waiting.request_id, error)
                 self._finish(waiting)
             return
-        if not waiting.is_done:
+        if waiting.is_done:
+            return
+        if all(reader.is_sound(view, position) for position, view in gathered.unsure):
             self._deliver(waiting, gathered)
-            self._finish(waiting)
+        else:
+            self._answer_damaged(waiting)
+        self._finish(waiting)
 
     def _deliver(self, waiting: _Waiting, gathered: Gathered) -> None:
         answer = gathered.answer

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from paceline.ports import Buffer
+from paceline.types import PhysicalOffset
 from paceline.wire.stream import (
     FETCH_ANSWER,
     FETCH_FLAG_ACTING,
@@ -67,6 +68,8 @@ class Gathered:
     answer: Fetched
     deep: list[memoryview] = field(default_factory=list)
     """Views below the hot tail, whose pages may be cold."""
+    unsure: list[tuple[PhysicalOffset, memoryview]] = field(default_factory=list)
+    """The same batches with their positions: verified before they leave (R24)."""
     counts: list[tuple[int, int, int]] = field(default_factory=list)
     """(topic id, messages, bytes) for the metrics."""
     has_code: bool = False
@@ -137,6 +140,8 @@ def _look(
                 max_bytes=min(max_bytes, room),
                 is_first=is_first,
             )
+        if span is not None and _is_damaged(role.reader, span):
+            code, span = FetchCode.NOT_YET_AVAILABLE, None
     elif offset < start:
         code = FetchCode.OFFSET_OUT_OF_RANGE
         found.has_code = True
@@ -152,6 +157,11 @@ def _look(
             found.needs_round = True
     size = 0 if span is None else span.size_bytes
     return FetchPart(topic_id, queue_id, code, start, end, size), span
+
+
+def _is_damaged(reader: LogReader, span: Span) -> bool:
+    last = span.runs[-1]
+    return reader.is_damaged(span.runs[0].position, PhysicalOffset(last.position + last.size_bytes))
 
 
 def _range(queue: ConsumeQueue, confirm: int) -> tuple[int, int, int]:
@@ -178,5 +188,18 @@ def _views(reader: LogReader, span: Span, found: Gathered) -> list[memoryview]:
             views.append(view)
             at = type(at)(at + len(view))
     if start < found.answer.confirm - HOT_TAIL_BYTES:
+        found.unsure.extend(_placed(span, views))
         found.deep.extend(views if len(views) <= _VIEWS_ASKED_MAX else [stretch, views[-1]])
     return views
+
+
+def _placed(span: Span, views: list[memoryview]) -> list[tuple[PhysicalOffset, memoryview]]:
+    """Each view with its position: the runs follow one another, cut where segments end."""
+    placed, rest = [], iter(views)
+    for position, size_bytes in span.runs:
+        at, end = position, position + size_bytes
+        while at < end:
+            view = next(rest)
+            placed.append((at, view))
+            at = PhysicalOffset(at + len(view))
+    return placed

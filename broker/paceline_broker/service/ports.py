@@ -123,6 +123,17 @@ class LogReader(Protocol):
         """
         ...
 
+    def is_damaged(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
+        """Whether bytes of [start, end) are known to be wrong: nobody is given them (R24)."""
+        ...
+
+    def is_sound(self, view: memoryview, position: PhysicalOffset) -> bool:
+        """Whether the whole batches of the view are what was written at `position`.
+
+        If not, that is known from now on (`is_damaged`), and mended.
+        """
+        ...
+
     def is_cold(self, view: memoryview) -> bool:
         """Whether touching the view would wait for the disk."""
         ...

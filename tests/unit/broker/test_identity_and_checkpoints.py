@@ -106,14 +106,32 @@ def test_raising_a_stale_incarnation_does_not_wash_off_a_power_loss() -> None:
     assert identity.identity.is_unclean
 
 
-def test_a_damaged_identity_is_never_guessed() -> None:
+def test_a_damaged_identity_is_read_from_its_twin_and_never_guessed() -> None:
     disk = MemoryDisk()
-    a_start(disk)
+    first = a_start(disk).identity
     file = disk.open("/data/identity.json")
     disk.writev(file, [b"\x00\x00"], 0)
 
+    again = a_start(disk).identity
+
+    assert (again.store_id, again.incarnation) == (first.store_id, first.incarnation + 1)
+    for name in ("identity.json", "identity.json.copy"):
+        disk.writev(disk.open(f"/data/{name}"), [b"\x00\x00"], 0)
     with pytest.raises(StorageError, match="damaged"):
         a_start(disk)
+
+
+@pytest.mark.parametrize("name", ["epoch.json", "epoch.json.copy"])
+def test_the_epoch_is_known_as_long_as_one_of_its_files_is(name: str) -> None:
+    """R2: never lower than what was adopted."""
+    disk = MemoryDisk()
+    a_start(disk).adopt_epoch(MasterEpoch(7))
+    disk.unlink(f"/data/{name}")
+    assert a_start(disk).epoch == 7
+
+    again = a_start(disk)
+    assert len(again.replace_bad()) == 1
+    assert again.replace_bad() == []
 
 
 async def test_the_newest_intact_checkpoint_below_the_limit_is_taken() -> None:
@@ -162,6 +180,7 @@ def test_no_flipped_bit_of_the_small_files_is_believed(name: str) -> None:
     """R2, R9: a digit of an epoch or incarnation that became another one is still a number."""
     disk = MemoryDisk()
     a_start(disk).adopt_epoch(MasterEpoch(7))
+    disk.unlink(f"/data/{name}.copy")  # it would stand in (R24)
     file = disk.open(f"/data/{name}")
     size = disk.size(file)
 

@@ -24,6 +24,7 @@ from paceline.types import (
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.acting.term import ActingTerm
+from paceline_broker.log.repair import first_bad
 from paceline_broker.projections.projections import Projections, epoch_start_document
 from paceline_broker.service.ledger import append_internal
 from paceline_broker.service.ports import Confirmed, Identity, RoleState, no_writer
@@ -44,6 +45,7 @@ class ListLog:
         self.is_automatic = is_automatic
         self.listeners: list[Callable[[PhysicalOffset], None]] = []
         self.cold: set[int] = set()
+        self.bad: set[PhysicalOffset] = set()
         self.warmed = 0
         self.reads = 0
         self.is_readable = True
@@ -70,6 +72,15 @@ class ListLog:
 
     def is_cold(self, view: memoryview) -> bool:
         return bool(self.cold)
+
+    def is_damaged(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
+        return any(start <= position < end for position in self.bad)
+
+    def is_sound(self, view: memoryview, position: PhysicalOffset) -> bool:
+        bad = first_bad(view, position)
+        if bad is not None:
+            self.bad.add(bad)
+        return bad is None
 
     async def warm(self, view: memoryview) -> None:
         self.warmed += 1

@@ -1,0 +1,274 @@
+"""R24: damage is found, kept from readers, mended by peers; nobody leads with it."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
+
+from paceline.disk_memory import MemoryDisk
+from paceline.runtime import SeededRandom, pause
+from paceline.types import PhysicalOffset
+from paceline_broker.log.commit_log import CommitLog
+from paceline_broker.log.layout import segment_name
+from paceline_broker.service.ports import RoleState
+
+LOG = f"{DATA}/log"
+BOTH = frozenset({1, 2})
+
+
+def _content(log: CommitLog) -> bytes:
+    return b"".join(bytes(batch) for _, batch in log.batches(log.start))
+
+
+def _positions(log: CommitLog) -> list[PhysicalOffset]:
+    return [PhysicalOffset(header.physical_offset) for header, _ in log.batches(log.start)]
+
+
+def _path(first: int) -> str:
+    return f"{LOG}/{segment_name(PhysicalOffset(first))}"
+
+
+def _flip(broker: Broker, position: int, byte: int = 100) -> None:
+    """Change one bit of the batch at `position`, in the cache and on the disk."""
+    segment = broker.store.log._segments.locate(PhysicalOffset(position))
+    broker.disk.flip_bit(segment.path, position - segment.first + byte)
+
+
+async def _fill(master: Broker, replica: Broker, *, batches: int = 60) -> None:
+    pair = a_group(master, replica, sync_state_set=BOTH)
+    tell(pair, 1, master, replica)
+    await eventually(lambda: bool(master.role.status()["is_open"]))
+    for number in range(batches):
+        master.send(bytes([number + 1]) * 3000)
+        await pause(0)
+    await eventually(lambda: replica.store.log.confirm == master.store.log.end)
+
+
+async def test_a_flip_found_by_the_scrubber_of_a_replica_is_mended_from_its_master() -> None:
+    master, replica = Broker(1), Broker(2)
+    async with master.running(), replica.running():
+        await _fill(master, replica)
+        log = replica.store.log
+        good, position = _content(log), _positions(log)[5]
+        _flip(replica, position)
+
+        replica.role.care.scrubber.look_at(position)
+
+        await eventually(lambda: replica.role.care.repaired_count == 1)
+        assert _content(log) == good
+        await eventually(lambda: bool(replica.role.status()["is_connected"]))
+        assert replica.role.is_healthy()
+        end = master.send(b"after")
+        await eventually(lambda: replica.store.log.confirm == end == master.store.log.confirm)
+        assert replica.disk.list(f"{DATA}/quarantine")
+
+
+async def test_a_damaged_replica_acknowledges_nothing_and_is_read_by_nobody_there() -> None:
+    master, replica = Broker(1), Broker(2)
+    async with master.running(), replica.running():
+        await _fill(master, replica)
+        position = _positions(replica.store.log)[5]
+        _flip(replica, position)
+        await master.server.stop()  # nobody mends it
+
+        replica.role.care.damaged(position, "a test says so")
+
+        assert not replica.role.is_healthy()
+        assert replica.role.reader.is_damaged(position, PhysicalOffset(position + 1))
+        assert not replica.role.reader.is_damaged(PhysicalOffset(0), position)
+        await eventually(lambda: not replica.role.status()["is_connected"])
+        heartbeat = replica.role.heartbeat()
+        assert heartbeat is not None
+        assert not heartbeat.is_healthy
+        before = master.store.log.confirm
+        end = master.send(b"after")
+        await pause(20)
+        assert before == master.store.log.confirm < end
+
+
+async def test_a_damaged_replica_that_is_elected_does_not_lead() -> None:
+    """R24: the controllers may have decided before they heard."""
+    master, replica = Broker(1), Broker(2)
+    async with master.running(), replica.running():
+        await _fill(master, replica)
+        position = _positions(replica.store.log)[5]
+        _flip(replica, position)
+        await master.server.stop()
+        replica.role.care.damaged(position, "a test says so")
+
+        tell(a_group(master, replica, epoch=4, master=2, sync_state_set=BOTH), 2, replica)
+
+        await eventually(lambda: replica.role.epoch == 4)
+        await eventually(lambda: replica.role.state is RoleState.FENCED)
+        assert replica.role.mastership is None
+
+
+async def test_a_master_that_finds_damage_steps_down_and_is_mended_by_its_successor() -> None:
+    master, replica = Broker(1), Broker(2)
+    async with master.running(), replica.running():
+        await _fill(master, replica)
+        good, position = _content(master.store.log), _positions(master.store.log)[5]
+        _flip(master, position)
+
+        master.role.care.scrubber.look_at(position)
+
+        await eventually(lambda: any(r.kind == "step_down" for r in master.controllers.requests))
+        assert not master.role.is_healthy()
+        pair = a_group(master, replica, epoch=4, master=2, sync_state_set=BOTH)
+        tell(pair, 2, replica, master)
+        await eventually(lambda: master.role.care.repaired_count == 1)
+        await eventually(lambda: master.role.state is RoleState.REPLICA)
+        assert _content(master.store.log)[: len(good)] == good
+        await eventually(lambda: master.store.log.confirm == replica.store.log.end)
+
+
+async def test_a_master_whom_nobody_replaces_fences_itself_with_its_damage() -> None:
+    master, replica = Broker(1), Broker(2)
+    async with master.running(), replica.running():
+        await _fill(master, replica)
+        position = _positions(master.store.log)[5]
+        _flip(master, position)
+        master.controllers.result = {"ok": False, "reason": "NO_CANDIDATE"}
+
+        master.role.care.scrubber.look_at(position)
+
+        await eventually(lambda: master.role.state is RoleState.FENCED)
+        assert master.role.mastership is None
+
+
+async def test_two_damaged_members_without_a_master_mend_each_other() -> None:
+    one, two = Broker(1), Broker(2)
+    async with one.running(), two.running():
+        await _fill(one, two)
+        good = _content(one.store.log)
+        positions = _positions(one.store.log)
+        for broker in (one, two):
+            broker.store.log.flush_now()
+            broker.store.log.save_checkpoint()
+        _flip(one, positions[5])
+        _flip(two, positions[20])
+        vacant = a_group(one, two, epoch=3, master=None, sync_state_set=BOTH)
+        tell(vacant, 2, one, two)
+        await eventually(lambda: one.role.mastership is None)
+
+        one.role.care.scrubber.look_at(positions[5])
+        two.role.care.scrubber.look_at(positions[20])
+
+        await eventually(lambda: one.role.care.repaired_count + two.role.care.repaired_count == 2)
+        assert _content(one.store.log) == _content(two.store.log) == good
+        assert one.role.is_healthy()
+        assert two.role.is_healthy()
+
+
+async def test_what_is_damaged_on_both_sides_is_never_served_and_stays_damaged() -> None:
+    master, replica = Broker(1), Broker(2)
+    async with master.running(), replica.running():
+        await _fill(master, replica)
+        position = _positions(master.store.log)[5]
+        _flip(master, position, byte=100)
+        _flip(replica, position, byte=120)
+
+        replica.role.care.scrubber.look_at(position)
+
+        # Asked for its bytes, the master finds its own damage.
+        await eventually(lambda: master.store.log.damage is not None)
+        await eventually(lambda: master.role.mastership is None)
+        for broker in (master, replica):
+            assert broker.role.care.repaired_count == 0
+            assert not broker.role.is_healthy()
+            assert broker.role.reader.is_damaged(position, PhysicalOffset(position + 1))
+            status = broker.role.status()["care"]["damage"]
+            assert status["position"] == position
+
+
+def _lose_a_segment(disk: MemoryDisk, firsts: list[int]) -> None:
+    disk.unlink(_path(firsts[1]))
+
+
+def _lose_all_segments(disk: MemoryDisk, firsts: list[int]) -> None:
+    for first in firsts:
+        disk.unlink(_path(first))
+
+
+def _zero_a_stretch(disk: MemoryDisk, firsts: list[int]) -> None:
+    file = disk.open(_path(firsts[-1]))
+    disk.writev(file, [bytes(4000)], 0)
+    disk.sync_now(file)
+
+
+def _cut_a_file_short(disk: MemoryDisk, firsts: list[int]) -> None:
+    disk.truncate(disk.open(_path(firsts[0])), 5000)
+
+
+def _damage_side_files(disk: MemoryDisk, firsts: list[int]) -> None:
+    for path in (f"{LOG}/checkpoint.json", f"{DATA}/identity.json", f"{DATA}/epoch.json"):
+        disk.flip_bit(path, 12)
+
+
+def _wipe_the_log(disk: MemoryDisk, firsts: list[int]) -> None:
+    _lose_all_segments(disk, firsts)
+    disk.unlink(f"{LOG}/checkpoint.json")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _lose_a_segment,
+        _lose_all_segments,
+        _zero_a_stretch,
+        _cut_a_file_short,
+        _damage_side_files,
+        _wipe_the_log,
+    ],
+)
+async def test_a_replica_that_starts_damaged_is_mended_and_follows(
+    damage: Callable[[MemoryDisk, list[int]], None],
+) -> None:
+    master, replica = Broker(1), Broker(2)
+    async with master.running():
+        async with replica.running():
+            await _fill(master, replica)
+            firsts = [int(first) for first in replica.store.log._segments.firsts]
+            assert len(firsts) > 2
+        replica.store.close(clean=True)
+        replica.disk.crash(SeededRandom("down"), keep_page_cache=True)
+        damage(replica.disk, firsts)
+
+        again = Broker(2, disk=replica.disk)
+        async with again.running():
+            is_hurt = again.store.log.damage is not None
+            assert again.role.is_healthy() is not is_hurt
+            assert not again.role.reader.is_readable
+            tell(a_group(master, again, sync_state_set=BOTH), 2, master, again)
+
+            await eventually(lambda: again.store.log.confirm == master.store.log.end)
+            assert again.role.is_healthy()
+            assert again.role.care.repaired_count == (1 if is_hurt else 0)
+            assert _content(again.store.log) == _content(master.store.log)
+            assert again.role.projections.snapshot() == master.role.projections.snapshot()
+            await eventually(lambda: again.role.reader.is_readable)
+
+
+async def test_the_scrubber_finds_damage_by_itself_and_replaces_small_files() -> None:
+    master, replica = Broker(1), Broker(2)
+    replica.role.care.scrubber._interval_ms = 50
+    async with master.running(), replica.running():
+        await _fill(master, replica)
+        replica.store.log.save_checkpoint()
+        for path in (f"{LOG}/checkpoint.json", f"{DATA}/identity.json", f"{DATA}/epoch.json.copy"):
+            replica.disk.flip_bit(path, 12)
+        log = replica.store.log
+        _flip(replica, _positions(log)[3])
+        replica.disk.unlink(log._segments._segments[1].path)
+
+        await eventually(lambda: replica.role.care.repaired_count >= 1)
+        await eventually(lambda: replica.role.is_healthy())
+        assert _content(log) == _content(master.store.log)
+        await eventually(lambda: replica.role.care.scrubber.counts.side_files >= 3)
+        counts = replica.role.care.scrubber.counts
+        passes = counts.passes
+        await eventually(lambda: counts.passes > passes)
+    replica.store.close(clean=True)
+    again = Broker(2, disk=replica.disk)
+    assert again.store.report.damage is None
+    assert again.identity.identity.incarnation == 2
