@@ -75,6 +75,7 @@ class Broker:
         self._probes = aiohttp.ClientSession(connector=_connector(config, force_close=True))
         self._server = ReplicationServer(group=self._group, secret=secret, random=random)
         self.role = BrokerRole(self._surroundings(secret))
+        self._links.on_hand_over = self.role.hand_overs.ordered
         settings = ServiceSettings(
             send_timeout_ms=config.slave_timeout_ms, lock_lease_ms=config.lock_lease_ms
         )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from paceline.address import Address
 from paceline.config import require, setting
+from paceline.wire.session_commands import ELECTION_PRIORITY_MAX
 
 MIB = 1024 * 1024
 HOUR_MS = 3_600_000
@@ -38,6 +39,13 @@ class BrokerConfig:
         default=1024 * MIB,
         minimum=MIB,
         maximum=4096 * MIB,
+    )
+    election_priority: int = setting(
+        "RocketMQ's brokerElectionPriority: of healthy members the one with the least is elected, "
+        "and gets mastership back when it was away. Default: nobody is preferred.",
+        default=ELECTION_PRIORITY_MAX,
+        minimum=0,
+        maximum=ELECTION_PRIORITY_MAX,
     )
     heartbeat_interval_ms: int = setting(
         "Time between two heartbeats to the controllers.", default=300, minimum=10

@@ -163,6 +163,8 @@ class _Link:
                 self._owner.beat()
             case wire.Time(unix_ms=unix_ms):
                 self._owner.on_time(self.address, unix_ms)
+            case wire.HandOver():
+                self._owner.on_hand_over(message, self.tell)
             case _:
                 raise PeerError(f"controller {self.address} sent {type(message).__name__}")
 
@@ -200,6 +202,8 @@ class ControllerLinks:
         self.on_view = on_view
         self.refused = on_refused
         self.on_time = on_time
+        self.on_hand_over: Callable[[wire.HandOver, Callable[[str], None]], None] = _nobody_leads
+        """An order to the master, and how to answer it."""
         self.http: aiohttp.ClientSession
         self._heartbeat = heartbeat
         self._interval_ms = heartbeat_interval_ms
@@ -330,3 +334,7 @@ class ControllerLinks:
         while True:
             self.beat()
             await pause(self._interval_ms)
+
+
+def _nobody_leads(order: wire.HandOver, reply: Callable[[str], None]) -> None:
+    """Before the role is there, no broker is master."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from paceline.errors import PacelineError
 from paceline.runtime import cancel_and_wait, spawn
-from paceline.types import GroupName, PhysicalOffset
+from paceline.types import GroupName, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
 from paceline_broker.mastership import Mastership
 from paceline_broker.replication.master_events import AlterSyncStateSet
@@ -67,9 +67,13 @@ class MasterRequests:
         command = wire.RaiseConfirmFloor(**self._of(mastership))
         self._telling_floor = self._spawn(self._tell(command), name=command.kind)
 
-    async def step_down(self, mastership: Mastership) -> bool:
-        """Ask for another master; True if one was elected. May wait for as long as an outage."""
-        return bool((await self._ask(wire.StepDown(**self._of(mastership))))["ok"])
+    async def step_down(
+        self, mastership: Mastership, *, preferred: ReplicaId | None = None
+    ) -> str | None:
+        """Ask for another master; None: one was elected, else why not. May wait for an outage."""
+        command = wire.StepDown(**self._of(mastership), preferred=preferred)
+        result = await self._ask(command)
+        return None if result["ok"] else str(result.get("detail", result.get("reason")))
 
     async def stop(self) -> None:
         await cancel_and_wait(*self._tasks)

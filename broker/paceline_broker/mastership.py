@@ -250,6 +250,11 @@ class Mastership:
         """Take nothing more; what was appended goes on to be confirmed (R20)."""
         self._is_draining = True
 
+    def resume(self) -> None:
+        """Take work again: nobody was asked to replace this master, or it was definitely refused
+        (R20)."""
+        self._is_draining = False
+
     async def all_confirmed(self) -> None:
         """Return when everything appended so far is confirmed; OutcomeUnknownError if it ends."""
         done: asyncio.Future[None] = self._loop.create_future()

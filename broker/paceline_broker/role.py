@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from paceline.errors import CorruptLogError, PacelineError, StorageError
-from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.errors import CorruptLogError, StorageError
+from paceline.runtime import cancel_and_wait, spawn
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.acting.term import ActingTerm, begin_acting
 from paceline_broker.following import Following
+from paceline_broker.hand_over import HandOvers
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.log_reader import StoreReader
 from paceline_broker.master_requests import MasterRequests
@@ -37,8 +38,6 @@ log = logging.getLogger("paceline.role")
 
 MEMORY_FLUSH_LINGER_MS = 200
 """RocketMQ's asynchronous flush comes each 500 ms; a power cut of all members costs this much."""
-HAND_OVER_TIMEOUT_MS = 1000
-"""An election takes some 20 ms; who cannot hand over in a second is replaced after its stop."""
 
 
 class BrokerRole(MastershipOwner):
@@ -65,7 +64,7 @@ class BrokerRole(MastershipOwner):
         self._early_view: ClusterView | None = None
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._requests = MasterRequests(around.links, group=self.identity.group)
+        self.requests = MasterRequests(around.links, group=self.identity.group)
         store = around.store
         self.flusher = Flusher(
             store.disk,
@@ -75,6 +74,7 @@ class BrokerRole(MastershipOwner):
             on_failed=self._flush_failed,
         )
         self.care = LogCare(around, self)
+        self.hand_overs = HandOvers(self)
         self.reader.on_damage = self.care.damaged
 
     # -- Role, for the service --------------------------------------------------------------------
@@ -172,30 +172,14 @@ class BrokerRole(MastershipOwner):
         """End whatever this broker is; the log stays open for the caller to close."""
         await cancel_and_wait(self._task)
         await self.care.stop()
+        await self.hand_overs.stop()
         await self._leave("the broker stops")
-        await self._requests.stop()
+        await self.requests.stop()
         await self.flusher.stop()
 
-    async def hand_over(self, *, timeout_ms: int = HAND_OVER_TIMEOUT_MS) -> None:
-        """Before a stop: take nothing more, let all be confirmed, have another member elected.
-
-        Returns when another epoch has begun, the controllers refused, or time is up; the stop that
-        follows fences in any case (R20).
-        """
-        mastership = self._mastership
-        if mastership is None or not mastership.is_open:
-            return
-        mastership.drain()
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await mastership.all_confirmed()
-                if len(mastership.term.sync_state_set) < 2:
-                    return  # nobody could take over
-                is_replaced = await self._requests.step_down(mastership)
-                while is_replaced and self._mastership is mastership:
-                    await pause(5)
-        except (TimeoutError, PacelineError) as error:
-            log.info("hand_over_given_up", extra={"reason": str(error)})
+    async def hand_over(self) -> None:
+        """Before a stop, or with a damaged log: see `HandOvers.before_stop` (R20)."""
+        await self.hand_overs.before_stop()
 
     def tell_health(self) -> None:
         """The disk stalled or recovered: the controllers hear it at once."""
@@ -204,7 +188,7 @@ class BrokerRole(MastershipOwner):
     def tell_floor(self) -> None:
         """Each second: the controllers hear how far confirm is (R16)."""
         if self._mastership is not None and self._mastership.is_open:
-            self._requests.tell_floor(self._mastership)
+            self.requests.tell_floor(self._mastership)
 
     def registered(self) -> None:
         """The controllers have this start on record (R9): from now on views give it its role."""
@@ -401,7 +385,7 @@ class BrokerRole(MastershipOwner):
     def mastership_opened(self, mastership: Mastership) -> None:
         self.reader.is_readable = True
         log.info("mastership_opened", extra={"confirm": mastership.confirm})
-        self._requests.open_epoch(mastership)
+        self.requests.open_epoch(mastership)
         self._around.links.beat()
         self.on_role_changed()
 
@@ -422,7 +406,7 @@ class BrokerRole(MastershipOwner):
         self._arrived.set()  # the newest view may already name the next role
 
     def propose(self, mastership: Mastership, proposal: AlterSyncStateSet) -> None:
-        self._requests.propose(mastership, proposal)
+        self.requests.propose(mastership, proposal)
 
     def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
         return self.care.probe(replica, incarnation)

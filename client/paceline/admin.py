@@ -160,6 +160,20 @@ class AdminClient:
         except _RepeatedError as repeated:
             raise repeated.error from None
 
+    async def transfer(self, group: str, *, to: int | None = None) -> dict[str, Any]:
+        """Have the master hand over without a failed send, to replica `to` or to the best member.
+
+        CommandRefusedError says why it cannot. `is_graceful` false: the master did not answer the
+        order within a second and was replaced.
+        """
+        document: dict[str, Any] = {"group": GroupName(group)}
+        if to is not None:
+            document["to"] = to
+        try:
+            return await self._write("POST", "/v1/transfers", document)
+        except _RepeatedError as repeated:
+            raise repeated.error from None
+
     async def history(self, group: str) -> list[dict[str, Any]]:
         """Elections and set changes of a broker group with their reasons, oldest first."""
         document = await self._read(f"/v1/groups/{group}/history")

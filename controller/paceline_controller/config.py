@@ -65,6 +65,12 @@ class ControllerConfig:
         default=3000,
         minimum=300,
     )
+    preferred_settle_ms: int = setting(
+        "A member with a lower election_priority than the master's gets mastership back after so "
+        "long in the set and healthy without a break.",
+        default=30_000,
+        minimum=1000,
+    )
     command_timeout_ms: int = setting(
         "How long one command may take until its outcome is told as unknown.",
         default=3000,

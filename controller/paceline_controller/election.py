@@ -10,7 +10,7 @@ from enum import Enum
 
 from paceline.types import ReplicaId
 from paceline_controller.state.commands import ElectMaster
-from paceline_controller.state.model import Group
+from paceline_controller.state.model import Group, Replica
 
 
 class Standing(Enum):
@@ -169,7 +169,7 @@ def _rank(
     beliefs: Mapping[ReplicaId, Belief],
     member: ReplicaId,
     preferred: ReplicaId | None,
-) -> tuple[bool, int, int, bool, int, int]:
+) -> tuple[bool, int, int, bool, int, int, int]:
     """What orders the candidates: the least is elected (R17)."""
     belief, replica = beliefs[member], group.replicas[member]
     is_other = preferred is not None and member != preferred
@@ -177,7 +177,15 @@ def _rank(
     # neither who is preferred nor who could not open an epoch lately (R23).
     longest = -belief.end
     of_suspects = longest if replica.is_suspect else 0
-    return (replica.is_suspect, of_suspects, belief.failures_count, is_other, longest, member)
+    return (
+        replica.is_suspect,
+        of_suspects,
+        belief.failures_count,
+        is_other,
+        replica.election_priority,
+        longest,
+        member,
+    )
 
 
 def choose_first(
@@ -207,7 +215,7 @@ def choose_first(
         master_epoch=group.master_epoch,
         set_epoch=group.set_epoch,
         members={replica.replica_id: replica.incarnation for replica in chosen},
-        winner=chosen[0].replica_id,
+        winner=min(chosen, key=_first_rank).replica_id,
         position=0,
         floor=group.confirm_floor,
         without=(),
@@ -215,6 +223,26 @@ def choose_first(
         have_all_reported=True,
         reason="first",
     )
+
+
+def _first_rank(replica: Replica) -> tuple[int, ReplicaId]:
+    return replica.election_priority, replica.replica_id
+
+
+def preferred_member(
+    group: Group, beliefs: Mapping[ReplicaId, Belief], *, than: ReplicaId
+) -> ReplicaId | None:
+    """The healthy member whose operator prefers it to the master `than`, if there is one (R17)."""
+    least = group.replicas[than].election_priority
+    better = [
+        (group.replicas[member].election_priority, member)
+        for member in group.sync_state_set
+        if beliefs[member].standing is Standing.HEALTHY
+        and beliefs[member].failures_count == 0
+        and not group.replicas[member].is_suspect
+        and group.replicas[member].election_priority < least
+    ]
+    return min(better)[1] if better else None
 
 
 def choose_unclean(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from paceline.types import MasterEpoch
+from paceline.types import MasterEpoch, ReplicaId
 from paceline_controller.liveness_events import LivenessSettings
 
 TAKE_MS_MAX = 1000
@@ -25,6 +25,19 @@ class GroupWatch:
     retry_ms: int = 0
     blamed_epoch: MasterEpoch | None = None
     """The master of this epoch has been blamed that it does not work."""
+
+    preferred: ReplicaId | None = None
+    """A member that is preferred to the master, without a break since `preferred_ms`."""
+    preferred_ms: int = 0
+
+    def prefers(self, member: ReplicaId | None, now_ms: int, *, settle_ms: int) -> bool:
+        """Whether that member, who is preferred now, has been so for long enough (hysteresis)."""
+        if member != self.preferred:
+            self.preferred, self.preferred_ms = member, now_ms
+        if member is None or now_ms < self.preferred_ms + settle_ms:
+            return False
+        self.preferred_ms = now_ms  # should this attempt fail, the next one waits as long
+        return True
 
     def due_ms(self, reason: str, settings: LivenessSettings, *, floor_ms: int, factor: int) -> int:
         """When a master that fails in this way has had its time, `factor` times over."""

@@ -223,6 +223,7 @@ class ControllerHttp:
             standings[str(replica_id)] = {
                 "standing": liveness.belief(group, replica_id, now_ms).standing.value,
                 "role": None if report is None else report.role.value,
+                "election_priority": group.replicas[replica_id].election_priority,
                 "end": None if report is None else report.end,
                 "flushed": None if report is None else report.flushed,
                 "confirm": None if report is None else report.confirm,

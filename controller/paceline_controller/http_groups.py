@@ -1,4 +1,4 @@
-"""Shell: what operators do with broker groups, over HTTP: history, cleaning.
+"""Shell: what operators do with broker groups, over HTTP: transfers, history, cleaning.
 
 Beside the routes of `http.py`; docs/protocol/controller.md lists all. Whether a replica is dead is
 the leader's judgement at this edge: the state machine never knows (R15).
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from paceline.errors import CommandRefusedError, NotFoundError
-from paceline_controller.http_answers import json_answer, replica_of
+from paceline.errors import CommandRefusedError, GroupNotFoundError, NotFoundError
+from paceline.types import GroupName, ReplicaId
+from paceline.wire.fields import Fields
+from paceline_controller.http_answers import checked, json_answer, json_body, replica_of
 from paceline_controller.http_errors import query_flag, query_integer
 from paceline_controller.state.model import HISTORY_ENTRIES_MAX, Group
 from paceline_controller.state.operator_commands import RemoveGroup, RemoveReplica
@@ -26,6 +28,7 @@ class GroupRoutes:
 
     def routes(self) -> list[web.RouteDef]:
         return [
+            web.post("/v1/transfers", self._transfer),
             web.get("/v1/groups/{group}/history", self._history),
             web.delete("/v1/groups/{group}", self._remove_group),
             web.delete("/v1/groups/{group}/replicas/{replica}", self._remove_replica),
@@ -45,6 +48,22 @@ class GroupRoutes:
                 "history": group.history[-limit:],
             }
         )
+
+    async def _transfer(self, request: web.Request) -> web.Response:
+        """{group, to?}: the master hands over, to that member or to the best one (R17, R20)."""
+        fields = Fields(await json_body(request), name="transfer")
+        name = GroupName(fields.text("group", length_max=127))
+        preferred = fields.integer("to", low=1) if fields.has("to") else None
+        fields.done()
+        self._door.ensure_leading()
+        node = self._door.node
+        group = node.machine.groups.get(name)
+        if group is None:
+            raise GroupNotFoundError("there is no such broker group", field="group")
+        order = node.supervisor.order_transfer(
+            group, preferred=None if preferred is None else ReplicaId(preferred)
+        )
+        return json_answer(checked(await self._door.leaders_word(order)))
 
     async def _remove_replica(self, request: web.Request) -> web.Response:
         """Forget a dead replica; one that lives or is a member only with `force=true`."""

@@ -130,6 +130,15 @@ class Hub:
             if session.hello.group == group:
                 session.send(text)
 
+    def session_of(self, group: GroupName, store_id: str) -> BrokerSession | None:
+        """The newest session of that store."""
+        found = [
+            session
+            for session in self.sessions.values()
+            if (session.hello.group, session.hello.store_id) == (group, store_id)
+        ]
+        return max(found, key=lambda session: session.connection, default=None)
+
     def session_ids(self) -> tuple[str, ...]:
         """Sessions of brokers that are connected here."""
         found = {name for session in self.sessions.values() for name in session.session_ids}

@@ -36,6 +36,7 @@ from paceline_controller.election import (
     choose,
     choose_first,
     choose_unclean,
+    preferred_member,
 )
 from paceline_controller.group_watch import FAILURES, GroupWatch
 from paceline_controller.liveness_events import (
@@ -277,6 +278,17 @@ class Liveness:
             if election is not None:
                 watch.is_electing = True
                 ready.elections.append(election)
+            else:
+                self._prefer(group, watch, ready, now_ms)
+
+    def _prefer(self, group: Group, watch: GroupWatch, ready: Ready, now_ms: int) -> None:
+        """Give mastership back to who should have it, when it has been well for long (R17)."""
+        member = None
+        if group.master is not None and group.is_open:
+            member = preferred_member(group, self._beliefs(group, now_ms), than=group.master)
+        if watch.prefers(member, now_ms, settle_ms=self._settings.preferred_settle_ms):
+            assert member is not None
+            ready.transfers.append((group, member))
 
     def _probe_lost(self, group: Group, ready: Ready, now_ms: int) -> None:
         """Probe replicas without a session here: after a close, and after a leader change."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from paceline.types import GroupName
+from paceline.types import GroupName, ReplicaId
 from paceline.wire.session import Heartbeat
 from paceline_controller.acting import SETTLE_MS, Proposal
 from paceline_controller.contacts import (
@@ -13,6 +13,7 @@ from paceline_controller.contacts import (
     ProbeAnswer,
     ProbeTarget,
 )
+from paceline_controller.state.model import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class LivenessSettings:
     """A master whose confirm stands still this long while sends wait is replaced (R6)."""
     penalty_ms: int = 30_000
     """How long such a master is the last choice (R6); twice as long each time, up to eightfold."""
+    preferred_settle_ms: int = 30_000
+    """A preferred member gets mastership back after so long in the set, healthy without a break."""
     acting_settle_ms: int = SETTLE_MS
     """So long nobody can be elected before another replica acts as master (R36)."""
 
@@ -107,6 +110,8 @@ class Ready:
 
     probes: list[ProbeTarget] = field(default_factory=list)
     inquiries: list[Inquiry] = field(default_factory=list)
+    transfers: list[tuple[Group, ReplicaId]] = field(default_factory=list)
+    """Have these groups' masters hand over to the member that is preferred."""
     ask_reports: list[GroupName] = field(default_factory=list)
     """Ask these groups' brokers for a heartbeat at once: positions count in the choice."""
     elections: list[Proposal] = field(default_factory=list)

@@ -111,6 +111,7 @@ class ControllerNode:
                 heartbeat_timeout_ms=self._config.heartbeat_timeout_ms,
                 election_open_timeout_ms=self._config.election_open_timeout_ms,
                 progress_timeout_ms=self._config.progress_timeout_ms,
+                preferred_settle_ms=self._config.preferred_settle_ms,
                 acting_settle_ms=self._config.acting_settle_ms,
             ),
             metrics=self._metrics,

@@ -201,6 +201,11 @@ class SessionServer:
                 task = spawn(self._answer(session, message), name=f"command:{message.session}")
                 session.commands.add(task)
                 task.add_done_callback(session.commands.discard)
+            case wire.HandOverRefused():
+                group = self._machine.groups.get(session.hello.group)
+                master = None if group is None else group.master
+                if master is not None and self._is_replica(session, master):
+                    self._supervisor.transfers.refused(session.hello.group, message)
             case wire.Hello():
                 raise BadRequestError("this session has said hello already")
 

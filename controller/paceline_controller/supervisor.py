@@ -38,6 +38,7 @@ from paceline_controller.state import Machine
 from paceline_controller.state.commands import ALIVE_SESSIONS_MAX, ElectMaster, Lead
 from paceline_controller.state.commands import Tick as TickCommand
 from paceline_controller.state.model import Group
+from paceline_controller.transfers import Transfers
 
 log = logging.getLogger("paceline.controller")
 
@@ -79,6 +80,7 @@ class Supervisor:
         self._liveness = Liveness(lambda: machine.groups, settings)
         self.outages = Outages()
         self.beats = Beats()
+        self.transfers = Transfers(machine, hub)
         self._is_looking = False
         self._ticking: asyncio.Task[None] | None = None
         self._leading: asyncio.Task[None] | None = None
@@ -137,6 +139,30 @@ class Supervisor:
         return await self._transfer(
             group, reason="transfer", leaving=command.master, preferred=command.preferred
         )
+
+    async def order_transfer(self, group: Group, *, preferred: ReplicaId | None) -> dict[str, Any]:
+        """Mastership moves without a failed send; refused at once if it cannot. Raises as `submit`.
+
+        `is_graceful` in the result: the master itself has handed over.
+        """
+        leaving, now_ms = group.master, self._clock.monotonic_ms()
+        if leaving is None:
+            return _no("NO_MASTER", f"{group.group} has no master to hand over", group=group)
+        if preferred == leaving:
+            return _no("ALREADY_MASTER", f"replica {preferred} is the master", group=group)
+        decision = self._liveness.decide_transfer(
+            group, now_ms, reason="transfer", leaving=leaving, preferred=preferred
+        )
+        if not self.is_leading or isinstance(decision, NoElection):
+            return await self._submit(group, decision)  # says why not
+        outcome = await self.transfers.order(group, preferred=preferred)
+        if outcome is not None:
+            return outcome
+        present = self._machine.groups.get(group.group, group)
+        result = await self._transfer(
+            present, reason="transfer", leaving=leaving, preferred=preferred
+        )
+        return {**result, "is_graceful": False}
 
     async def order_election(
         self, group: Group, *, preferred: ReplicaId | None, is_unclean: bool
@@ -248,6 +274,15 @@ class Supervisor:
             self._metrics.elections.labels(outcome=outcome, reason=command.reason).inc()
             self._step(ElectionFinished(group=command.group))
 
+    async def _prefer(self, group: Group, preferred: ReplicaId) -> None:
+        """The member that is preferred has been well for long: mastership goes back to it."""
+        fields = {"group": group.group, "preferred": preferred}
+        try:
+            result = await self.order_transfer(group, preferred=preferred)
+            log.info("preferred_master", extra={**fields, "result": result})
+        except PacelineError as error:
+            log.info("preferred_master_unknown", extra={**fields, "why": error.message})
+
     async def _move_time(self) -> None:
         alive = self._hub.session_ids()[:ALIVE_SESSIONS_MAX]
         try:
@@ -259,6 +294,7 @@ class Supervisor:
 
     def _look(self) -> None:
         self._is_looking = False
+        self.transfers.look()
         self._step(StateChanged())
 
     def _step(self, event: LivenessEvent) -> None:
@@ -267,6 +303,8 @@ class Supervisor:
             self._spawn(self._probe(target), name=f"probe:{target.key}")
         for inquiry in ready.inquiries:
             self._spawn(self._ask_others(inquiry), name=f"ask_others:{inquiry.key}")
+        for transfer, preferred in ready.transfers:
+            self._spawn(self._prefer(transfer, preferred), name=f"prefer:{transfer.group}")
         for group in ready.ask_reports:
             self._hub.ask_reports(group)
         for election in ready.elections:

@@ -1,4 +1,4 @@
-"""`paceline cluster sync-state-set|elect|history|epochs|clean`: what operators do with groups.
+"""`paceline cluster sync-state-set|elect|transfer|history|epochs|clean`: operators and groups.
 
 What RocketMQ's getSyncStateSet, electMaster, getBrokerEpoch and cleanBrokerMetadata show and do.
 """
@@ -66,6 +66,20 @@ def elect(
         echo_json(result)
     else:
         click.echo(_elected(group, result))
+
+
+@command.command("transfer")
+@click.argument("group")
+@click.option("--to", "preferred", type=click.IntRange(1), help="Replica id of the new master.")
+@cluster_options
+def transfer(group: str, preferred: int | None, connect: Connect, as_json: bool) -> None:
+    """Have the master of GROUP hand over: it stops intake, all is confirmed, another one leads."""
+    result = _ask(connect, lambda admin: admin.transfer(group, to=preferred))
+    if as_json:
+        echo_json(result)
+        return
+    forced = "" if result["is_graceful"] else "; the old master did not answer and was replaced"
+    click.echo(_elected(group, result) + forced)
 
 
 @command.command("history")

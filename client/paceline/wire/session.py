@@ -4,7 +4,8 @@ A broker holds a session to every controller: the leader takes its requests and 
 the others keep its heartbeats, so that a new leader knows it at once. Order on one connection:
 
     controller -> Challenge           broker -> Hello (proof)      controller -> Welcome | Refused
-    broker -> Request, Heartbeat      controller -> Answer, View, Time, Leadership, ReportWanted
+    broker -> Request, Heartbeat      controller -> Answer, View, Time, Leadership, ReportWanted,
+              HandOverRefused                       HandOver
 
 A `Request` carries (session, sequence), chosen by the broker: the session is 128 random bits, one
 per process start, opened by its first request (`OpenSession`, sequence 0); sequences rise by one.
@@ -65,6 +66,7 @@ from paceline.wire.session_commands import (
 PATH = "/v1/session"
 HEARTBEAT_INTERVAL_MS = 300
 """Five to a heartbeat timeout of 1500 ms: one late loop turn does not make a broker silent."""
+REASON_LENGTH_MAX = 1024
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 """A view of 10,000 topics is about 1 MiB."""
 
@@ -146,6 +148,26 @@ class Time:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """To the master of this epoch: stop intake, let all be confirmed, ask for your replacement.
+
+    It answers with `StepDown`, or with `HandOverRefused`; one that does neither within a second is
+    replaced all the same.
+    """
+
+    master_epoch: MasterEpoch
+    preferred: ReplicaId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOverRefused:
+    """The broker goes on as it was, and why: it does not lead that epoch, or could not drain."""
+
+    master_epoch: MasterEpoch
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Pushed on every change of version, by every controller, of what it has applied."""
 
@@ -193,9 +215,9 @@ class Heartbeat:
 
 
 FromController: TypeAlias = (
-    Challenge | Welcome | Refused | Leadership | ReportWanted | Time | View | Answer
+    Challenge | Welcome | Refused | Leadership | ReportWanted | Time | HandOver | View | Answer
 )
-FromBroker: TypeAlias = Hello | Request | Heartbeat
+FromBroker: TypeAlias = Hello | Request | Heartbeat | HandOverRefused
 
 
 def encode(message: FromController | FromBroker) -> str:
@@ -224,6 +246,11 @@ def parse_from_broker(text: bytes | str) -> FromBroker:
             )
         case "heartbeat":
             message = _read_heartbeat(fields)
+        case "hand_over_refused":
+            message = HandOverRefused(
+                master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
+                reason=fields.text("reason", length_max=REASON_LENGTH_MAX),
+            )
         case other:
             raise BadRequestError(f"unknown message type {other!r}", field="type")
     fields.done()
@@ -254,6 +281,11 @@ def parse_from_controller(text: bytes | str) -> FromController:
             message = ReportWanted()
         case "time":
             message = Time(unix_ms=fields.integer("unix_ms"))
+        case "hand_over":
+            message = HandOver(
+                master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
+                preferred=optional_replica(fields, "preferred"),
+            )
         case "view":
             message = View(view=ClusterView.from_json(fields.any("view")))
         case "answer":
@@ -366,6 +398,10 @@ def _document(message: FromController | FromBroker) -> dict[str, Any]:
             return {"type": "report_wanted"}
         case Time():
             return {"type": "time", "unix_ms": message.unix_ms}
+        case HandOver():
+            return {"type": "hand_over", **asdict(message)}
+        case HandOverRefused():
+            return {"type": "hand_over_refused", **asdict(message)}
         case View():
             return {"type": "view", "view": message.view.to_json()}
         case Request():

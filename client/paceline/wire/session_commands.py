@@ -21,6 +21,8 @@ TOKEN_PATTERN = r"[A-Za-z0-9_.:-]{1,64}"
 U32_MAX = 2**32 - 1
 LEASES_MS_MAX = 24 * 3600 * 1000
 """Locks are withheld for it: a day without any would be noticed."""
+ELECTION_PRIORITY_MAX = 2**31 - 1
+"""RocketMQ's default: nobody is preferred."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,8 @@ class RegisterReplica:
     """Memory durability, another boot id, no clean-shutdown mark (R13)."""
     is_suspect: bool = False
     """Recovery cut non-zero bytes (R23)."""
+    election_priority: int = ELECTION_PRIORITY_MAX
+    """RocketMQ's brokerElectionPriority: the least is preferred as master (R17)."""
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, **asdict(self)}
@@ -85,6 +89,11 @@ class RegisterReplica:
             is_empty=fields.flag("is_empty"),
             is_unclean=fields.flag("is_unclean"),
             is_suspect=fields.flag("is_suspect"),
+            election_priority=(  # commands of an older version do not say it
+                fields.integer("election_priority", high=ELECTION_PRIORITY_MAX)
+                if fields.has("election_priority")
+                else ELECTION_PRIORITY_MAX
+            ),
         )
 
 

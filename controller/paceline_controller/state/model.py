@@ -21,7 +21,7 @@ from paceline.types import (
 )
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
 from paceline.wire.fields import Fields
-from paceline.wire.session_commands import MEMBERS_MAX
+from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, MEMBERS_MAX
 
 SNAPSHOT_VERSION = 1
 HISTORY_ENTRIES_MAX = 64
@@ -49,6 +49,8 @@ class Replica:
     operator accepts the loss (R9, R13)."""
     end: int
     """End of its log when it registered."""
+    election_priority: int = ELECTION_PRIORITY_MAX
+    """The least is preferred as master (R17)."""
     view_version: int
     """Of the view that its registration was published with: who has that view knows of it."""
 

@@ -190,6 +190,7 @@ def _add(group: Group, request: RegisterReplica, *, view_version: int) -> Replic
         is_suspect=request.is_suspect,
         is_lost=False,
         end=request.end,
+        election_priority=request.election_priority,
         view_version=view_version,
     )
     group.next_replica_id += 1
@@ -209,6 +210,7 @@ def _renew(group: Group, replica: Replica, request: RegisterReplica, outcome: Ou
     replica.is_empty = request.is_empty
     replica.is_suspect = request.is_suspect
     replica.end = request.end
+    replica.election_priority = request.election_priority
     if group.master == replica.replica_id:
         vacate(group, outcome, reason="restarted")  # R19
     end_acting(group, replica.replica_id, outcome, reason="restarted")

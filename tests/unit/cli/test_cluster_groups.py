@@ -156,3 +156,14 @@ def test_a_whole_group_is_cleaned_when_all_of_it_is_dead(operator: Operator) -> 
     assert unasked.exit_code == 2
     assert cleaned.stdout == "group g1 forgotten\n"
     assert operator.json("sync-state-set") == []
+
+
+def test_a_transfer_says_whether_the_master_did_it(operator: Operator) -> None:
+    graceful = operator("transfer", "g1", "--to", "2")
+    operator.brokers[1].answers_orders = False
+    (ignored,) = operator.json("transfer", "g1", "--to", "3")
+    refused = operator("transfer", "g1", "--to", str(ignored["master"]))
+
+    assert graceful.stdout.startswith("group g1: replica 2 is master of epoch 2, in sync ")
+    assert ignored["is_graceful"] is False
+    assert (refused.exit_code, "is the master" in refused.stderr) == (1, True)

@@ -133,6 +133,8 @@ class TalkingBroker:
         self.end = 0
         self.is_silent = False
         self.leaderships: list[wire.Leadership] = []
+        self.orders: list[wire.HandOver] = []
+        self.answers_orders = True
         self.sockets: list[aiohttp.ClientWebSocketResponse] = []
         self.answers: dict[int, asyncio.Future[wire.Answer]] = {}
         self.views_seen = 0
@@ -238,6 +240,22 @@ class TalkingBroker:
             if not session.closed:
                 await session.send_str(text)
 
+    async def _step_down(self, order: wire.HandOver) -> None:
+        assert self.replica_id is not None
+        await self.command(
+            wire.StepDown(
+                group=self.group,
+                master=self.replica_id,
+                master_incarnation=self.incarnation,
+                master_epoch=order.master_epoch,
+                confirm=0,
+                preferred=order.preferred,
+            )
+        )
+
+    async def say(self, message: wire.FromBroker, *, node: int = 0) -> None:
+        await self.sockets[node].send_str(wire.encode(message))
+
     async def kill(self) -> None:
         """As kill -9: the ports close, the connections break."""
         await self._runner.cleanup()
@@ -281,5 +299,9 @@ class TalkingBroker:
                     self.answers.pop(answer.id).set_result(answer)
                 case wire.Leadership() as leadership:
                     self.leaderships.append(leadership)
+                case wire.HandOver() as order:
+                    self.orders.append(order)
+                    if self.answers_orders:
+                        self._tasks.append(spawn(self._step_down(order), name="step_down"))
                 case wire.ReportWanted() if not self.is_silent:
                     await self.beat()

@@ -53,6 +53,7 @@ class Bed:
         """What other controllers say when they are asked."""
         self.answers_inquiries = True
         self.inquiries: list[Inquiry] = []
+        self.transfers: list[ReplicaId] = []
         self.beating: dict[int, dict[str, Any]] = {}
         if is_leader:
             self.lead()
@@ -63,6 +64,7 @@ class Bed:
         self.probes += ready.probes
         self.asked += len(ready.ask_reports)
         self.inquiries += ready.inquiries
+        self.transfers += [preferred for _, preferred in ready.transfers]
         if self.answers_inquiries:
             for inquiry in ready.inquiries:
                 self.answer(inquiry)
