@@ -23,6 +23,7 @@ from paceline.telemetry import Metrics, Node, start_logging
 from paceline.types import GroupName
 from paceline.wire import session as wire
 from paceline_broker.acting.hand_over import HandOver
+from paceline_broker.acting.offsets import ProvisionalOffsets
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.cleaner import Cleaner
 from paceline_broker.clocks import Clocks
@@ -79,15 +80,15 @@ class Broker:
         settings = ServiceSettings(
             send_timeout_ms=config.slave_timeout_ms, lock_lease_ms=config.lock_lease_ms
         )
-        self._acting_offsets = OffsetsFile(disk, config.data_dir)
+        self._acting_file = OffsetsFile(disk, config.data_dir)
         self._service = Service(
             role=self.role,
             group=self._group,
             clock=clock,
             settings=settings,
-            kept=self._acting_offsets,
+            kept=self._acting_file,
         )
-        self._hand_over = HandOver(self.role, self._acting_offsets, self._probes, clock)
+        self._hand_over = HandOver(self.role, self._acting_file, self._probes, clock)
         self.role.on_role_changed = self._service.role_changed
         self.role.on_view_changed = self._service.view_changed
         self.role.on_fatal = self.refuse
@@ -134,6 +135,11 @@ class Broker:
 
     def _told_time(self, controller: str, unix_ms: int) -> None:
         self._clocks.told(controller, unix_ms=unix_ms, now_ms=self._clock.monotonic_ms())
+
+    @property
+    def acting_offsets(self) -> ProvisionalOffsets:
+        """What no master has decided yet (R36); for reading."""
+        return self._acting_file.offsets
 
     def refuse(self, sentence: str) -> None:
         """The process has to stop; the first reason is the one that is told."""
@@ -214,7 +220,7 @@ class Broker:
         await self._http.close()
         await self._probes.close()
         await self._service.close()
-        await self._acting_offsets.close()
+        await self._acting_file.close()
         self._store.close(clean=self.refusal is None)
 
 

@@ -116,6 +116,7 @@ def committed_offsets_never_fall(evidence: Evidence) -> Findings:
     """S22: (a) for an acknowledged commit of x < query (not `maybe_stale`) with answer y: y >= x;
     (b) for queries p < q: answer(q) >= answer(p); unless a reset may have taken effect in between:
     it was asked before q was answered, and was not answered before the commit (or p) was asked.
+    What an acting master took is no promise before the next one has it (R36), and left out.
     "Never committed" is -1. O(n log n) without resets, O(n * resets) with."""
     found = Findings("S22")
     lanes: defaultdict[_Lane, list[Commit | QueryOffset]] = defaultdict(list)
@@ -124,7 +125,7 @@ def committed_offsets_never_fall(evidence: Evidence) -> Findings:
         lane = (commit.consumer_group, commit.queue)
         if commit.is_reset and commit.outcome is not Outcome.FAIL:
             resets[lane].append(commit)
-        elif commit.outcome is Outcome.OK:
+        elif commit.outcome is Outcome.OK and not commit.is_provisional:
             lanes[lane].append(commit)
     for query in evidence.offset_queries:
         if query.outcome is Outcome.OK and not query.maybe_stale:

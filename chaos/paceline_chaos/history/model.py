@@ -126,6 +126,8 @@ class Commit(Operation):
     queue: Queue
     offset: int
     is_reset: bool = False
+    is_provisional: bool = False
+    """An acting master has taken it, to hand it to the next master: no promise (R36)."""
     token: int | None = None
     """The lock's token that the commit named, if any (INV-11); as in `Lock`."""
 

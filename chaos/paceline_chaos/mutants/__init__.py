@@ -7,6 +7,7 @@ count.
 
 from collections.abc import Mapping
 
+from paceline_chaos.mutants.acting import ACTING
 from paceline_chaos.mutants.clients import CLIENTS
 from paceline_chaos.mutants.disks import DISKS
 from paceline_chaos.mutants.epochs import EPOCHS
@@ -19,7 +20,7 @@ from paceline_chaos.mutants.world import WORLD
 
 __all__ = ["CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
 
-_ALL = (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD, *MOMENTS, *RAFT)
+_ALL = (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD, *MOMENTS, *ACTING, *RAFT)
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""
 assert len(MUTANTS) == len(_ALL), "two mutants have one name: the first would never run"

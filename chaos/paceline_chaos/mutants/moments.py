@@ -63,8 +63,8 @@ def _own_stall_counts() -> list[Patch]:
 def _unclean_untold() -> list[Patch]:
     """The start record of an unclean epoch looks like any other."""
 
-    def document(*, epoch: int, is_unclean: bool) -> dict[str, Any]:
-        return epoch_start_document(epoch=epoch, is_unclean=False)
+    def document(*, is_unclean: bool, **more: int) -> dict[str, Any]:
+        return epoch_start_document(is_unclean=False, **more)
 
     return [(mastership_module, "epoch_start_document", document)]
 

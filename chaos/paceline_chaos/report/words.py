@@ -104,6 +104,8 @@ def _asked(entry: Operation) -> str:
             )
         case Commit():
             what = "reset" if entry.is_reset else "committed"
+            if entry.is_provisional:
+                what = "provisionally committed"
             return f"{entry.consumer_group} {what} {place(entry.queue, entry.offset)}"
         case QueryOffset():
             return f"asked what {entry.consumer_group} has committed in {place(entry.queue)}"

@@ -373,6 +373,7 @@ class ControllerServer(Node):
             heartbeat_timeout_ms=timers.heartbeat_timeout_ms,
             election_open_timeout_ms=timers.election_open_timeout_ms,
             progress_timeout_ms=timers.progress_timeout_ms,
+            acting_settle_ms=timers.acting_settle_ms,
             total_replicas=topology.replicas,
             min_in_sync_replicas=topology.min_in_sync_replicas,
             durability="memory" if topology.durability == "memory" else "fsync",

@@ -35,6 +35,7 @@ class Timers:
     progress_timeout_ms: int = 6000
     checkpoint_interval_ms: int = 10_000
     lock_lease_ms: int = 60_000
+    acting_settle_ms: int = 3000
 
 
 FAST = Timers(
@@ -46,6 +47,7 @@ FAST = Timers(
     progress_timeout_ms=3000,
     checkpoint_interval_ms=1000,
     lock_lease_ms=2000,
+    acting_settle_ms=1200,
 )
 """About three times as much happens in a virtual second."""
 

@@ -53,6 +53,15 @@ class QueueRange(NamedTuple):
 
     start: QueueOffset
     end: QueueOffset
+    maybe_stale: bool = False
+    """An acting master said so: a master has this, and perhaps more (R36)."""
+
+
+class CommittedOffsets(dict[QueueName, QueueOffset | None]):
+    """What a consumer group has committed, by queue; None where it never has."""
+
+    stale_groups: frozenset[GroupName] = frozenset()
+    """Broker groups of which an acting master answered: a master may know of more (R36)."""
 
 
 class PulledBatch(NamedTuple):
@@ -175,7 +184,8 @@ class PullConsumer:
             rows = [{"topic": name.topic, "queue": name.queue} for name in names]
             answer = await self._call(group, {"call": "ends", "queues": rows})
             for name, row in zip(names, answer["queues"], strict=True):
-                found[name] = QueueRange(row["start"], row["end"])
+                is_stale = bool(answer.get("maybe_stale"))
+                found[name] = QueueRange(row["start"], row["end"], is_stale)
         return found
 
     async def assign(self, positions: Mapping[QueueName, int | str]) -> None:
@@ -256,15 +266,15 @@ class PullConsumer:
 
     # -- offsets of groups ------------------------------------------------------------------------
 
-    async def committed(
-        self, consumer_group: str, queues: Iterable[QueueName]
-    ) -> dict[QueueName, QueueOffset | None]:
+    async def committed(self, consumer_group: str, queues: Iterable[QueueName]) -> CommittedOffsets:
         """What a consumer group has committed; None where it never has."""
-        found: dict[QueueName, QueueOffset | None] = {}
+        found = CommittedOffsets()
         for group, names in _by_group(queues).items():
             rows = [{"topic": name.topic, "queue": name.queue} for name in names]
             document = {"call": "offsets", "group": consumer_group, "queues": rows}
             answer = await self._call(group, document)
+            if answer.get("maybe_stale"):
+                found.stale_groups |= {group}
             for name, row in zip(names, answer["offsets"], strict=True):
                 found[name] = row["offset"]
         return found
@@ -275,12 +285,14 @@ class PullConsumer:
         offsets: Mapping[QueueName, int] | None = None,
         *,
         reset: bool = False,
-    ) -> None:
+    ) -> frozenset[GroupName]:
         """Commit offsets (default: the positions of all assigned queues) for a consumer group.
 
         Each is the next offset to consume. OffsetMovedBackError below the committed one, unless
-        `reset`; OffsetOutOfRangeError beyond the queue's end.
+        `reset`; OffsetOutOfRangeError beyond the queue's end. Returns the broker groups whose
+        acting master has taken them provisionally, to hand them to the next master (R36).
         """
+        provisional: set[GroupName] = set()
         if offsets is None:
             offsets = {item.name: item.position for item in self._assigned.values()}
         for group, names in _by_group(offsets).items():
@@ -292,12 +304,15 @@ class PullConsumer:
             if reset:
                 document["reset"] = True
             answer = await self._call(group, document)
+            if answer.get("acting"):
+                provisional.add(group)
             refused = [row for row in answer["offsets"] if row["code"] is not None]
             if refused:
                 raise ConflictError(
                     f"{len(refused)} of {len(names)} offsets were refused: {refused[0]['code']}",
                     offsets=refused,
                 )
+        return frozenset(provisional)
 
     # -- inside -----------------------------------------------------------------------------------
 

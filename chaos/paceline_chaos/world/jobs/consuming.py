@@ -13,7 +13,7 @@ from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.routing import master_address
+from paceline.routing import reading_address
 from paceline.runtime import pause
 from paceline.types import GroupName
 from paceline_chaos.history.model import (
@@ -126,7 +126,7 @@ async def _committed(around: Around, links: GroupLinks, group: str, queue: Queue
             asking.raised(error)
             return None
         offset: int | None = answer["offsets"][0]["offset"]
-        asking.ok(offset=offset)
+        asking.ok(offset=offset, maybe_stale=bool(answer.get("maybe_stale")))
         return offset or 0
 
 
@@ -286,11 +286,11 @@ class OrderedConsumer:
             offset=offset,
         ) as asking:
             try:
-                await self._call(links, queue, {"call": "commit", "offsets": [row]})
+                answer = await self._call(links, queue, {"call": "commit", "offsets": [row]})
             except PacelineError as error:
                 asking.raised(error)
                 return False
-            asking.ok()
+            asking.ok(is_provisional=bool(answer.get("acting")))
             return True
 
 
@@ -301,4 +301,4 @@ def _pair(token: int) -> list[int]:
 
 def _master(cluster: Cluster, queue: Queue) -> str | None:
     view = cluster.view
-    return None if view is None else master_address(view, GroupName(queue.group))
+    return None if view is None else reading_address(view, GroupName(queue.group))

@@ -195,11 +195,11 @@ class Puller:
             is_reset=is_reset,
         ) as asking:
             try:
-                await consumer.commit(self._group, {name: offset}, reset=is_reset)
+                taken = await consumer.commit(self._group, {name: offset}, reset=is_reset)
             except PacelineError as error:
                 asking.raised(error)
             else:
-                asking.ok()
+                asking.ok(is_provisional=name.group in taken)
 
     async def _query_offset(
         self, consumer: PullConsumer, name: QueueName, group: str
@@ -212,11 +212,12 @@ class Puller:
             queue=history_queue(name),
         ) as asking:
             try:
-                found = (await consumer.committed(group, [name]))[name]
+                committed = await consumer.committed(group, [name])
             except PacelineError as error:
                 asking.raised(error)
                 return None
-            asking.ok(offset=found)
+            found = committed[name]
+            asking.ok(offset=found, maybe_stale=name.group in committed.stale_groups)
             return found
 
     async def _query_range(self, consumer: PullConsumer, name: QueueName) -> None:
@@ -229,7 +230,7 @@ class Puller:
             except PacelineError as error:
                 asking.raised(error)
             else:
-                asking.ok(start=found.start, end=found.end)
+                asking.ok(start=found.start, end=found.end, maybe_stale=found.maybe_stale)
 
 
 def history_queue(name: QueueName) -> Queue:

@@ -9,7 +9,7 @@ them all.
 
 from collections.abc import Mapping
 
-from paceline_chaos.world.moments import leading, pace
+from paceline_chaos.world.moments import acting, leading, pace
 from paceline_chaos.world.scripted import Scripted
 from paceline_chaos.world.topology import Client
 
@@ -37,6 +37,21 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=pace.own_stall,
         unmet=pace.nobody_left,
         topology={"timers": pace.PATIENT, "min_in_sync_replicas": 1},
+    ),
+    "acting": Scripted(
+        rule="R36: while nobody can lead a replica serves reads, soft offsets and locks",
+        script=acting.acting,
+        unmet=acting.acted,
+        load_ms=22_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("push",)),
+                Client(name="client-3", jobs=("ordered",)),
+                Client(name="client-4", jobs=("pull",)),
+                Client(name="client-5", jobs=("ordered",)),
+            ),
+        },
     ),
     "unclean": Scripted(
         rule="R21: an unclean epoch clamps offsets, voids locks, fences producers",

@@ -1,0 +1,80 @@
+"""What an acting master must not do, done (R36); caught by the script `acting` of the moments."""
+
+from typing import Any
+
+from paceline_broker import mastership as mastership_module
+from paceline_broker.acting.hand_over import HandOver
+from paceline_broker.acting.locks import ActingLocks
+from paceline_broker.acting.offsets import Provisional
+from paceline_broker.projections.projections import epoch_start_document
+from paceline_broker.service import calls as calls_module
+from paceline_chaos.mutants.mutant import Mutant, Patch
+
+
+def _locks_at_once() -> list[Patch]:
+    """Locks without a lease's wait, and without the controllers' word."""
+
+    def check_open(locks: ActingLocks, now_ms: int) -> None:
+        return None
+
+    return [(ActingLocks, "_check_open", check_open)]
+
+
+def _nothing_withheld() -> list[Patch]:
+    """The next master knows nothing of leases that run."""
+
+    def document(*, withhold_locks_ms: int, **more: Any) -> dict[str, Any]:
+        return epoch_start_document(withhold_locks_ms=0, **more)
+
+    return [(mastership_module, "epoch_start_document", document)]
+
+
+def _forgotten_offsets() -> list[Patch]:
+    """What was committed meanwhile is dropped when a master is back."""
+
+    async def ask(
+        hand_over: HandOver, address: str, group: str, rows: list[tuple[int, Provisional]]
+    ) -> dict[int, str | None]:
+        return {key: None for key, _ in rows}
+
+    return [(HandOver, "_ask", ask)]
+
+
+def _unmarked() -> list[Patch]:
+    """Its answers look like a master's."""
+    return [(calls_module, "MAYBE_STALE", {})]
+
+
+_MOMENT: dict[str, Any] = {
+    "bed": "moments",
+    "script": "acting",
+    "caught_by": frozenset({"moments:acting"}),
+}
+
+ACTING = (
+    Mutant(
+        rule="R36-lease",
+        meaning="an acting master grants locks at once",
+        patches=_locks_at_once,
+        **_MOMENT,
+    ),
+    Mutant(
+        rule="R36-withhold",
+        meaning="the next master grants locks while leases of an acting one run",
+        patches=_nothing_withheld,
+        **_MOMENT,
+    ),
+    Mutant(
+        rule="R36-offsets",
+        meaning="provisional offsets are not handed over",
+        patches=_forgotten_offsets,
+        **_MOMENT,
+    ),
+    Mutant(
+        rule="R36-mark",
+        meaning="an acting master's answers do not say that they may be stale",
+        patches=_unmarked,
+        **_MOMENT,
+    ),
+)
+"""Each with the script of its rule."""

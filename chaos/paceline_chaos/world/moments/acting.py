@@ -1,0 +1,105 @@
+"""Nobody can lead, and a replica that is no member acts as master until somebody can (R36)."""
+
+from typing import Any
+
+from paceline_broker.acting.offsets import Provisional
+from paceline_broker.acting.term import ActingTerm
+from paceline_chaos.history.model import Deliver, Lock, Outcome
+from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
+from paceline_chaos.world.nodes import BrokerNode
+from paceline_chaos.world.run import Result
+from paceline_chaos.world.script import GROUP, Director, Steps
+
+AWAY_MS = 9_000
+"""The members': an appointment, one lease, and some work."""
+
+
+def acting(d: Director) -> Steps:
+    """The set shrinks, its members die, who had left it comes back alone."""
+    yield d.is_whole
+    yield d.pass_ms(800)
+    other = d.replicas[0]
+    yield lambda: bool(d.projections(other).offsets.groups())
+    d.begin("pause", other.name, for_ms=1_500)
+    yield lambda: other.name not in d.committed()
+    yield d.pass_ms(400)  # so that the others know more than it will
+    d.kill(*(node for node in d.stage.group(GROUP) if node is not other), for_ms=AWAY_MS)
+    d.mark("dead")
+    yield lambda: _term(other) is not None
+    d.mark("acting")
+    d.saw("an acting master")
+    end = d.status(other)["end"]
+    yield lambda: len(_kept(other)) > 0 and _has_granted(other)
+    d.mark("locks")
+    yield d.pass_ms(1_000)
+    d.expect(_term(other) is not None, "it acted no more while nobody could lead")
+    d.expect(d.status(other)["end"] == end, "an acting master appended something")
+    kept = _kept(other)
+    yield lambda: d.is_open()
+    d.mark("back")
+    d.expect(_term(other) is None or d.stage.master(GROUP) is not None, "two of them")
+    withheld = d.projections(d.master).locks.withheld
+    d.expect(withheld.leases_ms > 0, "the next master grants locks at once")
+    d.expect(not d.projections(d.master).locks.to_json(), "an older token outlived the epoch")
+    yield lambda: len(_kept(other)) == 0
+    d.saw("offsets handed over")
+    offsets = d.projections(d.master).offsets
+    for (group, key), provisional in kept.items():
+        committed = offsets.get(group, key)
+        d.expect(
+            committed is not None and committed.offset >= provisional.offset,
+            f"{group} had committed {provisional.offset} and has {committed} with a master",
+        )
+    yield d.is_whole
+    d.mark("whole")
+    yield d.pass_ms(500)
+
+
+def acted(result: Result) -> list[str]:
+    assert result.notes is not None
+    marks = result.notes.marks
+    meanwhile = (marks.get("acting", 0), marks.get("back", 0))
+    delivered = _during(result, Deliver, meanwhile)
+    early = _during(result, Lock, (marks.get("acting", 0), marks.get("acting", 0) + 1_900_000))
+    sent = [
+        send for send in acknowledged(result, since="acting") if send.answered_us < marks["back"]
+    ]
+    return [
+        *unseen(result, an_acting_master=1, offsets_handed_over=1),
+        *([] if delivered else ["nobody was handed a message by the acting master"]),
+        *([] if _during(result, Lock, meanwhile) else ["nobody got a lock of it"]),
+        *([f"{early[0].member} had a lock before one lease was over"] if early else []),
+        *([f"{sent[0].value} was acknowledged without a master"] if sent else []),
+        *([] if acknowledged(result, since="whole") else ["nothing was acknowledged afterwards"]),
+        *unequal_logs(result),
+    ]
+
+
+def _during(result: Result, kind: type[Any], span: tuple[int, int]) -> list[Any]:
+    return [
+        entry
+        for entry in result.history.entries
+        if isinstance(entry, kind)
+        and entry.outcome is Outcome.OK
+        and span[0] < entry.asked_us <= entry.answered_us < span[1]
+    ]
+
+
+def _term(node: BrokerNode) -> ActingTerm | None:
+    return None if node.broker is None else node.broker.role.acting
+
+
+def _has_granted(node: BrokerNode) -> bool:
+    term = _term(node)
+    return term is not None and term.locks.has_granted
+
+
+def _kept(node: BrokerNode) -> dict[tuple[str, int], Provisional]:
+    if node.broker is None:
+        return {}
+    offsets = node.broker.acting_offsets
+    found = {}
+    for group in offsets.groups():
+        for key, kept in offsets.rows(group).items():
+            found[group, key] = kept
+    return found
