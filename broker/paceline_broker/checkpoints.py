@@ -13,12 +13,13 @@ Two are kept, so that a damaged newest one costs a longer fold and not the state
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from paceline.ports import Disk
+from paceline.errors import CorruptLogError
+from paceline.ports import Buffer, Disk
 from paceline.types import PhysicalOffset
 
 MAGIC = 0x50434B50
@@ -120,6 +121,38 @@ class CheckpointFolder:
             self._disk.unlink(f"{self._folder}/{name}")
         return True
 
+    def newest_file(
+        self, *, limit: PhysicalOffset, log_start: PhysicalOffset
+    ) -> tuple[PhysicalOffset, bytes] | None:
+        """Position and whole content of the newest intact checkpoint, for a replica (R14)."""
+        found = self.newest(limit=limit, log_start=log_start)
+        if found is None:
+            return None
+        tail = _POSITION.pack(found.position) + found.snapshot
+        return found.position, _HEAD.pack(MAGIC, crc32c(tail)) + tail
+
+    def begin_receiving(self, position: PhysicalOffset) -> "ReceivedCheckpoint":
+        """A file for a master's checkpoint, which comes in pieces; one of an older try goes."""
+        path = f"{self._folder}/.{position:020d}{UNFINISHED_SUFFIX}"
+        return ReceivedCheckpoint(self._disk, path, position)
+
+    def adopt(self, received: "ReceivedCheckpoint") -> None:
+        """Make what was received, synced and is intact a checkpoint; durable on return.
+
+        CorruptLogError if it is not one of that position.
+        """
+        received.close()
+        if self._load(received.path, received.position) is None:
+            raise CorruptLogError(f"what was sent is no checkpoint of {received.position}")
+        self._disk.rename(received.path, f"{self._folder}/{received.position:020d}{SUFFIX}")
+        self._disk.sync_folder(self._folder)
+
+    def keep_only(self, position: PhysicalOffset) -> None:
+        """The log begins anew: other checkpoints are of what was given up."""
+        for name in self._names():
+            if int(name.removesuffix(SUFFIX)) != position:
+                self._disk.unlink(f"{self._folder}/{name}")
+
     def _names(self) -> list[str]:
         return [name for name in self._disk.list(self._folder) if name.endswith(SUFFIX)]
 
@@ -138,3 +171,35 @@ class CheckpointFolder:
         if _POSITION.unpack_from(content, _HEAD.size)[0] != position:
             return None
         return Checkpoint(position=PhysicalOffset(position), snapshot=content[start:])
+
+
+class ReceivedCheckpoint:
+    """The CheckpointTarget of one connection (replication/install.py)."""
+
+    def __init__(self, disk: Disk, path: str, position: PhysicalOffset) -> None:
+        self._disk = disk
+        self.path = path
+        self.position = position
+        self._file = disk.open(path, create=True)
+        self._is_open = True
+        self._size = 0
+        disk.truncate(self._file, 0)
+
+    def write(self, piece: Buffer) -> None:
+        self._disk.writev(self._file, [piece], self._size)
+        self._size += len(piece)
+
+    def synced(self) -> Awaitable[None]:
+        return self._disk.sync(self._file)
+
+    def sync_now(self) -> None:
+        self._disk.sync_now(self._file)
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._file.close()
+
+    def discard(self) -> None:
+        """The connection has gone; the file stays until the next try or start, and is not read."""
+        self.close()

@@ -2,9 +2,12 @@
 
 from typing import Protocol
 
-from paceline.errors import StorageError
+from paceline.errors import CorruptLogError, StorageError
 from paceline.types import PhysicalOffset
+from paceline_broker.checkpoints import ReceivedCheckpoint
 from paceline_broker.log.flusher import Flusher
+from paceline_broker.replication.install import CheckpointTarget, Reception
+from paceline_broker.store import Store
 
 
 class FollowingOwner(Protocol):
@@ -17,16 +20,28 @@ class FollowingOwner(Protocol):
 
     def replica_truncating(self, truncate_to: PhysicalOffset) -> None: ...
 
+    def replica_installing(self, reception: Reception, start: PhysicalOffset) -> None: ...
+
     def replica_stopped(self, reason: str) -> None: ...
 
     def replica_failed(self, error: StorageError) -> None: ...
 
 
+def install(store: Store, reception: Reception, start: PhysicalOffset) -> None:
+    """Make what was received the state of `store`, and let its log begin anew at `start` (R14)."""
+    target = reception.target
+    assert isinstance(target, ReceivedCheckpoint), target
+    if target.position != reception.install.position:
+        raise CorruptLogError(f"a checkpoint of {target.position}, not of the position announced")
+    store.install(target, start=start, epochs=reception.epochs)
+
+
 class Following:
     """ReplicaHooks."""
 
-    def __init__(self, role: FollowingOwner) -> None:
+    def __init__(self, role: FollowingOwner, store: Store) -> None:
         self._role = role
+        self._store = store
 
     def wrote(self) -> None:
         self._role.flusher.poke()
@@ -36,6 +51,12 @@ class Following:
 
     def truncating(self, truncate_to: PhysicalOffset) -> None:
         self._role.replica_truncating(truncate_to)
+
+    def checkpoint_target(self, position: PhysicalOffset) -> CheckpointTarget:
+        return self._store.begin_receiving(position)
+
+    def install(self, reception: Reception, start: PhysicalOffset) -> None:
+        self._role.replica_installing(reception, start)
 
     def stopped(self, reason: str) -> None:
         self._role.replica_stopped(reason)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable
 
 from paceline.errors import (
+    CorruptLogError,
     DiskFullError,
     InSyncReplicasNotEnoughError,
     NotMasterError,
@@ -93,6 +94,8 @@ class Mastership:
         self._epoch = view.master_epoch
         self.answers_early = answers_early(view.settings)
         self._term: MasterTerm | None = None
+        if store.projections.position > self._log.end:  # R14: what was installed is ahead of it
+            raise CorruptLogError("the log has not come as far as the installed checkpoint")
         store.fold_to(self._log.end)  # R28: before the first append
         self._append_epoch_start(view, clock)
         self._log.write_pending()
@@ -280,6 +283,9 @@ class Mastership:
 
     def fenced(self, reason: str) -> None:
         self._owner.mastership_fenced(self, reason)
+
+    def newest_checkpoint(self) -> tuple[PhysicalOffset, bytes] | None:
+        return self._store.newest_checkpoint()
 
     def propose(self, proposal: AlterSyncStateSet) -> None:
         self._owner.propose(self, proposal)

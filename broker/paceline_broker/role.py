@@ -21,7 +21,7 @@ from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.acting.term import ActingTerm, begin_acting
-from paceline_broker.following import Following
+from paceline_broker.following import Following, install
 from paceline_broker.hand_over import HandOvers
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.log_reader import StoreReader
@@ -30,6 +30,7 @@ from paceline_broker.mastership import Mastership, MastershipOwner
 from paceline_broker.projections.projections import Projections
 from paceline_broker.repairing import LogCare
 from paceline_broker.replication.client import ReplicationClient
+from paceline_broker.replication.install import Reception
 from paceline_broker.replication.master_events import AlterSyncStateSet
 from paceline_broker.service.ports import Identity, RoleState, no_writer
 from paceline_broker.surroundings import Surroundings, make_client, make_mastership
@@ -316,7 +317,7 @@ class BrokerRole(MastershipOwner):
         assert self._client is None, "the master changed within an epoch"  # INV-4
         if self._stopped_reason is not None:
             return
-        self._client = make_client(self._around, group, hooks=Following(self))
+        self._client = make_client(self._around, group, hooks=Following(self, self._store))
         self._client_master = master.replica_id
         self._pace_flushes(group)
         self._client.start()
@@ -471,6 +472,13 @@ class BrokerRole(MastershipOwner):
             is_changed = self._store.prepare_truncation(truncate_to)
         if is_changed:
             self.on_role_changed()
+
+    def replica_installing(self, reception: Reception, start: PhysicalOffset) -> None:
+        """The master's checkpoint becomes the state (R14); readable again once confirm is told."""
+        with self._unread():
+            install(self._store, reception, start)
+        self.reader.is_readable = False
+        self.on_role_changed()
 
     def replica_stopped(self, reason: str) -> None:
         self._stopped_reason = reason

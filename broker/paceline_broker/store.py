@@ -15,9 +15,10 @@ from paceline.records.decode import BatchView
 from paceline.records.header import Kind
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline.wire.cluster import GroupView
-from paceline_broker.checkpoints import CheckpointFolder
+from paceline_broker.checkpoints import CheckpointFolder, ReceivedCheckpoint
 from paceline_broker.identity import StoreIdentity
 from paceline_broker.log.commit_log import CommitLog
+from paceline_broker.log.epochs import EpochTable
 from paceline_broker.log.recovery import RecoveryReport, is_checkpoint_intact
 from paceline_broker.projections.projections import Projections
 
@@ -108,7 +109,7 @@ class Store:
         self._pending = None
         self.report = self.log.reopen()
         self._kept_end = self.report.end
-        self._checkpoints.drop_beyond(self.log.end)  # R13
+        self._checkpoints.drop_beyond(max(self.log.end, self.log.base))  # R13, R14
 
     def replace_bad_side_files(self) -> list[str]:
         """Small files that the disk has changed: written anew, or dropped where a next one comes.
@@ -184,6 +185,28 @@ class Store:
         if is_written:
             self.checkpointed = max(self.checkpointed, pending.position)
         return is_written
+
+    def newest_checkpoint(self) -> tuple[PhysicalOffset, bytes] | None:
+        """For a replica whose log parts from this one below its start (R14)."""
+        return self._checkpoints.newest_file(limit=self.log.confirm, log_start=self.log.start)
+
+    def begin_receiving(self, position: PhysicalOffset) -> ReceivedCheckpoint:
+        return self._checkpoints.begin_receiving(position)
+
+    def install(
+        self, received: ReceivedCheckpoint, *, start: PhysicalOffset, epochs: EpochTable
+    ) -> None:
+        """Begin anew at the master's start, with the state of its checkpoint (R14). Blocking.
+
+        The checkpoint is durable here before anything of the own is given up; the log's checkpoint
+        is the moment: before it a crash leaves the old store, after it the new one. The state is
+        then ahead of the log until that has come as far as the checkpoint (`log.base`).
+        """
+        self._checkpoints.adopt(received)
+        self.log.begin_anew_at(start, epochs=epochs, base=received.position)
+        self._checkpoints.keep_only(received.position)
+        self._kept_end = PhysicalOffset(0)  # R23: all that is here now, the master has sent
+        self.reload_projections()
 
     def let_segments_go(self) -> None:
         """Let the log delete what a confirmed retention record gave up, as far as it may (R26).

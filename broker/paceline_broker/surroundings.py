@@ -11,12 +11,8 @@ from paceline_broker.config import BrokerConfig
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.master_requests import Controllers
 from paceline_broker.mastership import Mastership, MastershipOwner
-from paceline_broker.replication.client import (
-    ReplicaHooks,
-    ReplicaIdentity,
-    ReplicaSettings,
-    ReplicationClient,
-)
+from paceline_broker.replication.client import ReplicationClient
+from paceline_broker.replication.client_ports import ReplicaHooks, ReplicaIdentity, ReplicaSettings
 from paceline_broker.replication.master_events import MasterSettings
 from paceline_broker.replication.server import ReplicationServer
 from paceline_broker.store import Store

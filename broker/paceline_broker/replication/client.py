@@ -8,15 +8,15 @@ file, and are checked on the way; they are never copied in between. All calls co
 
 import asyncio
 import logging
-from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 from paceline.errors import CorruptLogError, PeerError, StorageError, UnauthenticatedError
 from paceline.ports import Buffer, Clock, Random
 from paceline.runtime import cancel_and_wait, pause, spawn
-from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
+from paceline.types import PhysicalOffset
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.log.commit_log import CommitLog
+from paceline_broker.replication.client_ports import ReplicaHooks, ReplicaIdentity, ReplicaSettings
 from paceline_broker.replication.frames import (
     FRAME_HEADER_BYTES,
     Acknowledgement,
@@ -29,8 +29,10 @@ from paceline_broker.replication.handshake import (
     PREFIX_BYTES,
     Challenge,
     Hello,
+    Install,
     Introduction,
     Refused,
+    Welcome,
     encode_hello,
     encode_introduction,
     is_master_proof,
@@ -39,6 +41,7 @@ from paceline_broker.replication.handshake import (
     parse_welcome,
     replica_proof,
 )
+from paceline_broker.replication.install import INSTALL_BYTES_MAX, Reception
 from paceline_broker.replication.replica import (
     FrameReceived,
     ProjectionsReady,
@@ -55,53 +58,6 @@ log = logging.getLogger("paceline.replication")
 
 RECEIVE_BYTES = 1024 * 1024
 """Holds four catch-up frames; grows for a single larger frame and stays so."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaIdentity:
-    """Who this replica is, in the epoch it has adopted and fsynced."""
-
-    cluster_id: str
-    group: GroupName
-    replica_id: ReplicaId
-    store_id: str
-    incarnation: Incarnation
-    epoch: MasterEpoch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaSettings:
-    """Timing of the replica's side."""
-
-    connect_timeout_ms: int = 1000
-    master_idle_ms_max: int = 2000
-    """A connection without a frame for this long is closed; heartbeats come every 200 ms."""
-    reconnect_ms_min: int = 50
-    reconnect_ms_max: int = 1000
-
-
-class ReplicaHooks(Protocol):
-    """What the role gives to a replica. Called on the loop, never to raise."""
-
-    def wrote(self) -> None:
-        """Bytes were written: poke the flusher."""
-        ...
-
-    def confirmed(self, confirm: PhysicalOffset) -> None:
-        """Confirm moved on this replica; the log knows. Fold up to it."""
-        ...
-
-    def truncating(self, truncate_to: PhysicalOffset) -> None:
-        """The log is about to be cut here: drop what was folded beyond (R28)."""
-        ...
-
-    def stopped(self, reason: str) -> None:
-        """An operator must look: replication is not resumed by itself (R16)."""
-        ...
-
-    def failed(self, error: StorageError) -> None:
-        """The log failed: this process never acknowledges again (R22)."""
-        ...
 
 
 class ReplicationClient:
@@ -238,6 +194,9 @@ class _Link(asyncio.BufferedProtocol):
         self._machine: ReplicaReplication | None = None
         self.heard_ms = client.clock.monotonic_ms()
         self.is_joined = False
+        self._reception: Reception | None = None
+        self._start = PhysicalOffset(0)
+        self._installing: asyncio.Task[None] | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -270,6 +229,8 @@ class _Link(asyncio.BufferedProtocol):
         try:
             if self.is_joined and self._machine is not None:
                 self._read_frames(self._machine)
+            elif self._reception is not None:
+                self._read_checkpoint(self._reception)
             else:
                 self._read_handshake()
         except (PeerError, UnauthenticatedError, CorruptLogError) as error:
@@ -279,6 +240,8 @@ class _Link(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._reception is not None:
+            self._reception.target.discard()
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -295,7 +258,8 @@ class _Link(asyncio.BufferedProtocol):
         self._transport = None
 
     def close_if_idle(self, idle_ms_max: int) -> None:
-        if self._client.clock.monotonic_ms() - self.heard_ms > idle_ms_max:
+        is_installing = self._reception is not None and self._reception.is_complete
+        if self._client.clock.monotonic_ms() - self.heard_ms > idle_ms_max and not is_installing:
             self.abort("the master is silent")
 
     def flushed(self, position: PhysicalOffset) -> None:
@@ -360,6 +324,10 @@ class _Link(asyncio.BufferedProtocol):
         self._carry_out(ready)
         if ready.truncate_to is None:
             return
+        if ready.installs:
+            assert welcome.install is not None
+            self._begin_install(welcome, welcome.install)
+            return
         if ready.truncate_to < self._log.end:
             log.warning(
                 "log_truncated",
@@ -367,6 +335,44 @@ class _Link(asyncio.BufferedProtocol):
             )
             self._client.hooks.truncating(ready.truncate_to)
             self._log.truncate_to(ready.truncate_to, allow_below_confirm=welcome.is_unclean)
+        self.is_joined = True
+        self._carry_out(machine.step(Truncated(self._log.end, self._log.flushed)))
+        log.info("replication_joined", extra={"epoch": machine.epoch, "position": self._log.end})
+
+    # -- installing the master's checkpoint (R14)
+
+    def _begin_install(self, welcome: Welcome, install: Install) -> None:
+        log.warning(
+            "install_begun", extra={"start": welcome.truncate_to, "position": install.position}
+        )
+        if install.size_bytes > INSTALL_BYTES_MAX:
+            raise PeerError(f"a checkpoint of {install.size_bytes} bytes")
+        target = self._client.hooks.checkpoint_target(install.position)
+        self._reception = Reception(install, welcome.epochs, target)
+        self._start = welcome.truncate_to
+        self._read_checkpoint(self._reception)
+
+    def _read_checkpoint(self, reception: Reception) -> None:
+        taken = reception.take(self._view[: self._filled])
+        self._keep_from(taken)
+        if reception.is_complete and self._installing is None:
+            self._installing = spawn(self._install(reception), name="install-checkpoint")
+
+    async def _install(self, reception: Reception) -> None:
+        machine = self._machine
+        assert machine is not None
+        try:
+            await reception.target.synced()
+            if self._transport is None:
+                return  # nothing was changed; the next connection begins anew
+            self._client.hooks.install(reception, self._start)
+        except CorruptLogError as error:
+            self.abort(f"the checkpoint is not intact: {error.message}")
+            return
+        except StorageError as error:
+            self._fail(error)
+            return
+        self._reception = None
         self.is_joined = True
         self._carry_out(machine.step(Truncated(self._log.end, self._log.flushed)))
         log.info("replication_joined", extra={"epoch": machine.epoch, "position": self._log.end})

@@ -12,7 +12,7 @@ decodes to a message or to PeerError; nothing about the log is said before the p
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NewType, TypeVar
 
 import orjson
@@ -77,6 +77,16 @@ class Introduction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Install:
+    """The projection checkpoint that follows the welcome (install.py, R14)."""
+
+    position: PhysicalOffset
+    confirm: PhysicalOffset
+    """Of the master: the checkpoint is at or below it."""
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
     """The master's answer: cut the log here, durably, then acknowledge that position."""
 
@@ -87,6 +97,8 @@ class Welcome:
     end: PhysicalOffset
     """Of the master's log now; with both epoch tables the replica checks `truncate_to`."""
     epochs: EpochTable
+    install: Install | None = None
+    """The log parts below the master's start: begin anew at `truncate_to`, which is that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +246,7 @@ def encode_welcome(welcome: Welcome) -> bytes:
             "is_unclean": welcome.is_unclean,
             "end": welcome.end,
             "epochs": welcome.epochs.to_json(),
+            "install": None if welcome.install is None else asdict(welcome.install),
         }
     )
 
@@ -248,6 +261,7 @@ def parse_welcome(body: Buffer) -> Welcome | Refused:
             is_unclean=_truth(fields, "is_unclean"),
             end=PhysicalOffset(_number(fields, "end")),
             epochs=_epochs(fields),
+            install=_install(fields.get("install")),
         ),
     )
 
@@ -358,6 +372,18 @@ def _text(fields: dict[str, Any], name: str) -> str:
     if not isinstance(value, str) or len(value) > 1024:
         raise PeerError(f"field {name} is no text of at most 1024 characters")
     return value
+
+
+def _install(value: Any) -> Install | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise PeerError("field install is no object")
+    return Install(
+        position=PhysicalOffset(_number(value, "position")),
+        confirm=PhysicalOffset(_number(value, "confirm")),
+        size_bytes=_number(value, "size_bytes"),
+    )
 
 
 def _number(fields: dict[str, Any], name: str) -> int:

@@ -195,11 +195,12 @@ class MasterReplication:
             )
         refused = refusal_of(introduction, self.replica_id, self.epoch, self._replicas)
         truncate_to = parting(event, end=self._end)
-        if refused is None and (truncate_to is None or truncate_to < start):
+        installs = truncate_to is None or truncate_to < start  # R14
+        if refused is None and installs and replica in self._set:  # R5
             refused = Refused(code="NO_COMMON_EPOCH", detail=f"the log here begins at {start}")
         if refused is not None:
             return MasterReady(refuse=(connection, refused))
-        assert truncate_to is not None
+        truncate_to = start if truncate_to is None else max(truncate_to, start)
         close = self._drop_connections_of(replica)
         self._peers[connection] = Peer(view=self._replicas[replica], truncate_to=truncate_to)
         welcome = Welcome(
@@ -209,7 +210,7 @@ class MasterReplication:
             end=self._end,
             epochs=epochs,
         )
-        return MasterReady(welcome=(connection, welcome), close=close)
+        return MasterReady(welcome=(connection, welcome), installs=installs, close=close)
 
     def _drop_connections_of(self, replica: ReplicaId) -> tuple[ConnectionId, ...]:
         """A replica never counts twice: whatever it had before ends now (R10)."""

@@ -158,6 +158,8 @@ class MasterReady(NamedTuple):
     confirmed_round: int | None = None
     """Reads that wait for this round or a lower one may be answered."""
     welcome: tuple[ConnectionId, Welcome] | None = None
+    installs: bool = False
+    """The welcomed replica's log parts below our start: send the newest checkpoint too (R14)."""
     refuse: tuple[ConnectionId, Refused] | None = None
     """Send the refusal and close."""
     joined: ConnectionId | None = None

@@ -8,13 +8,15 @@ class Push:
     """Owned by the term."""
 
     __slots__ = (
-        "acked", "confirm", "heard_ms", "is_joined", "is_live", "is_pumping", "link", "replica",
-        "round", "sent",
+        "acked", "confirm", "heard_ms", "is_installing", "is_joined", "is_live", "is_pumping",
+        "link", "replica", "round", "sent",
     )  # fmt: skip
 
     def __init__(self, link: ReplicaLink, replica: ReplicaId, now_ms: int) -> None:
         self.link = link
         self.replica = replica
+        self.is_installing = False
+        """A checkpoint is under way to it: the server's deadline bounds its silence."""
         self.is_joined = False
         self.is_live = False
         """It was sent everything that is written: the next turn can be pushed from memory."""

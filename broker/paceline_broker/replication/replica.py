@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias, assert_never
 
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.replication.frames import Acknowledgement
-from paceline_broker.replication.handshake import Introduction, Welcome, parting_point
+from paceline_broker.replication.handshake import Install, Introduction, Welcome, parting_point
 
 
 class Welcomed(NamedTuple):
@@ -86,6 +86,8 @@ class ReplicaReady(NamedTuple):
     """The master broke the protocol: close this connection, connect anew."""
     truncate_to: PhysicalOffset | None = None
     """Cut the log here, durably, then step `Truncated`."""
+    installs: bool = False
+    """Install the checkpoint that follows and begin anew at `truncate_to` instead (R14)."""
     append: bool = False
     """Append the frame's batches, then step `ReplicaAppended`."""
     confirm: PhysicalOffset | None = None
@@ -169,6 +171,8 @@ class ReplicaReplication:
             there_start=own.start,
             there_end=welcome.end,
         )
+        if welcome.install is not None:
+            return self._on_install(welcome, welcome.install, expected)
         if welcome.truncate_to != expected:  # before bytes are destroyed, both must agree
             return ReplicaReady(close=f"truncation to {welcome.truncate_to}, not {expected}")
         if welcome.truncate_to < self.confirm and not welcome.is_unclean:
@@ -179,6 +183,24 @@ class ReplicaReplication:
         self._is_welcomed = True
         self.confirm = min(self.confirm, welcome.truncate_to)
         return ReplicaReady(truncate_to=welcome.truncate_to)
+
+    def _on_install(
+        self, welcome: Welcome, install: Install, expected: PhysicalOffset | None
+    ) -> ReplicaReady:
+        """The log here parts from the master's below its start: nothing here is of use (R14)."""
+        start = welcome.truncate_to
+        if expected is not None and expected >= start:
+            return ReplicaReady(close=f"an install at {start}, the logs part at {expected}")
+        if not start <= install.position <= install.confirm:
+            return ReplicaReady(close=f"a checkpoint of {install.position} outside [{start}, ...]")
+        if expected is not None and expected < self.confirm and not welcome.is_unclean:
+            return ReplicaReady(
+                stop=f"the log of the master of epoch {self.epoch} parts at {expected}, "
+                f"below confirm {self.confirm}"
+            )
+        self._is_welcomed = True
+        self.confirm = start
+        return ReplicaReady(truncate_to=start, installs=True)
 
     def _on_truncated(self, end: PhysicalOffset, flushed: PhysicalOffset) -> ReplicaReady:
         assert self._is_welcomed

@@ -13,6 +13,7 @@ from typing import cast
 
 from paceline.errors import PeerError, UnauthenticatedError
 from paceline.ports import Buffer, Random
+from paceline.runtime import pause, spawn
 from paceline.types import GroupName
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.replication.frames import ACKNOWLEDGEMENT_BYTES, parse_acknowledgement
@@ -33,6 +34,7 @@ from paceline_broker.replication.handshake import (
     parse_introduction,
     parse_prefix,
 )
+from paceline_broker.replication.install import INSTALL_S_MAX, send_checkpoint
 from paceline_broker.replication.repair_source import RepairSession, RepairSource
 from paceline_broker.replication.repair_wire import is_repair_hello
 from paceline_broker.replication.term import MasterTerm
@@ -133,6 +135,9 @@ class _Link(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._received = bytearray()
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self._sending: asyncio.Task[None] | None = None
         self._hello: Hello | None = None
         self._nonce = b""
         self._term: MasterTerm | None = None
@@ -150,8 +155,13 @@ class _Link(asyncio.Protocol):
             self.close()
             return
         self.connection = number
+        self._set_deadline(HANDSHAKE_S_MAX)
+
+    def _set_deadline(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(HANDSHAKE_S_MAX, self._handshake_too_slow)
+        self._deadline = loop.call_later(seconds, self._handshake_too_slow)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -168,6 +178,9 @@ class _Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._may_write.set()
+        if self._sending is not None:
+            self._sending.cancel()
         if self._deadline is not None:
             self._deadline.cancel()
         self._server.closed(self)
@@ -188,8 +201,23 @@ class _Link(asyncio.Protocol):
         else:
             self._transport.writelines(buffers)
 
-    def send_welcome(self, welcome: Welcome) -> None:
+    def send_welcome(self, welcome: Welcome, checkpoint: bytes | None) -> None:
         self.write([encode_welcome(welcome)])
+        if checkpoint is not None:
+            self._set_deadline(INSTALL_S_MAX)
+            self._sending = spawn(send_checkpoint(self, checkpoint), name="send-checkpoint")
+
+    async def drained(self) -> bool:
+        """See `PieceWriter`."""
+        await pause(0)  # other work between two pieces
+        await self._may_write.wait()
+        return self._transport is not None
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
 
     def refuse(self, refused: Refused) -> None:
         self.write([encode_refused(refused)])
@@ -281,4 +309,4 @@ class _Link(asyncio.Protocol):
         term.acknowledged(self.connection, last)
 
     def _handshake_too_slow(self) -> None:
-        self.refuse(Refused(code="DEADLINE", detail=f"no handshake in {HANDSHAKE_S_MAX:.0f} s"))
+        self.refuse(Refused(code="DEADLINE", detail="the handshake took too long"))

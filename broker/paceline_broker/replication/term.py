@@ -14,6 +14,7 @@ leaves in an empty frame at the end of the turn.
 import asyncio
 import logging
 from collections import deque
+from dataclasses import replace
 
 from paceline.errors import (
     DeadlineError,
@@ -33,8 +34,10 @@ from paceline_broker.replication.acknowledgement import AcknowledgementTracker
 from paceline_broker.replication.frames import Acknowledgement, encode_frame_header
 from paceline_broker.replication.handshake import (
     ConnectionId,
+    Install,
     Introduction,
     Refused,
+    Welcome,
 )
 from paceline_broker.replication.master import MasterReplication
 from paceline_broker.replication.master_events import (
@@ -312,7 +315,7 @@ class MasterTerm:
         for connection in ready.close:
             self._close(connection)
         if ready.welcome is not None:
-            self._pushes[ready.welcome[0]].link.send_welcome(ready.welcome[1])
+            self._welcome(*ready.welcome, installs=ready.installs)
         if ready.refuse is not None:
             self._pushes.pop(ready.refuse[0]).link.refuse(ready.refuse[1])
         if ready.joined is not None:
@@ -321,6 +324,22 @@ class MasterTerm:
             self._hooks.propose(ready.propose)
         for replica, incarnation in ready.probe:
             spawn(self._probe(replica, incarnation), name=f"probe-replica-{replica}")
+
+    def _welcome(self, connection: ConnectionId, welcome: Welcome, *, installs: bool) -> None:
+        push = self._pushes[connection]
+        if not installs:
+            push.link.send_welcome(welcome, None)
+            return
+        found = self._hooks.newest_checkpoint()
+        if found is None:
+            detail = f"the log here begins at {self._log.start} and no checkpoint is intact"
+            self._pushes.pop(connection).link.refuse(Refused(code="NO_CHECKPOINT", detail=detail))
+            self._step(ReplicaLeft(connection))
+            return
+        push.is_installing = True
+        install = Install(position=found[0], confirm=self.confirm, size_bytes=len(found[1]))
+        log.info("checkpoint_sent", extra={"replica": push.replica, "position": found[0]})
+        push.link.send_welcome(replace(welcome, install=install), found[1])
 
     def _confirm_moved(self, confirm: PhysicalOffset) -> None:
         self._log.set_confirm(confirm)
@@ -342,7 +361,7 @@ class MasterTerm:
             push.link.close()
 
     def _joined(self, push: Push) -> None:
-        push.is_joined = True
+        push.is_joined, push.is_installing = True, False
         push.sent = push.acked
         log.info(
             "replica_joined",
@@ -395,6 +414,9 @@ class MasterTerm:
             return
         if push.sent - push.acked > self._settings.window_bytes:
             return  # its next acknowledgement calls again
+        if push.sent < self._log.start:  # deleted meanwhile: it comes again, for a checkpoint (R14)
+            push.link.close()
+            return
         try:
             piece = self._log.read_raw(push.sent, self._settings.catch_up_frame_bytes)
         except StorageError as error:
@@ -474,5 +496,5 @@ class MasterTerm:
 
     def _close_silent(self, limit_ms: int) -> None:
         for push in list(self._pushes.values()):
-            if push.heard_ms < limit_ms:
+            if push.heard_ms < limit_ms and not push.is_installing:
                 push.link.close()  # `lost` follows

@@ -57,6 +57,10 @@ class TermHooks(Protocol):
         """Whether that start of the member is surely gone: port refuses, or another answers."""
         ...
 
+    def newest_checkpoint(self) -> tuple[PhysicalOffset, bytes] | None:
+        """(position, content of the file) of the newest intact checkpoint; None: there is none."""
+        ...
+
 
 class ReplicaLink(Protocol):
     """One proven connection, as the server gives it to the term."""
@@ -68,7 +72,9 @@ class ReplicaLink(Protocol):
         """Send without waiting; the window bounds what piles up."""
         ...
 
-    def send_welcome(self, welcome: Welcome) -> None: ...
+    def send_welcome(self, welcome: Welcome, checkpoint: bytes | None) -> None:
+        """`checkpoint`: what `welcome.install` names; it follows (install.py)."""
+        ...
 
     def refuse(self, refused: Refused) -> None:
         """Tell why and close."""

@@ -17,7 +17,7 @@ from paceline_broker.replication.handshake import ConnectionId, Introduction, Re
 from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
 from paceline_broker.replication.term import MasterTerm
 from paceline_chaos.core.controllers import GROUP
-from paceline_chaos.core.network import Closed, Connection, Message
+from paceline_chaos.core.network import Closed, Connection, Message, WelcomeWith
 from paceline_chaos.core.process import Process
 
 REJOIN_BACKOFF_MS_MAX = 4000
@@ -41,9 +41,9 @@ class MasterLink:
         if self.pair.master.is_open:
             self.pair.send(self.pair.replica, b"".join(buffers))
 
-    def send_welcome(self, welcome: Welcome) -> None:
+    def send_welcome(self, welcome: Welcome, checkpoint: bytes | None) -> None:
         if self.pair.master.is_open:
-            self.pair.send(self.pair.replica, welcome)
+            self.pair.send(self.pair.replica, WelcomeWith(welcome, checkpoint))
 
     def refuse(self, refused: Refused) -> None:
         if self.pair.master.is_open:

@@ -20,7 +20,14 @@ class Closed(NamedTuple):
     """The other side has ended the connection, or the network has."""
 
 
-Message: TypeAlias = Introduction | Acknowledgement | Welcome | Refused | Closed | bytes
+class WelcomeWith(NamedTuple):
+    """A welcome, and the checkpoint that follows it (R14)."""
+
+    welcome: Welcome
+    checkpoint: bytes | None
+
+
+Message: TypeAlias = Introduction | Acknowledgement | WelcomeWith | Refused | Closed | bytes
 """What is under way; bytes are a frame of the master."""
 
 

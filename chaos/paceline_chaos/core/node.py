@@ -30,7 +30,7 @@ from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
 from paceline_chaos.core.controllers import GROUP
 from paceline_chaos.core.leading import Leading
-from paceline_chaos.core.network import Closed, Connection, Message
+from paceline_chaos.core.network import Closed, Connection, Message, WelcomeWith
 from paceline_chaos.core.process import DATA
 from paceline_chaos.core.turns import finish_now
 
@@ -272,19 +272,23 @@ class Node(Leading):
                     self.log.write_pending()
                     ready = client.step(ReplicaAppended(self.log.end))
                 self._carry_out_client(ready)
-            case Welcome():
-                self._welcomed(client, message)
+            case WelcomeWith(welcome, checkpoint):
+                self._welcomed(client, welcome, checkpoint)
             case Refused() | Closed():
                 self.close_connection(str(message))
             case _:
                 raise AssertionError(message)
 
-    def _welcomed(self, client: ReplicaReplication, welcome: Welcome) -> None:
+    def _welcomed(
+        self, client: ReplicaReplication, welcome: Welcome, checkpoint: bytes | None
+    ) -> None:
         ready = client.step(Welcomed(welcome))
         self._carry_out_client(ready)
         if ready.truncate_to is None:
             return
-        if ready.truncate_to < self.log.end:
+        if ready.installs:
+            self._install(welcome, checkpoint)
+        elif ready.truncate_to < self.log.end:
             self.world.note(f"{self.name} cuts {self.log.end} to {ready.truncate_to}")
             self.world.coverage.saw("truncations")
             if self.store.prepare_truncation(ready.truncate_to):
@@ -293,6 +297,19 @@ class Node(Leading):
             self.ticket = None
         self.has_joined = True
         self._carry_out_client(client.step(Truncated(self.log.end, self.log.flushed)))
+
+    def _install(self, welcome: Welcome, checkpoint: bytes | None) -> None:
+        assert welcome.install is not None
+        assert checkpoint is not None
+        self.world.note(f"{self.name} begins anew at {welcome.truncate_to}")
+        self.world.coverage.saw("installs")
+        received = self.store.begin_receiving(welcome.install.position)
+        received.write(checkpoint)
+        received.sync_now()
+        self.store.install(received, start=welcome.truncate_to, epochs=welcome.epochs)
+        self.ticket = None
+        self.reader.is_readable = False
+        self.role_changed()
 
     def _carry_out_client(self, ready: ReplicaReady) -> None:
         if ready.stop is not None:

@@ -13,12 +13,10 @@ from paceline.runtime import SeededRandom, SystemClock, pause
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
 from paceline_broker.log.commit_log import CommitLog
-from paceline_broker.replication.client import (
-    ReplicaIdentity,
-    ReplicaSettings,
-    ReplicationClient,
-)
+from paceline_broker.replication.client import ReplicationClient
+from paceline_broker.replication.client_ports import ReplicaIdentity, ReplicaSettings
 from paceline_broker.replication.early_answers import answers_early
+from paceline_broker.replication.install import CheckpointTarget, Reception
 from paceline_broker.replication.master import MasterReplication
 from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
 from paceline_broker.replication.server import ReplicationServer
@@ -139,6 +137,9 @@ class MasterNode:
     def fenced(self, reason: str) -> None:
         self.fence = reason
 
+    def newest_checkpoint(self) -> tuple[PhysicalOffset, bytes] | None:
+        return None
+
     def propose(self, proposal: AlterSyncStateSet) -> None:
         self.proposals.append(proposal)
 
@@ -201,6 +202,12 @@ class ReplicaNode:
 
     def truncating(self, truncate_to: PhysicalOffset) -> None:
         self.truncations.append(truncate_to)
+
+    def checkpoint_target(self, position: PhysicalOffset) -> CheckpointTarget:
+        raise AssertionError("these logs begin at 0")
+
+    def install(self, reception: Reception, start: PhysicalOffset) -> None:
+        raise AssertionError("these logs begin at 0")
 
     def stopped(self, reason: str) -> None:
         self.stop_reason = reason
