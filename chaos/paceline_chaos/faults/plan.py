@@ -39,6 +39,7 @@ KINDS: Mapping[str, str] = {
     "bridge": "two halves that only the target reaches",
     "flap": "the link target-other is cut and healed every `period_ms`",
     "reset": "all connections of the target are reset",
+    "thin_link": "only `rate_kbit` each way between target and other (real processes)",
     "slow_link": "delay_ms more each way between target and other",
     "disk_fail": "the next `count` syncs or writes fail (`call`: 0 sync, 1 write)",
     "disk_stall": "every sync takes `delay_ms` for `for_ms`",

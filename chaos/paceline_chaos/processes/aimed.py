@@ -11,17 +11,17 @@ from paceline_chaos.faults.plan import KINDS
 if TYPE_CHECKING:
     from paceline_chaos.processes.scenario import ClusterSpec, FaultSpec, LoadSpec
 
-LINK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap"})
+LINK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "thin_link"})
 """Faults between two sides, either of which may be clients."""
 UNSUPPORTED: dict[str, str] = {
-    "slow_link": "exists in the simulated world only: real kernels here have no netem",
+    "slow_link": "exists in the simulated world only: take thin_link, real kernels here have no netem",
     "exit": "is never planned: a node does it by itself",
 }
 _ROLES = ("master", "replica", "replicas", "any")
 """Of a broker group."""
 _WHOLE = ("all", "brokers", "controllers", "leader", "follower", "any")
-_NEEDED = {"clock_step": "offset_ms", "clock_rate": "rate"}
-_POSITIVE = ("rate", "period_ms")
+_NEEDED = {"clock_step": "offset_ms", "clock_rate": "rate", "thin_link": "rate_kbit"}
+_POSITIVE = ("rate", "period_ms", "rate_kbit")
 
 
 def wrong_with(spec: "FaultSpec", cluster: "ClusterSpec", load: "LoadSpec") -> str | None:

@@ -394,12 +394,16 @@ class Nemesis:
         pairs, target = await self._aim.pairs(fault)
         self._say(fault, target, is_begin=True)
         flapping = None
-        if fault.kind == "flap":
+        if fault.kind == "thin_link":
+            await self._network.thin(pairs, rate_kbit=int(fault.details["rate_kbit"]))
+        elif fault.kind == "flap":
             flapping = spawn(self._flap(self._network, pairs, fault), name="flap")
         else:
             await self._network.cut(pairs)
         yield
-        if flapping is not None:
+        if fault.kind == "thin_link":
+            await self._network.widen(pairs)
+        elif flapping is not None:
             await cancel_and_wait(flapping)
         else:
             await self._network.heal(pairs)

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from paceline.errors import ConfigError
+from paceline_chaos.processes.shaping import Shaping
 
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
@@ -58,12 +59,15 @@ class Network:
     def __init__(self) -> None:
         self._cuts: Counter[Pair] = Counter()
         self._netlink: Any = None
+        self._thin: Counter[Pair] = Counter()
+        self._shaping: Shaping
 
     async def __aenter__(self) -> "Network":
         from pyroute2 import AsyncIPRoute
 
         self._netlink = AsyncIPRoute()
         await self._netlink.setup_endpoint()
+        self._shaping = Shaping(self._netlink)
         await self._netlink.link("set", index=_LOOPBACK_INDEX, state="up")
         # Ours first: the kernel's own rule for local addresses has priority 0 and cannot be passed.
         await self._netlink.rule("add", priority=_LOCAL_PRIORITY, table=_LOCAL_TABLE)
@@ -93,8 +97,22 @@ class Network:
             if self._cuts[pair] == 0:
                 await self._rule("del", pair)
 
+    async def thin(self, pairs: Iterable[Pair], *, rate_kbit: int) -> None:
+        """Only so much gets from the first to the second address; the last word counts."""
+        pairs = list(pairs)
+        self._thin.update(pairs)
+        await self._shaping.slow(pairs, rate_kbit=rate_kbit)
+
+    async def widen(self, pairs: Iterable[Pair]) -> None:
+        """The end of a `thin`."""
+        pairs = list(pairs)
+        self._thin.subtract(pairs)
+        await self._shaping.heal([pair for pair in pairs if self._thin[pair] <= 0])
+
     async def heal_all(self) -> None:
-        """The end of all cuts."""
+        """The end of all cuts, and of thin links."""
+        self._thin.clear()
+        await self._shaping.heal_all()
         for pair, count in self._cuts.items():
             if count > 0:
                 await self._rule("del", pair)

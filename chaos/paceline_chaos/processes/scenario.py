@@ -41,7 +41,7 @@ from paceline_chaos.faults.plan import Fault
 from paceline_chaos.processes.aimed import wrong_with
 from paceline_chaos.world.jobs.names import JOBS
 
-NETWORK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset"})
+NETWORK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset", "thin_link"})
 """Faults that need a network of our own."""
 SHADOW_KINDS = frozenset({"power", "power_at", "disk_fail", "disk_stale"})
 """Faults that need to know what was synced."""
