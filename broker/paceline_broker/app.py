@@ -208,6 +208,7 @@ class Broker:
     async def stop(self) -> None:
         """Hand mastership over if possible, then end everything and close the store."""
         await cancel_and_wait(*self._tasks)
+        self.role.is_stopping = True
         if self.refusal is None:
             await self.role.hand_over()
         # A master that nobody replaces yet must not linger: the closed port and session tell the

@@ -55,6 +55,8 @@ class BrokerRole(MastershipOwner):
         self.on_fatal: Callable[[str], None] = lambda sentence: None
         self.is_stalled = False
         """The disk has not finished a flush for too long: a master is replaced (DESIGN 6)."""
+        self.is_stopping = False
+        """What ends now is not made ready for another role: the process ends as well."""
         self._mastership: Mastership | None = None
         self.acting: ActingTerm | None = None
         """The appointment in force, while this broker is ACTING_MASTER (R36)."""
@@ -260,6 +262,9 @@ class BrokerRole(MastershipOwner):
         is_mine = group.master == known.replica_id and group.master_incarnation == known.incarnation
         if group.master_epoch > self.epoch:
             await self._leave(f"epoch {group.master_epoch} begins")
+            if self.is_stopping:
+                self._become(RoleState.FENCED)
+                return
             self._store.identity.adopt_epoch(group.master_epoch)  # R2: durable before anything else
             self._around.node.epoch = group.master_epoch
             if is_mine:
@@ -346,7 +351,7 @@ class BrokerRole(MastershipOwner):
         self._around.server.end_term(reason)
         self._store.forget_pending_checkpoint()
         mastership.finish_writes()
-        if self._store.log.damage is not None:
+        if self.is_stopping or self._store.log.damage is not None:
             self.reader.is_readable = False  # nothing can be made anew before the log is whole
         elif self._store.log.failure is None:
             with self._unread():

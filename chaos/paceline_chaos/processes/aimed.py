@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LINK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "thin_link"})
 """Faults between two sides, either of which may be clients."""
 UNSUPPORTED: dict[str, str] = {
-    "slow_link": "exists in the simulated world only: take thin_link, real kernels here have no netem",
+    "slow_link": "exists in the simulated world only: thin_link is for real processes",
     "exit": "is never planned: a node does it by itself",
 }
 _ROLES = ("master", "replica", "replicas", "any")

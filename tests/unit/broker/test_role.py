@@ -195,3 +195,22 @@ async def test_an_epochs_start_from_before_the_cut_settles_no_suspicion() -> Non
 def _make_suspect(broker: Broker) -> None:
     log = broker.store.log
     log.checkpoint_saved(replace(log.checkpointed, is_suspect=True))
+
+
+async def test_master_that_stops_does_not_fold_its_log_again() -> None:
+    """R2, R28: it takes no other role, so nobody reads what was not confirmed; and the fold would
+    take the CPU that its successor needs."""
+    broker = Broker()
+    async with broker.running():
+        tell(a_group(broker, sync_state_set=ALONE, minimum=1), 1, broker)
+        await eventually(lambda: broker.role.mastership is not None and broker.mastership.is_open)
+        before = broker.role.projections
+        broker.role.is_stopping = True
+
+        tell(a_group(broker, sync_state_set=frozenset({1, 2}), master=2, epoch=4), 2, broker)
+        await eventually(lambda: broker.role.state is RoleState.FENCED)
+
+        assert broker.role.mastership is None
+        assert broker.role.projections is before
+        assert not broker.role.reader.is_readable
+        assert broker.role.status()["following"] is None
