@@ -150,6 +150,7 @@ class _Link:
     def _on_message(self, message: wire.FromController) -> None:
         match message:
             case wire.View():
+                self._owner.follow(message.view)
                 self._owner.on_view(message.view)
             case wire.Answer():
                 waiting = self._answers.get(message.id)
@@ -214,7 +215,8 @@ class ControllerLinks:
         self._asking = asyncio.Lock()
         self._session = ""
         self._next_sequence = 0
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._generation = 0
 
     async def start(self) -> None:
         """Begin to connect; returns at once."""
@@ -223,15 +225,37 @@ class ControllerLinks:
             connector=aiohttp.TCPConnector(local_addr=local),
             timeout=aiohttp.ClientTimeout(sock_connect=HANDSHAKE_TIMEOUT_MS / 1000),
         )
-        self._tasks = [
-            spawn(link.run(), name=f"controller_link:{link.address}") for link in self._links
-        ]
-        self._tasks.append(spawn(self._beat_for_ever(), name="heartbeats"))
+        for link in self._links:
+            self._spawn(link)
+        self._tasks["heartbeats"] = spawn(self._beat_for_ever(), name="heartbeats")
+
+    def _spawn(self, link: _Link) -> None:
+        self._tasks[link.address] = spawn(link.run(), name=f"controller_link:{link.address}")
+
+    def follow(self, view: ClusterView) -> None:
+        """Sessions with the controllers of the newest member list, and no others.
+
+        Before there is one (generation 0) the configuration says who they are.
+        """
+        if view.controllers_generation <= self._generation or not self._tasks:
+            return
+        self._generation = view.controllers_generation
+        wanted = set(view.controllers)
+        log.info("controllers_changed", extra={"controllers": sorted(wanted)})
+        for link in [link for link in self._links if link.address not in wanted]:
+            self._links.remove(link)
+            self._tasks.pop(link.address).cancel()
+        known = {link.address for link in self._links}
+        for address in view.controllers:
+            if address not in known:
+                link = _Link(self, address)
+                self._links.append(link)
+                self._spawn(link)
 
     async def stop(self) -> None:
         """Also when `start` was never reached: the broker's own port may be in use."""
         if self._tasks:
-            await cancel_and_wait(*self._tasks)
+            await cancel_and_wait(*self._tasks.values())
             await self.http.close()
 
     def beat(self) -> None:

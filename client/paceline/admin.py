@@ -214,6 +214,52 @@ class AdminClient:
             for replica, answer in zip(replicas, answers, strict=True)
         }
 
+    # -- controllers ------------------------------------------------------------------------------
+
+    async def controllers(self) -> dict[str, dict[str, Any] | None]:
+        """`/v1/status` of each controller by client address; None: it does not answer."""
+        await self.view()
+        addresses = self._controllers()
+        answers = await asyncio.gather(*(self._ask(address, "/v1/status") for address in addresses))
+        return dict(zip(addresses, answers, strict=True))
+
+    async def members(self) -> dict[str, Any]:
+        """The controllers' member list in force, from the one that leads."""
+        last: dict[str, Any] | None = None
+        for address, status in (await self.controllers()).items():
+            if status is not None and (last is None or status["role"] == "leader"):
+                last = await self._ask(address, "/v1/members") or last
+        if last is None:
+            raise PeerError("no controller answers")
+        return last
+
+    async def transfer_leadership(self, to: str | None = None) -> dict[str, Any]:
+        """Have another controller lead; CommandRefusedError if it is not possible."""
+        document = {} if to is None else {"to": to}
+        return await self._definite("POST", "/v1/leadership", document)
+
+    async def add_controller(
+        self, controller_id: str, *, raft: str, client: str, replaces: str | None = None
+    ) -> int:
+        """Begin to add a controller, or to put it in another's place; the generation."""
+        document = {"controller_id": controller_id, "raft": raft, "client": client}
+        if replaces is not None:
+            document["replaces"] = replaces
+        return int((await self._definite("POST", "/v1/members", document))["generation"])
+
+    async def remove_controller(self, controller_id: str) -> int:
+        """Begin to take a controller out, or give up one that is catching up; the generation."""
+        path = f"/v1/members/{controller_id}"
+        return int((await self._definite("DELETE", path, None))["generation"])
+
+    async def _definite(
+        self, method: str, path: str, document: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        try:
+            return await self._write(method, path, document)
+        except _RepeatedError as repeated:
+            raise repeated.error from None
+
     async def cluster_status(self) -> dict[str, Any]:
         """The controllers' view of the cluster and, under `brokers`, what each broker says itself.
 

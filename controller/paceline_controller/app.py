@@ -49,6 +49,7 @@ def build_node(
         controller_id=ControllerId(config.controller_id),
         listen=config.raft_address(),
         peers=config.peer_addresses(),
+        client_addresses=config.client_addresses(),
         data_folder=config.data_dir,
         disk=disk,
         clock=clock,

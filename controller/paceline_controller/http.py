@@ -32,6 +32,7 @@ from paceline_controller.http_answers import (
 )
 from paceline_controller.http_errors import problem_middleware, query_flag, query_integer
 from paceline_controller.http_groups import GroupRoutes
+from paceline_controller.http_quorum import QuorumRoutes
 from paceline_controller.inquirer import heard_document
 from paceline_controller.proposer import Encodable
 from paceline_controller.state.commands import (
@@ -56,8 +57,8 @@ class ControllerHttp:
 
     def __init__(self, node: "ControllerNode", *, clock: Clock) -> None:
         self.node = node
-        self._clock = clock
-        self._started_ms = clock.monotonic_ms()
+        self.clock = clock
+        self.started_ms = clock.monotonic_ms()
         self._watches: set[asyncio.Future[None]] = set()
         self.app = web.Application(middlewares=[problem_middleware], client_max_size=JSON_BYTES_MAX)
         self.app.add_routes(
@@ -75,9 +76,9 @@ class ControllerHttp:
                 web.get("/v1/groups/{group}/settings", self._settings),
                 web.put("/v1/groups/{group}/settings", self._set_settings),
                 *GroupRoutes(self).routes(),
+                *QuorumRoutes(self).routes(),
                 web.post("/v1/elections", self._elect),
                 web.get("/v1/heard/{group}/{replica}", self._heard),
-                web.get("/v1/status", self._status),
                 web.get("/metrics", self._metrics),
                 web.get("/healthz", self._health),
                 web.get("/readyz", self._ready),
@@ -133,10 +134,10 @@ class ControllerHttp:
         """The view once its version is above `from`, or after `wait_ms` as it is."""
         known = query_integer(request, "from", default=-1, low=-1)
         wait_ms = query_integer(request, "wait_ms", default=0, high=WATCH_MS_MAX)
-        deadline_ms = self._clock.monotonic_ms() + wait_ms
+        deadline_ms = self.clock.monotonic_ms() + wait_ms
         node = self.node
         while node.machine.version <= known or not node.machine.cluster_id:
-            left_ms = deadline_ms - self._clock.monotonic_ms()
+            left_ms = deadline_ms - self.clock.monotonic_ms()
             is_stopping = node.sessions.is_closing
             if left_ms <= 0 or is_stopping or len(self._watches) >= WATCHES_MAX:
                 break
@@ -215,7 +216,7 @@ class ControllerHttp:
 
     def _describe(self, group: Group) -> dict[str, Any]:
         """The group's view and what only the controllers know of it."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         liveness = self.node.supervisor.liveness
         standings = {}
         for replica_id in sorted(group.replicas):
@@ -288,32 +289,10 @@ class ControllerHttp:
         liveness = self.node.supervisor.liveness
         group = GroupName(request.match_info["group"])
         return json_answer(
-            heard_document(liveness.last_heard(group, replica_id, self._clock.monotonic_ms()))
+            heard_document(liveness.last_heard(group, replica_id, self.clock.monotonic_ms()))
         )
 
     # -- the node -----------------------------------------------------------------------------
-
-    async def _status(self, request: web.Request) -> web.Response:
-        node = self.node
-        status = node.quorum.status()
-        return json_answer(
-            {
-                "controller_id": node.config.controller_id,
-                "role": "leader" if node.supervisor.is_leading else "follower",
-                "leader": status.leader,
-                "leader_address": node.leader_address(),
-                "term": status.term,
-                "commit_index": status.commit_index,
-                "applied_index": status.applied_index,
-                "log_length": status.log_length,
-                "cluster_id": node.machine.cluster_id or None,
-                "cluster_name": node.config.cluster_name,
-                "version": node.machine.version,
-                "digest": node.machine.digest(),
-                "sessions": len(node.hub.sessions),
-                "uptime_ms": self._clock.monotonic_ms() - self._started_ms,
-            }
-        )
 
     async def _metrics(self, request: web.Request) -> web.Response:
         body, content_type = self.node.metrics.metrics.exposition()
@@ -370,6 +349,6 @@ class ControllerHttp:
     def is_alive(self, group_name: str, replica_id: int) -> bool:
         group = self.node.machine.groups[GroupName(group_name)]
         belief = self.node.supervisor.liveness.belief(
-            group, ReplicaId(replica_id), self._clock.monotonic_ms()
+            group, ReplicaId(replica_id), self.clock.monotonic_ms()
         )
         return belief.standing.value in ("healthy", "unhealthy")

@@ -16,6 +16,7 @@ from paceline.telemetry import Metrics
 from paceline.types import ControllerId
 from paceline.wire.cluster import ClusterView
 from paceline.wire.session import Leadership, encode_view
+from paceline_controller.announcer import ControllersAnnouncer
 from paceline_controller.config import ControllerConfig
 from paceline_controller.http import ControllerHttp
 from paceline_controller.hub import Hub
@@ -91,6 +92,8 @@ class ControllerNode:
         quorum.on_applied(self._applied)
         quorum.on_restored(self._restored)
         quorum.on_leadership(self._leadership_changed)
+        self._announcer = self._make_announcer()
+        quorum.on_members(self._members_changed)
         self._metrics.read_from(
             status=quorum.status,
             version=lambda: machine.version,
@@ -98,6 +101,11 @@ class ControllerNode:
             stalls=lambda: self.supervisor.liveness.clock_restarts,
         )
         self._metrics.read_watched(self.supervisor.outages, self._beats, clock)
+
+    def _make_announcer(self) -> ControllersAnnouncer:
+        return ControllersAnnouncer(
+            self.quorum, self.machine, self.proposer, is_leading=lambda: self.supervisor.is_leading
+        )
 
     def _make_supervisor(self, clock: Clock) -> Supervisor:
         return Supervisor(
@@ -169,6 +177,7 @@ class ControllerNode:
         """Hand leadership over, close sessions, stop listening. Idempotent."""
         self.sessions.is_closing = True
         self.http.wake_watches()
+        await self._announcer.stop()
         await self.supervisor.stop()
         await self.quorum.stop()
         self.hub.abort_all()
@@ -190,12 +199,20 @@ class ControllerNode:
     def leader_address(self) -> str | None:
         """Client address of the leader, as far as this node knows."""
         leader = self.quorum.status().leader
-        return None if leader is None else self._addresses.get(leader)
+        return None if leader is None else self._client_addresses().get(leader)
+
+    def _client_addresses(self) -> dict[ControllerId, str]:
+        """Of all controllers, as the member list says, or else the configuration."""
+        members = self.quorum.status().members
+        if members is None or members.generation == 0:
+            return self._addresses
+        told = {member.controller_id: member.client for member in members.members}
+        return {name: at or self._addresses.get(name, "") for name, at in told.items()}
 
     def _others(self) -> tuple[str, ...]:
         """Client addresses of the other controllers."""
         own = ControllerId(self._config.controller_id)
-        return tuple(address for name, address in self._addresses.items() if name != own)
+        return tuple(address for name, address in self._client_addresses().items() if name != own)
 
     def view(self) -> ClusterView:
         """The published view of the applied state."""
@@ -253,11 +270,15 @@ class ControllerNode:
         self.supervisor.leadership_changed(is_leader, term)
         self._tell_leadership()
 
+    def _members_changed(self) -> None:
+        self._tell_leadership()
+
     def _tell_leadership(self) -> None:
         """To brokers: who leads now. The leader says so only once it really decides."""
         self.hub.push_leadership(
             Leadership(is_leader=self.supervisor.is_leading, leader_address=self.leader_address())
         )
+        self._announcer.look()
 
     def _publish(self) -> None:
         """Push the view if its version moved, before anything else happens in this turn."""

@@ -115,6 +115,7 @@ class ControllerMetrics:
             "Applied log index; alert: one controller falls behind the others.",
             lambda: status().applied_index,
         )
+        self._read_quorum(status)
         gauge(
             "paceline_controller_journal_entries",
             "Entries since the last snapshot; alert: grows without bound.",
@@ -135,3 +136,35 @@ class ControllerMetrics:
             "Stalls of the event loop that restarted all deadlines; alert: rises.",
             stalls,
         )
+
+    def _read_quorum(self, status: Callable[[], QuorumStatus]) -> None:
+        gauge = self.metrics.sampled
+        gauge(
+            "paceline_controller_sync_p99_seconds",
+            "Journal fsync, p99 of the last 512; alert: above 0.2, elections get slow.",
+            lambda: status().sync_p99_ms / 1000,
+        )
+        gauge(
+            "paceline_controller_sync_max_seconds",
+            "Journal fsync, longest of the last 512; alert: above the election timeout of 0.4.",
+            lambda: status().sync_max_ms / 1000,
+        )
+        gauge(
+            "paceline_controller_follower_lag_entries",
+            "Entries that the voter furthest behind lacks, on the leader; alert: grows.",
+            lambda: _largest_lag(status()),
+        )
+        gauge(
+            "paceline_controller_members_generation_count",
+            "Generation of the member list in force; alert: differs between controllers for long.",
+            lambda: _generation(status()),
+        )
+
+
+def _largest_lag(status: QuorumStatus) -> int:
+    members = () if status.members is None else status.members.members
+    return max((member.lag_entries or 0 for member in members if member.is_voter), default=0)
+
+
+def _generation(status: QuorumStatus) -> int:
+    return 0 if status.members is None else status.members.generation

@@ -45,6 +45,10 @@ COMMANDS = {
         "paceline.cli.consume:command", "Consume a topic as a member of a consumer group."
     ),
     "cluster": _Entry("paceline.cli.cluster_groups:command", "Show the cluster; elect, clean."),
+    "controller": _Entry(
+        "paceline.cli.controller:command",
+        "Show the controllers; hand leadership over, change who they are.",
+    ),
     "demo": _Entry(
         "paceline.cli.demo:command",
         "Send 336,776 real flight records, kill the master half-way, lose nothing.",

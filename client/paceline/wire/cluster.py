@@ -182,6 +182,8 @@ class ClusterView:
     topics: Mapping[TopicName, TopicView] = field(default_factory=dict)
     controllers: tuple[str, ...] = ()
     """Client addresses ("host:port") of all controllers."""
+    controllers_generation: int = 0
+    """Of their member list; 0: they are what the controllers were configured with."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -190,6 +192,7 @@ class ClusterView:
             "groups": [self.groups[name].to_json() for name in sorted(self.groups)],
             "topics": [self.topics[name].to_json() for name in sorted(self.topics)],
             "controllers": list(self.controllers),
+            "controllers_generation": self.controllers_generation,
         }
 
     @classmethod
@@ -204,6 +207,7 @@ class ClusterView:
                 groups={group.group: group for group in groups},
                 topics={topic.topic: topic for topic in topics},
                 controllers=tuple(document["controllers"]),
+                controllers_generation=document.get("controllers_generation", 0),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise BadRequestError(f"not a cluster view: {error!r}") from error

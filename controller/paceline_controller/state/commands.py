@@ -35,7 +35,11 @@ from paceline.wire.session_commands import (
     replica,
 )
 from paceline_controller.state.model import read_settings
-from paceline_controller.state.operator_commands import RemoveGroup, RemoveReplica
+from paceline_controller.state.operator_commands import (
+    RemoveGroup,
+    RemoveReplica,
+    SetControllers,
+)
 
 TOPIC_PATTERN = r"[A-Za-z0-9_.%|-]{1,127}"
 """RocketMQ's characters and length, and the dot."""
@@ -330,6 +334,7 @@ Command: TypeAlias = (
     | SetGroupSettings
     | RemoveReplica
     | RemoveGroup
+    | SetControllers
     | Tick
 )
 _KINDS: dict[str, type[Command]] = {
@@ -349,6 +354,7 @@ _KINDS: dict[str, type[Command]] = {
         SetGroupSettings,
         RemoveReplica,
         RemoveGroup,
+        SetControllers,
         Tick,
     )
 }
@@ -383,6 +389,7 @@ __all__ = [
     "Registration",
     "RemoveGroup",
     "RemoveReplica",
+    "SetControllers",
     "SetGroupSettings",
     "Tick",
     "read_command",

@@ -30,6 +30,7 @@ from paceline_controller.state.commands import (
     Registration,
     RemoveGroup,
     RemoveReplica,
+    SetControllers,
     SetGroupSettings,
     Tick,
     read_command,
@@ -89,11 +90,16 @@ class Machine:
         return self._state.topics
 
     @property
+    def controllers_generation(self) -> int:
+        """Of the member list whose addresses are published; 0: the configuration's."""
+        return self._state.controllers_generation
+
+    @property
     def sessions_count(self) -> int:
         return len(self._state.sessions)
 
     def view(self, controllers: tuple[str, ...] = ()) -> ClusterView:
-        """What is published; the controllers' addresses are configuration, not state."""
+        """What is published; `controllers` are told until the log has a list of its own."""
         return self._state.view(controllers)
 
     def snapshot(self) -> bytes:
@@ -168,6 +174,8 @@ class Machine:
                 topics.create(state, command, outcome)
             case DeleteTopic():
                 topics.delete(state, command, outcome)
+            case SetControllers():
+                self._set_controllers(command, outcome)
             case Tick():
                 self._keep_alive(command)
             case _:
@@ -223,6 +231,18 @@ class Machine:
             outcome.publish()
         state.term = command.term
         outcome.result["cluster_id"] = state.cluster_id
+
+    def _set_controllers(self, command: SetControllers, outcome: Outcome) -> None:
+        state = self._state
+        if command.generation <= state.controllers_generation:
+            raise RefusedError(
+                "STALE_GENERATION",
+                f"generation {command.generation} is not above {state.controllers_generation}",
+            )
+        state.controllers_generation = command.generation
+        state.controllers = list(command.addresses)
+        outcome.note("controllers_changed", generation=command.generation)
+        outcome.publish()
 
     def _keep_alive(self, command: Tick) -> None:
         for name in command.alive:

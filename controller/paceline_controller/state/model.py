@@ -225,6 +225,9 @@ class State:
     topics: dict[TopicName, Topic] = field(default_factory=dict)
     next_topic_id: int = 1
     sessions: dict[str, Session] = field(default_factory=dict)
+    controllers: list[str] = field(default_factory=list)
+    controllers_generation: int = 0
+    """Client addresses of the controllers, and the generation of their member list."""
 
     def view(self, controllers: tuple[str, ...]) -> ClusterView:
         return ClusterView(
@@ -232,7 +235,8 @@ class State:
             version=self.version,
             groups={name: self.groups[name].view() for name in sorted(self.groups)},
             topics={name: self.topics[name].view() for name in sorted(self.topics)},
-            controllers=controllers,
+            controllers=tuple(self.controllers) or controllers,
+            controllers_generation=self.controllers_generation,
         )
 
     def to_bytes(self) -> bytes:
@@ -248,6 +252,8 @@ class State:
             "groups": [self.groups[name].to_json() for name in sorted(self.groups)],
             "topics": [asdict(self.topics[name]) for name in sorted(self.topics)],
             "next_topic_id": self.next_topic_id,
+            "controllers": self.controllers,
+            "controllers_generation": self.controllers_generation,
             "sessions": [
                 _session_json(name, self.sessions[name]) for name in sorted(self.sessions)
             ],

@@ -7,6 +7,8 @@ from paceline.types import GroupName, ReplicaId
 from paceline.wire.fields import Fields
 from paceline.wire.session_commands import NAME_PATTERN, replica
 
+CONTROLLERS_MAX = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveReplica:
@@ -51,3 +53,28 @@ class RemoveGroup:
             group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
             is_forced=fields.flag("is_forced"),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetControllers:
+    """Where the voters of a committed generation listen for clients (docs/adr/0011)."""
+
+    kind: ClassVar[str] = "set_controllers"
+    generation: int
+    addresses: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "generation": self.generation,
+            "addresses": list(self.addresses),
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> "SetControllers":
+        addresses = fields.any("addresses")
+        if not isinstance(addresses, list) or not 1 <= len(addresses) <= CONTROLLERS_MAX:
+            raise fields.wrong("addresses", "a list of 1 to 16 addresses", addresses)
+        for address in addresses:
+            Fields({"address": address}, name="controllers").address("address")
+        return cls(generation=fields.integer("generation", low=1), addresses=tuple(addresses))

@@ -87,6 +87,10 @@ class Cluster:
         for name in names or NAMES:
             await self.make(name).start()
 
+    def spare_address(self) -> tuple[str, int]:
+        """Of a controller to come."""
+        return _free_addresses(1)[0]
+
     async def stop(self) -> None:
         await asyncio.gather(*(node.stop() for node in [*self.nodes.values(), *self._killed]))
 

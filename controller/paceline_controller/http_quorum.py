@@ -1,0 +1,150 @@
+"""Shell: the controllers themselves, over HTTP: status, members, leadership.
+
+Beside the routes of `http.py`; docs/protocol/controller.md lists all.
+"""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from paceline.errors import CommandRefusedError, NotFoundError
+from paceline.types import ControllerId
+from paceline.wire.fields import Fields
+from paceline_controller.http_answers import json_answer, json_body
+from paceline_controller.quorum import MembersWish, QuorumMembers
+
+if TYPE_CHECKING:
+    from paceline_controller.http import ControllerHttp
+
+ID_PATTERN = r"[A-Za-z0-9_.-]{1,64}"
+TRANSFER_MS = 2_000
+
+
+class QuorumRoutes:
+    """Handlers on the door that owns them."""
+
+    def __init__(self, door: "ControllerHttp") -> None:
+        self._door = door
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/v1/status", self._status),
+            web.get("/v1/members", self._members),
+            web.post("/v1/members", self._add),
+            web.delete("/v1/members/{controller}", self._remove),
+            web.post("/v1/leadership", self._transfer),
+        ]
+
+    async def _status(self, request: web.Request) -> web.Response:
+        node, clock = self._door.node, self._door.clock
+        status = node.quorum.status()
+        members = status.members
+        return json_answer(
+            {
+                "controller_id": node.config.controller_id,
+                "role": "leader" if node.supervisor.is_leading else "follower",
+                "leader": status.leader,
+                "leader_address": node.leader_address(),
+                "term": status.term,
+                "commit_index": status.commit_index,
+                "applied_index": status.applied_index,
+                "log_length": status.log_length,
+                "cluster_id": node.machine.cluster_id or None,
+                "cluster_name": node.config.cluster_name,
+                "version": node.machine.version,
+                "digest": node.machine.digest(),
+                "sessions": len(node.hub.sessions),
+                "uptime_ms": clock.monotonic_ms() - self._door.started_ms,
+                "is_handing_over": status.is_handing_over,
+                "sync": {
+                    "count": status.sync_count,
+                    "p50_ms": status.sync_p50_ms,
+                    "p99_ms": status.sync_p99_ms,
+                    "max_ms": status.sync_max_ms,
+                },
+                "snapshot_age_ms": status.snapshot_age_ms,
+                "generation": 0 if members is None else members.generation,
+                "members": None if members is None else _members_json(members)["members"],
+            }
+        )
+
+    async def _members(self, request: web.Request) -> web.Response:
+        """The list in force, as this node has it; with `linearizable=true` the leader's."""
+        await self._door.read_point(request)
+        members = self._door.node.quorum.status().members
+        if members is None:
+            raise NotFoundError("this quorum has no member list")
+        return json_answer(_members_json(members))
+
+    async def _add(self, request: web.Request) -> web.Response:
+        """{controller_id, raft, client, replaces?}: a new controller, perhaps for an old one."""
+        fields = Fields(await json_body(request), name="member")
+        wish = MembersWish(
+            add=ControllerId(fields.text("controller_id", pattern=ID_PATTERN)),
+            raft=fields.address("raft"),
+            client=fields.address("client"),
+            remove=(
+                ControllerId(fields.text("replaces", pattern=ID_PATTERN))
+                if fields.has("replaces")
+                else None
+            ),
+        )
+        fields.done()
+        return await self._change(wish)
+
+    async def _remove(self, request: web.Request) -> web.Response:
+        name = request.match_info["controller"]
+        if re.fullmatch(ID_PATTERN, name) is None:
+            raise NotFoundError("there is no such controller")
+        return await self._change(MembersWish(remove=ControllerId(name)))
+
+    async def _change(self, wish: MembersWish) -> web.Response:
+        door = self._door
+        door.ensure_leading()
+        timeout_ms = door.node.config.command_timeout_ms
+        work = door.node.quorum.change_members(wish, timeout_ms=timeout_ms)
+        generation: int = await door.leaders_word(work)
+        return json_answer({"generation": generation}, status=202)
+
+    async def _transfer(self, request: web.Request) -> web.Response:
+        """{to?}: let another controller lead; answered when it does."""
+        fields = Fields(await json_body(request), name="leadership")
+        to = ControllerId(fields.text("to", pattern=ID_PATTERN)) if fields.has("to") else None
+        fields.done()
+        door = self._door
+        if to == door.node.config.controller_id and door.node.supervisor.is_leading:
+            raise CommandRefusedError(f"{to} leads already", reason="TRANSFER_REFUSED")
+        door.ensure_leading()
+        started_ms = door.clock.monotonic_ms()
+        leader = await door.leaders_word(door.node.quorum.transfer(to, timeout_ms=TRANSFER_MS))
+        elapsed_ms = door.clock.monotonic_ms() - started_ms
+        return json_answer(
+            {
+                "leader": leader,
+                "leader_address": door.node.leader_address(),
+                "term": door.node.quorum.status().term,
+                "elapsed_ms": elapsed_ms,
+            }
+        )
+
+
+def _members_json(members: QuorumMembers) -> dict[str, Any]:
+    return {
+        "generation": members.generation,
+        "committed_generation": members.committed_generation,
+        "leaving": members.leaving,
+        "waits_for": members.waits_for or None,
+        "members": [
+            {
+                "controller_id": member.controller_id,
+                "raft": member.raft,
+                "client": member.client,
+                "is_voter": member.is_voter,
+                "is_linked": member.is_linked,
+                "lag_entries": member.lag_entries,
+                "silent_ms": member.silent_ms,
+            }
+            for member in members.members
+        ],
+    }

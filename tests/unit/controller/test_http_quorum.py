@@ -1,0 +1,78 @@
+"""Status, leadership and members over HTTP, and the controllers' addresses in views."""
+
+from typing import Any
+
+import pytest
+from tests.unit.controller.builders import a_group, reason
+from tests.unit.controller.harness import controllers, eventually
+
+from paceline.types import ControllerId
+from paceline_controller.state import Machine
+from paceline_controller.state.operator_commands import SetControllers
+
+NEW = {"controller_id": "c9", "raft": "127.0.0.1:1", "client": "127.0.0.1:2"}
+
+
+async def test_status_shows_log_fsyncs_and_members() -> None:
+    async with controllers() as cluster:
+        _, status = await cluster.ask("GET", "/v1/status")
+
+        assert status["commit_index"] == status["applied_index"]
+        assert set(status["sync"]) == {"count", "p50_ms", "p99_ms", "max_ms"}
+        assert {"snapshot_age_ms", "generation", "members", "is_handing_over"} <= set(status)
+
+
+async def test_leadership_goes_to_the_controller_that_is_named() -> None:
+    async with controllers(2) as cluster:
+        status, answer = await cluster.ask("POST", "/v1/leadership", {"to": "c2"})
+
+        assert (status, answer["leader"]) == (200, "c2")
+        assert set(answer) == {"leader", "leader_address", "term", "elapsed_ms"}
+        await eventually(
+            lambda: cluster.nodes[ControllerId("c2")].supervisor.is_leading, "c2 leads"
+        )
+        status, problem = await cluster.ask("POST", "/v1/leadership", {"to": "c1"})
+        assert (status, problem["code"]) == (421, "NOT_LEADER")
+        status, problem = await cluster.ask("POST", "/v1/leadership", {"to": "c2"}, node=1)
+        assert (status, problem["code"]) == (409, "COMMAND_REFUSED")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "expected"),
+    [
+        ("POST", "/v1/leadership", {"to": "c 2"}, (400, "to")),
+        ("POST", "/v1/leadership", {"who": "c2"}, (400, "who")),
+        ("POST", "/v1/members", {**NEW, "controller_id": "../x"}, (400, "controller_id")),
+        ("POST", "/v1/members", {**NEW, "raft": "nowhere"}, (400, "raft")),
+        ("POST", "/v1/members", {**NEW, "client": 7}, (400, "client")),
+        ("POST", "/v1/members", {**NEW, "replaces": ""}, (400, "replaces")),
+        ("POST", "/v1/members", {**NEW, "more": 1}, (400, "more")),
+        ("POST", "/v1/members", NEW, (409, None)),
+        ("DELETE", "/v1/members/c1", None, (409, None)),
+        ("DELETE", "/v1/members/c%20", None, (404, None)),
+    ],
+)
+async def test_what_cannot_be_is_refused(
+    method: str, path: str, body: Any, expected: tuple[int, str | None]
+) -> None:
+    async with controllers() as cluster:
+        status, problem = await cluster.ask(method, path, body)
+
+        assert (status, problem.get("field")) == expected
+
+
+def test_the_controllers_of_a_newer_generation_are_published() -> None:
+    driver = a_group()
+    before = driver.machine.version
+
+    driver.do(SetControllers(generation=3, addresses=("h:1", "h:2")))
+    late = driver.do(SetControllers(generation=2, addresses=("h:9",)))
+
+    view = driver.machine.view(("configured:1",))
+    assert (view.controllers, view.controllers_generation) == (("h:1", "h:2"), 3)
+    assert view.version == before + 1
+    assert reason(late) == "STALE_GENERATION"
+    again = Machine()
+    again.restore(driver.machine.snapshot())
+    assert again.view().controllers == ("h:1", "h:2")
+    assert again.digest() == driver.machine.digest()
