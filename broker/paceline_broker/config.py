@@ -40,6 +40,11 @@ class BrokerConfig:
         minimum=MIB,
         maximum=4096 * MIB,
     )
+    is_learner: bool = setting(
+        "This broker replicates but is never counted for an acknowledgement and never elected "
+        "(R18). Change it and restart to promote or demote.",
+        default=False,
+    )
     election_priority: int = setting(
         "RocketMQ's brokerElectionPriority: of healthy members the one with the least is elected, "
         "and gets mastership back when it was away. Default: nobody is preferred.",

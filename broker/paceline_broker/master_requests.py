@@ -48,6 +48,7 @@ class MasterRequests:
             set_epoch=proposal.set_epoch,
             members=dict(proposal.incarnations),
             confirm=proposal.confirm,
+            reason=proposal.reason,
         )
         log.info(
             "set_change_proposed",

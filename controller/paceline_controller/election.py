@@ -10,7 +10,7 @@ from enum import Enum
 
 from paceline.types import ReplicaId
 from paceline_controller.state.commands import ElectMaster
-from paceline_controller.state.model import Group, Replica
+from paceline_controller.state.model import MEMBERS_AFTER_SUSPICION_MIN, Group, Replica
 
 
 class Standing(Enum):
@@ -82,6 +82,7 @@ def choose(
         return NoElection(reason="no member is electable", is_nobody=True)
 
     winner = min(candidates, key=lambda member: _rank(group, beliefs, member, preferred))
+    without = _to_leave_out(group, standings, winner=winner, leaving=leaving)
     return ElectMaster(
         group=group.group,
         term=term,
@@ -91,7 +92,8 @@ def choose(
         winner=winner,
         position=beliefs[winner].end,
         floor=group.confirm_floor,
-        without=_to_leave_out(group, standings, winner=winner, leaving=leaving),
+        without=without,
+        causes=tuple((member, _cause(group, standings, member, leaving)) for member in without),
         have_all_reported=_have_all_reported(group, beliefs, since=winner),
         reason=reason,
     )
@@ -114,7 +116,7 @@ def _to_leave_out(
     ]
     # A suspect comes back by growing, which proves that its log reaches confirm (R23). But not one
     # whose absence would leave a single member: that one may start as a suspect next.
-    spare = max(len(standings) - len(without) - 2, 0)
+    spare = max(len(standings) - len(without) - MEMBERS_AFTER_SUSPICION_MIN, 0)
     suspects = [
         member
         for member in standings
@@ -124,6 +126,18 @@ def _to_leave_out(
     if leaving is not None and leaving in standings:
         without.append(leaving)
     return tuple(without)
+
+
+def _cause(
+    group: Group,
+    standings: Mapping[ReplicaId, Standing],
+    member: ReplicaId,
+    leaving: ReplicaId | None,
+) -> str:
+    """Why it is left out of the new set, for the history."""
+    if standings[member] is not Standing.HEALTHY:
+        return standings[member].value
+    return "leaving" if member == leaving else "suspect"
 
 
 def _is_electable(group: Group, beliefs: Mapping[ReplicaId, Belief], member: ReplicaId) -> bool:

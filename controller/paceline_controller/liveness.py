@@ -54,6 +54,7 @@ from paceline_controller.liveness_events import (
 )
 from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.model import Group
+from paceline_controller.unclean import UncleanElections
 
 TICK_MS = 50
 STALL_MS_MAX = 200
@@ -76,6 +77,7 @@ class Liveness:
         self._settings = settings
         self._contacts: dict[ReplicaKey, Contact] = {}
         self._watches: dict[GroupName, GroupWatch] = {}
+        self._unclean = UncleanElections()
         self._appointments = Appointments(settings.acting_settle_ms)
         self._is_leader = False
         self._term = 0
@@ -236,6 +238,7 @@ class Liveness:
         self._floor_ms = now_ms
         self._watches.clear()
         self._appointments.forget_all()
+        self._unclean.forget_all()
         self._forget_questions(now_ms)
 
     def _on_election_finished(self, event: ElectionFinished, now_ms: int) -> None:
@@ -327,9 +330,12 @@ class Liveness:
         choice = self._choose(group, watch, now_ms)
         if not isinstance(choice, NoElection) or not choice.is_nobody:
             self._appointments.forget(group.group)
+            self._unclean.forget(group.group)
             return choice if isinstance(choice, ElectMaster) else None
         beliefs, floor_ms = self._beliefs(group, now_ms), self._floor_ms
-        return self._appointments.decide(
+        return self._unclean.decide(
+            group, beliefs, term=self._term, floor_ms=floor_ms, now_ms=now_ms
+        ) or self._appointments.decide(
             group, beliefs, term=self._term, floor_ms=floor_ms, now_ms=now_ms
         )
 

@@ -417,7 +417,7 @@ class MasterReplication:
             or not self.paces.may_rejoin(peer.replica)
         ):
             return NOTHING
-        return self._propose(self._set | {peer.replica})
+        return self._propose(self._set | {peer.replica}, "caught_up")
 
     def _try_shrink(self) -> MasterReady:
         if self._proposal is not None:
@@ -429,12 +429,12 @@ class MasterReplication:
             return NOTHING
         for replica in lagging:
             self.paces.removed(replica)
-        return self._propose(smaller)
+        return self._propose(smaller, self.paces.why(lagging))
 
     def _is_keeping_up(self, replica: ReplicaId) -> bool:
         return replica == self.replica_id or self.paces.is_keeping_up(replica)
 
-    def _propose(self, sync_state_set: frozenset[ReplicaId]) -> MasterReady:
+    def _propose(self, sync_state_set: frozenset[ReplicaId], reason: str) -> MasterReady:
         assert self.replica_id in sync_state_set
         assert self._proposal is None  # at most one change is in flight
         self._sequence += 1
@@ -448,6 +448,7 @@ class MasterReplication:
                 replica: self._replicas[replica].incarnation for replica in sorted(sync_state_set)
             },
             confirm=self.confirm,
+            reason=reason,
         )
         self._is_unsent = False
         self._set_changed()

@@ -41,6 +41,8 @@ class AlterSyncStateSet:
     """Of every member of the new set."""
     confirm: PhysicalOffset
     """For the confirm floor."""
+    reason: str
+    """For the group's history: caught_up, or how those who leave fail."""
 
 
 # -- events ---------------------------------------------------------------------------------------

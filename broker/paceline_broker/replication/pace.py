@@ -102,6 +102,13 @@ class Paces:
         limit_ms = self._now_ms - self._settings.replica_lag_ms_max
         return pace.has_room and not pace.is_refused and pace.caught_up_ms >= limit_ms
 
+    def why(self, leaving: Iterable[ReplicaId]) -> str:
+        """Why these do not keep up, for the group's history: gone, disk_full or lag."""
+        paces = [self.of(replica) for replica in leaving]
+        if all(pace.is_refused for pace in paces):
+            return "gone"
+        return "disk_full" if all(not pace.has_room for pace in paces) else "lag"
+
     def lag_ms(self, replica: ReplicaId) -> int | None:
         """Running time since it was caught up; None for a replica never seen."""
         pace = self._paces.get(replica)

@@ -136,6 +136,7 @@ def _replica(group: "GroupView", replica: "ReplicaView", said: Status | None) ->
         "role": known.get("role"),
         "epoch": known.get("epoch"),
         "in_sync": replica.replica_id in group.sync_state_set,
+        "is_learner": replica.is_learner,
         "is_open": is_master and bool(known.get("is_open")),
         "is_healthy": known.get("is_healthy"),
         **{name: known.get(name) for name in _POSITIONS},
@@ -197,7 +198,7 @@ def _show_group(group: Status) -> None:
                 str(row["replica_id"]),
                 row["role"] or "no answer",
                 _text(row["epoch"]),
-                "yes" if row["in_sync"] else "no",
+                "yes" if row["in_sync"] else "learner" if row["is_learner"] else "no",
                 *(_text(row[name]) for name in _POSITIONS),
                 row["address"],
             )

@@ -33,6 +33,9 @@ class GroupSettings:
     in_sync_replicas: int = 1
     enable_auto_in_sync_replicas: bool = False
     enable_slave_acting_master: bool = True
+    enable_elect_unclean_master: bool = False
+    """When no member can be elected, the best other replica leads, and what it lacks is lost
+    (R21)."""
     """While no member can be elected, another live replica serves reads (R36)."""
 
     def to_json(self) -> dict[str, Any]:
@@ -44,6 +47,7 @@ class GroupSettings:
             "in_sync_replicas": self.in_sync_replicas,
             "enable_auto_in_sync_replicas": self.enable_auto_in_sync_replicas,
             "enable_slave_acting_master": self.enable_slave_acting_master,
+            "enable_elect_unclean_master": self.enable_elect_unclean_master,
         }
 
     @classmethod

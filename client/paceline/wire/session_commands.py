@@ -115,6 +115,8 @@ class AlterSyncStateSet:
     """The new set, each member with the incarnation it was judged in."""
     confirm: int
     """The master's confirm; raises the group's floor (R16)."""
+    reason: str = "untold"
+    """For the history: caught_up, or gone, lag, disk_full of those who leave."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -126,6 +128,7 @@ class AlterSyncStateSet:
             "set_epoch": self.set_epoch,
             "members": [[replica, self.members[replica]] for replica in sorted(self.members)],
             "confirm": self.confirm,
+            "reason": self.reason,
         }
 
     @classmethod
@@ -140,6 +143,7 @@ class AlterSyncStateSet:
             set_epoch=SetEpoch(fields.integer("set_epoch")),
             members=read_members(fields, "members"),
             confirm=fields.integer("confirm"),
+            reason=fields.text("reason", length_max=64) if fields.has("reason") else "untold",
         )
 
 

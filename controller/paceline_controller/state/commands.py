@@ -135,6 +135,8 @@ class ElectMaster:
     without: tuple[ReplicaId, ...]
     """Members found dead or unhealthy, then the leaving master: those to leave out first stand
     first; as many are left out as min allows (R8, R17)."""
+    causes: tuple[tuple[ReplicaId, str], ...] = ()
+    """For the history: how those of `without` were found."""
     is_first: bool = False
     is_unclean: bool = False
     have_all_reported: bool = False
@@ -154,6 +156,7 @@ class ElectMaster:
             "position": self.position,
             "floor": self.floor,
             "without": list(self.without),
+            "causes": [list(cause) for cause in self.causes],
             "is_first": self.is_first,
             "is_unclean": self.is_unclean,
             "have_all_reported": self.have_all_reported,
@@ -177,6 +180,7 @@ class ElectMaster:
             position=fields.integer("position"),
             floor=fields.integer("floor"),
             without=tuple(ReplicaId(member) for member in without),
+            causes=_read_causes(fields),
             is_first=fields.flag("is_first"),
             is_unclean=fields.flag("is_unclean"),
             have_all_reported=fields.flag("have_all_reported"),
@@ -225,6 +229,22 @@ class AppointActing:
             incarnation=Incarnation(fields.integer("incarnation", low=1, high=U32_MAX)),
             reason=fields.text("reason", length_max=64),
         )
+
+
+def _read_causes(fields: Fields) -> tuple[tuple[ReplicaId, str], ...]:
+    """Commands of an older version have none."""
+    causes = fields.any("causes") if fields.has("causes") else []
+    is_list = isinstance(causes, list) and len(causes) <= MEMBERS_MAX
+    if not is_list or not all(
+        isinstance(pair, list)
+        and len(pair) == 2
+        and type(pair[0]) is int
+        and isinstance(pair[1], str)
+        and len(pair[1]) <= 64
+        for pair in causes
+    ):
+        raise fields.wrong("causes", "a list of [replica id, cause]", causes)
+    return tuple((ReplicaId(member), cause) for member, cause in causes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

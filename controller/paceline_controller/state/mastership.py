@@ -41,6 +41,7 @@ def elect(state: State, command: ElectMaster, outcome: Outcome) -> None:
         if _is_below_floor(group, command, outcome):
             return
         members = _remaining_set(group, command)
+    before = set(group.sync_state_set)
     _begin_epoch(group, command, members)
     outcome.record(
         group,
@@ -51,6 +52,7 @@ def elect(state: State, command: ElectMaster, outcome: Outcome) -> None:
         set_epoch=group.set_epoch,
         sync_state_set=sorted(members),
         is_unclean=command.is_unclean,
+        left=[[member, cause] for member, cause in command.causes if member in before - members],
         reason=command.reason,
     )
     outcome.result.update(master=group.master, **numbers(group))
@@ -68,7 +70,7 @@ def alter_set(state: State, command: AlterSyncStateSet, outcome: Outcome) -> Non
         )
     _check_new_members(group, command)
     members = set(command.members)
-    added = members - group.sync_state_set
+    added, left = members - group.sync_state_set, group.sync_state_set - members
     for member in added:
         # It has grown up to confirm again, whatever its log lacked before (R9, R10, R23).
         group.replicas[member].is_suspect = group.replicas[member].is_lost = False
@@ -83,6 +85,9 @@ def alter_set(state: State, command: AlterSyncStateSet, outcome: Outcome) -> Non
         master_epoch=group.master_epoch,
         set_epoch=group.set_epoch,
         sync_state_set=sorted(members),
+        joined=sorted(added),
+        left=sorted(left),
+        reason=command.reason,
     )
     outcome.result.update(**numbers(group))
 

@@ -26,6 +26,8 @@ from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, MEMBERS_MAX
 SNAPSHOT_VERSION = 1
 HISTORY_ENTRIES_MAX = 64
 """Elections and set changes kept per group: enough for a bad day, bounds the snapshot."""
+MEMBERS_AFTER_SUSPICION_MIN = 2
+"""Suspicion alone leaves no set of one: each of two may have cut what the other has (R23)."""
 RESULTS_MAX = 16
 """Results kept per session. Brokers have one command under way, a leader's proposer a few."""
 
@@ -295,6 +297,9 @@ def read_settings(document: object) -> GroupSettings:
         enable_slave_acting_master=(  # commands of an older version do not say it
             not fields.has("enable_slave_acting_master")
             or fields.flag("enable_slave_acting_master")
+        ),
+        enable_elect_unclean_master=(
+            fields.has("enable_elect_unclean_master") and fields.flag("enable_elect_unclean_master")
         ),
     )
     fields.done()

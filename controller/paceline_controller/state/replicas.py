@@ -4,7 +4,7 @@ from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId, SetEp
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.session_commands import MEMBERS_MAX, U32_MAX, RegisterReplica
 from paceline_controller.state.commands import Registration
-from paceline_controller.state.model import Group, Replica, State
+from paceline_controller.state.model import MEMBERS_AFTER_SUSPICION_MIN, Group, Replica, State
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
 
 GROUPS_MAX = 1024
@@ -23,6 +23,7 @@ def register(state: State, command: Registration, outcome: Outcome) -> None:
     request = command.request
     group = _group_to_join(state, request, command.defaults)
     replica = _recorded(group, request)
+    _check_demotion(group, request, replica)
     view_version = state.version + 1  # the machine raises it: a registration is published
     if replica is None:
         replica = _add(group, request, view_version=view_version)
@@ -53,6 +54,19 @@ def register(state: State, command: Registration, outcome: Outcome) -> None:
     outcome.result.update(
         replica_id=replica.replica_id, cluster_id=state.cluster_id, **numbers(group)
     )
+
+
+def _check_demotion(group: Group, request: RegisterReplica, replica: Replica | None) -> None:
+    """A learner is no member (R18), and a set is never empty (R9)."""
+    if replica is None or not request.is_learner:
+        return
+    if group.sync_state_set == {replica.replica_id}:
+        raise RefusedError(
+            "LAST_MEMBER",
+            f"replica {replica.replica_id} is the only member of {group.group}: it cannot become "
+            "a learner before another one is in sync",
+            **numbers(group),
+        )
 
 
 def remove_member(group: Group, member: ReplicaId, outcome: Outcome, *, reason: str) -> None:
@@ -221,11 +235,9 @@ def _renew(group: Group, replica: Replica, request: RegisterReplica, outcome: Ou
 
 
 def _can_spare_a_member(group: Group) -> bool:
-    """R8: the recorded master may be dead, and the suspects of one power cut are many.
-
-    Suspicion alone leaves no set of one: each of two may have cut what the other has (R23).
-    """
-    return len(group.sync_state_set) > max(group.settings.min_in_sync_replicas, 2)
+    """R8: the recorded master may be dead, and the suspects of one power cut are many."""
+    least = max(group.settings.min_in_sync_replicas, MEMBERS_AFTER_SUSPICION_MIN)
+    return len(group.sync_state_set) > least
 
 
 def _why_not_member(group: Group, replica: Replica, request: RegisterReplica) -> str | None:

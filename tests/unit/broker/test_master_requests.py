@@ -59,6 +59,7 @@ async def test_a_set_change_that_nobody_answered_stays_in_flight() -> None:
             set_epoch=mastership.term.status()["set_epoch"],  # type: ignore[arg-type]
             sync_state_set=frozenset({ReplicaId(1), ReplicaId(2)}),
             incarnations={ReplicaId(1): mastership.term.incarnation},
+            reason="lag",
             confirm=mastership.confirm,
         )
 

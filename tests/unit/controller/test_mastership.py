@@ -355,3 +355,16 @@ def test_a_deposed_master_neither_opens_nor_raises(changes: dict[str, Any], expe
     assert reason(driver.report_open(**changes)) == expected
     assert reason(driver.raise_floor(9000, **changes)) == expected
     assert untouched(driver) == before
+
+
+def test_the_history_tells_who_joined_and_left_and_why() -> None:
+    driver = a_group()
+    driver.report_open()
+    assert driver.alter(1, 2, reason="lag")["ok"]
+    assert driver.alter(1, 2, 3, reason="caught_up")["ok"]
+    assert driver.elect(2, without=(ReplicaId(1),), causes=((ReplicaId(1), "gone"),))["ok"]
+
+    left, joined, elected = driver.group.history[-3:]
+    assert (left["left"], left["joined"], left["reason"]) == ([3], [], "lag")
+    assert (joined["left"], joined["joined"], joined["reason"]) == ([], [3], "caught_up")
+    assert elected["left"] == [[1, "gone"]]

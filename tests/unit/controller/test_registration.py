@@ -254,3 +254,21 @@ def test_a_new_settings_default_does_not_touch_an_existing_group() -> None:
     driver.register(4, defaults=before.__class__(total_replicas=5, min_in_sync_replicas=3))
 
     assert driver.group.settings == before
+
+
+def test_the_only_member_cannot_become_a_learner() -> None:
+    """R18, R9: it would leave the group without a set. One of several is demoted, and promoted."""
+    driver = a_group()
+    demoted = restarted(driver, 3, is_learner=True)
+    assert demoted["ok"]
+    assert driver.group.sync_state_set == {1, 2}
+    assert driver.group.history[-1]["reason"] == "learner"
+    assert restarted(driver, 3, incarnation=3)["ok"]
+    assert not driver.group.replicas[ReplicaId(3)].is_learner
+
+    driver.group.sync_state_set = {ReplicaId(1)}
+    refused = restarted(driver, 1, is_learner=True)
+
+    assert reason(refused) == "LAST_MEMBER"
+    assert driver.group.sync_state_set == {1}
+    assert not driver.group.replicas[ReplicaId(1)].is_lost

@@ -1,0 +1,74 @@
+"""Pure: elections that lose records, where a group has asked for them (R21).
+
+RocketMQ's enableElectUncleanMaster: when no member of the set can be elected, and none is about to
+come back, the best other replica leads alone. Without the setting only an operator orders that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paceline.types import GroupName, ReplicaId
+from paceline_controller.election import Belief, Standing, choose_unclean
+from paceline_controller.state.commands import ElectMaster
+from paceline_controller.state.model import Group
+
+SETTLE_MS = 3000
+"""As for an acting master: a member that comes back in that time loses nothing."""
+
+
+@dataclass(slots=True)
+class UncleanElections:
+    """Owned by `Liveness`: since when, group by group, only others than members could lead."""
+
+    settle_ms: int = SETTLE_MS
+    _since: dict[GroupName, int] = field(default_factory=dict)
+
+    def forget(self, group: GroupName) -> None:
+        self._since.pop(group, None)
+
+    def forget_all(self) -> None:
+        self._since.clear()
+
+    def decide(
+        self,
+        group: Group,
+        beliefs: Mapping[ReplicaId, Belief],
+        *,
+        term: int,
+        floor_ms: int,
+        now_ms: int,
+    ) -> ElectMaster | None:
+        """Nobody can be elected cleanly at this moment: the unclean election that is due, if any.
+
+        `floor_ms`: no time before it counts.
+        """
+        winner = choose_other(group, beliefs)
+        if winner is None:
+            self.forget(group.group)
+            return None
+        since_ms = self._since.setdefault(group.group, now_ms)
+        if now_ms < max(since_ms, floor_ms) + self.settle_ms:
+            return None
+        choice = choose_unclean(group, beliefs, winner, term=term)
+        return choice if isinstance(choice, ElectMaster) else None
+
+
+def choose_other(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId | None:
+    """The healthy replica with the longest log, if the group wants it and no member is there.
+
+    A member that is there but ill may get well; one that is known to lack records, or a suspect
+    that nobody stands for, is as good as any other replica.
+    """
+    if not group.settings.enable_elect_unclean_master:
+        return None
+    for member in group.sync_state_set:
+        is_there = beliefs[member].standing in (Standing.HEALTHY, Standing.UNHEALTHY)
+        replica = group.replicas[member]
+        if is_there and not (replica.is_lost or replica.is_suspect):
+            return None
+    candidates = [
+        (-beliefs[replica.replica_id].end, replica.election_priority, replica.replica_id)
+        for replica in group.replicas.values()
+        if not replica.is_learner and beliefs[replica.replica_id].standing is Standing.HEALTHY
+    ]
+    return min(candidates)[2] if candidates else None
