@@ -314,7 +314,9 @@ RAFT = (
         "RAFT-term",
         "R23",
     ),
-    _mutant("INV-10-count", "old terms commit by count", _old_terms_by_count, *_LOST, *_STOPS),
+    _mutant(
+        "INV-10-count", "old terms commit by count", _old_terms_by_count, "RAFT-commit", *_LOST
+    ),
     _mutant("INV-10-length", "any log is voted for", _any_log_is_voted_for, *_LOST, *_STOPS),
     _mutant(
         "INV-10-votes", "votes are given to all who ask", _votes_for_all, "RAFT-vote", "RAFT-leader"
@@ -327,6 +329,7 @@ RAFT = (
         "INV-10-snapshot",
         "a snapshot is matched without its term",
         _snapshot_without_term,
+        "RAFT-live",
         *_LOST,
         *_STOPS,
     ),

@@ -3,6 +3,8 @@
 - RAFT-leader: one leader a term. Whoever sends entries or a snapshot in a term leads it.
 - RAFT-vote: one vote a term, whatever happens to the voter in between.
 - RAFT-term: no message is of an older term than one that the same node has sent before.
+- RAFT-commit: what a leader commits beyond what it knew to be committed when it was elected ends in
+  an entry of its own term: older ones may still be replaced, however many nodes have them.
 - RAFT-same: equal lists at equal indices, over all nodes and lives; each list goes on from before.
 - RAFT-lost, RAFT-twice: an acknowledged value is in the list, none is there twice.
 - RAFT-order: answers agree with one order of all operations that keeps real time: the position of
@@ -47,6 +49,7 @@ class Judge:
         self._leaders: dict[int, str] = {}
         self._votes: dict[tuple[str, int], str] = {}
         self._terms: dict[str, int] = {}
+        self._commits: dict[int, int] = {}
         self._marks: dict[int, tuple[int, int, str]] = {}
         self._indices: list[int] = []
 
@@ -80,6 +83,14 @@ class Judge:
         leader = self._leaders.setdefault(term, node)
         if leader != node:
             self.found("RAFT-leader", f"{leader} and {node} lead term {term}")
+
+    def committed(self, node: str, term: int, index: int, *, entry_term: int) -> None:
+        """A leader tells how far it has committed, and of which term the last of that is."""
+        if index > self._commits.setdefault(term, index) and entry_term != term:
+            self.found(
+                "RAFT-commit",
+                f"{node} commits up to {index}, an entry of term {entry_term}, in term {term}",
+            )
 
     def _voted(self, node: str, term: int, candidate: str) -> None:
         if (node, term) not in self._votes:

@@ -36,7 +36,16 @@ class WatchedQuorum(RaftQuorum):
     def send(self, peer: ControllerId, message: Message) -> None:
         self._node.step()
         self._node.judge.sent(self._node.name, peer, message)
+        if message["type"] == "append_entries":
+            self._judge_commit(message)
         super().send(peer, message)
+
+    def _judge_commit(self, message: Message) -> None:
+        assert self._core is not None
+        term, index = message["term"], message["commit_index"]
+        entry = self._core.journal.entry(index)
+        if entry is not None:
+            self._node.judge.committed(self._node.name, term, index, entry_term=entry[2])
 
     def apply(self, payload: bytes, index: int) -> None:
         self._node.step()

@@ -7,8 +7,8 @@ from paceline.runtime import SeededRandom
 from paceline_chaos.faults.plan import Fault
 from paceline_controller.raft.settings import RaftSettings
 
-LOAD_MS = (3_000, 5_000)
-FAULTS = (5, 13)
+LOAD_MS = (1_800, 3_600)
+FAULTS = (6, 15)
 _FIVE_SHARE = 0.25
 
 ONLY_HERE = {
@@ -30,7 +30,7 @@ _WEIGHTS = {
     "bridge": 5,
     "reset": 4,
     "slow_link": 3,
-    "disk_fail": 6,
+    "disk_fail": 8,
     "disk_full": 4,
     "disk_stall": 5,
     "disk_flip": 2,
@@ -105,7 +105,8 @@ def _draw_shape(random: SeededRandom) -> Shape:
         settings=RaftSettings(
             compact_after_entries=between(6, 120),
             retain_entries=between(0, 8),
-            segment_bytes=between(500, 5_000),
+            append_bytes=between(500, 4_000),  # no command is so large
+            segment_bytes=int(500 * 40 ** random.uniform(0, 1)),
             snapshot_chunk_bytes=between(300, 4_000),
         ),
     )
@@ -133,7 +134,8 @@ def _draw_fault(random: SeededRandom, shape: Shape) -> Fault:
             other = _one_of(random, ["any", "leader", "others"])
             details = {"delay_ms": int(random.uniform(20, 300))} if kind == "slow_link" else {}
         case "disk_fail":
-            details = {"call": int(random.uniform(0, len(CALLS)))}
+            is_sync = random.uniform(0, 1) < 0.4
+            details = {"call": 0 if is_sync else int(random.uniform(0, len(CALLS)))}
         case "disk_full":
             details = {"room": int(random.uniform(0, 600))}
         case "disk_stall":

@@ -22,7 +22,7 @@ from pysyncobj.node import Node
 from paceline.errors import ConfigError
 from paceline.ports import Clock, Random
 from paceline_controller.raft.journal import Journal
-from paceline_controller.raft.settings import APPEND_BYTES, RaftSettings
+from paceline_controller.raft.settings import RaftSettings
 from paceline_controller.raft.snapshot import SnapshotStore
 
 log = logging.getLogger("paceline.raft")
@@ -139,7 +139,7 @@ def library_settings(library: Any, settings: RaftSettings) -> Any:
         dynamicMembershipChange=False,
         commandsWaitLeader=False,
         appendEntriesUseBatch=False,
-        appendEntriesBatchSizeBytes=APPEND_BYTES,
+        appendEntriesBatchSizeBytes=settings.append_bytes,
         appendEntriesPeriod=settings.append_ms / 1000,
         raftMinTimeout=settings.election_min_ms / 1000,
         raftMaxTimeout=settings.election_max_ms / 1000,

@@ -63,6 +63,9 @@ class RaftSettings:
     segment_bytes: int = SEGMENT_BYTES
     """A segment of the journal that has become so large is followed by another."""
 
+    append_bytes: int = APPEND_BYTES
+    """Entries of one append message, and one entry more."""
+
     snapshot_chunk_bytes: int = SNAPSHOT_CHUNK_BYTES
     """Of one message of a snapshot on its way to a follower."""
 
