@@ -23,12 +23,16 @@ CORE_SAMPLE = (
     ),
 )
 WORLD_SAMPLE = ("R38-sequence", "R31-id", "S1-json")
+RAFT_SAMPLE = (
+    *("INV-10-vote", "INV-10-votes", "INV-10-part", "INV-10-start", "INV-10-cut"),
+    *("INV-10-match", "R38-twice"),
+)
 MOMENTS = [rule for rule, mutant in MUTANTS.items() if mutant.bed == "moments"]
 """Those that a few seeds catch; `make verify` has all."""
-SEEDS_MAX = {"core": 40, "world": 8, "moments": 3}
+SEEDS_MAX = {"core": 40, "world": 8, "moments": 3, "raft": 20}
 
 
-@pytest.mark.parametrize("rule", [*CORE_SAMPLE, *WORLD_SAMPLE, *MOMENTS])
+@pytest.mark.parametrize("rule", [*CORE_SAMPLE, *WORLD_SAMPLE, *RAFT_SAMPLE, *MOMENTS])
 def test_the_code_without_a_rule_is_caught(rule: str) -> None:
     mutant = MUTANTS[rule]
 

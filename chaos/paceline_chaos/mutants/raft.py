@@ -215,17 +215,6 @@ def _truncation_not_written() -> list[Patch]:
     return [(Journal, "deleteEntriesFrom", delete)]
 
 
-def _answers_of_any_term() -> list[Patch]:
-    """What a follower acknowledged to an earlier leader counts for this one."""
-
-    def take_answer(node: SafeNode, peer: Any, message: Message) -> None:
-        last = node._SyncObj__raftLog.last_index
-        message["next_node_idx"] = min(message["next_node_idx"], last + 1)
-        node._library_receives(peer, message)
-
-    return [(SafeNode, "_take_answer", take_answer)]
-
-
 def _whole_log_acknowledged() -> list[Patch]:
     """After a snapshot all of the own log is acknowledged, matched or not."""
 
@@ -243,21 +232,6 @@ def _no_barrier() -> list[Patch]:
     async def read_barrier(host: RaftQuorum, *, timeout_ms: int) -> None:
         host._ensure_leading()
 
-    return [(RaftQuorum, "read_barrier", read_barrier)]
-
-
-def _barrier_in_flight_counts() -> list[Patch]:
-    """A reader shares the barrier that is on its way already."""
-
-    async def read_barrier(host: RaftQuorum, *, timeout_ms: int) -> None:
-        host._ensure_leading()
-        current = host._barriers._current
-        if current is None:
-            await barrier(host, timeout_ms=timeout_ms)
-        else:
-            await current.done
-
-    barrier = RaftQuorum.read_barrier
     return [(RaftQuorum, "read_barrier", read_barrier)]
 
 
@@ -349,9 +323,6 @@ RAFT = (
     ),
     _mutant("INV-10-forget", "truncations are not written", _truncation_not_written, "R23", *_LOST),
     _mutant(
-        "INV-10-answer", "answers of earlier terms count", _answers_of_any_term, *_LOST, *_STOPS
-    ),
-    _mutant(
         "INV-10-match",
         "a snapshot acknowledges the whole log",
         _whole_log_acknowledged,
@@ -359,12 +330,6 @@ RAFT = (
         *_STOPS,
     ),
     _mutant("INV-10-read", "reads without a barrier", _no_barrier, "RAFT-order"),
-    _mutant(
-        "INV-10-barrier",
-        "readers share a barrier in flight",
-        _barrier_in_flight_counts,
-        "RAFT-order",
-    ),
     _mutant(
         "R18-amnesia",
         "a lost disk is forgiven",

@@ -30,7 +30,7 @@ _WEIGHTS = {
     "bridge": 5,
     "reset": 4,
     "slow_link": 3,
-    "disk_fail": 8,
+    "disk_fail": 12,
     "disk_full": 4,
     "disk_stall": 5,
     "disk_flip": 2,
@@ -134,7 +134,7 @@ def _draw_fault(random: SeededRandom, shape: Shape) -> Fault:
             other = _one_of(random, ["any", "leader", "others"])
             details = {"delay_ms": int(random.uniform(20, 300))} if kind == "slow_link" else {}
         case "disk_fail":
-            is_sync = random.uniform(0, 1) < 0.4
+            is_sync = random.uniform(0, 1) < 0.6
             details = {"call": 0 if is_sync else int(random.uniform(0, len(CALLS)))}
         case "disk_full":
             details = {"room": int(random.uniform(0, 600))}
