@@ -47,6 +47,9 @@ SERVING = frozenset({"master", "replica"})
 """Roles in which a node has recovered its log and stands for it."""
 
 
+_UNKNOWN_END = 1 << 62
+
+
 class Evidence:
     """One history, sorted out."""
 
@@ -246,9 +249,26 @@ class Evidence:
         return queue.group in self.truth
 
     def start_of(self, queue: Queue) -> int:
-        """Offsets below it are deleted by now (retention)."""
+        """Offsets below it are deleted by now (retention): those whose batches ended, or began,
+        below what the records give up; a file may hold them still."""
+        limit = self.excuses.deleted_below(queue.group)
         log = self.logs.get(queue)
-        return 0 if log is None else log.start
+        if not limit or queue.group not in self.truth:
+            return 0 if log is None else log.start
+        if log is None:  # of a log that was cut nobody knows where this queue ended
+            return _UNKNOWN_END if self.truth[queue.group].start > 0 else 0
+        return self._starts.get(queue, log.end)
+
+    @cached_property
+    def _starts(self) -> dict[Queue, int]:
+        """First offset of each queue whose batch begins at or above what is given up."""
+        found: dict[Queue, int] = {}
+        for group, dump in self.truth.items():
+            limit = self.excuses.deleted_below(group)
+            for batch in dump.batches:
+                if batch.queue is not None and batch.messages and batch.position >= limit:
+                    found.setdefault(batch.queue, batch.base_offset)
+        return found
 
     # -- nodes ------------------------------------------------------------------------------------
 

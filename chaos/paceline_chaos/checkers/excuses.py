@@ -203,6 +203,16 @@ class Excuses:
     # -- retention --------------------------------------------------------------------------------
 
     def deleted_below(self, group: str) -> int:
-        """The position below which a log of a group may be deleted: nothing is, as long as there is
-        no retention. With it: the end of the highest retention record that is confirmed."""
-        return 0
+        """The position below which a log of a group may be deleted: what the highest retention
+        record says that some log knows as confirmed (R26). One that nobody confirmed excuses
+        nothing."""
+        return self._deleted_below.get(group, 0)
+
+    @cached_property
+    def _deleted_below(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for dump in self._evidence.all_dumps:
+            for batch in dump.batches:
+                if batch.log_start and batch.position + batch.size <= dump.confirm:
+                    found[dump.group] = max(found.get(dump.group, 0), batch.log_start)
+        return found

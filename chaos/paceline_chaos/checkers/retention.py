@@ -12,9 +12,8 @@ from paceline_chaos.history.model import Outcome, Probe, Pull, QueryRange, Queue
 def starts_only_rise(evidence: Evidence) -> Findings:
     """S28: for range queries a < b of one queue that are not `maybe_stale`: start(a) <= start(b)
     and start <= end; no pull holds a message below the start that it states itself. No log, in a
-    probe or in the end, begins above what may be deleted. That what was
-    read is never a wrong message is S2 and S10; that only what is old enough goes needs the times
-    of messages, and comes with retention. O(n log n)."""
+    probe or in the end, begins above what a confirmed retention record gives up (R26). That what
+    was read is never a wrong message is S2 and S10. O(n log n)."""
     found = Findings("S28")
     queries: defaultdict[Queue, list[QueryRange]] = defaultdict(list)
     for query in evidence.range_queries:

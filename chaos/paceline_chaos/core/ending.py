@@ -14,6 +14,7 @@ from paceline_chaos.core.clients import QUEUES, Reader, named
 from paceline_chaos.core.controllers import GROUP
 from paceline_chaos.core.judge import content
 from paceline_chaos.history.model import ControllerDump, Phase, ReplicaDump, StoredBatch
+from paceline_chaos.history.retained import given_up
 from paceline_controller.state import Machine
 
 if TYPE_CHECKING:
@@ -71,25 +72,25 @@ def _end(world: "World") -> None:
 
 
 def _dump_replicas(world: "World") -> None:
-    batches_of: dict[bytes, tuple[StoredBatch, ...]] = {}  # mostly all logs are one
+    batches_of: dict[tuple[int, bytes], tuple[StoredBatch, ...]] = {}  # mostly all logs are one
     for node in world.nodes:
         log = node.log
-        stored = content(log, 0, log.end)
-        if stored not in batches_of:
-            batches_of[stored] = _parse(stored)
+        stored = content(log, log.start, log.end)
+        if (log.start, stored) not in batches_of:
+            batches_of[log.start, stored] = _parse(stored, log.start)
         world.recorder.add(
             ReplicaDump,
             node=node.name,
             group=GROUP,
             replica=node.replica_id,
-            start=0,
+            start=log.start,
             confirm=log.confirm,
             end=log.end,
-            batches=batches_of[stored],
+            batches=batches_of[log.start, stored],
         )
 
 
-def _parse(stored: bytes) -> tuple[StoredBatch, ...]:
+def _parse(stored: bytes, start: int) -> tuple[StoredBatch, ...]:
     found: list[StoredBatch] = []
     at = 0
     while at < len(stored):
@@ -97,12 +98,11 @@ def _parse(stored: bytes) -> tuple[StoredBatch, ...]:
         batch.verify()
         header = batch.header
         is_normal = header.kind == Kind.NORMAL
-        messages = tuple(
-            (body.partition(b" ")[0].decode(), crc32c(body)) for body in batch.bodies()
-        )
+        bodies = batch.bodies() if is_normal else ()
+        messages = tuple((body.partition(b" ")[0].decode(), crc32c(body)) for body in bodies)
         found.append(
             StoredBatch(
-                position=at,
+                position=start + at,
                 size=header.size_bytes,
                 epoch=header.master_epoch,
                 kind=Kind(header.kind).name,
@@ -110,6 +110,7 @@ def _parse(stored: bytes) -> tuple[StoredBatch, ...]:
                 queue=named(header.queue_id) if is_normal else None,
                 base_offset=header.base_queue_offset,
                 messages=messages if is_normal else (),
+                log_start=given_up(batch),
             )
         )
         at += header.size_bytes

@@ -290,6 +290,8 @@ class StoredBatch:
     base_offset: int = 0
     messages: tuple[tuple[str, int], ...] = ()
     """(value, crc of the body) of each record, for normal batches."""
+    log_start: int = 0
+    """Of a retention record: nothing below is kept once it is confirmed (R26)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from paceline.ports import Disk
 from paceline.records.decode import BatchView
 from paceline.records.header import HEADER_BYTES, Kind, parse_header
 from paceline_chaos.history.model import Queue, StoredBatch
+from paceline_chaos.history.retained import given_up
 from paceline_chaos.world.bodies import crc_of, value_of
 from paceline_controller.raft.entries import COMMAND_ENTRY
 from paceline_controller.raft.journal import Journal
@@ -133,6 +134,7 @@ def _stored(view: BatchView, *, group: str, topics: Mapping[int, str]) -> Stored
         queue=queue,
         base_offset=header.base_queue_offset if is_normal else 0,
         messages=tuple(_messages(view)) if is_normal else (),
+        log_start=given_up(view),
     )
 
 

@@ -6,6 +6,8 @@ As in cases.py: each maker is called twice, and what stands behind `is_bad` is a
 from tests.unit.chaos.hand import SIZE, Hand
 from tests.unit.chaos.more_cases import CASES, case
 
+from paceline_chaos.history.model import ReplicaDump, Send, StoredBatch
+
 __all__ = ["CASES"]
 
 
@@ -88,6 +90,59 @@ def log_begins_late(is_bad: bool) -> Hand:
     hand.dump(1, ["a"])
     hand.probe(2, SIZE, 50, start=1 if is_bad else 0)
     return hand
+
+
+@case("S28 of a confirmed retention record")
+def log_begins_where_it_may(is_bad: bool) -> Hand:
+    """R26: what a record gives up is deleted once the record is confirmed, and no further."""
+    hand = Hand()
+    _dump_cut(hand, kept_from=2, log_start=2 * SIZE, is_confirmed=not is_bad)
+    return hand
+
+
+@case("S28 of a log that begins above the record")
+def log_begins_above_what_was_given_up(is_bad: bool) -> Hand:
+    hand = Hand()
+    _dump_cut(hand, kept_from=2, log_start=(1 if is_bad else 2) * SIZE)
+    return hand
+
+
+@case("S1 of what was given up")
+def deleted_is_not_lost(is_bad: bool) -> Hand:
+    """Acknowledged in a batch below a confirmed record; what lies above it must be there."""
+    hand = Hand()
+    hand.send("0", 0)
+    hand.send("2", 2)
+    if is_bad:
+        hand.send("x", 5)
+    _dump_cut(hand, kept_from=2, log_start=2 * SIZE)
+    return hand
+
+
+def _dump_cut(hand: Hand, *, kept_from: int, log_start: int, is_confirmed: bool = True) -> None:
+    """The log of five messages of which those before `kept_from` are gone, and a record."""
+    values = [str(number) for number in range(5)]
+    sent = {entry.value for entry in hand.history.entries if isinstance(entry, Send)}
+    for value in values:
+        if value not in sent:
+            hand.unknown(value)
+    hand.dump(1, values)
+    dump = hand.history.entries.pop()
+    assert isinstance(dump, ReplicaDump)
+    record = StoredBatch(
+        position=dump.end, size=SIZE, epoch=1, kind="RETENTION", crc=1, log_start=log_start
+    )
+    end = dump.end + SIZE
+    hand.add(
+        ReplicaDump,
+        node=dump.node,
+        group=dump.group,
+        replica=dump.replica,
+        start=kept_from * SIZE,
+        confirm=end if is_confirmed else dump.end,
+        end=end,
+        batches=(*dump.batches[kept_from:], record),
+    )
 
 
 @case("S15 of an unclean election")
