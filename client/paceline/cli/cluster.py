@@ -215,7 +215,10 @@ def _trouble(document: Status) -> str:
     if not document["groups"]:
         return "No broker has registered yet."
     closed = [group["group"] for group in document["groups"] if not group["is_open"]]
-    return f"No master takes messages in group {', '.join(closed)}."
+    return (
+        f"No master takes messages in group {', '.join(closed)}: `paceline cluster ha-status` says"
+        " what it waits for."
+    )
 
 
 def _text(value: object) -> str:

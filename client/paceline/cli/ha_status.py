@@ -8,6 +8,7 @@ import click
 from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import GroupNotFoundError, PacelineError
+from paceline.runtime import pause
 
 if TYPE_CHECKING:
     from paceline.net.cluster import Cluster
@@ -16,18 +17,28 @@ if TYPE_CHECKING:
 Status = dict[str, Any]
 
 _TIMEOUT_MS = 1_000
+_LOOK_MS = 100
 _COLUMNS = ("appended", "flushed", "lag_bytes", "lag_ms", "bytes_per_second")
 
 
 @click.command("ha-status")
 @click.argument("group", required=False)
+@click.option(
+    "--wait-in-sync-ms",
+    type=click.IntRange(0, 3_600_000),
+    default=None,
+    help="Wait so long at most for every replica but learners to be in sync and connected.",
+)
 @cluster_options
-def command(group: str | None, connect: Connect, as_json: bool) -> None:
+def command(
+    group: str | None, wait_in_sync_ms: int | None, connect: Connect, as_json: bool
+) -> None:
     """Show replication as each master sees it: every replica's lag, and what the master waits for.
 
-    All broker groups, or GROUP. Exits with 1 when a group has no master that answers.
+    All broker groups, or GROUP. Exits with 1 when a group has no master that answers, or, with
+    --wait-in-sync-ms, when not every replica came in sync in time.
     """
-    document = run_async(_ha_status(connect, group))
+    document = run_async(_ha_status(connect, group, wait_in_sync_ms))
     if as_json:
         echo_json(document)
     else:
@@ -35,21 +46,44 @@ def command(group: str | None, connect: Connect, as_json: bool) -> None:
             if index:
                 click.echo()
             _show(row)
-    if not all(row["is_answering"] for row in document["groups"]):
+    is_good = all(row["is_answering"] for row in document["groups"])
+    if wait_in_sync_ms is not None:
+        is_good = is_good and is_in_sync(document)
+    if not is_good:
         raise click.exceptions.Exit(1)
 
 
-async def _ha_status(connect: Connect, group: str | None) -> Status:
+def is_in_sync(document: Status) -> bool:
+    """Whether every group has a master that answers and all replicas, but learners, in its set."""
+    return bool(document["groups"]) and all(
+        group["is_answering"]
+        and all(row["is_learner"] or (row["in_set"] and row["joined"]) for row in group["replicas"])
+        for group in document["groups"]
+    )
+
+
+async def _ha_status(connect: Connect, group: str | None, wait_ms: int | None) -> Status:
     async with open_cluster(connect) as cluster:
-        view = cluster.view
-        assert view is not None
-        names = [name for name in sorted(view.groups) if group in (None, name)]
-        if not names and group is not None:
-            known = ", ".join(sorted(view.groups)) or "none"
-            raise GroupNotFoundError(f"there is no broker group {group}; known: {known}")
-        said = await asyncio.gather(*(_ask(cluster, view.groups[name]) for name in names))
-        rows = [describe(view.groups[name], one) for name, one in zip(names, said, strict=True)]
-        return {"cluster_id": view.cluster_id, "groups": rows}
+        deadline_ms = cluster.clock.monotonic_ms() + (wait_ms or 0)
+        while True:
+            document = await _look(cluster, group)
+            if not wait_ms or is_in_sync(document):
+                return document
+            if cluster.clock.monotonic_ms() >= deadline_ms:
+                return document
+            await pause(_LOOK_MS)
+
+
+async def _look(cluster: "Cluster", group: str | None) -> Status:
+    view = cluster.view
+    assert view is not None
+    names = [name for name in sorted(view.groups) if group in (None, name)]
+    if not names and group is not None:
+        known = ", ".join(sorted(view.groups)) or "none"
+        raise GroupNotFoundError(f"there is no broker group {group}; known: {known}")
+    said = await asyncio.gather(*(_ask(cluster, view.groups[name]) for name in names))
+    rows = [describe(view.groups[name], one) for name, one in zip(names, said, strict=True)]
+    return {"cluster_id": view.cluster_id, "groups": rows}
 
 
 async def _ask(cluster: "Cluster", group: "GroupView") -> Status | None:

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 from tests.unit.cli.conftest import Runner
 
-from paceline.cli.ha_status import describe
+from paceline.cli.ha_status import describe, is_in_sync
 
 ROW: dict[str, Any] = {
     "replica": 2,
@@ -85,3 +85,23 @@ def test_unknown_group_is_an_error_that_names_the_known_ones(paceline: Runner) -
 
     assert outcome.exit_code == 1
     assert outcome.stderr == "paceline: there is no broker group g9; known: g1\n"
+
+
+def test_in_sync_is_when_every_replica_but_learners_is_in_the_set_and_joined() -> None:
+    def document(**changes: Any) -> dict[str, Any]:
+        rows = [ROW, {**ROW, "replica": 3, **changes}]
+        return {"groups": [{"is_answering": True, "replicas": rows}]}
+
+    assert is_in_sync(document())
+    assert not is_in_sync(document(in_set=False))
+    assert not is_in_sync(document(joined=False))
+    assert is_in_sync(document(in_set=False, is_learner=True))
+    assert not is_in_sync({"groups": [{"is_answering": False, "replicas": []}]})
+    assert not is_in_sync({"groups": []})
+
+
+def test_waiting_in_vain_ends_in_time_and_fails(paceline: Runner) -> None:
+    outcome = paceline("cluster", "ha-status", "--wait-in-sync-ms", "150")
+
+    assert outcome.exit_code == 1
+    assert "does not answer as master" in outcome.stdout
