@@ -290,6 +290,15 @@ class MemoryDisk:
         if index not in inode.dirty:
             inode.durable[index] = inode.page(index)
 
+    def wipe(self, path: str, start: int, end: int) -> None:
+        """Damage a stretch of a file: zeros, in the page cache and on the disk."""
+        folder, _, name = path.rpartition("/")
+        inode = self._folder(folder).names[name]
+        inode.content[start:end] = bytes(end - start)
+        for index in range(start // PAGE_BYTES, (end - 1) // PAGE_BYTES + 1):
+            if index not in inode.dirty:
+                inode.durable[index] = inode.page(index)
+
     def evict(self) -> None:
         """Make every mapped view cold until it is warmed."""
         for folder in self._folders.values():

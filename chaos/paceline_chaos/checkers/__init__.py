@@ -26,6 +26,7 @@ from paceline_chaos.checkers import (
     messages,
     metadata,
     order,
+    repairs,
     replicas,
     retention,
     visibility,
@@ -81,6 +82,7 @@ ALL: dict[str, Checker] = {
     "L4": liveness.everybody_gets_an_answer,
     "L5": liveness.groups_make_progress,
     "L6": liveness.elections_are_few,
+    "L8": repairs.damage_is_mended,
 }
 """Property -> its checker."""
 SAFETY = tuple(name for name in ALL if not name.startswith("L"))

@@ -29,5 +29,7 @@ class Bounds:
     """L5: a consumer group with messages to consume makes progress in every such window."""
     elections_per_fault: int = 2
     """L6."""
+    repair_us: int = 30 * SECOND_US
+    """L8: from damage, or from healing where that came later, until the log is whole again."""
     attempts_max: int = 16
     """S21: a message handed out so often may be given up (`PushSettings.attempts_max`)."""

@@ -44,7 +44,8 @@ KINDS: Mapping[str, str] = {
     "disk_fail": "the next `count` syncs or writes fail (`call`: 0 sync, 1 write)",
     "disk_stall": "every sync takes `delay_ms` for `for_ms`",
     "disk_full": "no space left for `for_ms`",
-    "disk_flip": "one stored bit changes (`region`: 0 anywhere, 1 below confirm)",
+    "disk_flip": "one stored bit changes (`region`: 0 anywhere, 1 below confirm); or `zeros` bytes"
+    " from there on are zeros",
     "disk_lost": "the process dies and comes back with an empty disk",
     "disk_stale": "the process dies and comes back with an older copy of its disk",
     "clock_step": "the wall clock jumps by `offset_ms`",

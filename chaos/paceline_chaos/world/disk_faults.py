@@ -39,8 +39,9 @@ def disk_fault(stage: Stage, fault: Fault, node: Node) -> End | None:
     raise AssertionError(f"unknown fault {fault.kind}")
 
 
-def flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> bool:
-    """Flip one bit of the log, where there are bytes; whether there were any."""
+def flip(node: Node, fault: Fault, *, chance: SeededRandom) -> bool:
+    """Flip one bit of the log, or make a stretch zeros, where there are bytes; whether there were
+    any."""
     if not isinstance(node, BrokerNode):
         folder = f"{DATA}/raft"
         segments = [name for name in node.disk.list(folder) if name.startswith("journal-")]
@@ -58,7 +59,7 @@ def flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> bool:
     if broker is None:
         return False
     positions = broker.role.status()
-    limit = positions["confirm"] if below_confirm else positions["end"]
+    limit = positions["confirm"] if fault.details.get("region") == 1 else positions["end"]
     firsts = sorted(
         int(name[:20])
         for name in node.disk.list(f"{DATA}/log")
@@ -68,7 +69,13 @@ def flip(node: Node, *, below_confirm: bool, chance: SeededRandom) -> bool:
         return False
     at = int(chance.uniform(0, limit))
     first = max(f for f in firsts if f <= at)
-    node.disk.flip_bit(f"{DATA}/log/{first:020d}.log", at - first, int(chance.uniform(0, 8)))
+    path, bit = f"{DATA}/log/{first:020d}.log", int(chance.uniform(0, 8))
+    zeros = int(fault.details.get("zeros", 0))
+    if zeros:
+        following = min((f for f in firsts if f > first), default=limit)
+        node.disk.wipe(path, at - first, min(at + zeros, limit, following) - first)
+    else:
+        node.disk.flip_bit(path, at - first, bit)
     node.is_damaged = True
     return True
 

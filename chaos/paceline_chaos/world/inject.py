@@ -84,8 +84,8 @@ class Injector:
             end = self._wait(fault, name, number)
         elif fault.kind == "disk_flip":
             node = self._stage.nodes.get(name)
-            end, below = None, fault.details.get("region") == 1
-            if node is not None and flip(node, below_confirm=below, chance=chance):
+            end = None
+            if node is not None and flip(node, fault, chance=chance):
                 is_hit = True
                 self._told.add(number)
                 self._tell_begin(fault, name)

@@ -22,6 +22,8 @@ _REJOIN_MS = 3_000
 _GAP_MS = 1_500
 """L2: the promise of a failover."""
 _CLOSE_MS = 1_000
+_REPAIR_MS = 3_000
+"""L8: a log is mended so long after the verification that finds the damage."""
 
 
 def bounds_of(topology: Topology, *, has_gray: bool) -> Bounds:
@@ -36,5 +38,6 @@ def bounds_of(topology: Topology, *, has_gray: bool) -> Bounds:
         failover_us=1000 * (timers.heartbeat_timeout_ms + timers.election_open_timeout_ms),
         settle_us=1000 * (master_ms + timers.replica_lag_ms_max),
         calm_gap_us=1000 * (_GAP_MS + (timers.replica_lag_ms_max if has_gray else 0)),
+        repair_us=1000 * (master_ms + 2 * topology.scrub_ms + _REPAIR_MS),
         patience_us=1000 * (OUTCOME_MS_MAX + _CLOSE_MS),
     )

@@ -20,7 +20,7 @@ from paceline.telemetry import Node as LogNode
 from paceline.telemetry import become_node
 from paceline_broker.app import Broker
 from paceline_broker.app import serve as serve_broker
-from paceline_broker.config import BrokerConfig
+from paceline_broker.config import HOUR_MS, BrokerConfig
 from paceline_chaos.sim.machine import Machine
 from paceline_chaos.sim.process import Process, State
 from paceline_chaos.verdict import Violation, code_or_harness
@@ -38,8 +38,6 @@ UNHEALTHY_MS = 3_000
 """`/healthz` may say 503 for so long."""
 WELL_MS = 3_000
 """Who has worked for so long has got over the faults of its disk."""
-SCRUB_INTERVAL_HOURS = 2 / 3600
-"""A flipped bit is to be found, and mended, while the world lasts (R24)."""
 _DAMAGED = "damaged"
 """In the sentence of a refusal that is for damage."""
 _BROKEN_INVARIANT = "an invariant is broken"
@@ -311,7 +309,7 @@ class BrokerNode(Node):
             slave_timeout_ms=timers.slave_timeout_ms,
             checkpoint_interval_ms=timers.checkpoint_interval_ms,
             lock_lease_ms=timers.lock_lease_ms,
-            scrub_interval_hours=SCRUB_INTERVAL_HOURS,
+            scrub_interval_hours=topology.scrub_ms / HOUR_MS,
         )
         config.validate()
         # Smaller than is allowed: files of a log come and go while a world lasts (R25).

@@ -166,7 +166,7 @@ def _shaped(topology: Topology, kind: str, at_ms: int, for_ms: int, dice: random
         case "disk_stall":
             details = {"delay_ms": dice.choice((50, 300, 2500))}
         case "disk_flip":
-            details = {"region": dice.choice((0, 1))}
+            details = {"region": dice.choice((0, 1)), "zeros": dice.choice((0, 0, 700, 9_000))}
         case "clock_step":
             details = {"offset_ms": dice.choice((-1, 1)) * dice.choice((100, 5_000, 3_600_000))}
         case "clock_rate":

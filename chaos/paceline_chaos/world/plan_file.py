@@ -31,6 +31,7 @@ _DETAILS: Mapping[str, tuple[float, float]] = {
     "count": (1, 1_000_000),
     "call": (0, 1),
     "region": (0, 1),
+    "zeros": (0, 1 << 20),
     "inbound": (0, 1),
 }
 """Numbers of faults: the least and the most that a world can carry out."""

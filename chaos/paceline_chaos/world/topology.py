@@ -21,6 +21,8 @@ _SMALL_SHARE = 1 / 3
 CALM_MS = 14_000
 """Half of it is over when the last fault may still be felt; then windows of 5 s fit in."""
 _CALM_SHARE = 0.35
+SCRUB_MS = 2_000
+"""A flipped bit is to be found, and mended, while the world lasts (R24, L8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,8 @@ class Topology:
     calm_ms: int
     """Of load once everything is whole again: time to see that it goes on (L2, L5)."""
     timers: Timers
+    scrub_ms: int = SCRUB_MS
+    """Time from one verification of a whole log to the next."""
 
     @property
     def brokers(self) -> dict[str, str]:
@@ -139,6 +143,7 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
     clients = _with_hasty(_draw_clients(dice), random.Random(f"hasty-{seed}"))
     if 2 <= minimum < replicas and random.Random(f"rescue-{seed}").random() < _RESCUE_SHARE:
         clients = _with_job(clients, "rescue")
+    calm_ms = CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0
     return Topology(
         seed=seed,
         controllers=tuple(f"c{number}" for number in range(1, controllers + 1)),
@@ -153,7 +158,7 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
         delay_ms=dice.choice((0.1, 0.5, 0.5, 2.0, 8.0)),
         sync_ms=dice.choice((0.3, 2.0, 12.0, 12.0)),
         load_ms=load_ms,
-        calm_ms=CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0,
+        calm_ms=calm_ms,
         timers=dice.choice((Timers(), FAST, FAST)),
     )
 

@@ -180,6 +180,18 @@ def given_up_and_stored_by_an_older_master(is_bad: bool) -> Hand:
     return hand
 
 
+@case("L8")
+def damaged_in_the_end(is_bad: bool) -> Hand:
+    hand = Hand(scrub_ms=4_000)
+    hand.unknown("a")
+    hand.fault("disk_flip", "b2", 10)
+    hand.phase("heal", 1_000_000)
+    hand.phase("end", 40_000_000)
+    hand.dump(1, ["a"])
+    hand.dump(2, ["a"], damage="at 100: payload CRC differs" if is_bad else None)
+    return hand
+
+
 @case("R37")
 def answered_early(is_bad: bool) -> Hand:
     hand = Hand(all_ack_in_sync_state_set=is_bad)
