@@ -125,7 +125,9 @@ def committed_offsets_never_fall(evidence: Evidence) -> Findings:
         lane = (commit.consumer_group, commit.queue)
         if commit.is_reset and commit.outcome is not Outcome.FAIL:
             resets[lane].append(commit)
-        elif commit.outcome is Outcome.OK and not commit.is_provisional:
+        elif commit.outcome is Outcome.OK and commit.is_provisional:
+            found.counters["provisional_commits"] += 1
+        elif commit.outcome is Outcome.OK:
             lanes[lane].append(commit)
     for query in evidence.offset_queries:
         if query.outcome is Outcome.OK and not query.maybe_stale:

@@ -138,12 +138,14 @@ def _acknowledged_epochs(evidence: Evidence, found: Findings) -> None:
 def masters_come_from_the_set(evidence: Evidence) -> Findings:
     """S15 (INV-5): for each clean election with the set S in force before it: S is empty (the
     first), or the master is in S and the new set is a subset of S; master epochs rise by one from
-    election to election. Before an unclean one an operator has ordered it; they are counted.
-    O(rulings)."""
+    election to election. Before an unclean one an operator has ordered it; they are counted. An
+    acting master is not in S (R36). O(rulings)."""
     found = Findings("S15")
     for group in evidence.groups:
         previous: Ruling | None = None
         for before, ruling, is_gapless in _steps(evidence, group):
+            if ruling.kind == "acting_master_appointed":
+                _is_no_member(found, before, ruling)
             if ruling.kind != "master_elected":
                 continue
             if previous is not None:
@@ -155,6 +157,18 @@ def masters_come_from_the_set(evidence: Evidence) -> Findings:
             elif before is not None and is_gapless:
                 _is_from(found, before, ruling)
     return found
+
+
+def _is_no_member(found: Findings, before: Ruling | None, ruling: Ruling) -> None:
+    """R36: only while no member can lead, so it is none."""
+    found.counters["acting_masters"] += 1
+    members = (before or ruling).sync_state_set or frozenset()
+    found.judged += 1
+    if ruling.members["acting"] in members:
+        found.violate(
+            f"replica {ruling.members['acting']} of {ruling.group} acts as master and is a member",
+            ruling.number,
+        )
 
 
 def _is_by_order(evidence: Evidence, found: Findings, ruling: Ruling) -> None:

@@ -51,6 +51,7 @@ def ends_know_what_was_acknowledged(evidence: Evidence) -> Findings:
     found = Findings("S19")
     queries: defaultdict[Queue, list[QueryRange]] = defaultdict(list)
     for query in evidence.range_queries:
+        found.counters["stale_ends"] += query.outcome is Outcome.OK and query.maybe_stale
         if query.outcome is Outcome.OK and query.end is not None and not query.maybe_stale:
             queries[query.queue].append(query)
     for queue, asked in queries.items():
