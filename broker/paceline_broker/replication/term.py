@@ -22,7 +22,6 @@ from paceline.errors import (
     FlushReplicaTimeoutError,
     NotMasterError,
     OutcomeUnknownError,
-    StorageError,
 )
 from paceline.ports import Buffer, Clock
 from paceline.runtime import spawn
@@ -31,6 +30,7 @@ from paceline.wire.cluster import GroupView
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import Written
 from paceline_broker.replication.acknowledgement import AcknowledgementTracker
+from paceline_broker.replication.catch_up import CatchUp
 from paceline_broker.replication.frames import Acknowledgement, encode_frame_header
 from paceline_broker.replication.handshake import (
     ConnectionId,
@@ -106,6 +106,14 @@ class MasterTerm:
         self._heartbeat_ms = self._ticked_ms
         self._is_push_due = False
         self._has_ended = False
+        self._catch_up = CatchUp(
+            commit_log,
+            clock,
+            settings,
+            is_current=lambda push: self._pushes.get(push.link.connection) is push,
+            write_frame=self._write_frame,
+            fail=self.fail,
+        )
         self._progress = Progress(machine.facts())
 
     # -- queries
@@ -180,6 +188,8 @@ class MasterTerm:
         """What `CommitLog.write_pending` returned: push it, in this very turn."""
         for position, buffers in written:
             self._push(position, buffers)
+        if self._catch_up.pace.wants_sample:
+            self._catch_up.pace.wrote(self._log.written, self._clock.monotonic_ms())
         self._step(Appended(self._log.written))
 
     def flushed(self, position: PhysicalOffset) -> None:
@@ -282,7 +292,7 @@ class MasterTerm:
             ReplicaAcked(connection, epoch, appended, flushed, round_number, is_ready, has_room)
         )
         if push.is_joined and not push.is_live and not push.is_pumping:
-            self._pump(push)
+            self._catch_up.pump(push)
 
     def lost(self, connection: ConnectionId) -> None:
         """A connection ended."""
@@ -343,6 +353,8 @@ class MasterTerm:
 
     def _confirm_moved(self, confirm: PhysicalOffset) -> None:
         self._log.set_confirm(confirm)
+        if not self._catch_up.pace.wants_sample:
+            self._catch_up.pace.confirmed(confirm, self._clock.monotonic_ms())
         self._hooks.confirmed(confirm)
         self._answer_early(confirm)
         for callback in self._tracker.advance(confirm):
@@ -368,7 +380,7 @@ class MasterTerm:
             extra={"replica": push.replica, "epoch": self.epoch, "position": push.sent},
         )
         self._write_frame(push, [], 0)
-        self._pump(push)
+        self._catch_up.pump(push)
 
     async def _probe(self, replica: ReplicaId, incarnation: Incarnation) -> None:
         if await self._hooks.probe(replica, incarnation):
@@ -388,7 +400,7 @@ class MasterTerm:
                 self._write_frame(push, buffers, size)
             else:
                 push.is_live = False
-                self._pump_soon(push)
+                self._catch_up.pump_soon(push)
 
     def _write_frame(self, push: Push, buffers: list[Buffer], size: int) -> None:
         push.confirm, push.round = self._machine.confirm, self._machine.next_round()
@@ -401,42 +413,6 @@ class MasterTerm:
         )
         push.sent = PhysicalOffset(push.sent + size)
         push.link.write([header, *buffers])
-
-    def _pump_soon(self, push: Push) -> None:
-        if not push.is_pumping:
-            push.is_pumping = True
-            self._loop.call_soon(self._pump, push)
-
-    def _pump(self, push: Push) -> None:
-        """Send the next piece of the log to a replica that is not at its end."""
-        push.is_pumping = False
-        if push.is_live or self._pushes.get(push.link.connection) is not push:
-            return
-        if push.sent - push.acked > self._settings.window_bytes:
-            return  # its next acknowledgement calls again
-        if push.sent < self._log.start:  # deleted meanwhile: it comes again, for a checkpoint (R14)
-            push.link.close()
-            return
-        try:
-            piece = self._log.read_raw(push.sent, self._settings.catch_up_frame_bytes)
-        except StorageError as error:
-            self.fail(f"reading the log at {push.sent}: {error.message}")
-            return
-        if len(piece) == 0:
-            push.is_live = True
-        elif self._log.is_cold(piece):
-            push.is_pumping = True
-            spawn(self._warm(push, piece), name=f"warm-for-replica-{push.replica}")
-        else:
-            self._write_frame(push, [piece], len(piece))
-            self._pump_soon(push)
-
-    async def _warm(self, push: Push, piece: memoryview) -> None:
-        try:
-            await self._log.warm(piece)
-        except StorageError as error:
-            self.fail(f"reading the log at {push.sent}: {error.message}")
-        self._pump(push)
 
     def _push_soon(self) -> None:
         if not self._is_push_due and self._pushes:
@@ -474,6 +450,7 @@ class MasterTerm:
         now_ms = self._clock.monotonic_ms()
         elapsed_ms, self._ticked_ms = now_ms - self._ticked_ms, now_ms
         self._step(Ran(elapsed_ms))
+        self._catch_up.pace.tick(now_ms, self._log.written, elapsed_ms)
         self._progress.sample(self._machine.facts(), now_ms)
         if now_ms - self._heartbeat_ms >= self._settings.heartbeat_ms:
             self._heartbeat_ms = now_ms
