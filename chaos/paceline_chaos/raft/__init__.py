@@ -5,7 +5,8 @@ network, disks and clocks; the sessions of the controllers' state machine. What 
 machine's groups and topics (a list that commands append to stands for them), HTTP, brokers. So a
 seed costs a fraction of a world, and its faults hit nothing but Raft: deaths at each operation of a
 disk and inside each step, silent and one-way cuts, bridges, power cuts of one and of all, disks
-that are slow, full, failing, damaged or lost, clocks that run wrong, leaders that hand over.
+that are slow, full, failing, damaged or lost, clocks that run wrong, leaders that hand over, and
+members that come, go and replace one another meanwhile (`operator`).
 
 Reading order: `plan` (what a seed draws), `machine`, `node`, `clients`, `inject` (faults), `judge`
 (what must hold at each step and in the end), `run`.

@@ -20,6 +20,10 @@ COUNTERS: Mapping[str, str] = {
     "snapshots_loaded": "starts from an own snapshot",
     "segments_begun": "journal segments begun, over the first of each node",
     "truncations": "tails of journals cut by a leader's entries",
+    "wishes": "changes of members that a leader took in (R18)",
+    "generations": "generations of the member list that were committed, over the first",
+    "joined": "nodes that joined and vote in the end",
+    "left": "nodes that were removed",
     "starts": "processes started",
     "deaths_by_disk": "machines that died inside an operation of their disk",
     "deaths_in_step": "processes that died inside a step",
@@ -32,6 +36,7 @@ COUNTERS: Mapping[str, str] = {
         for kind in (
             *("kill", "power", "power_at", "die_at", "pause", "stop", "transfer", "isolate"),
             *("cut", "bridge", "reset", "slow_link", "disk_fail", "disk_full", "disk_stall"),
+            *("replace", "add", "remove"),
             *("disk_flip", "disk_lost", "clock_rate", "clock_step", "all"),
         )
     },

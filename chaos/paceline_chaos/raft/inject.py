@@ -7,6 +7,7 @@ from paceline.runtime import SeededRandom
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.raft.judge import Judge
 from paceline_chaos.raft.node import RaftNode
+from paceline_chaos.raft.operator import Operator
 from paceline_chaos.raft.plan import CALLS
 from paceline_chaos.sim.simulation import Simulation
 
@@ -18,10 +19,17 @@ class Injector:
     """Owner of what is broken at the moment."""
 
     def __init__(
-        self, simulation: Simulation, nodes: Mapping[str, RaftNode], *, seed: str, judge: Judge
+        self,
+        simulation: Simulation,
+        nodes: Mapping[str, RaftNode],
+        operator: Operator,
+        *,
+        seed: str,
+        judge: Judge,
     ) -> None:
         self._simulation = simulation
         self._nodes = nodes
+        self._operator = operator
         self._chance = SeededRandom(f"{seed}/faults")
         self._judge = judge
         self._ends: dict[int, list[End]] = {}
@@ -36,6 +44,7 @@ class Injector:
 
     def heal_all(self) -> None:
         """End every fault that is under way, and whatever is still armed."""
+        self._operator.stop()
         for number in list(self._ends):
             self._finish(number, None)
         self._simulation.heal()
@@ -70,9 +79,21 @@ class Injector:
                 return self._strike(fault, node)
             case "isolate" | "cut" | "bridge" | "reset" | "slow_link":
                 return self._wire(fault, node)
+            case "replace" | "add" | "remove":
+                self._wish(fault.kind, node)
+                return None
             case "clock_rate" | "clock_step":
                 return self._clock(fault, node)
         return self._disk(fault, node)
+
+    def _wish(self, kind: str, node: RaftNode) -> None:
+        match kind:
+            case "replace":
+                self._operator.replace(node)
+            case "add":
+                self._operator.add()
+            case "remove":
+                self._operator.remove(node)
 
     def _strike(self, fault: Fault, node: RaftNode) -> End | None:
         if node.is_out:
@@ -177,16 +198,18 @@ class Injector:
                         node.process.unblock()
 
                 return recover
-            case "disk_lost" if self._can_spare():
+            case "disk_lost" if self._can_spare() and node in self._operator.voters():
                 node.lose_disk()
-            case "disk_flip" if self._can_spare() and not node.is_powerless:
+            case "disk_flip" if self._can_spare() and not node.is_out and not node.is_powerless:
                 self._judge.counts["segments_flipped"] += node.flip_old_segment()
         return None
 
     def _can_spare(self) -> bool:
         """Whether the others would still be a majority without one more."""
-        out = sum(node.is_out or node.is_flipped for node in self._nodes.values())
-        return 2 * (out + 1) < len(self._nodes)
+        voters, members = self._operator.voters(), self._operator.members()
+        is_quiet = members is not None and not members.learners and members.leaving is None
+        out = sum(node.is_out or node.is_flipped for node in voters)
+        return is_quiet and not self._operator.is_busy and 2 * (out + 1) < len(voters)
 
     def _clock(self, fault: Fault, node: RaftNode) -> End | None:
         if fault.kind == "clock_step":
@@ -205,7 +228,7 @@ class Injector:
 
     def _resolve(self, target: str) -> list[str]:
         """The nodes that a target means now."""
-        names = list(self._nodes)
+        names = [name for name, node in self._nodes.items() if not node.is_spare]
         leading = [name for name in names if self._nodes[name].is_leading]
         match target:
             case "all":

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from paceline_chaos.verdict import Violation
 from paceline_controller.raft.frames import Message
+from paceline_controller.raft.members import Members
 
 NEVER = 1 << 62
 
@@ -52,6 +53,7 @@ class Judge:
         self._commits: dict[int, int] = {}
         self._marks: dict[int, tuple[int, int, str]] = {}
         self._indices: list[int] = []
+        self._generations: dict[int, tuple[Members, str]] = {}
 
     def found(self, name: str, sentence: str) -> None:
         if all(violation.property != name for violation in self.violations):
@@ -120,6 +122,16 @@ class Judge:
                 f"after entry {index} the list of {known[2]} has {known[1]} values, that of {node}"
                 f" {count}" + (", others" if known[1] == count else ""),
             )
+
+    def generation(self, node: str, members: Members, index: int) -> None:
+        """A member list is committed, as a node sees it."""
+        known, by = self._generations.setdefault(members.generation, (members, node))
+        if known.to_json() != members.to_json():
+            self.found("RAFT-same", f"{by} and {node} differ on generation {members.generation}")
+
+    @property
+    def generations(self) -> int:
+        return sum(number > 0 for number in self._generations)
 
     def restored(self, node: str, index: int, *, mark: int, count: int) -> None:
         """A node's list as a snapshot has it."""

@@ -16,6 +16,7 @@ from paceline_chaos.sim.process import Process, State
 from paceline_chaos.verdict import Violation, code_or_harness
 from paceline_controller.raft.frames import Message
 from paceline_controller.raft.host import RaftQuorum
+from paceline_controller.raft.members import Members
 
 DATA = "/data"
 FOLDER = f"{DATA}/raft"
@@ -53,6 +54,11 @@ class WatchedQuorum(RaftQuorum):
         judge, machine = self._node.judge, self._list
         judge.counts["applied"] += 1
         judge.applied(self._node.name, index, mark=machine.mark, count=len(machine.values))
+
+    def members_applied(self, members: Members, proposal: str, index: int) -> None:
+        self._node.step()
+        super().members_applied(members, proposal, index)
+        self._node.judge.generation(self._node.name, members, index)
 
     def take_snapshot(self) -> bytes:
         self._node.step()
@@ -98,6 +104,10 @@ class RaftNode:
         self.is_out = False
         """It lost its disk, or a part of it: it may not take part again (R18)."""
         self.is_flipped = False
+        self.is_spare = False
+        """It has not joined yet."""
+        self.is_removed = False
+        """It has heard that it is no member any more, and has ended."""
         self.has_bad_disk = False
         """Calls of its disk fail, or have failed in this life."""
         self.steps_left: int | None = None
@@ -117,16 +127,11 @@ class RaftNode:
     def is_leading(self) -> bool:
         return self.is_running and self.quorum is not None and self.quorum.status().is_leader
 
-    @property
-    def is_present(self) -> bool:
-        """Whether it is to take part when all faults are over."""
-        return not self.is_out
-
     # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the program, unless it runs or a fault wants it down."""
-        if self.is_running or self.holds:
+        if self.is_running or self.holds or self.is_spare or self.is_removed:
             return
         if self.life:
             self.disk.crash(self.chance, keep_page_cache=not self.is_powerless)
@@ -197,7 +202,7 @@ class RaftNode:
         if process.state is State.FAILED and not isinstance(process.error, PowerLost):
             assert process.error is not None
             self._weigh(process.error)
-        if process.state is not State.KILLED and not self.is_out:
+        if process.state is not State.KILLED and not self.is_out and not self.is_removed:
             self._start_later()
 
     def _weigh(self, error: BaseException) -> None:
@@ -206,6 +211,9 @@ class RaftNode:
             self.judge.counts["refusals"] += 1
             self.is_out = True
             self.judge.lost_disk(self.name)
+        elif isinstance(error, StorageError) and "was removed from the quorum" in error.message:
+            self.judge.counts["left"] += 1
+            self.is_removed = True
         elif isinstance(error, StorageError) and self.has_bad_disk:
             self.judge.counts["ends_by_disk"] += 1
         elif isinstance(error, CorruptLogError):

@@ -10,11 +10,16 @@ from paceline_controller.raft.settings import RaftSettings
 LOAD_MS = (1_800, 3_600)
 FAULTS = (6, 15)
 _FIVE_SHARE = 0.25
+SPARES = 2
+"""Nodes that may join later."""
 
 ONLY_HERE = {
     "die_at": "the process dies inside a step: at the n-th message sent, entry applied, snapshot"
     " taken or put in, from then on (`steps`; `power`: 1 if the machine dies with it)",
     "transfer": "the leader hands over, and goes on",
+    "replace": "a new node takes the place of one that lost its disk, or of the target",
+    "add": "one node more, an empty one",
+    "remove": "the target leaves the quorum, and ends when it hears of it",
 }
 """Faults beside those of `faults.plan.KINDS`."""
 _WEIGHTS = {
@@ -33,8 +38,11 @@ _WEIGHTS = {
     "disk_fail": 12,
     "disk_full": 4,
     "disk_stall": 5,
+    "replace": 6,
+    "add": 2,
+    "remove": 2,
     "disk_flip": 2,
-    "disk_lost": 1,
+    "disk_lost": 2,
     "clock_rate": 4,
     "clock_step": 2,
 }
@@ -151,7 +159,9 @@ def _draw_fault(random: SeededRandom, shape: Shape) -> Fault:
     return Fault(at_ms=at_ms, kind=kind, target=target, for_ms=for_ms, other=other, details=details)
 
 
-_BLOWS = frozenset({"transfer", "reset", "clock_step", "disk_flip", "disk_lost"})
+_BLOWS = frozenset(
+    {"replace", "add", "remove", "transfer", "reset", "clock_step", "disk_flip", "disk_lost"}
+)
 
 
 def _one_of(random: SeededRandom, choices: list[str]) -> str:

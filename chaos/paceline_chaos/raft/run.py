@@ -13,7 +13,8 @@ from paceline_chaos.raft.coverage import COUNTERS
 from paceline_chaos.raft.inject import Injector
 from paceline_chaos.raft.judge import Judge
 from paceline_chaos.raft.node import PORT, RaftNode
-from paceline_chaos.raft.plan import Plan, draw_plan
+from paceline_chaos.raft.operator import Operator
+from paceline_chaos.raft.plan import SPARES, Plan, draw_plan
 from paceline_chaos.seeds import SeedResult
 from paceline_chaos.sim.loop import SimDeadlock, SimStuck
 from paceline_chaos.sim.simulation import Simulation
@@ -55,24 +56,29 @@ class RaftWorld:
 
     def _build(self) -> None:
         shape, simulation = self.plan.shape, self.simulation
-        names = [ControllerId(f"c{number}") for number in range(1, shape.nodes + 1)]
+        names = [ControllerId(f"c{number}") for number in range(1, shape.nodes + SPARES + 1)]
         machines = {name: simulation.machine(name) for name in names}
-        peers = {name: (machine.ip, PORT) for name, machine in machines.items()}
+        addresses = {name: (machine.ip, PORT) for name, machine in machines.items()}
+        first = names[: shape.nodes]
         for name in names:
             for other in names:
                 simulation.delay(name, other, base_ms=shape.latency_ms, jitter_ms=shape.jitter_ms)
             self.nodes[name] = RaftNode(
                 name,
                 machines[name],
-                peers=peers,
+                peers={peer: addresses[peer] for peer in dict.fromkeys([*first, name])},
                 shape=shape,
                 seed=self._seed,
                 judge=self.judge,
             )
+            self.nodes[name].is_spare = name not in first
+        self.operator = Operator(self.nodes, judge=self.judge, loop=simulation.loop)
+        asked = [self.nodes[name] for name in first]
+        self.operator.on_joined = asked.append
         for number in range(1, shape.clients + 1):
             client = Client(
                 f"k{number}",
-                nodes=list(self.nodes.values()),
+                nodes=asked,
                 judge=self.judge,
                 loop=simulation.loop,
                 chance=SeededRandom(f"{self._seed}/client/{number}"),
@@ -86,7 +92,9 @@ class RaftWorld:
         for node in self.nodes.values():
             node.start()
         self._until(self._is_founded, "a founded quorum", limit_s=FORM_S)
-        injector = Injector(self.simulation, self.nodes, seed=self._seed, judge=self.judge)
+        injector = Injector(
+            self.simulation, self.nodes, self.operator, seed=self._seed, judge=self.judge
+        )
         for client in self.clients:
             client.start()
         injector.schedule(self.plan.faults)
@@ -96,12 +104,15 @@ class RaftWorld:
         for client in self.clients:
             client.is_over = True
         # Acknowledged is what the disks of a majority hold: a power cut of all takes nothing.
+        present = self._present()
+        self.judge.counts["joined"] += sum(
+            int(node.name[1:]) > self.plan.shape.nodes for node in present
+        )
         for node in self.nodes.values():
             node.power_off()
-        for node in self.nodes.values():
-            if node.is_present:
-                node.disk.crash(node.chance, keep_page_cache=False, survival=0)
-                node.start()
+        for node in present:
+            node.disk.crash(node.chance, keep_page_cache=False, survival=0)
+            node.start()
         self._until(self._is_level, "level nodes after a power cut of all", limit_s=LIVE_S)
         self.judge.end(self._longest())
 
@@ -133,19 +144,22 @@ class RaftWorld:
     # -- conditions --------------------------------------------------------------------------------
 
     def _present(self) -> list[RaftNode]:
-        return [node for node in self.nodes.values() if node.is_present]
+        """Those that are to take part when all faults are over."""
+        return [node for node in self.operator.voters() if not node.is_out]
 
     def _is_founded(self) -> bool:
         return self._is_level() and all(
             node.quorum is not None
             and node.quorum._links is not None
             and node.quorum._links._identity.may_vote
-            for node in self.nodes.values()
+            for node in self._present()
         )
 
     def _is_level(self) -> bool:
-        """A leader, and all nodes have applied what it has committed."""
-        present = self._present()
+        """A leader, all have applied what it has committed, and nobody joins or leaves."""
+        present, members = self._present(), self.operator.members()
+        if members is None or members.learners or members.leaving is not None:
+            return False
         statuses = [
             node.quorum.status() for node in present if node.quorum is not None and node.is_running
         ]
@@ -165,7 +179,7 @@ class RaftWorld:
     def _state(self) -> str:
         parts = []
         for node in self.nodes.values():
-            if node.is_out:
+            if node.is_out or node.is_spare or node.is_removed:
                 parts.append(f"{node.name} is out")
             elif not node.is_running or node.quorum is None:
                 parts.append(f"{node.name} is down")
@@ -176,7 +190,7 @@ class RaftWorld:
                     f"{node.name} {role} in {status.term}, {status.applied_index} of "
                     f"{status.commit_index} applied, log {status.log_length}"
                 )
-        return "; ".join(parts)
+        return f"{'; '.join(parts)}; members {self.operator.members()}"
 
     def _judge_ends(self) -> None:
         bugs = [bug for node in self.nodes.values() for bug in node.bugs]
@@ -187,6 +201,7 @@ class RaftWorld:
     def counters(self) -> dict[str, int]:
         counts = dict.fromkeys(COUNTERS, 0) | dict(self.judge.counts)
         counts[f"runs_of_{self.plan.shape.nodes}"] = 1
+        counts["generations"] = self.judge.generations
         counts["terms"] = self.judge.leaders
         return counts
 
