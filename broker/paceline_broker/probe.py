@@ -96,6 +96,11 @@ def register(metrics: Metrics, counters: Counters, role: Role, routes: Routes) -
         lambda: counters.streams_open,
     )
     metrics.sampled(
+        "paceline_acting_since_unix_seconds",
+        "When this broker began to act as master (R36), 0 if it does not; alert: above 0.",
+        lambda: 0.0 if role.acting is None else role.acting.since_unix_ms / 1000,
+    )
+    metrics.sampled(
         "paceline_log_end_offset_bytes",
         "Position up to which the projections are folded: end on a master, else confirm.",
         lambda: role.projections.position,

@@ -16,12 +16,15 @@ from paceline.errors import (
     OffsetMovedBackError,
     OutcomeUnknownError,
 )
+from paceline.telemetry import Metrics
 from paceline.types import QueueOffset
 from paceline.wire.http import PullRequest
 from paceline_broker.acting.offsets_file import OffsetsFile
+from paceline_broker.probe import register
 
 QUEUE = {"topic": "orders", "queue": 0}
 LEASE_MS = 60_000
+NAME = "paceline_acting_since_unix_seconds"
 
 
 def an_acting_bench(count: int = 10) -> Bench:
@@ -205,3 +208,18 @@ async def test_members_are_kept_with_generations_of_the_acting_epoch() -> None:
 
     assert [member["client_id"] for member in answer["members"]] == ["c"]
     assert answer["generation"] >> 32 == 5
+
+
+async def test_the_metric_says_since_when() -> None:
+    bench = Bench()
+    metrics = Metrics(cluster="c", node_type="b", node_id="1")
+    register(metrics, bench.service.counters, bench.role, bench.service.routes)
+
+    def said() -> float:
+        text = metrics.exposition()[0].decode()
+        [line] = [row for row in text.splitlines() if row.startswith(NAME)]
+        return float(line.rpartition(" ")[2])
+
+    assert said() == 0
+    bench.role.become_acting(5)
+    assert said() == bench.clock.unix_ms() / 1000
