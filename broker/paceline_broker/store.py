@@ -79,11 +79,14 @@ class Store:
         anew. Raises CorruptLogError if the log does not reach back to any checkpoint (R14).
         """
         self._pending = None
+        # What was installed was confirmed by the master that sent it (R14), and what was written
+        # here was confirmed then, however late the log's own mark is (R13).
+        newest = max(self.log.end if limit is None else limit, self.log.base)
+        found = self._checkpoints.newest(limit=newest, log_start=self.log.start)
+        if limit is None and found is not None and found.position <= self.log.end:
+            self.log.set_confirm(found.position)
         if limit is None or limit > self.log.confirm:
             limit = self.log.confirm
-        # What was installed was confirmed by the master that sent it (R14).
-        newest = max(limit, self.log.base)
-        found = self._checkpoints.newest(limit=newest, log_start=self.log.start)
         if found is not None:
             self.projections = Projections.restore(found.snapshot)
             # Of an older one the record that moved the log's start may still be to be folded.

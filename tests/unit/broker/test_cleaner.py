@@ -11,7 +11,7 @@ from tests.unit.broker.test_mastership import a_master_alone
 
 from paceline.errors import DiskFullError
 from paceline.records.header import Kind
-from paceline.runtime import ManualClock, SystemClock
+from paceline.runtime import ManualClock, SeededRandom, SystemClock
 from paceline.types import PhysicalOffset
 from paceline_broker.cleaner import Cleaner
 from paceline_broker.clocks import Clocks
@@ -121,6 +121,25 @@ async def test_a_restart_folds_from_a_checkpoint_above_the_start() -> None:
     assert again.store.log.start == start
     again.store.fold_to(position)
     assert again.store.projections.snapshot() == state
+
+
+async def test_a_killed_broker_starts_from_a_checkpoint_above_the_confirm_it_wrote_down() -> None:
+    """R13: a checkpoint is of what was confirmed then, however late the log's own mark is."""
+    async with a_bench(file_reserved_time_ms=1000) as bench:
+        await bench.fill()
+        await bench.checkpoint()
+        await bench.clean()
+        for _ in range(2):
+            await bench.fill(3)
+            await bench.checkpoint()
+        position = bench.store.checkpointed
+        assert bench.log.checkpointed.confirm < bench.store.checkpointed
+    bench.broker.disk.crash(SeededRandom("kill"), keep_page_cache=True)
+
+    again = Broker(disk=bench.broker.disk).store
+
+    assert again.log.start > 0
+    assert again.log.confirm >= again.checkpointed == position
 
 
 async def test_nothing_goes_before_a_durable_checkpoint_or_the_record_is_confirmed() -> None:
