@@ -23,6 +23,7 @@ from paceline_controller.data_folder import FolderIdentity, claim, join_cluster,
 from paceline_controller.node import ControllerNode
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.state import Machine
+from paceline_controller.watchdog import Watchdog
 
 log = logging.getLogger("paceline.controller")
 
@@ -81,13 +82,21 @@ async def run_controller(
     """
     start_logging(Node(name=f"controller:{config.controller_id}"), level=config.log_level)
     log.info("starting", extra={"config": configuration.effective(config)})
-    await serve(
-        config,
-        disk=disk or RealDisk(),
-        clock=clock or SystemClock(),
-        random=SystemRandom(),
-        secret=read_secret(config.secret_file),
-    )
+    # The machine's own clock: one that is stepped for a test says nothing about the loop.
+    watchdog = Watchdog(SystemClock(), limit_ms=config.watchdog_ms) if config.watchdog_ms else None
+    if watchdog is not None:
+        watchdog.start()
+    try:
+        await serve(
+            config,
+            disk=disk or RealDisk(),
+            clock=clock or SystemClock(),
+            random=SystemRandom(),
+            secret=read_secret(config.secret_file),
+        )
+    finally:
+        if watchdog is not None:
+            watchdog.stop()
     log.info("stopped")
 
 

@@ -77,6 +77,12 @@ class ControllerConfig:
         minimum=100,
         maximum=30_000,
     )
+    watchdog_ms: int = setting(
+        "A controller whose event loop hangs for this long writes all stacks to stderr and ends "
+        "with 70, so that another one leads; 0 = never. A process that is stopped does not hang.",
+        default=10_000,
+        maximum=600_000,
+    )
     total_replicas: int = setting(
         "For new broker groups: replicas that a group begins with.",
         default=3,
@@ -121,6 +127,10 @@ class ControllerConfig:
             len(self.controllers) == len(peers),
             f"controllers has {len(self.controllers)} addresses, peers has {len(peers)}: name the "
             "same controllers in both, in the same order",
+        )
+        require(
+            self.watchdog_ms == 0 or self.watchdog_ms >= 2_000,
+            f"watchdog_ms ({self.watchdog_ms}) must be 0 or at least 2000: a busy machine is slow",
         )
         for client_address in self.controllers:
             parse_address(client_address)

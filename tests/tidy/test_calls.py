@@ -34,7 +34,12 @@ HOMES: dict[str, tuple[str, ...]] = {
     "asyncio.create_task": (RUNTIME,),
     "asyncio.ensure_future": (RUNTIME,),
     "asyncio.to_thread": (),
-    "threading.Thread": ("client/paceline/disk_real.py", "client/paceline/blocking.py", PATCHES),
+    "threading.Thread": (
+        "client/paceline/disk_real.py",
+        "client/paceline/blocking.py",
+        "controller/paceline_controller/watchdog.py",  # what watches a loop cannot live on it
+        PATCHES,
+    ),
     "concurrent.futures.*": (),
     # Nothing below the entry point of a process reads the environment.
     "os.environ": ("*/app.py", "client/paceline/cli/*"),

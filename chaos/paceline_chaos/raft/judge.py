@@ -68,9 +68,10 @@ class Judge:
 
     def sent(self, node: str, peer: str, message: Message) -> None:
         """A message leaves a node: what it promises must hold for ever."""
-        kind, term = message["type"], int(message["term"])
-        if kind in ("pre_vote", "pre_vote_granted"):
-            return  # of a term that is not begun
+        kind = message["type"]
+        if kind in ("pre_vote", "pre_vote_granted", "digest"):
+            return  # of a term that is not begun, or of none
+        term = int(message["term"])
         if term < self._terms.get(node, 0):
             self.found("RAFT-term", f"{node} sends {kind} of term {term} after {self._terms[node]}")
         self._terms[node] = max(term, self._terms.get(node, 0))

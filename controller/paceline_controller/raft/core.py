@@ -362,8 +362,12 @@ class RaftCore:
         )
         return next_step(members, self._controller_id, progress)
 
-    def ensure_removable(self, members: Members) -> None:
-        """Refuse a wish that would take a voter the quorum cannot do without (now)."""
+    def wish_members(self, members: Members, proposal: str) -> None:
+        """Begin what an operator wants. Raises CommandRefusedError, also if it cannot end now."""
+        self._ensure_removable(members)
+        self.change_members(members, proposal)
+
+    def _ensure_removable(self, members: Members) -> None:
         if members.leaving is None or members.learners:
             return
         fresh_ms = self._settings.election_min_ms

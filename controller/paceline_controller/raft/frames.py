@@ -42,6 +42,7 @@ class Kind(IntEnum):
     PRE_VOTE = 7
     PRE_VOTE_GRANTED = 8
     NEWER_TERM = 9
+    DIGEST = 10
 
 
 _KIND_OF_TYPE = {
@@ -75,6 +76,8 @@ _APPEND = struct.Struct("<BQQQQI")  # kind, term, commit index, prev index, prev
 _ENTRY = struct.Struct("<QQI")  # index, term, length
 _SNAPSHOT = struct.Struct("<BQQQQ")  # kind, term, commit index, offset, total size
 
+_DIGEST = struct.Struct("<BQ32s")  # kind, index, SHA-256 of the machine after it
+
 PING = bytes([Kind.PING])
 
 
@@ -87,6 +90,8 @@ def encode_message(message: Message) -> bytes:
     """Payload of one frame."""
     if message["type"] == "append_entries":
         return _encode_snapshot(message) if "serialized" in message else _encode_append(message)
+    if message["type"] == "digest":
+        return _DIGEST.pack(Kind.DIGEST, message["index"], message["digest"])
     kind = _KIND_OF_TYPE[message["type"]]
     layout, names = _FIELDS[kind]
     return layout.pack(kind, *(message[name] for name in names))
@@ -128,6 +133,10 @@ def parse_message(payload: bytes) -> Message | None:
         return _parse_append(payload)
     if kind == Kind.SNAPSHOT:
         return _parse_snapshot(payload)
+    if kind == Kind.DIGEST and len(payload) == _DIGEST.size:
+        _, index, digest = _DIGEST.unpack(payload)
+        _check_numbers({"index": index})
+        return {"type": "digest", "index": index, "digest": digest}
     if kind not in _TYPE_OF_KIND:
         raise PeerError(f"raft frame of unknown kind {kind}")
     layout, names = _FIELDS[Kind(kind)]

@@ -14,11 +14,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import orjson
 
-from paceline.address import Address
 from paceline.errors import (
     NotLeaderError,
     OutcomeUnknownError,
@@ -42,15 +42,21 @@ from paceline_controller.quorum import (
     StateMachine,
 )
 from paceline_controller.raft.barriers import Barriers
+from paceline_controller.raft.comparison import Comparison
 from paceline_controller.raft.core import Leadership, RaftCore
 from paceline_controller.raft.directory import Directory
 from paceline_controller.raft.frames import Message
 from paceline_controller.raft.handover import HandOver
 from paceline_controller.raft.hello import members_digest
 from paceline_controller.raft.identity import Identity, open_identity
-from paceline_controller.raft.members import Member, Members, wished_members
+from paceline_controller.raft.members import Members, wished_members
 from paceline_controller.raft.proposals import Proposals
-from paceline_controller.raft.reporting import UNSTARTED, quorum_members, quorum_status
+from paceline_controller.raft.reporting import (
+    UNSTARTED,
+    described_members,
+    quorum_members,
+    quorum_status,
+)
 from paceline_controller.raft.settings import PROPOSALS_MAX, RaftSettings
 from paceline_controller.raft.sync_times import SyncWindow
 from paceline_controller.raft.transport import Links
@@ -109,6 +115,7 @@ class RaftQuorum:
         self._members_callbacks: list[MembersCallback] = []
         self._barriers = Barriers(self._propose_barrier)
         self._hand_over = HandOver(clock)
+        self._comparison = Comparison(controller_id, self._settings, machine.digest, self.send)
         self._identity: Identity | None = None
         self._proposals = Proposals(controller_id, random.token(_TOKEN_BYTES).hex())
         self._leadership = Leadership(is_leader=False, term=0)
@@ -224,35 +231,18 @@ class RaftQuorum:
     async def change_members(self, wish: MembersWish, *, timeout_ms: int) -> int:
         """See `Quorum.change_members`."""
         core = self._ensure_leading()
-        members = wished_members(self._described(core), **asdict(wish))
-        proposal = self._proposals.name()
-        result = await self._proposals.wait(
-            proposal,
-            lambda: self._change(core, members, proposal),
-            timeout_ms=timeout_ms,
-        )
-        return int(result["generation"])
-
-    def _change(self, core: RaftCore, members: Members, proposal: str) -> None:
-        core.ensure_removable(members)
-        core.change_members(members, proposal)
-        self._kick()
-
-    def _described(self, core: RaftCore) -> Members:
-        """The generation in force, with what configuration and identity know of each member."""
         assert self._identity is not None
-        return core.members.known_as(
-            {
-                name: Member(
-                    raft=str(Address(*self._raft_addresses[name]))
-                    if name in self._raft_addresses
-                    else "",
-                    client=self._client_addresses.get(name, ""),
-                    store=self._identity.store_of(name),
-                )
-                for name in core.members.voters
-            }
+        described = described_members(
+            core.members,
+            raft=self._raft_addresses,
+            client=self._client_addresses,
+            store_of=self._identity.store_of,
         )
+        members = wished_members(described, **asdict(wish))
+        proposal = self._proposals.name()
+        begin = partial(core.wish_members, members, proposal)
+        result = await self._proposals.wait(proposal, begin, timeout_ms=timeout_ms)
+        return int(result["generation"])
 
     def status(self) -> QuorumStatus:
         """See `Quorum.status`."""
@@ -313,6 +303,8 @@ class RaftQuorum:
         for callback in self._applied_callbacks:
             callback(command, result, events, index)
         self._proposals.answer(envelope["proposal"], result)
+        if self._core is not None and self._links is not None:  # not while it recovers
+            self._comparison.applied(self._core, index)
 
     def members_applied(self, members: Members, proposal: str, index: int) -> None:
         """A generation is committed."""
@@ -329,6 +321,7 @@ class RaftQuorum:
 
     def restore(self, machine: bytes, index: int) -> None:
         self._machine.restore(machine)
+        self._comparison.restored()
         for callback in self._restored_callbacks:
             callback(index)
 
@@ -336,12 +329,16 @@ class RaftQuorum:
 
     def link_up(self, peer: ControllerId) -> None:
         self._guarded(lambda core: core.connected(peer))
+        self._comparison.link_up(peer)
 
     def link_down(self, peer: ControllerId) -> None:
         self._guarded(lambda core: core.disconnected(peer))
 
     def message_received(self, peer: ControllerId, message: Message) -> None:
-        self._guarded(lambda core: core.receive(peer, message))
+        if message["type"] == "digest":
+            self._guarded(lambda core: self._comparison.received(core, peer, message))
+        else:
+            self._guarded(lambda core: core.receive(peer, message))
 
     def members_heard(self) -> None:
         """A peer may have told of a newer generation."""

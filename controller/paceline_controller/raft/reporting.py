@@ -1,11 +1,13 @@
 """What a node says about itself and the others; reads the core, changes nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from paceline.address import Address
 from paceline.types import ControllerId
 from paceline_controller.quorum import QuorumMember, QuorumMembers, QuorumStatus
 from paceline_controller.raft.core import RaftCore
 from paceline_controller.raft.directory import Directory
+from paceline_controller.raft.members import Member, Members
 from paceline_controller.raft.sync_times import SyncWindow
 
 UNSTARTED = QuorumStatus(
@@ -76,3 +78,22 @@ def quorum_members(
         leaving=latest.leaving,
         waits_for=core.next_members_step().waits_for,
     )
+
+
+def described_members(
+    members: Members,
+    *,
+    raft: Mapping[ControllerId, tuple[str, int]],
+    client: Mapping[ControllerId, str],
+    store_of: Callable[[ControllerId], str],
+) -> Members:
+    """A generation, with what configuration and identity know of each voter."""
+    known = {
+        name: Member(
+            raft=str(Address(*raft[name])) if name in raft else "",
+            client=client.get(name, ""),
+            store=store_of(name),
+        )
+        for name in members.voters
+    }
+    return members.known_as(known)

@@ -80,5 +80,8 @@ class RaftSettings:
     dial_back_ms: int = 2_000
     """The controller with the lower id dials; after so long without a link the other one does too:
     the lower one may not know yet where the higher one is."""
+    digest_every_entries: int = 64
+    """Digests of the machine are compared at indices that this divides (INV-10)."""
+
     slow_sync_ms: int = 200
     """An fsync above this is logged: it delays heartbeats."""
