@@ -217,6 +217,7 @@ class BrokerHttp:
                 "incarnation": identity.incarnation,
                 "role": role.state.value,
                 "epoch": role.epoch,
+                "is_stopped": role.status().get("stopped") is not None,  # R22
             }
         )
 

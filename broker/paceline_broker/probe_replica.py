@@ -1,4 +1,5 @@
-"""Whether a start of a replica is surely gone: its port refuses, or another answers (R12)."""
+"""Whether a start of a replica is surely gone (R12): its port refuses, another answers, or it says
+itself that it acknowledges nothing any more (R22)."""
 
 import logging
 
@@ -14,7 +15,10 @@ PROBE_TIMEOUT_S = PROBE_INTERVAL_MS / 1000
 
 
 async def is_replica_gone(http: aiohttp.ClientSession, replica: ReplicaView) -> bool:
-    """True only for a refused connection or another incarnation; silence proves nothing."""
+    """True for a refused connection, another incarnation, or one whose log has stopped for good.
+
+    Silence proves nothing, nor does a disk that only stalls.
+    """
     url = f"http://{replica.client_address}/v1/probe"
     try:
         async with http.get(url, timeout=aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)) as answer:
@@ -29,4 +33,5 @@ async def is_replica_gone(http: aiohttp.ClientSession, replica: ReplicaView) -> 
     if not isinstance(document, dict):
         return False
     seen = (document.get("replica_id"), document.get("incarnation"))
-    return seen != (replica.replica_id, replica.incarnation)
+    is_stopped = document.get("is_stopped") is True  # older brokers do not say
+    return is_stopped or seen != (replica.replica_id, replica.incarnation)

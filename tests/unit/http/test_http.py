@@ -223,6 +223,7 @@ async def test_probe_names_incarnation_role_and_epoch() -> None:
             "incarnation": 1,
             "role": "master",
             "epoch": 1,
+            "is_stopped": False,
         }
 
 
