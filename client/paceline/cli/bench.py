@@ -14,7 +14,7 @@ import click
 import orjson
 
 from paceline.cli import bench_cases as cases
-from paceline.cli import bench_failures
+from paceline.cli import bench_catch_up, bench_failures
 from paceline.cli.bench_figures import CpuMeter
 from paceline.cli.bench_report import print_table, write_report
 from paceline.cli.local_client import find_master, wait_ready
@@ -26,7 +26,7 @@ from paceline.types import TopicName
 TOPIC = TopicName("bench")
 ALL_RUNS = ((3, "memory"), (3, "fsync"), (1, "memory"), (1, "fsync"))
 CASES = ("produce", "bulk", "json", "post", "consume", "latency")
-KILLING_CASES = ("failover", "restart")
+KILLING_CASES = ("failover", "restart", "catch-up")
 PEER_TIMEOUT_S = 180
 
 
@@ -39,6 +39,7 @@ class _Options:
     size: int
     seconds: float
     queues: int
+    behind_mib: int
 
 
 @click.command("bench")
@@ -49,12 +50,19 @@ class _Options:
     "chosen",
     multiple=True,
     type=click.Choice(CASES + KILLING_CASES),
-    help="Default: all but failover, restart.",
+    help="Default: all but failover, restart, catch-up.",
 )
 @click.option("--inflight", default="1,64,512,4096", show_default=True)
 @click.option("--size", type=click.IntRange(1, 1 << 20), default=1024, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.2, 600), default=3.0, show_default=True)
 @click.option("--queues", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option(
+    "--behind-mib",
+    type=click.IntRange(1, 65_536),
+    default=1024,
+    show_default=True,
+    help="catch-up: what the replica lacks.",
+)
 @click.option("--all", "run_all", is_flag=True, help="All replica counts and durabilities.")
 @click.option("--peer", "peers", multiple=True, help="A program that prints the same JSON lines.")
 @click.option("--write", "report", type=click.Path(path_type=Path), help="Write Markdown here.")
@@ -67,6 +75,7 @@ def command(
     size: int,
     seconds: float,
     queues: int,
+    behind_mib: int,
     run_all: bool,
     peers: tuple[str, ...],
     report: Path | None,
@@ -84,6 +93,7 @@ def command(
             size=size,
             seconds=seconds,
             queues=queues,
+            behind_mib=behind_mib,
         )
         rows = _run_one(options, as_json=as_json)
     if not as_json:
@@ -110,8 +120,8 @@ def _same_flags() -> list[str]:
     """The flags of this call that a child run of the same bench gets too."""
     context = click.get_current_context()
     flags: list[str] = []
-    for name in ("inflight", "size", "seconds", "queues"):
-        flags += [f"--{name}", str(context.params[name])]
+    for name in ("inflight", "size", "seconds", "queues", "behind_mib"):
+        flags += [f"--{name.replace('_', '-')}", str(context.params[name])]
     for case in context.params["chosen"]:
         flags += ["--case", case]
     return flags
@@ -178,7 +188,11 @@ async def _measure(
     )
     rows: list[dict[str, Any]] = []
     for case in options.chosen:
-        if case in KILLING_CASES:
+        if case == "catch-up":
+            measured = await bench_catch_up.catch_up(
+                cluster, setting, behind_mib=options.behind_mib
+            )
+        elif case in KILLING_CASES:
             kill = bench_failures.failover if case == "failover" else bench_failures.restart
             measured = [await kill(cluster, setting)]
         else:
