@@ -37,6 +37,9 @@ class ActingLocks:
         self._open_ms = now_ms + lease_ms
         self._current_ms: int | None = None
         self._wanted_ms: int | None = None
+        self.is_prepared = False
+        """Older tokens are worth nothing from here on: the next master will fence them all, so what
+        was committed under one must not name it. Set before the controllers are asked."""
 
     @property
     def leases_ms(self) -> int:
@@ -44,13 +47,17 @@ class ActingLocks:
         longest_ms = PROOF_MS + self._lease_ms
         return longest_ms + longest_ms // _DRIFT_SHARE + MARGIN_MS
 
+    def is_due(self, now_ms: int) -> bool:
+        """Whether one full lease has passed."""
+        return now_ms >= self._open_ms
+
     @property
     def has_granted(self) -> bool:
         return self._grants > 0
 
     def should_ask(self, now_ms: int) -> bool:
         """Whether somebody wants locks, so that the controllers must be asked again."""
-        if now_ms < self._open_ms or self._wanted_ms is None:
+        if now_ms < self._open_ms or self._wanted_ms is None or not self.is_prepared:
             return False
         return now_ms < self._wanted_ms + _WANTED_MS
 

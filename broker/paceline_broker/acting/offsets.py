@@ -80,6 +80,14 @@ class ProvisionalOffsets:
             self.changes += 1
         return CommitOutcome(entry.key, None, Committed(QueueOffset(entry.offset), generation))
 
+    def strip_tokens(self) -> bool:
+        """The next master will know none of the tokens that were named; False if none was."""
+        named = [at for at, kept in self._kept.items() if kept.token is not None]
+        for at in named:
+            self._kept[at] = self._kept[at]._replace(token=None)
+        self.changes += len(named)
+        return bool(named)
+
     def has_room_for(self, group: str, keys: list[int]) -> bool:
         new = sum((group, key) not in self._kept for key in keys)
         return len(self._kept) + new <= ENTRIES_MAX

@@ -69,8 +69,16 @@ class ActingUse:
             )
         return outcomes
 
-    def change_locks(self, acting: Acting, request: LockRequest) -> list[LockOutcome]:
-        """Raises NotYetAvailableError while nothing may be granted."""
+    async def change_locks(self, acting: Acting, request: LockRequest) -> list[LockOutcome]:
+        """Raises NotYetAvailableError while nothing may be granted; StorageError."""
+        if not acting.locks.is_prepared and acting.locks.is_due(self._clock.monotonic_ms()):
+            # First, durably: once locks are opened the next master fences all older tokens, and
+            # would refuse what was committed under them.
+            while self._kept.offsets.strip_tokens():
+                await self._kept.save()  # meanwhile others may come
+            acting.locks.is_prepared = True
+        if acting.has_ended:
+            raise NoMasterError("the acting master's time has ended", group=request.group)
         now_ms = self._clock.monotonic_ms()
         outcomes = acting.locks.change(request, now_ms=now_ms)
         # Leases are counted on the monotonic clock; who reads an answer has the other one.
@@ -86,10 +94,10 @@ class ActingUse:
         now_unix_ms: int,
     ) -> CommitOutcome:
         granted = acting.locks.token_of(group, entry.key)
-        if granted is not None:
-            if entry.token != granted:  # INV-11: the lock is another's by now
-                return CommitOutcome(entry.key, "LOCK_FENCED", committed)
-            # The next master does not know this token; that it was in order was seen here.
+        if granted is not None and entry.token != granted:  # INV-11: the lock is another's by now
+            return CommitOutcome(entry.key, "LOCK_FENCED", committed)
+        if acting.locks.is_prepared:
+            # The next master knows neither this token nor an older one any more.
             entry = entry._replace(token=None)
         return self._kept.offsets.commit(group, entry, committed, now_unix_ms=now_unix_ms)
 

@@ -208,7 +208,7 @@ class Calls:
 
         acting = self._role.acting
         if acting is not None:
-            decided = self._acting.change_locks(acting, request)
+            decided = await self._acting.change_locks(acting, request)
         else:
             outcomes = await self._ledger.request(Kind.LOCK, request.to_json(), refusal=refusal)
             decided = [outcome for outcome in outcomes or [] if isinstance(outcome, LockOutcome)]

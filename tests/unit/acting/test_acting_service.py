@@ -180,6 +180,26 @@ async def test_locks_are_had_after_one_lease_and_commits_need_their_token() -> N
         await acting.end("test")
 
 
+async def test_offsets_committed_under_an_older_token_outlive_the_opening_of_locks() -> None:
+    """The next master fences that token; what was in order is not to be refused for it."""
+    bench = an_acting_bench()
+    lock = {"group": "g", "client_id": "c", "queues": [QUEUE]}
+    old = {**QUEUE, "offset": 4, "token": [1, 77]}
+    await asked(bench, "commit", group="g", offsets=[old])
+    assert bench.kept.offsets.rows("g")[1 << 16].token == (1, 77)
+    with pytest.raises(NotYetAvailableError):
+        await asked(bench, "lock", **lock)
+    assert bench.kept.offsets.rows("g")[1 << 16].token is not None  # not yet: no lease has passed
+    bench.clock.advance(LEASE_MS)
+
+    with pytest.raises(NotYetAvailableError):
+        await asked(bench, "lock", **lock)
+
+    assert OffsetsFile(bench.disk, "/data").offsets.rows("g")[1 << 16].token is None
+    await asked(bench, "commit", group="g", offsets=[{**old, "offset": 5}])
+    assert bench.kept.offsets.rows("g")[1 << 16].token is None
+
+
 async def test_no_lock_without_the_controllers_word() -> None:
     bench = an_acting_bench()
     bench.role.answer = {"ok": False, "reason": "NOT_ACTING"}

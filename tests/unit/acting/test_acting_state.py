@@ -99,6 +99,8 @@ def test_the_controllers_are_asked_only_while_somebody_wants_locks() -> None:
 
     with pytest.raises(NotYetAvailableError):
         locks.change(request(), now_ms=LEASE_MS)
+    assert not locks.should_ask(LEASE_MS)  # tokens that it will void are still named
+    locks.is_prepared = True
 
     assert locks.should_ask(LEASE_MS)
     assert not locks.should_ask(2 * LEASE_MS)
