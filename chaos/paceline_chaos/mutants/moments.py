@@ -1,11 +1,13 @@
-"""Rules whose absence costs time or a needless change, taken out (R6, R12, R21).
+"""Rules whose absence costs time or a needless change, taken out (R6, R12, R20, R21).
 
 Caught by the scripts of `world/moments`: each waits for the moment that its rule is about.
 """
 
+import asyncio
 from typing import Any
 
 from paceline_broker import mastership as mastership_module
+from paceline_broker.master_requests import MasterRequests
 from paceline_broker.mastership import Mastership
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.replication.pace import Paces
@@ -29,6 +31,20 @@ def _refused_is_idle() -> list[Patch]:
     """Only sends that wait are waiting work: neither those refused beforehand, nor what is
     unconfirmed and nobody waits for any more."""
     return [(Mastership, "waiting_count", property(lambda mine: mine.term.waiting_count))]
+
+
+def _unheard_is_refused() -> list[Patch]:
+    """No answer for a moment is as good as a refusal."""
+    step_down = MasterRequests.step_down
+
+    async def impatient(requests: MasterRequests, *of: Any, **named: Any) -> str | None:
+        try:
+            async with asyncio.timeout(0.1):
+                return await step_down(requests, *of, **named)
+        except TimeoutError:
+            return "nobody answers"
+
+    return [(MasterRequests, "step_down", impatient)]
 
 
 def _lag_at_once() -> list[Patch]:
@@ -109,6 +125,12 @@ MOMENTS = (
         meaning="the master's own stall is lag of its replicas",
         patches=_own_stall_counts,
         **_moment("own-stall"),
+    ),
+    Mutant(
+        rule="R20",
+        meaning="a drained master that hears no answer takes messages again",
+        patches=_unheard_is_refused,
+        **_moment("asked-unheard"),
     ),
     Mutant(
         rule="R21-record",

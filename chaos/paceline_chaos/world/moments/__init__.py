@@ -9,7 +9,7 @@ them all.
 
 from collections.abc import Mapping
 
-from paceline_chaos.world.moments import acting, leading, pace
+from paceline_chaos.world.moments import acting, handing, leading, pace
 from paceline_chaos.world.scripted import Scripted
 from paceline_chaos.world.topology import Client
 
@@ -52,6 +52,11 @@ SCENARIOS: Mapping[str, Scripted] = {
                 Client(name="client-5", jobs=("ordered",)),
             ),
         },
+    ),
+    "asked-unheard": Scripted(
+        rule="R20: who asked to be replaced stays drained until it knows the outcome",
+        script=handing.asked_and_unheard,
+        unmet=handing.was_unheard,
     ),
     "unclean": Scripted(
         rule="R21: an unclean epoch clamps offsets, voids locks, fences producers",
