@@ -22,6 +22,7 @@ COVERAGE: Mapping[str, str] = {
     "grows": "members that came back",
     "truncations": "logs cut at the parting point",
     "segments_begun": "files of logs after the first, counted in the end",
+    "retentions": "decisions of masters to give up segments (R26)",
     "torn_tails": "logs with a torn or unwhole end after a power loss",
     "retries_deduplicated": "sends that a retry found stored",
     "zombie_masters": "masters that did not know yet that another epoch had begun",
@@ -47,6 +48,7 @@ def coverage(
     counts: Counter[str] = Counter(dict.fromkeys(COVERAGE, 0))
     counts["faults"] = sum(hits.values())
     counts["truncations"] = logged.get("log_truncated", 0)
+    counts["retentions"] = logged.get("retention_decided", 0)
     counts["torn_tails"] = logged.get("log_tail_cut", 0)
     counts["controller_terms"] = max(0, logged.get("leading", 0) - 1)
     counts["power_losses"] = hits.get("power", 0) + hits.get("power_at", 0)

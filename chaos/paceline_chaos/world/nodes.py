@@ -36,6 +36,8 @@ RESTART_MS = 300
 """A service manager's pause before it starts a process that ended by itself."""
 UNHEALTHY_MS = 3_000
 """`/healthz` may say 503 for so long."""
+CLEAN_MS = 500
+"""Between two looks at what may be deleted: a world lasts as long as three of the usual."""
 WELL_MS = 3_000
 """Who has worked for so long has got over the faults of its disk."""
 _DAMAGED = "damaged"
@@ -310,6 +312,8 @@ class BrokerNode(Node):
             checkpoint_interval_ms=timers.checkpoint_interval_ms,
             lock_lease_ms=timers.lock_lease_ms,
             scrub_interval_hours=topology.scrub_ms / HOUR_MS,
+            log_size_bytes_max=topology.log_bytes_max,
+            clean_resource_interval_ms=CLEAN_MS,
         )
         config.validate()
         # Smaller than is allowed: files of a log come and go while a world lasts (R25).

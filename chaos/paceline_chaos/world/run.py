@@ -15,7 +15,7 @@ from typing import Any
 
 from paceline.admin import AdminClient
 from paceline.disk_memory import MemoryDisk, PowerLost
-from paceline.errors import CorruptLogError, PacelineError
+from paceline.errors import CorruptLogError, OffsetOutOfRangeError, PacelineError
 from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
 from paceline.types import ReplicaId
@@ -38,7 +38,7 @@ from paceline_chaos.world.coverage import coverage, judged_counts
 from paceline_chaos.world.dump import LogDump, dump_log, replayed_digest
 from paceline_chaos.world.inject import Injector
 from paceline_chaos.world.jobs.around import Around
-from paceline_chaos.world.jobs.reading import pull_http
+from paceline_chaos.world.jobs.reading import first_of, pull_http
 from paceline_chaos.world.limits import bounds_of
 from paceline_chaos.world.nodes import DATA, BrokerNode
 from paceline_chaos.world.plan import Plan, draw_plan
@@ -399,7 +399,9 @@ class _World:
             )
             if isinstance(rows, CorruptLogError) and node.is_damaged:
                 return  # found and told: nothing wrong is served, and repair is another matter
-            if isinstance(rows, PacelineError):
+            if isinstance(rows, OffsetOutOfRangeError):
+                offset = first_of(rows, offset)
+            elif isinstance(rows, PacelineError):
                 await around.think()
             elif not rows:
                 return

@@ -48,6 +48,7 @@ def stock_topology(seed: int, *, load_ms: int, **changes: Any) -> Topology:
         "delay_ms": 1.0,
         "timers": FAST,
         "calm_ms": 0,
+        "log_bytes_max": 0,
     }
     return replace(draw_topology(seed, load_ms=load_ms), **stock | changes)
 

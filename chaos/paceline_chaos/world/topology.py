@@ -8,7 +8,7 @@ so short that healthy nodes are suspected. Everything is printed as one JSON lin
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from paceline_chaos.world.jobs.names import JOBS
@@ -18,6 +18,8 @@ KIB = 1024
 _SMALL_SEGMENTS = (64 * KIB, 128 * KIB, 256 * KIB)
 """Less than the product allows: logs of half a minute then have many segments."""
 _SMALL_SHARE = 1 / 3
+_RETENTION_SHARE = 0.5
+"""Of worlds with small segments: those in which the oldest go (R26)."""
 CALM_MS = 14_000
 """Half of it is over when the last fault may still be felt; then windows of 5 s fit in."""
 _CALM_SHARE = 0.35
@@ -89,6 +91,8 @@ class Topology:
     timers: Timers
     scrub_ms: int = SCRUB_MS
     """Time from one verification of a whole log to the next."""
+    log_bytes_max: int = 0
+    """Above this size a master gives up the oldest segments (R26); 0: nothing is given up."""
 
     @property
     def brokers(self) -> dict[str, str]:
@@ -144,7 +148,7 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
     if 2 <= minimum < replicas and random.Random(f"rescue-{seed}").random() < _RESCUE_SHARE:
         clients = _with_job(clients, "rescue")
     calm_ms = CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0
-    return Topology(
+    drawn = Topology(
         seed=seed,
         controllers=tuple(f"c{number}" for number in range(1, controllers + 1)),
         groups=groups,
@@ -161,6 +165,15 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
         calm_ms=calm_ms,
         timers=dice.choice((Timers(), FAST, FAST)),
     )
+    log_bytes = _draw_log_bytes(drawn.segment_size_bytes, random.Random(f"retention-{seed}"))
+    return replace(drawn, log_bytes_max=log_bytes)
+
+
+def _draw_log_bytes(segment_bytes: int, dice: random.Random) -> int:
+    """Of small segments so many go that retention meets everything else."""
+    if segment_bytes >= MIB or dice.random() >= _RETENTION_SHARE:
+        return 0
+    return segment_bytes * dice.choice((2, 3, 6))
 
 
 def _draw_segments(large: int, seed: int) -> int:

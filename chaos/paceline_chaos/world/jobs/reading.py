@@ -59,6 +59,12 @@ async def pull_http(
         return rows
 
 
+def first_of(error: OffsetOutOfRangeError, offset: int) -> int:
+    """Where to go on: what was asked for is deleted, or was never there."""
+    start = error.details.get("start")
+    return start if isinstance(start, int) and start > offset else offset
+
+
 def _body_of(row: dict[str, Any]) -> bytes:
     if "body_base64" in row:
         return base64.b64decode(row["body_base64"])
@@ -100,7 +106,9 @@ class Reader:
         assignment = f"{around.alias}/http-{self._turns[queue]}"
         offset = self._next.get(queue, 0)
         rows = await pull_http(cluster, around, around.choice(addresses), queue, offset, assignment)
-        if rows and not isinstance(rows, PacelineError):
+        if isinstance(rows, OffsetOutOfRangeError):
+            self._next[queue] = first_of(rows, offset)
+        elif rows and not isinstance(rows, PacelineError):
             self._next[queue] = rows[-1].offset + 1
 
 
@@ -148,7 +156,9 @@ class Puller:
             await around.think()
 
     async def _start_of(self, consumer: PullConsumer, name: QueueName) -> int:
-        return await self._query_offset(consumer, name, self._group) or 0
+        """Where the group stands; what is deleted there is passed over."""
+        committed = await self._query_offset(consumer, name, self._group) or 0
+        return max(committed, await self._query_range(consumer, name))
 
     async def _poll(self, consumer: PullConsumer, positions: dict[QueueName, int]) -> None:
         around = self._around
@@ -220,7 +230,8 @@ class Puller:
             asking.ok(offset=found, maybe_stale=name.group in committed.stale_groups)
             return found
 
-    async def _query_range(self, consumer: PullConsumer, name: QueueName) -> None:
+    async def _query_range(self, consumer: PullConsumer, name: QueueName) -> int:
+        """The first offset; 0 if nobody said it."""
         around = self._around
         with around.recorder.asking(
             QueryRange, client=around.client, queue=history_queue(name)
@@ -229,8 +240,9 @@ class Puller:
                 found = (await consumer.ranges([name]))[name]
             except PacelineError as error:
                 asking.raised(error)
-            else:
-                asking.ok(start=found.start, end=found.end, maybe_stale=found.maybe_stale)
+                return 0
+            asking.ok(start=found.start, end=found.end, maybe_stale=found.maybe_stale)
+            return int(found.start)
 
 
 def history_queue(name: QueueName) -> Queue:
