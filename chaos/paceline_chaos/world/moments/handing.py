@@ -1,7 +1,5 @@
 """A master that has asked to be replaced, and does not hear what came of it (R20)."""
 
-from collections.abc import Callable
-
 from paceline.admin import AdminClient
 from paceline.errors import PacelineError
 from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
@@ -39,7 +37,10 @@ def asked_and_unheard(d: Director) -> Steps:
     old = d.master
     mastership = d.mastership_of(old)
     assert mastership is not None
-    is_draining: Callable[[], bool] = lambda: bool(mastership.status()["is_draining"])
+
+    def is_draining() -> bool:
+        return bool(mastership.status()["is_draining"])
+
     _order_transfer(d)
     yield is_draining
     for target in (old.name, "client-1"):
