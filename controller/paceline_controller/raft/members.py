@@ -236,6 +236,7 @@ class MemberLog:
 
     def __init__(self, base: Members) -> None:
         self._base = base
+        self._base_index = 0
         self._changes: list[tuple[int, Members]] = []
 
     @property
@@ -245,8 +246,8 @@ class MemberLog:
 
     @property
     def latest_index(self) -> int:
-        """Of its entry; 0 if it is what the log begins with."""
-        return self._changes[-1][0] if self._changes else 0
+        """Of its entry; if it is what the log begins with, of where the log begins."""
+        return self._changes[-1][0] if self._changes else self._base_index
 
     def at(self, index: int) -> Members:
         """The last generation at or below an index."""
@@ -274,13 +275,17 @@ class MemberLog:
         while self._changes and self._changes[-1][0] >= index:
             self._changes.pop()
 
-    def begin_with(self, base: Members) -> None:
-        """The log begins with a snapshot."""
-        self._base, self._changes = base, []
+    def begin_with(self, base: Members, index: int) -> None:
+        """The log begins with a snapshot of that index: it says all that was changed up to there.
+
+        A leader may well send entries of before once more.
+        """
+        self._base, self._base_index, self._changes = base, index, []
 
     def compact(self, index: int) -> None:
         """Nothing at or below `index` is truncated any more: it is committed."""
         self._base = self.at(index)
+        self._base_index = max([self._base_index, *(at for at, _ in self._changes if at <= index)])
         self._changes = [change for change in self._changes if change[0] > index]
 
 

@@ -58,9 +58,11 @@ class MembershipRules(ElectionRules):
 
     # -- the log changed ---------------------------------------------------------------------------
 
-    def recover_members(self, base: Members | None, entries: Iterable[Entry]) -> None:
-        """The log begins with `base` (None: as configured) and goes on with these entries."""
-        self.member_log.begin_with(base or self._configured)
+    def recover_members(
+        self, base: Members | None, entries: Iterable[Entry], *, index: int = 0
+    ) -> None:
+        """After `index` the list is `base` (None: as configured); then come these entries."""
+        self.member_log.begin_with(base or self._configured, index)
         self.note_entries(entries)
 
     def note_entries(self, entries: Iterable[Entry]) -> None:

@@ -270,7 +270,7 @@ class SafeNode(MembershipRules):
         self._SyncObj__raftCommitIndex = commit_index
         log.setRaftCommitIndex(commit_index)
         behind = log[max(0, snapshot.index + 1 - log.first_index) :]
-        self.recover_members(snapshot.members, behind)
+        self.recover_members(snapshot.members, behind, index=snapshot.index)
 
     def _note_catching_up(self) -> None:
         """A new member votes once it has applied up to an entry of its leader's own term."""

@@ -3,7 +3,16 @@
 from typing import Any
 
 import pytest
-from tests.unit.raft.single import C1, C2, C3, Single, no_op
+from tests.unit.raft.single import (
+    C1,
+    C2,
+    C3,
+    Single,
+    command,
+    commands,
+    no_op,
+    snapshot_chunk,
+)
 
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import CommandRefusedError, PeerError
@@ -23,6 +32,7 @@ from paceline_controller.raft.members import (
     read_members,
     wished_members,
 )
+from paceline_controller.raft.snapshot import Snapshot, encode_snapshot
 
 C4, C5 = ControllerId("c4"), ControllerId("c5")
 STORE = "ab" * 16
@@ -284,6 +294,37 @@ def test_generations_survive_a_restart_and_a_snapshot() -> None:
 
 
 # -- who is talked to ------------------------------------------------------------------------------
+
+
+def test_entries_of_before_a_snapshot_change_no_members() -> None:
+    """A leader that sent a snapshot goes on with what it retains, and that reaches back behind it.
+
+    The changes in there are history: the snapshot has the list that they led to.
+    """
+    single = Single()
+    joining = adding(FIRST, C4)
+    joined = joining.promoted(C4, STORE)
+    snapshot = Snapshot(
+        last=command("x40", 40, 2),
+        previous=command("x39", 39, 2),
+        machine=b"[]",
+        members=joined,
+    )
+    content = encode_snapshot(snapshot)
+    single.receive(C2, snapshot_chunk(content, 0, len(content), term=2, commit=40))
+    retained = [
+        *commands(31, 34, term=2),
+        change_entry(joining, 35, 2),
+        *commands(36, 37, term=2),
+        change_entry(joined, 38, 2),
+        *commands(39, 40, term=2),
+    ]
+
+    single.append(retained, term=2, previous=(30, 2), commit=40)
+
+    assert single.core.members == joined
+    single.append([change_entry(joined.removing(C2), 41, 2)], term=2, previous=(40, 2))
+    assert single.core.members.leaving == C2
 
 
 def test_a_stale_list_is_replaced_by_what_a_known_peer_proves_to_know() -> None:
