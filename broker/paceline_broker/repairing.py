@@ -25,6 +25,7 @@ from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView, ReplicaView
 from paceline.wire.proof import NONCE_BYTES
+from paceline_broker.log.recovery import Damage
 from paceline_broker.log.repair import Mender, is_batch
 from paceline_broker.mastership import Mastership
 from paceline_broker.replication.repair_client import RepairConnection, Requester
@@ -121,6 +122,10 @@ class LogCare:
             "scrubbed_bytes": counts.bytes,
             "side_files_replaced": counts.side_files,
         }
+
+    @property
+    def damage(self) -> Damage | None:
+        return self._store.log.damage
 
     def damaged(self, position: PhysicalOffset, reason: str) -> None:
         """No whole batch stands at `position`, where one was durable."""

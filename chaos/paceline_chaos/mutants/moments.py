@@ -1,4 +1,4 @@
-"""Rules whose absence costs time or a needless change, taken out (R6, R12, R20, R21).
+"""Rules whose absence costs time or a needless change, taken out (R6, R12, R20, R21, R24).
 
 Caught by the scripts of `world/moments`: each waits for the moment that its rule is about.
 """
@@ -7,9 +7,11 @@ import asyncio
 from typing import Any
 
 from paceline_broker import mastership as mastership_module
+from paceline_broker.log_reader import StoreReader
 from paceline_broker.master_requests import MasterRequests
 from paceline_broker.mastership import Mastership
 from paceline_broker.projections.projections import epoch_start_document
+from paceline_broker.repairing import LogCare
 from paceline_broker.replication.pace import Paces
 from paceline_broker.role import BrokerRole
 from paceline_chaos.mutants.mutant import Mutant, Patch
@@ -85,6 +87,25 @@ def _unclean_untold() -> list[Patch]:
     return [(mastership_module, "epoch_start_document", document)]
 
 
+def _damage_ignored() -> list[Patch]:
+    """What the scrubber finds is not followed up."""
+
+    def damaged(care: LogCare, *of: Any) -> None:
+        return
+
+    return [(LogCare, "damaged", damaged)]
+
+
+def _damaged_is_healthy() -> list[Patch]:
+    """A damaged replica may be elected as any other."""
+    return [(BrokerRole, "is_healthy", lambda role: role._stopped_reason is None)]
+
+
+def _damage_served() -> list[Patch]:
+    """Readers get whatever stands there."""
+    return [(StoreReader, "is_damaged", lambda reader, start, end: False)]
+
+
 def _moment(script: str) -> dict[str, Any]:
     return {"bed": "moments", "script": script, "caught_by": frozenset({f"moments:{script}"})}
 
@@ -131,6 +152,24 @@ MOMENTS = (
         meaning="a drained master that hears no answer takes messages again",
         patches=_unheard_is_refused,
         **_moment("asked-unheard"),
+    ),
+    Mutant(
+        rule="R24-found",
+        meaning="damage that was found is left alone",
+        patches=_damage_ignored,
+        **_moment("damage"),
+    ),
+    Mutant(
+        rule="R24-elected",
+        meaning="a damaged replica calls itself healthy, so it may be elected",
+        patches=_damaged_is_healthy,
+        **_moment("damage"),
+    ),
+    Mutant(
+        rule="R24-served",
+        meaning="damaged bytes are served",
+        patches=_damage_served,
+        **_moment("damage"),
     ),
     Mutant(
         rule="R21-record",

@@ -9,7 +9,7 @@ them all.
 
 from collections.abc import Mapping
 
-from paceline_chaos.world.moments import acting, handing, leading, pace
+from paceline_chaos.world.moments import acting, damage, handing, leading, pace
 from paceline_chaos.world.scripted import Scripted
 from paceline_chaos.world.topology import Client
 
@@ -57,6 +57,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         rule="R20: who asked to be replaced stays drained until it knows the outcome",
         script=handing.asked_and_unheard,
         unmet=handing.was_unheard,
+    ),
+    "damage": Scripted(
+        rule="R24: a flipped bit is found, served to nobody, and mended by another member",
+        script=damage.damaged,
+        unmet=damage.mended,
+        load_ms=14_000,
     ),
     "unclean": Scripted(
         rule="R21: an unclean epoch clamps offsets, voids locks, fences producers",
