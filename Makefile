@@ -19,9 +19,12 @@ SOURCES := client broker controller chaos tests
 PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := -n $(JOBS) --dist worksteal
 
+# PySpark is half a gigabyte: it is installed for `make spark` alone.
+SPARK_MADE := $(VENV)/.made-spark
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up demo chaos determinism verify test check bench format docs clean
+.PHONY: help up demo chaos determinism verify test spark check bench format docs clean
 
 help: ## Say what there is to make.
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -52,6 +55,10 @@ test: check ## Everything: check, then simulated and real clusters.
 	@echo "Real processes"
 	@$(PYTEST) tests/process
 	@echo "All tests passed."
+
+spark: $(SPARK_MADE) ## Tests of the Spark source, sinks and export, on a real cluster (needs Java 17).
+	@echo "Spark"
+	@$(PYTEST) --timeout 400 tests/spark
 
 check: $(MADE) ## Format, lint, types, house rules and unit tests: under a minute.
 	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "Not formatted: run make format"; exit 1; }
@@ -93,3 +100,16 @@ $(MADE): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' \
 	  || { echo "The installation failed; is the package index reachable?"; exit 1; }; \
 	touch $(MADE)
+
+$(SPARK_MADE): $(MADE)
+	@if ! java -version >/dev/null 2>&1 && [ ! -x "$$JAVA_HOME/bin/java" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing openjdk-17-jre-headless ..."; \
+	    apt-get update -qq && apt-get install -qq --yes openjdk-17-jre-headless >/dev/null || exit 1; \
+	  else \
+	    echo "Spark needs Java 17 or newer: on Debian or Ubuntu, apt-get install openjdk-17-jre-headless"; \
+	    exit 1; fi; fi
+	@echo "Installing PySpark into $(VENV) (only the first time, a minute or two) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]' \
+	  || { echo "The installation failed; is the package index reachable?"; exit 1; }
+	@touch $(SPARK_MADE)

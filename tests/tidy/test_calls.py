@@ -16,6 +16,8 @@ SEEDED = "chaos/paceline_chaos/*"
 PATCHES = "chaos/paceline_chaos/sim/patches.py"
 """Replaces names of the standard library while a simulation runs, so it has to name them."""
 
+SPARK = "client/paceline/spark/"
+
 HOMES: dict[str, tuple[str, ...]] = {
     # The bench measures microseconds of this machine; the Clock port counts milliseconds.
     "time.perf_counter": ("client/paceline/cli/bench*.py",),
@@ -38,11 +40,13 @@ HOMES: dict[str, tuple[str, ...]] = {
         "client/paceline/disk_real.py",
         "client/paceline/blocking.py",
         "controller/paceline_controller/watchdog.py",  # what watches a loop cannot live on it
+        f"{SPARK}export/command.py",
         PATCHES,
     ),
-    "concurrent.futures.*": (),
-    # Nothing below the entry point of a process reads the environment.
-    "os.environ": ("*/app.py", "client/paceline/cli/*"),
+    # Spark's tasks are blocking code, without an event loop.
+    "concurrent.futures.*": (f"{SPARK}*",),
+    # Nothing below the entry point of a process reads the environment; Spark itself does.
+    "os.environ": ("*/app.py", "client/paceline/cli/*", f"{SPARK}session.py"),
     "os.getenv": (),
     # No pickle from the network; inside raft/ the library pickles its own snapshots.
     "pickle.*": ("controller/paceline_controller/raft/*",),

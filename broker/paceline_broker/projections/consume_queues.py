@@ -117,11 +117,21 @@ class ConsumeQueue:
         runs.append(Run(PhysicalOffset(position), size))
         return Span(runs, total, next_offset)
 
-    def position_of(self, offset: int) -> PhysicalOffset | None:
-        """Where the batch with `offset` lies; the first kept one for lower; None at the end."""
-        if offset >= self.end or not self._bases:
-            return None
-        return PhysicalOffset(self._positions[max(0, bisect_right(self._bases, offset) - 1)])
+    def entries(self, low: int, high: int) -> tuple[int, int]:
+        """Entries [first, beyond) of the batches that hold queue offsets [low, high)."""
+        return max(0, bisect_right(self._bases, low) - 1), bisect_left(self._bases, high)
+
+    def base(self, entry: int) -> int:
+        """First queue offset of an entry's batch."""
+        return self._bases[entry]
+
+    def index(self, first: int, beyond: int) -> "tuple[array[int], array[int]]":
+        """First queue offsets and physical offsets of entries [first, beyond)."""
+        return self._bases[first:beyond], self._positions[first:beyond]
+
+    def sizes(self, first: int, beyond: int) -> "array[int]":
+        """Sizes in bytes of the batches of entries [first, beyond)."""
+        return self._sizes[first:beyond]
 
     def drop_below(self, log_start: int) -> None:
         """Forget batches below the log's start (a confirmed retention record moved it, R26)."""

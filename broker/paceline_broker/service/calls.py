@@ -29,6 +29,7 @@ from paceline_broker.projections.projections import Projections
 from paceline_broker.service.acting import MAYBE_STALE, ActingUse
 from paceline_broker.service.ledger import Ledger, Outcomes
 from paceline_broker.service.members import Coordinator, Owned
+from paceline_broker.service.planning import Planner
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
@@ -61,11 +62,14 @@ class Calls:
         self._ledger = ledger
         self._coordinator = coordinator
         self._settings = settings
+        self._planner = Planner(role)
         self._calls: Mapping[str, Call] = {
             "commit": self._commit,
             "offsets": self._offsets,
             "ends": self._ends,
             "lag": self._lag,
+            "cuts": self._cuts,
+            "times": self._times,
             "lock": self._lock,
             "unlock": self._unlock,
             "heartbeat": self._heartbeat,
@@ -175,6 +179,27 @@ class Calls:
 
         rows = await self._ledger.query(ask)
         return {"queues": rows, "lag": sum(row["lag"] for row in rows)}
+
+    async def _cuts(self, fields: Fields) -> dict[str, Any]:
+        piece_bytes = fields.integer("piece_bytes", low=1)
+        asked = []
+        for row in _rows(fields, "queues"):
+            asked.append((self._queue(row), row.integer("from"), row.integer("to")))
+            row.done()
+        fields.done()
+        return {
+            "queues": [
+                _planned(key, self._planner.cuts(key, low, high, piece_bytes))
+                for key, low, high in asked
+            ]
+        }
+
+    async def _times(self, fields: Fields) -> dict[str, Any]:
+        unix_ms = fields.integer("unix_ms")
+        keys = self._queues(fields)
+        fields.done()
+        found = [_planned(key, await self._planner.offset_at(key, unix_ms)) for key in keys]
+        return {"queues": found}
 
     # -- locks -------------------------------------------------------------------------------------
 
@@ -334,6 +359,10 @@ def _range_json(projections: Projections, key: int) -> dict[str, Any]:
     queue = projections.consume_queues.get(key)
     start, end = (0, 0) if queue is None else (queue.start, queue.end)
     return {"topic_id": key >> 16, "queue": key & 0xFFFF, "start": start, "end": end}
+
+
+def _planned(key: int, answer: dict[str, Any]) -> dict[str, Any]:
+    return {"topic_id": key >> 16, "queue": key & 0xFFFF, **answer}
 
 
 def _lock_json(outcome: LockOutcome) -> dict[str, Any]:

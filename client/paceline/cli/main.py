@@ -49,6 +49,10 @@ COMMANDS = {
         "paceline.cli.controller:command",
         "Show the controllers; hand leadership over, change who they are.",
     ),
+    "export": _Entry(
+        "paceline.cli.export:command",
+        "Export topics as files, incrementally and exactly once, with Spark.",
+    ),
     "demo": _Entry(
         "paceline.cli.demo:command",
         "Send 336,776 real flight records, kill the master half-way, lose nothing.",

@@ -98,7 +98,7 @@ class BatchView:
         """The bodies as views of the buffer: cheaper than `bodies` when they are large."""
         if not self.header.columns & COLUMN_BODY:
             return [self.raw[:0]] * self.header.record_count
-        blob = self._section(Section.BODY_BLOB)
+        blob = self.section(Section.BODY_BLOB)
         offsets = self._offsets(Section.BODY_OFFSETS, self.header.record_count, len(blob))
         return [blob[start:end] for start, end in pairwise(offsets)]
 
@@ -106,7 +106,7 @@ class BatchView:
         """The keys; None where a record has none."""
         if not self.header.columns & COLUMN_KEY:
             return [None] * self.header.record_count
-        blob = self._section(Section.KEY_BLOB)
+        blob = self.section(Section.KEY_BLOB)
         offsets = self._offsets(Section.KEY_OFFSETS, self.header.record_count, len(blob))
         return [key or None for key in _texts(blob, offsets, "key")]
 
@@ -132,7 +132,7 @@ class BatchView:
         """The born times in unix ms."""
         if not self.header.columns & COLUMN_BORN:
             return [self.header.born_first_unix_ms] * self.header.record_count
-        return self._section(Section.BORN).cast("q").tolist()
+        return self.section(Section.BORN).cast("q").tolist()
 
     def records(self, skip: int = 0) -> Iterator[Record]:
         """The records from number `skip` on (0-based in the batch); columns are decoded at once."""
@@ -169,14 +169,14 @@ class BatchView:
             offsets = self._offsets(Section.BODY_OFFSETS, header.record_count, blob_bytes)
             _check_longest(offsets, MESSAGE_BYTES_MAX)
         if columns & COLUMN_KEY:
-            keys = self._section(Section.KEY_BLOB)
+            keys = self.section(Section.KEY_BLOB)
             offsets = self._offsets(Section.KEY_OFFSETS, header.record_count, len(keys))
             _check_texts(keys, offsets, "key")
             _check_longest(offsets, KEY_BYTES_MAX)
         if columns & COLUMN_TAG:
             self._check_tags()
         if columns & COLUMN_PROPERTY:
-            blob = self._section(Section.PROPERTY_BLOB)
+            blob = self.section(Section.PROPERTY_BLOB)
             offsets = self._offsets(Section.PROPERTY_OFFSETS, header.record_count, len(blob))
             slices = map(blob.tobytes().__getitem__, map(slice, offsets, offsets[1:]))
             _parse_properties(filter(None, slices))
@@ -195,12 +195,12 @@ class BatchView:
         return _texts(*self._tag_dictionary(), "tag")
 
     def _tag_dictionary(self) -> tuple[memoryview, list[int]]:
-        blob = self._section(Section.TAG_BLOB)
+        blob = self.section(Section.TAG_BLOB)
         _, length = self._sections()[Section.TAG_OFFSETS]
         return blob, self._offsets(Section.TAG_OFFSETS, length // 4 - 1, len(blob))
 
     def _tag_ids(self, names_count: int) -> list[int]:
-        ids: list[int] = self._section(Section.TAG_IDS).cast("H").tolist()
+        ids: list[int] = self.section(Section.TAG_IDS).cast("H").tolist()
         if max(ids) > names_count:
             raise CorruptLogError(f"tag id {max(ids)} with {names_count} tags")
         return ids
@@ -221,20 +221,21 @@ class BatchView:
             self._directory = _parse_directory(self.header, self._raw_payload())
         return self._directory
 
-    def _section(self, section: Section) -> memoryview:
+    def section(self, section: Section) -> memoryview:
+        """The bytes of one section that is there, uncompressed; checked for its length only."""
         start, length = self._sections()[section]
         return self._raw_payload()[start : start + length]
 
     def _offsets(self, section: Section, count: int, blob_bytes: int) -> list[int]:
         """The count + 1 offsets of a column: from 0 to the end of its blob, never falling."""
-        offsets: list[int] = self._section(section).cast("i").tolist()
+        offsets: list[int] = self.section(section).cast("i").tolist()
         # sorted() of a sorted list is one pass in C; INV: slices by these stay inside the blob.
         if offsets[0] or offsets[-1] != blob_bytes or sorted(offsets) != offsets:
             raise CorruptLogError(f"{section.name} of {count} records do not rise to {blob_bytes}")
         return offsets
 
     def _values(self, offsets_section: Section, blob_section: Section) -> list[bytes]:
-        blob = self._section(blob_section)
+        blob = self.section(blob_section)
         offsets = self._offsets(offsets_section, self.header.record_count, len(blob))
         return [bytes(blob[start:end]) for start, end in pairwise(offsets)]
 

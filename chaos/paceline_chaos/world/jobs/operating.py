@@ -1,7 +1,6 @@
-"""The operator: now and then another master is ordered, by name or whoever is fit; at once, or when
-the present one has drained.
+"""The operator: now and then another master is ordered, by name or whoever is fit.
 
-No fault: whatever else is going on, what somebody asks for loses nothing (R17, R20).
+No fault: whatever else is going on, an election that somebody asks for loses nothing (R17, R20).
 The rescuer's do: where nobody has led for a while, it goes on with a replica that is there (R21).
 """
 
@@ -49,10 +48,7 @@ class Operator:
         replicas = sorted(group.replicas)
         preferred = around.choice(replicas) if replicas and around.happens(0.5) else None
         try:
-            if around.happens(0.5):
-                await admin.transfer(group.group, to=preferred)
-            else:
-                await admin.elect(group.group, preferred=preferred)
+            await admin.elect(group.group, preferred=preferred)
         except PacelineError:
             return  # refused, or nobody knows: the next one comes
 

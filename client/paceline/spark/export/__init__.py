@@ -1,0 +1,1 @@
+"""The export: a topic as files, incremental and exactly once (docs/SPARK.md, "Export")."""

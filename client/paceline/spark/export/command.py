@@ -1,0 +1,86 @@
+"""What `paceline export` and the spark-submit application do, once their arguments are read."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from paceline.spark.export.run import Exported, ExportOrder, check_order, compact, export
+from paceline.spark.export.verify import verify
+from paceline.spark.session import open_session, plain_error, stop_quietly
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POLL_S = 0.2
+Tasks = Callable[[int, int], None]
+"""Called with (tasks done, tasks in all) of what Spark does now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One call of the export command."""
+
+    order: ExportOrder
+    master: str | None
+    """None: as spark-submit says."""
+    is_compact: bool
+    is_verify: bool
+    file_bytes: int
+
+
+def run_export(work: Work, *, tell: Callable[[str], None], tasks: Tasks) -> dict[str, Any]:
+    """Export, then compact and verify if asked for; the summary as JSON values.
+
+    Raises PacelineError: one sentence of what Spark may have said on a page.
+    """
+    check_order(work.order)
+    tell("starting Spark")
+    spark = open_session(work.master, name="paceline export")
+    try:
+        with _watched(spark, tasks):
+            return _carried_out(spark, work, tell)
+    except Exception as error:
+        raise plain_error(error) from error
+    finally:
+        stop_quietly(spark)
+
+
+def _carried_out(spark: "SparkSession", work: Work, tell: Callable[[str], None]) -> dict[str, Any]:
+    done: Exported = export(spark, work.order, tell=tell)
+    summary: dict[str, Any] = {"to": str(work.order.to), **asdict(done)}
+    if work.is_compact:
+        whole = compact(spark, work.order.to, file_bytes=work.file_bytes, tell=tell)
+        summary["compacted_files"] = None if whole is None else len(whole.files)
+    if work.is_verify:
+        found = verify(spark, work.order, tell=tell)
+        summary["verified_rows"] = found.rows
+        summary["compared_rows"] = found.compared_rows
+        summary["faults"] = found.faults
+    return summary
+
+
+@contextmanager
+def _watched(spark: "SparkSession", tasks: Tasks) -> Iterator[None]:
+    """Tell the tasks of running stages from time to time, on a thread of its own."""
+    tracker = spark.sparkContext.statusTracker()
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(POLL_S):
+            done = count = 0
+            for stage_id in tracker.getActiveStageIds():
+                stage = tracker.getStageInfo(stage_id)
+                if stage is not None:
+                    done, count = done + stage.numCompletedTasks, count + stage.numTasks
+            if count:
+                tasks(done, count)
+
+    thread = threading.Thread(target=watch, name="paceline-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

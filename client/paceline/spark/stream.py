@@ -1,0 +1,185 @@
+"""The streaming source: micro-batches between two sets of offsets, replayed exactly.
+
+What a micro-batch reads is fixed by its two offset documents, which Spark logs before it reads; a
+restart asks for the same range again, and the brokers answer the same records (INV-7). Queues that
+appear later join with `newQueues`. Everything here runs on the driver but `read`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from paceline.errors import OffsetOutOfRangeError
+from paceline.routing import QueueName
+from paceline.runtime import SystemClock
+from paceline.spark.brokers import Brokers
+from paceline.spark.lag import commit_for_lag
+from paceline.spark.offsets import Offsets, StartKind, offsets_from_json, offsets_to_json
+from paceline.spark.options import ReadOptions
+from paceline.spark.plan import PIECES_OF_A_TASK, Planner
+from paceline.spark.ranges import QueueRange, cut_to_bytes, limited
+from paceline.spark.reading import read_task
+from paceline.spark.source import TaskPartition, chosen_columns, read_plan
+
+
+class PacelineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query. Lives in one long process on the driver; `read` in executors."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = chosen_columns(schema)
+        self._target: Offsets | None = None
+        """Where AvailableNow ends."""
+        self._waiting_since_ms: int | None = None
+        """Since when there is less than minRecordsPerTrigger."""
+        self._latest: Offsets = {}
+
+    # -- offsets ----------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        with Brokers(self._options.access) as brokers:
+            planner = Planner(self._options, brokers)
+            queues = planner.queues()
+            ends = planner.ends(queues)
+            position = self._options.starting
+            return offsets_to_json(planner.resolve(position, queues, ends, name="startingOffsets"))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return ReadMaxRows(self._options.max_records_per_trigger)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with Brokers(self._options.access) as brokers:
+            planner = Planner(self._options, brokers)
+            ends = planner.ends(planner.queues())
+        self._target = {queue: end for queue, (_, end) in ends.items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begun = offsets_from_json(start, name="start")
+        with Brokers(self._options.access) as brokers:
+            planner = Planner(self._options, brokers)
+            queues = planner.queues()
+            ends = planner.ends(queues)
+            begun = self._checked(planner, begun, ends)
+            self._latest = {queue: end for queue, (_, end) in ends.items()}
+            target = self._latest if self._target is None else self._bounded(begun)
+            if self._waits(begun, target):
+                return start
+            stops = self._limited(planner, begun, target, limit, queues)
+        # A queue that is gone keeps its place: its topic may be made again, under another id.
+        return offsets_to_json({**begun, **stops})
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return offsets_to_json(self._latest) or None
+
+    def _checked(
+        self, planner: Planner, begun: Offsets, ends: dict[QueueName, tuple[int, int]]
+    ) -> Offsets:
+        """The start of a micro-batch, with queues that are new, checked for what was lost."""
+        found = dict(begun)
+        for queue, (start, end) in ends.items():
+            if queue not in begun:
+                is_earliest = self._options.new_queues_start is StartKind.EARLIEST
+                found[queue] = start if is_earliest else end
+            else:
+                found[queue] = planner.checked(
+                    queue, begun[queue], start, end, name="the checkpoint"
+                )
+        for queue in begun:
+            if queue not in ends and self._options.fail_on_data_loss:
+                raise OffsetOutOfRangeError(
+                    f"queue {queue.queue} of topic {queue.topic} in group {queue.group} was read up"
+                    f" to {begun[queue]} and is gone; set failOnDataLoss to false to go on without"
+                )
+        return found
+
+    def _bounded(self, begun: Offsets) -> Offsets:
+        """The target of AvailableNow; a queue that came after it is not read in this run."""
+        assert self._target is not None
+        return {
+            queue: max(begun[queue], self._target.get(queue, begun[queue]))
+            for queue in begun
+            if queue in self._latest
+        }
+
+    def _waits(self, begun: Offsets, target: Offsets) -> bool:
+        """Whether a micro-batch waits for minRecordsPerTrigger (not in AvailableNow)."""
+        least = self._options.min_records_per_trigger
+        if least is None or self._target is not None:
+            return False
+        count = sum(target[queue] - begun[queue] for queue in target)
+        now_ms = SystemClock().monotonic_ms()
+        if count == 0 or count >= least:
+            self._waiting_since_ms = None
+            return False
+        if self._waiting_since_ms is None:
+            self._waiting_since_ms = now_ms
+        if now_ms - self._waiting_since_ms < self._options.max_trigger_delay_ms:
+            return True
+        self._waiting_since_ms = None
+        return False
+
+    def _limited(
+        self,
+        planner: Planner,
+        begun: Offsets,
+        target: Offsets,
+        limit: ReadLimit,
+        queues: dict[QueueName, int],
+    ) -> Offsets:
+        if isinstance(limit, ReadMaxRows):
+            return limited(begun, target, records_max=limit.max_rows)
+        if isinstance(limit, ReadMaxBytes):
+            ranges = [
+                QueueRange(queue, queues[queue], begun[queue], end)
+                for queue, end in target.items()
+                if begun[queue] < end
+            ]
+            piece_bytes = max(1, limit.max_bytes // PIECES_OF_A_TASK)
+            cuts = planner.cuts(ranges, piece_bytes=piece_bytes)
+            cut = cut_to_bytes(ranges, cuts, bytes_max=limit.max_bytes)
+            return {**{queue: begun[queue] for queue in target}, **cut}
+        if isinstance(limit, ReadAllAvailable):
+            return dict(target)
+        raise NotImplementedError(f"read limit {type(limit).__name__}")
+
+    # -- micro-batches ----------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begun = offsets_from_json(start, name="start")
+        stops = offsets_from_json(end, name="end")
+        with Brokers(self._options.access) as brokers:
+            planner = Planner(self._options, brokers)
+            queues = planner.queues()
+            new = [queue for queue in stops if queue not in begun and queue in queues]
+            starts = planner.ends({queue: queues[queue] for queue in new}) if new else {}
+            ranges = [
+                QueueRange(queue, queues[queue], begun.get(queue, starts.get(queue, (0,))[0]), stop)
+                for queue, stop in stops.items()
+                if queue in queues
+            ]
+            tasks = planner.tasks(ranges)
+        return [TaskPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        plan = read_plan(self._options, self._columns, tags=self._options.tags)
+        return read_task(plan, partition.value)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A micro-batch is done for good; lag tools may see it."""
+        if self._options.consumer_group is None:
+            return
+        commit_for_lag(self._options, offsets_from_json(end, name="end"))
+
+    def stop(self) -> None:
+        return None

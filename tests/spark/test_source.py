@@ -1,0 +1,167 @@
+"""The batch source on a real cluster: what the client library reads, and no master is read."""
+
+from typing import Any
+
+import pytest
+from tests.spark.topics import Topics
+
+from paceline.errors import (
+    BadRequestError,
+    OffsetOutOfRangeError,
+    PacelineError,
+    PeerError,
+    TopicNotFoundError,
+)
+from paceline.spark.session import plain_error
+
+COUNT = 3000
+
+
+@pytest.fixture(scope="module")
+def filled(topics: Topics) -> str:
+    topic = topics.make("source")
+    topics.fill(topic, COUNT)
+    return topic
+
+
+def test_rows_are_what_the_client_library_reads(spark: Any, topics: Topics, filled: str) -> None:
+    rows = topics.frame(spark, filled).collect()
+
+    wanted = {
+        (message.queue_id, message.queue_offset): message for message in topics.read(filled, COUNT)
+    }
+    assert len(rows) == COUNT
+    for row in rows:
+        message = wanted.pop((row["queue_id"], row["offset"]))
+        assert bytes(row["body"]) == message.body
+        assert row["key"] == message.key
+        assert row["tag"] == (message.tag or None)
+        assert row["properties"] == message.properties
+        assert row["topic"] == filled
+        assert row["broker_group"] == "g1"
+        assert int(row["born_at"].timestamp() * 1000) == message.born_unix_ms
+        assert int(row["stored_at"].timestamp() * 1000) == message.store_unix_ms
+    assert wanted == {}
+
+
+def test_reads_go_to_replicas(spark: Any, topics: Topics, filled: str) -> None:
+    master = topics.master()
+    before = topics.delivered(master, filled)
+
+    assert topics.frame(spark, filled, minPartitions="6").count() == COUNT
+
+    assert topics.delivered(master, filled) == before
+    topics.frame(spark, filled, readFrom="master").count()
+    assert topics.delivered(master, filled) == before + COUNT
+
+
+def test_schema_and_columns_choose_what_is_made(spark: Any, topics: Topics, filled: str) -> None:
+    by_option = topics.frame(spark, filled, columns="offset,queue_id")
+    reader = spark.read.format("paceline").schema("queue_id int, offset bigint")
+    by_schema = reader.options(endpoints=topics.endpoints, topic=filled).load()
+
+    assert by_option.columns == ["offset", "queue_id"]
+    assert by_option.count() == by_schema.where("offset >= 0").count() == COUNT
+
+
+def test_filters_are_pushed_and_exact(spark: Any, topics: Topics, filled: str) -> None:
+    frame = topics.frame(spark, filled)
+    everything = [row.asDict() for row in frame.collect()]
+
+    found = frame.where("queue_id = 2 and offset >= 100 and offset < 150 and tag = 't1'").collect()
+
+    wanted = [
+        row
+        for row in everything
+        if row["queue_id"] == 2 and 100 <= row["offset"] < 150 and row["tag"] == "t1"
+    ]
+    key = ("queue_id", "offset")
+    assert sorted(tuple(row[k] for k in key) for row in found) == sorted(
+        tuple(row[k] for k in key) for row in wanted
+    )
+    assert frame.where("queue_id = 2 and offset < 10").rdd.getNumPartitions() == 1
+    assert frame.where("queue_id = 99").count() == 0
+
+
+def test_session_that_forbids_pushing_reads_the_same(
+    spark: Any, topics: Topics, filled: str
+) -> None:
+    name = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(name, "false")
+    try:
+        count = topics.frame(spark, filled).where("queue_id = 2").count()
+    finally:
+        spark.conf.set(name, "true")
+
+    assert count == topics.frame(spark, filled, pushdown="false").where("queue_id = 2").count() > 0
+
+
+def test_tags_as_an_option(spark: Any, topics: Topics, filled: str) -> None:
+    frame = topics.frame(spark, filled, tags="t1 || t2")
+
+    assert {row["tag"] for row in frame.select("tag").distinct().collect()} == {"t1", "t2"}
+
+
+def test_positions_by_record_time_and_offset(spark: Any, topics: Topics, filled: str) -> None:
+    assert topics.frame(spark, filled, startingOffsets="-5").count() == 20
+    assert topics.frame(spark, filled, startingOffsets="-1h").count() == COUNT
+    assert topics.frame(spark, filled, startingTimestamp="2100-01-01").count() == 0
+    assert topics.frame(spark, filled, endingTimestamp="2020-01-01").count() == 0
+    some = '{"source": {"g1": {"0": 5}}}'
+    less = topics.frame(spark, filled, startingOffsets=some).count()
+    assert less == COUNT - 5
+
+
+def test_broker_that_dies_while_it_is_read_is_replaced_by_another(
+    spark: Any, topics: Topics
+) -> None:
+    topic = topics.make("dying")
+    bodies = topics.fill(topic, 20_000, size=400)
+    frame = topics.frame(spark, topic, maxBytesPerPartition="400000")
+    replica = next(
+        node["name"]
+        for node, status in topics.statuses()
+        if status is not None and status["role"] == "replica"
+    )
+
+    tasks = frame.rdd.getNumPartitions()
+    topics.kill(replica)
+    topics.kill(topics.master())
+    found = [bytes(row["body"]).decode() for row in frame.select("body").collect()]
+
+    assert tasks > 4
+    assert sorted(found) == sorted(bodies)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"startingOffset": "latest"}, BadRequestError, "did you mean startingOffsets"),
+        ({"topic": "nothing"}, TopicNotFoundError, "topic nothing does not exist"),
+        ({"columns": "offsets"}, BadRequestError, "there is no column 'offsets'"),
+        (
+            {"startingOffsets": '{"source": {"g1": {"0": 999999}}}'},
+            OffsetOutOfRangeError,
+            "asked was 999999",
+        ),
+        ({"startingOffsets": "first"}, BadRequestError, "startingOffsets must be"),
+        ({"endpoints": "127.0.0.1:1", "retryTimeoutMs": "0"}, PeerError, "is the cluster up"),
+        ({"tokenFile": "/nowhere/token"}, BadRequestError, "tokenFile"),
+    ],
+)
+def test_wrong_input_is_one_clear_sentence(
+    spark: Any,
+    topics: Topics,
+    filled: str,
+    options: dict[str, str],
+    error: type[PacelineError],
+    sentence: str,
+) -> None:
+    given = {"endpoints": topics.endpoints, "topic": filled, **options}
+
+    with pytest.raises(Exception) as refusal:  # noqa: PT011 - Spark wraps it; judged below
+        spark.read.format("paceline").options(**given).load().count()
+
+    found = plain_error(refusal.value)
+    assert isinstance(found, error)
+    assert sentence in found.message

@@ -1,0 +1,167 @@
+"""The blocking way to brokers: which replica is asked, what is repeated, what is refused."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.service.fakes import a_view
+from tests.unit.spark.stub import Stub, a_stub, fetched, ok, refusal
+
+from paceline.errors import (
+    BadRequestError,
+    NotMasterError,
+    OutcomeUnknownError,
+    OutOfOrderSequenceError,
+    OverloadedError,
+    PeerError,
+    UnauthenticatedError,
+)
+from paceline.records.encode import encode_batch
+from paceline.records.header import stamp
+from paceline.spark.brokers import Brokers, replica_order
+from paceline.spark.options import Access
+from paceline.types import GroupName
+
+GROUP = GroupName("g1")
+
+
+def a_batch(base: int, count: int = 2, topic_id: int = 1) -> bytes:
+    raw = encode_batch([b"x"] * count, born_unix_ms=1, topic_id=topic_id, queue_id=0)
+    return stamped(raw, base)
+
+
+def stamped(raw: bytes, base: int) -> bytes:
+    return stamp(
+        raw[:96], physical_offset=0, master_epoch=1, base_queue_offset=base, store_unix_ms=1
+    ) + raw[96:]  # fmt: skip
+
+
+@pytest.fixture
+def nodes() -> Iterator[list[Stub]]:
+    """Three brokers, the first of them master; all answer the routes."""
+    with a_stub() as one, a_stub() as two, a_stub() as three:
+        found = [one, two, three]
+        view = a_view().to_json()
+        for stub, replica in zip(found, view["groups"][0]["replicas"], strict=True):
+            replica["client_address"] = stub.address
+        for stub in found:
+            stub.on["/v1/routes"] = lambda body: ok(view)
+        yield found
+
+
+def brokers_of(nodes: list[Stub], *, timeout_ms: int = 300, number: int = 0) -> Brokers:
+    endpoints = tuple(stub.address for stub in nodes)
+    return Brokers(Access(endpoints=endpoints, retry_timeout_ms=timeout_ms), number=number)
+
+
+def test_replicas_come_first_and_the_master_last() -> None:
+    group = a_view().groups[GROUP]
+    ids = {replica.client_address: key for key, replica in group.replicas.items()}
+
+    assert [ids[address] for address in replica_order(group, 0)] == [2, 3, 1]
+    assert [ids[address] for address in replica_order(group, 2)] == [3, 2, 1]
+
+
+def test_read_goes_on_to_another_replica_when_one_is_gone_or_behind(nodes: list[Stub]) -> None:
+    def gone(body: bytes) -> tuple[int, bytes]:
+        raise ConnectionError
+
+    nodes[1].on["/v1/fetch"] = gone
+    nodes[2].on["/v1/fetch"] = lambda body: fetched()  # nothing there yet
+    nodes[0].on["/v1/fetch"] = lambda body: fetched(a_batch(4), a_batch(6))
+    with brokers_of(nodes) as brokers:
+        found = brokers.fetch(GROUP, 1, 0, 5, bytes_max=1000)
+
+    assert [view.header.base_queue_offset for view in found.views] == [4, 6]
+
+
+def test_damaged_answer_is_asked_of_another_replica(nodes: list[Stub]) -> None:
+    whole = a_batch(0)
+    broken = whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:]
+    nodes[1].on["/v1/fetch"] = lambda body: fetched(broken)
+    nodes[2].on["/v1/fetch"] = lambda body: fetched(whole)
+    with brokers_of(nodes) as brokers:
+        found = brokers.fetch(GROUP, 1, 0, 0, bytes_max=1000)
+
+    assert len(found.views) == 1
+    assert [path for path, _ in nodes[2].asked].count("/v1/fetch") == 1
+
+
+@pytest.mark.parametrize(
+    "batch", [a_batch(7), a_batch(0, topic_id=2)], ids=["gap", "another topic"]
+)
+def test_answer_that_was_not_asked_for_is_never_taken(nodes: list[Stub], batch: bytes) -> None:
+    for stub in nodes:
+        stub.on["/v1/fetch"] = lambda body: fetched(batch)
+    with brokers_of(nodes) as brokers, pytest.raises(PeerError, match="asked was"):
+        brokers.fetch(GROUP, 1, 0, 0, bytes_max=1000)
+
+
+def test_nobody_there_is_said_after_the_time_to_retry() -> None:
+    access = Access(endpoints=("127.0.0.1:1",), retry_timeout_ms=50)
+
+    with Brokers(access) as brokers, pytest.raises(PeerError, match="is the cluster up"):
+        brokers.view()
+
+
+def test_wrong_credentials_are_said_at_once(nodes: list[Stub]) -> None:
+    nodes[0].on["/v1/routes"] = lambda body: refusal(UnauthenticatedError("no such token"))
+
+    with brokers_of(nodes[:1], timeout_ms=60_000) as brokers, pytest.raises(UnauthenticatedError):
+        brokers.view()
+
+
+def test_token_is_sent_from_its_file_and_a_missing_file_is_named(
+    nodes: list[Stub], tmp_path: Path
+) -> None:
+    path = tmp_path / "token"
+    path.write_text("secret\n")
+    endpoints = (nodes[0].address,)
+    with Brokers(Access(endpoints=endpoints, token_file=str(path))) as brokers:
+        brokers.view()
+
+    assert nodes[0].headers[-1]["Authorization"] == "Bearer secret"
+    with pytest.raises(BadRequestError, match="tokenFile"):
+        Brokers(Access(endpoints=endpoints, token_file=str(tmp_path / "none")))
+
+
+def test_store_follows_the_master_and_repeats_the_same_bytes(nodes: list[Stub]) -> None:
+    """R32: an attempt of unknown outcome is repeated, byte for byte, until it is sure."""
+    path = "/v1/topics/orders/queues/0/batches"
+    answers = iter(
+        [
+            refusal(NotMasterError("moved", master=None)),
+            refusal(OverloadedError("full", retry_after_ms=1)),
+            refusal(OutcomeUnknownError("who knows")),
+            ok({"duplicate": True, "offset": 4}),
+        ]
+    )
+    nodes[0].on[path] = lambda body: next(answers)
+    with brokers_of(nodes, timeout_ms=10_000) as brokers:
+        answer = brokers.store(GROUP, "orders", 0, b"the batch")
+
+    assert answer["duplicate"]
+    assert [body for asked, body in nodes[0].asked if asked == path] == [b"the batch"] * 4
+
+
+def test_store_that_is_not_sure_in_time_says_so(nodes: list[Stub]) -> None:
+    path = "/v1/topics/orders/queues/0/batches"
+    nodes[0].on[path] = lambda body: refusal(OutcomeUnknownError("who knows"))
+    with brokers_of(nodes, timeout_ms=100) as brokers, pytest.raises(OutcomeUnknownError):
+        brokers.store(GROUP, "orders", 0, b"x")
+
+
+def test_store_never_repeats_what_is_refused_for_good(nodes: list[Stub]) -> None:
+    path = "/v1/topics/orders/queues/0/batches"
+    nodes[0].on[path] = lambda body: refusal(OutOfOrderSequenceError("gap", expected=3))
+    with brokers_of(nodes, timeout_ms=60_000) as brokers, pytest.raises(OutOfOrderSequenceError):
+        brokers.store(GROUP, "orders", 0, b"x")
+
+    assert len([asked for asked, _ in nodes[0].asked if asked == path]) == 1
+
+
+def test_unreadable_authority_is_named(tmp_path: Path) -> None:
+    access = Access(endpoints=("h:1",), is_tls=True, tls_ca=str(tmp_path / "none.pem"))
+
+    with pytest.raises(BadRequestError, match="tlsCa"):
+        Brokers(access)
