@@ -1,4 +1,4 @@
-"""Rules of the controllers' replicated log, taken out: for the Raft bed (INV-10, R18, R22, R38).
+"""Rules of the controllers' replicated log, taken out: for the Raft bed (INV-10, R22, R38).
 
 Some are the library's own, which it keeps inside of long functions: those change its source, in the
 private copy that each node loads.
@@ -20,7 +20,6 @@ from paceline_controller.raft.elections import ElectionRules
 from paceline_controller.raft.entries import Entry
 from paceline_controller.raft.frames import Message, is_sendable
 from paceline_controller.raft.host import RaftQuorum
-from paceline_controller.raft.identity import Identity
 from paceline_controller.raft.journal import Journal, SyncTicket
 from paceline_controller.raft.overrides import SafeNode
 from paceline_controller.state import Machine
@@ -235,15 +234,6 @@ def _no_barrier() -> list[Patch]:
     return [(RaftQuorum, "read_barrier", read_barrier)]
 
 
-def _amnesia_forgiven() -> list[Patch]:
-    """Whoever comes with an empty disk may vote at once (R18)."""
-
-    def meet(identity: Identity, peer: Any, **_: Any) -> None:
-        identity._unmet.discard(peer)
-
-    return [(Identity, "may_vote", property(lambda identity: True)), (Identity, "meet", meet)]
-
-
 def _sequence_applied_again() -> list[Patch]:
     """A repeated sequence is applied like a new one (R38)."""
     admit = Machine._admit
@@ -330,15 +320,6 @@ RAFT = (
         *_STOPS,
     ),
     _mutant("INV-10-read", "reads without a barrier", _no_barrier, "RAFT-order"),
-    _mutant(
-        "R18-amnesia",
-        "a lost disk is forgiven",
-        _amnesia_forgiven,
-        *_LOST,
-        "RAFT-vote",
-        "RAFT-term",
-        *_STOPS,
-    ),
     _mutant(
         "R38-twice",
         "a sequence is applied again",
