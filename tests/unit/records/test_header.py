@@ -115,7 +115,7 @@ def test_every_other_value_of_a_size_byte_is_refused_without_the_payload() -> No
         {"size_bytes": 88},
         {"size_bytes": 132},
         {"size_bytes": BATCH_BYTES_MAX + 8},
-        {"kind": 11},
+        {"kind": max(Kind) + 1},
         {"codec": 3},
         {"codec": 1, "payload_raw_bytes": 0},
         {"codec": 1, "payload_raw_bytes": BATCH_BYTES_MAX + 8},
