@@ -58,7 +58,7 @@ async def acting_of(cluster: RunningCluster) -> dict[str, Any] | None:
 
 @contextlib.asynccontextmanager
 async def only_one_left(cluster: RunningCluster, producer: Producer) -> AsyncIterator[str]:
-    """The third broker, which lacks some messages, alone; and its name."""
+    """The third broker, out of the set when the last messages came, alone; and its name."""
     master = await the_master(cluster)
     third = next(node["name"] for node in reversed(cluster.brokers()) if node["name"] != master)
     with contextlib.ExitStack() as others:
@@ -124,13 +124,16 @@ async def reads_go_on(acting: dict[str, Any], consumer: PullConsumer, queue: Que
         return len(read) >= 15
 
     await eventually(has_all, what="what the acting master has")
-    assert read == [b"%d" % number for number in range(5, 20)]
+    assert read == [b"%d" % number for number in range(5, 5 + len(read))]
     assert await consumer.commit(GROUP, {queue: 12}) == {"g1"}
     committed = await consumer.committed(GROUP, [queue])
     assert committed[queue] == 12
     assert committed.stale_groups == {"g1"}
     ranges = await consumer.ranges([queue])
-    assert (ranges[queue].end, ranges[queue].maybe_stale) == (20, True)
+    # What the old master pushed into the pipe of the stopped one is there when it wakes, or not.
+    end = ranges[queue].end
+    assert 20 <= end <= 25
+    assert ranges[queue].maybe_stale
     async with (
         http_session() as http,
         http.get(
@@ -139,7 +142,7 @@ async def reads_go_on(acting: dict[str, Any], consumer: PullConsumer, queue: Que
     ):
         document = orjson.loads(await answer.read())
     assert (document["acting"], document["maybe_stale"]) == (True, True)
-    assert len(document["messages"]) == 2
+    assert len(document["messages"]) == end - 18
 
 
 async def sends_are_refused(acting: dict[str, Any]) -> None:

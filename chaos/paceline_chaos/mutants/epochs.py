@@ -5,7 +5,7 @@ from typing import Any
 
 from paceline.types import MasterEpoch, PhysicalOffset, SetEpoch
 from paceline_broker.identity import StoreIdentity
-from paceline_broker.replication import master as master_module
+from paceline_broker.replication import peer as peer_module
 from paceline_broker.replication import replica as replica_module
 from paceline_broker.replication.master import MasterReplication
 from paceline_broker.replication.master_events import MasterReady
@@ -56,7 +56,7 @@ def _parting_by_length() -> list[Patch]:
         return PhysicalOffset(min(here_end, there_end))
 
     return [
-        (master_module, "parting_point", parting_point),
+        (peer_module, "parting_point", parting_point),
         (replica_module, "parting_point", parting_point),
     ]
 

@@ -333,7 +333,7 @@ PROJECTIONS = (
     Mutant(
         rule="R28-checkpoint",
         meaning="checkpoints above confirm",
-        caught_by=frozenset({"INV-9", "INV-7", "R23"}),
+        caught_by=frozenset({"INV-8", "INV-9", "INV-7", "R16", "R23"}),
         patches=_checkpoints_unconfirmed,
     ),
     Mutant(

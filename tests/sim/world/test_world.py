@@ -52,7 +52,7 @@ def test_a_group_that_waits_for_its_operator_is_not_called_stuck() -> None:
     cut = Fault(at_ms=4_000, kind="power", target="brokers", for_ms=500)
     lost = Fault(at_ms=4_100, kind="disk_lost", target="g1-b1", for_ms=300)
 
-    result = good(run_world(25, plan=Plan(faults=(cut, lost)), load_ms=5_000))
+    result = good(run_world(41, plan=Plan(faults=(cut, lost)), load_ms=5_000))
 
     assert result.counters["given_up_suspect"] == 1
     assert "judged.L1" not in result.verdict.counters
