@@ -111,6 +111,9 @@ class BrokerHttp:
         router.add_post("/v1/groups/{group}/leave", self._of_group("leave"))
         router.add_post("/v1/groups/{group}/locks", self._of_group("lock"))
         router.add_post("/v1/groups/{group}/unlock", self._of_group("unlock"))
+        router.add_get("/v1/pins", self._pins)
+        router.add_put("/v1/pins/{owner}", self._put_pin)
+        router.add_delete("/v1/pins/{owner}", self._remove_pin)
         router.add_get("/v1/routes", self._routes)
         router.add_get("/v1/watch", self._watch)
         router.add_get("/v1/probe", self._probe)
@@ -183,6 +186,21 @@ class BrokerHttp:
             return json_answer(await self._service.calls.named(call, document))
 
         return handler
+
+    # -- pins (R26) --------------------------------------------------------------------------------
+
+    async def _pins(self, request: web.Request) -> web.Response:
+        check_parameters(request)
+        return json_answer(await self._service.pins.all())
+
+    async def _put_pin(self, request: web.Request) -> web.Response:
+        check_parameters(request)
+        owner = request.match_info["owner"]
+        return json_answer(await self._service.pins.put(owner, await read_json(request)))
+
+    async def _remove_pin(self, request: web.Request) -> web.Response:
+        check_parameters(request)
+        return json_answer(await self._service.pins.remove(request.match_info["owner"]))
 
     # -- the cluster and this broker ---------------------------------------------------------------
 

@@ -133,6 +133,12 @@ class ConsumeQueue:
         """Sizes in bytes of the batches of entries [first, beyond)."""
         return self._sizes[first:beyond]
 
+    def position_of(self, offset: int) -> PhysicalOffset | None:
+        """Where the batch with `offset` lies; the first kept one for lower; None at the end."""
+        if offset >= self.end or not self._bases:
+            return None
+        return PhysicalOffset(self._positions[max(0, bisect_right(self._bases, offset) - 1)])
+
     def drop_below(self, log_start: int) -> None:
         """Forget batches below the log's start (a confirmed retention record moved it, R26)."""
         keep = bisect_left(self._positions, log_start)

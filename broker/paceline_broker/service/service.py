@@ -11,6 +11,7 @@ from paceline_broker.service.fetch import Fetcher
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.members import Coordinator
 from paceline_broker.service.messages import Messages
+from paceline_broker.service.pins import PinCalls
 from paceline_broker.service.ports import Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.send import Sender
@@ -41,6 +42,7 @@ class Service:
         self.coordinator = Coordinator(role, self.routes, clock, settings)
         acting = ActingUse(role, clock, kept)
         self.calls = Calls(role, self.routes, self.ledger, self.coordinator, acting, settings)
+        self.pins = PinCalls(self.ledger, self.routes)
         self.messages = Messages(role, self.sender, self.fetcher, self.routes, clock)
 
     def view_changed(self, view: ClusterView) -> None:

@@ -1,0 +1,76 @@
+"""Pins over HTTP: set, renewed, listed, given up (R26)."""
+
+from tests.unit.http.door import a_door
+from tests.unit.http.test_http import send
+
+from paceline.records.header import Kind
+from paceline_broker.projections.projections import retention_document
+from paceline_broker.service.ledger import append_internal
+
+
+async def test_a_pin_is_set_where_its_owner_reads_and_given_up() -> None:
+    async with a_door() as door:
+        for body in "abc":
+            await send(door, body)
+        queue = {"topic": "orders", "queue": 0, "offset": 1}
+
+        status, pin = await door.ask(
+            "PUT", "/v1/pins/spark-1", {"lease_ms": 60_000, "queues": [queue]}
+        )
+
+        stored = door.role.projections.consume_queues.get(1 << 16)
+        assert stored is not None
+        assert status == 200
+        assert pin["position"] == stored.position_of(1)
+        assert pin["position"] > 0
+        assert pin["lease_ms"] == 60_000
+        _, listed = await door.ask("GET", "/v1/pins")
+        assert listed == {"log_start": 0, "pins": [pin]}
+        assert (await door.ask("DELETE", "/v1/pins/spark-1"))[1] == {"removed": True}
+        assert (await door.ask("DELETE", "/v1/pins/spark-1"))[1] == {"removed": False}
+        assert (await door.ask("GET", "/v1/pins"))[1]["pins"] == []
+
+
+async def test_a_pin_without_queues_holds_all_that_is_kept_and_is_renewed() -> None:
+    async with a_door() as door:
+        await send(door, "a")
+        _, first = await door.ask("PUT", "/v1/pins/backup", {"lease_ms": 60_000})
+        door.clock.advance(5_000)
+        _, second = await door.ask("PUT", "/v1/pins/backup", {"lease_ms": 60_000})
+
+        assert first["position"] == second["position"] == 0
+        assert second["expires_unix_ms"] == first["expires_unix_ms"] + 5_000
+
+
+async def test_what_is_given_up_cannot_be_pinned() -> None:
+    async with a_door() as door:
+        for body in "abc":
+            await send(door, body)
+        projections, writer = door.role.projections, door.role.writer()
+        document = retention_document(log_start=int(projections.position))
+        append_internal(
+            writer, projections, Kind.RETENTION, document, store_unix_ms=projections.log_time_ms
+        )
+        queue = {"topic": "orders", "queue": 0, "offset": 1}
+
+        status, problem = await door.ask(
+            "PUT", "/v1/pins/late", {"lease_ms": 60_000, "queues": [queue]}
+        )
+
+        assert (status, problem["code"]) == (416, "OFFSET_OUT_OF_RANGE")
+        assert projections.pins.all() == {}
+
+
+async def test_bad_pins_are_refused_by_field() -> None:
+    async with a_door() as door:
+        for document, field in (
+            ({}, "lease_ms"),
+            ({"lease_ms": 10}, "lease_ms"),
+            ({"lease_ms": 60_000, "more": 1}, "more"),
+            ({"lease_ms": 60_000, "queues": []}, "queues"),
+        ):
+            status, problem = await door.ask("PUT", "/v1/pins/a", document)
+            assert (status, problem["field"]) == (400, field), document
+        door.role.become_replica()
+        status, problem = await door.ask("GET", "/v1/pins")
+        assert (status, problem["code"]) == (421, "NOT_MASTER")
