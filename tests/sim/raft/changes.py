@@ -74,6 +74,6 @@ def _one_change(world: World) -> None:
         change(leader, wish)
     except CommandRefusedError:
         return  # another change is under way, or the leader is too young
-    if fresh in wish.learners:
+    if wish.find(fresh) is not None:
         world.add_node(fresh, [name for name in voters if name != someone])
         world.start(fresh)

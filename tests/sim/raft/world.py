@@ -173,7 +173,9 @@ class World:
     # -- wires -------------------------------------------------------------------------------------
 
     def transmit(self, source: ControllerId, target: ControllerId, payload: bytes) -> None:
-        link = self.links[frozenset((source, target))]
+        link = self.links.get(frozenset((source, target)))
+        if link is None:
+            return  # nobody has set up that machine yet
         if link.is_cut:
             link.held.append((source, target, payload))
         elif link.is_up:
