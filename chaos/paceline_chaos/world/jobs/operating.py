@@ -1,6 +1,7 @@
-"""The operator: now and then another master is ordered, by name or whoever is fit.
+"""The operator: now and then another master is ordered, by name or whoever is fit; at once, or when
+the present one has drained.
 
-No fault: whatever else is going on, an election that somebody asks for loses nothing (R17, R20).
+No fault: whatever else is going on, what somebody asks for loses nothing (R17, R20).
 The rescuer's do: where nobody has led for a while, it goes on with a replica that is there (R21).
 """
 
@@ -48,7 +49,10 @@ class Operator:
         replicas = sorted(group.replicas)
         preferred = around.choice(replicas) if replicas and around.happens(0.5) else None
         try:
-            await admin.elect(group.group, preferred=preferred)
+            if around.happens(0.5):
+                await admin.transfer(group.group, to=preferred)
+            else:
+                await admin.elect(group.group, preferred=preferred)
         except PacelineError:
             return  # refused, or nobody knows: the next one comes
 
