@@ -20,7 +20,7 @@ SPARK = "client/paceline/spark/"
 
 HOMES: dict[str, tuple[str, ...]] = {
     # The bench measures microseconds of this machine; the Clock port counts milliseconds.
-    "time.perf_counter": ("client/paceline/cli/bench*.py",),
+    "time.perf_counter": ("client/paceline/cli/bench*.py", f"{SPARK}bench.py"),
     "time.*": (RUNTIME,),
     "datetime.datetime.now": (RUNTIME,),
     "datetime.datetime.utcnow": (RUNTIME,),

@@ -6,6 +6,7 @@ offset could make Arrow read beyond a buffer is checked (`validate(full=True)`, 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ _ARROW_TYPES: dict[str, Any] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "map<string,string>": pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False)),
 }
+_ZERO = pa.scalar(0, pa.int32())
+_NO_TEXT = pa.scalar(None, pa.string())
 COLUMN_BYTES_MAX = 1024 * 1024 * 1024
 """Arrow's 32-bit offsets end at 2 GiB; an output batch is closed well before."""
 
@@ -117,12 +120,28 @@ def _repeated(value: Any, kind: Any, count: int) -> Any:
     return pa.repeat(pa.scalar(value, kind), count)
 
 
+def _same(value: Any, type_name: str, count: int) -> Any:
+    """A column of one text or map. Arrow builds these value by value, so a longer one is kept."""
+    return _kept(value, type_name, max(1024, 1 << (count - 1).bit_length())).slice(0, count)
+
+
+@lru_cache(maxsize=256)
+def _kept(value: Any, type_name: str, count: int) -> Any:
+    return _repeated(value, _ARROW_TYPES[type_name], count)
+
+
+@lru_cache(maxsize=256)
+def _texts(names: tuple[str, ...]) -> Any:
+    """Null, then the names: what tag ids point into."""
+    return pa.array([None, *names], pa.string())
+
+
 def _topic(piece: Piece, count: int) -> Any:
-    return _repeated(piece.topic, pa.string(), count)
+    return _same(piece.topic, "string", count)
 
 
 def _group(piece: Piece, count: int) -> Any:
-    return _repeated(piece.group, pa.string(), count)
+    return _same(piece.group, "string", count)
 
 
 def _queue_id(piece: Piece, count: int) -> Any:
@@ -168,8 +187,8 @@ def _key(piece: Piece, count: int) -> Any:
     if not piece.view.header.columns & COLUMN_KEY:
         return pa.nulls(count, pa.string())
     keys = _blob(piece, Section.KEY_OFFSETS, Section.KEY_BLOB, pa.string())
-    is_none = pc.equal(pc.binary_length(keys), 0)
-    return pc.if_else(is_none, pa.scalar(None, pa.string()), keys) if is_none.true_count else keys
+    is_none = pc.equal(pc.binary_length(keys), _ZERO)
+    return pc.if_else(is_none, _NO_TEXT, keys) if is_none.true_count else keys
 
 
 def _tag_ids(piece: Piece) -> Any:
@@ -182,15 +201,14 @@ def _tag_ids(piece: Piece) -> Any:
 def _tag(piece: Piece, count: int) -> Any:
     if not piece.view.header.columns & COLUMN_TAG:
         return pa.nulls(count, pa.string())
-    names = pa.array([None, *piece.view.tag_names()], pa.string())
-    return names.take(_tag_ids(piece))
+    return _texts(tuple(piece.view.tag_names())).take(_tag_ids(piece))
 
 
 def _properties(piece: Piece, count: int) -> Any:
     """Each record's properties are one JSON object; all of a batch are parsed in one call."""
     kind = _ARROW_TYPES["map<string,string>"]
     if not piece.view.header.columns & COLUMN_PROPERTY:
-        return _repeated([], kind, count)
+        return _same((), "map<string,string>", count)
     documents = _blob(piece, Section.PROPERTY_OFFSETS, Section.PROPERTY_BLOB, pa.binary())
     texts = pc.if_else(pc.equal(pc.binary_length(documents), 0), b"{}", documents)
     joined = pc.binary_join(pa.ListArray.from_arrays([0, count], texts), b",")[0].as_py()
