@@ -1,0 +1,48 @@
+"""The flights example, and an export by a standalone master with two workers."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+from tests.spark.topics import Topics
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 300
+
+
+def run(arguments: list[str], **environment: str) -> str:
+    finished = subprocess.run(
+        arguments,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert finished.returncode == 0, (finished.stdout + finished.stderr).decode()[-3000:]
+    return finished.stdout.decode()
+
+
+def test_delays_of_flights_are_those_of_the_source_file(topics: Topics) -> None:
+    program = str(ROOT / "docs/examples/flights.py")
+
+    said = run([sys.executable, program, "--bootstrap", topics.endpoints])
+
+    assert "16 carriers, equal to the figures of the source file" in said
+
+
+def test_standalone_master_with_two_workers_exports(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.make("standalone")
+    topics.fill(topic, 3000)
+    script = str(ROOT / "deploy/spark/standalone.sh")
+    arguments = ["bash", script, topics.endpoints, topic, str(tmp_path / "out"), "--verify"]
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    said = run(arguments, PYTHON=sys.executable, SPARK_MASTER_PORT=str(port))
+
+    summary = orjson.loads(said.strip().splitlines()[-1])
+    assert (summary["rows"], summary["faults"], summary["verified_rows"]) == (3000, [], 3000)
