@@ -1,8 +1,8 @@
 """Shell: the HTTP interface of a controller.
 
 Reads answer what this node has applied, or with `?linearizable=true` (leader only) after a read
-barrier. Writes go through the leader; a follower answers 421 NOT_LEADER with its address. Errors
-are problem documents (RFC 9457). docs/protocol/controller.md lists the routes.
+barrier. Writes go through the leader: a follower relays them (`relay.py`). Errors are problem
+documents (RFC 9457). docs/protocol/controller.md lists the routes.
 """
 
 import asyncio
@@ -60,7 +60,9 @@ class ControllerHttp:
         self.clock = clock
         self.started_ms = clock.monotonic_ms()
         self._watches: set[asyncio.Future[None]] = set()
-        self.app = web.Application(middlewares=[problem_middleware], client_max_size=JSON_BYTES_MAX)
+        self.app = web.Application(
+            middlewares=[problem_middleware, node.relay.middleware], client_max_size=JSON_BYTES_MAX
+        )
         self.app.add_routes(
             [
                 web.get(wire.PATH, node.sessions.serve),

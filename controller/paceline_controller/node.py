@@ -29,6 +29,7 @@ from paceline_controller.probe import ControllerMetrics
 from paceline_controller.prober import Prober
 from paceline_controller.proposer import Proposer
 from paceline_controller.quorum import Quorum
+from paceline_controller.relay import MARGIN_MS, Relay
 from paceline_controller.session_server import SessionServer
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import Lead
@@ -79,6 +80,7 @@ class ControllerNode:
         self._inquirer = Inquirer(self._others, source_host=config.source_host)
         self.supervisor = self._make_supervisor(clock)
         self.sessions = self._make_sessions(clock, random, secret)
+        self.relay = self._make_relay()
         self.http = ControllerHttp(self, clock=clock)
         self._runner = web.AppRunner(self.http.app, access_log=None, shutdown_timeout=1.0)
         self._listening: asyncio.Server | None = None
@@ -145,6 +147,15 @@ class ControllerNode:
             clock=clock,
         )
 
+    def _make_relay(self) -> Relay:
+        return Relay(
+            self._other_leader,
+            is_leading=lambda: self.supervisor.is_leading,
+            controller_id=self._config.controller_id,
+            timeout_ms=self._config.command_timeout_ms + MARGIN_MS,
+            source_host=self._config.source_host,
+        )
+
     @property
     def config(self) -> ControllerConfig:
         return self._config
@@ -160,6 +171,7 @@ class ControllerNode:
         """
         await self._prober.start()
         await self._inquirer.start()
+        await self.relay.start()
         await self._runner.setup()
         assert self._runner.server is not None
         listen = self._config.listen
@@ -186,6 +198,7 @@ class ControllerNode:
         await self._runner.cleanup()
         await self._prober.stop()
         await self._inquirer.stop()
+        await self.relay.stop()
 
     def refuse(self, sentence: str) -> None:
         """The process has to end; the first reason is the one that is told."""
@@ -200,6 +213,11 @@ class ControllerNode:
         """Client address of the leader, as far as this node knows."""
         leader = self.quorum.status().leader
         return None if leader is None else self._client_addresses().get(leader)
+
+    def _other_leader(self) -> str | None:
+        """Where writes go on to; None: nobody leads, or this node is about to."""
+        is_own = self.quorum.status().leader == ControllerId(self._config.controller_id)
+        return None if is_own else self.leader_address() or None
 
     def _client_addresses(self) -> dict[ControllerId, str]:
         """Of all controllers, as the member list says, or else the configuration."""
