@@ -32,6 +32,7 @@ from paceline_broker.controller_link import ControllerLinks
 from paceline_broker.duties import Duties, register
 from paceline_broker.http import BrokerHttp
 from paceline_broker.identity import StoreIdentity
+from paceline_broker.probe_disk import register_disk
 from paceline_broker.probe_replica import is_replica_gone
 from paceline_broker.replication.server import ReplicationServer
 from paceline_broker.role import BrokerRole
@@ -100,8 +101,11 @@ class Broker:
             clocks=self._clocks,
             config=config,
             producer_expiry_ms=settings.producer_expiry_ms,
+            routes=self._service.routes,
         )
-        self._http = BrokerHttp(self._service, metrics=_metrics(config))
+        metrics = _metrics(config)
+        register_disk(metrics, self._cleaner, self._store)
+        self._http = BrokerHttp(self._service, metrics=metrics)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _surroundings(self, secret: bytes) -> Surroundings:

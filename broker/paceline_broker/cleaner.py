@@ -1,12 +1,14 @@
 """Retention at work: what this broker lets go of its log, and whether its disk has room (R26).
 
 On an open master it decides (retention.py) and writes the result as a record; on every broker it
-lets the segments go that a confirmed record gave up, and looks how full the disk is. Owned by the
-broker's event loop; `run` ends only by cancellation.
+lets the segments go that a confirmed record gave up, and looks how full the disk is. What hangs on
+a deleted topic goes by a record too (R35). Owned by the broker's event loop; `run` ends only by
+cancellation.
 """
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from paceline.errors import PacelineError, StorageError
 from paceline.ports import Clock, Space
@@ -17,10 +19,11 @@ from paceline_broker.clocks import Clocks, Trust
 from paceline_broker.config import BrokerConfig
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.mastership import Mastership
-from paceline_broker.projections.projections import retention_document
+from paceline_broker.projections.projections import TopicRecord, retention_document
 from paceline_broker.retention import Aged, Decision, Needs, RetentionSettings, Situation, decide
 from paceline_broker.role import BrokerRole
 from paceline_broker.service.ledger import append_internal
+from paceline_broker.service.routes import Routes
 from paceline_broker.store import Store
 
 log = logging.getLogger("paceline.cleaner")
@@ -45,6 +48,7 @@ class Cleaner:
         clocks: Clocks,
         config: BrokerConfig,
         producer_expiry_ms: int,
+        routes: Routes,
         needs: Sequence[Needs] = (),
     ) -> None:
         self._role = role
@@ -54,6 +58,7 @@ class Cleaner:
         self._clocks = clocks
         self._config = config
         self._producer_expiry_ms = producer_expiry_ms
+        self._routes = routes
         self._needs = needs
         self._settings = RetentionSettings(
             reserved_ms=config.file_reserved_time_ms,
@@ -64,6 +69,8 @@ class Cleaner:
         self._newest_ms: dict[PhysicalOffset, int] = {}
         """By the end of a sealed segment: the store time of the batch that follows it."""
         self._trust = Trust.AGREES
+        self._topics_looked_at = (0, 0)
+        """(version of the view, epoch) for which nothing of deleted topics is left."""
         self.space = Space(1, 1)
 
     async def run(self) -> None:
@@ -71,6 +78,7 @@ class Cleaner:
         clean_ms = producers_ms = now_ms
         while True:
             self.look_at_disk()
+            self.forget_deleted_topics()
             now_ms = self._clock.monotonic_ms()
             if now_ms - producers_ms >= PRODUCERS_INTERVAL_MS:
                 producers_ms = now_ms
@@ -134,8 +142,35 @@ class Cleaner:
         oldest_ms = self._role.projections.producers.oldest_unix_ms()
         if oldest_ms is None or oldest_ms >= before_ms:
             return False
-        self._append(writer, retention_document(producers_before_unix_ms=before_ms))
-        return True
+        document = retention_document(producers_before_unix_ms=before_ms)
+        return self._append(writer, Kind.RETENTION, document)
+
+    def forget_deleted_topics(self) -> None:
+        """Log the deletion of topics that the controllers have none of any more, once each (R35).
+
+        Sends to them are refused since this broker has the view. Only with a view of the own epoch:
+        a later master's is then as new, and takes nothing for them after the record.
+        """
+        group = self._role.group_view
+        writer = self._writer()
+        if writer is None or group is None or group.master_epoch != writer.epoch:
+            return
+        looked_at = (self._routes.version, int(writer.epoch))
+        if looked_at == self._topics_looked_at:
+            return
+        projections = self._role.projections
+        for topic_id in filter(self._routes.is_deleted, projections.topic_ids()):
+            known = projections.topics.get(topic_id)
+            record = TopicRecord(
+                topic="" if known is None else known.topic,
+                topic_id=topic_id,
+                queues=0 if known is None else known.queues,
+                is_deleted=True,
+            )
+            if not self._append(writer, Kind.TOPIC, record.to_json()):
+                return
+            log.info("topic_forgotten", extra={"topic": record.topic, "topic_id": topic_id})
+        self._topics_looked_at = looked_at
 
     def _writer(self) -> Mastership | None:
         try:
@@ -188,7 +223,7 @@ class Cleaner:
         document = retention_document(
             log_start=decision.log_start, dropped_pins=decision.dropped_pins
         )
-        self._append(writer, document)
+        self._append(writer, Kind.RETENTION, document)
 
     def _pressing_ratio(self, writer: Mastership) -> int:
         """Of the own disk; or as if it were full, while a member that is needed has no room.
@@ -200,10 +235,16 @@ class Cleaner:
             return 0
         return 100 if writer.is_member_full else self.used_ratio
 
-    def _append(self, writer: Mastership, document: dict[str, object]) -> None:
+    def _append(self, writer: Mastership, kind: Kind, document: dict[str, Any]) -> bool:
+        """False: the disk took it not, which ends the mastership (R22)."""
         projections = self._role.projections
         log_time_ms = max(projections.log_time_ms, self._clock.unix_ms())
-        append_internal(writer, projections, Kind.RETENTION, document, store_unix_ms=log_time_ms)
+        try:
+            append_internal(writer, projections, kind, document, store_unix_ms=log_time_ms)
+        except StorageError as error:
+            log.warning("cleaning_failed", extra={"fault": error.message})
+            return False
+        return True
 
     def _aged(self, log_start: PhysicalOffset) -> list[Aged]:
         commit_log = self._store.log

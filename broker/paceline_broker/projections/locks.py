@@ -190,6 +190,10 @@ class Locks:
         """An unclean epoch begins (R21)."""
         self._locks.clear()
 
+    def keys(self) -> set[int]:
+        """Queues that a group has a lock of."""
+        return {key for _, key in self._locks}
+
     def drop_topic(self, topic_id: int) -> None:
         for at in [at for at in self._locks if at[1] >> 16 == topic_id]:
             del self._locks[at]

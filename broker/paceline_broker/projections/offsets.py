@@ -116,6 +116,10 @@ class Offsets:
                 if committed.offset > end:
                     group[key] = Committed(QueueOffset(end), committed.generation + 1)
 
+    def keys(self) -> set[int]:
+        """Queues that a group has a commit in."""
+        return {key for group in self._groups.values() for key in group}
+
     def drop_topic(self, topic_id: int) -> None:
         for group in self._groups.values():
             for key in [key for key in group if key >> 16 == topic_id]:

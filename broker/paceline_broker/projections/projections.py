@@ -219,6 +219,11 @@ class Projections:
         for projection in (self.consume_queues, self.offsets, self.locks, self.producers):
             projection.drop_topic(record.topic_id)
 
+    def topic_ids(self) -> list[int]:
+        """Every topic that something here hangs on, sorted (R35)."""
+        keys = self.offsets.keys() | self.locks.keys()
+        return sorted(set(self.topics) | {key >> 16 for key in keys})
+
     def _fold_retention(self, header: BatchHeader, document: dict[str, Any]) -> None:
         if document["log_start"] is not None:
             self.log_start = PhysicalOffset(max(self.log_start, document["log_start"]))

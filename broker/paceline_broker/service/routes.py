@@ -21,7 +21,7 @@ class Routes:
         """Topic id -> queues of this broker group; the hot path reads it directly."""
         self.topics_by_id: dict[int, TopicView] = {}
         self.topic_id_max = 0
-        """Ids are given in rising order: a higher one is newer than this view."""
+        """Highest of all views so far; ids are given in rising order, so a higher one is newer."""
         self._listeners: list[Callable[[], None]] = []
         self._waiters: set[asyncio.Future[None]] = set()
         self._is_stopping = False
@@ -36,7 +36,7 @@ class Routes:
             return
         self.view = view
         self.topics_by_id = {topic.topic_id: topic for topic in view.topics.values()}
-        self.topic_id_max = max(self.topics_by_id, default=0)
+        self.topic_id_max = max(self.topic_id_max, max(self.topics_by_id, default=0))
         self.queue_counts = {
             topic.topic_id: topic.queues.get(self.group, 0) for topic in view.topics.values()
         }
@@ -89,6 +89,13 @@ class Routes:
                 f"queue {queue_id} of topic {topic_id}: group {self.group} has {count}",
                 queues=count,
             )
+
+    def is_deleted(self, topic_id: int) -> bool:
+        """Whether there was such a topic, and is none any more (R35).
+
+        One above `topic_id_max` may be newer than the view: of it nothing is known.
+        """
+        return topic_id <= self.topic_id_max and topic_id not in self.topics_by_id
 
     def topic_name(self, topic_id: int) -> str:
         topic = self.topics_by_id.get(TopicId(topic_id))

@@ -6,18 +6,24 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.broker.brokers import DATA, Broker, eventually
+from tests.unit.broker.brokers import CLUSTER, DATA, GROUP, Broker, a_group, eventually
 from tests.unit.broker.test_mastership import a_master_alone
 
 from paceline.errors import DiskFullError
 from paceline.records.header import Kind
 from paceline.runtime import ManualClock, SeededRandom, SystemClock
-from paceline.types import PhysicalOffset
+from paceline.telemetry import Metrics
+from paceline.types import PhysicalOffset, TopicId, TopicName
+from paceline.wire.cluster import ClusterView, TopicView
 from paceline_broker.cleaner import Cleaner
 from paceline_broker.clocks import Clocks
+from paceline_broker.probe_disk import register_disk
+from paceline_broker.projections.offsets import CommitEntry, CommitRequest
 from paceline_broker.projections.pins import PinRequest
+from paceline_broker.projections.projections import TopicRecord
 from paceline_broker.service.ledger import append_internal
 from paceline_broker.service.ports import RoleState
+from paceline_broker.service.routes import Routes
 
 HOUR_MS = 3_600_000
 BODY = b"x" * 8000
@@ -34,6 +40,7 @@ class Bench:
         self.config = replace(
             broker.config, segment_size_bytes=64 * 1024, disk_free_bytes_enough=1 << 60, **settings
         )
+        self.routes = Routes(GROUP)
         self.cleaner = Cleaner(
             role=broker.role,
             store=broker.store,
@@ -42,6 +49,7 @@ class Bench:
             clocks=self.clocks,
             config=self.config,
             producer_expiry_ms=HOUR_MS,
+            routes=self.routes,
         )
         self.agree()
 
@@ -50,6 +58,21 @@ class Bench:
             "c1",
             unix_ms=self.clock.unix_ms() + skew_ms,
             now_ms=self.clock.monotonic_ms(),
+        )
+
+    def know(self, topics: dict[str, int]) -> None:
+        """A newer view, with these topics by id."""
+        self.routes.apply(
+            ClusterView(
+                cluster_id=CLUSTER,
+                version=self.routes.version + 1,
+                topics={
+                    TopicName(name): TopicView(
+                        topic=TopicName(name), topic_id=TopicId(number), queues={GROUP: 1}
+                    )
+                    for name, number in topics.items()
+                },
+            )
         )
 
     async def fill(self, count: int = 40) -> None:
@@ -222,10 +245,15 @@ async def test_a_full_disk_refuses_sends_and_takes_what_frees_it() -> None:
     async with a_bench(clean_resource_interval_ms=100) as bench:
         await bench.fill()
         await bench.checkpoint()
+        metrics = Metrics(cluster="c", node_type="broker", node_id="b1")
+        register_disk(metrics, bench.cleaner, bench.store)
         used = bench.broker.disk.space(DATA)
         bench.broker.disk.capacity_bytes = used.total_bytes - used.free_bytes + 64 * 1024
         bench.cleaner.look_at_disk()
 
+        told = metrics.exposition()[0].decode()
+        assert "paceline_disk_is_full 1.0" in told
+        assert f"paceline_disk_free_bytes {float(64 * 1024)}" in told
         with pytest.raises(DiskFullError, match="nothing was stored") as refused:
             bench.broker.mastership.ensure_can_append()
         assert refused.value.is_definite
@@ -240,6 +268,68 @@ async def test_a_full_disk_refuses_sends_and_takes_what_frees_it() -> None:
         bench.cleaner.look_at_disk()
         bench.broker.mastership.ensure_can_append()
         assert bench.role.is_healthy()
+        assert "paceline_disk_is_full 0.0" in metrics.exposition()[0].decode()
+
+
+async def test_a_deleted_topic_takes_all_that_hangs_on_it_by_one_record() -> None:
+    """R35: logged once; what is newer than the view, or still there, stays."""
+    async with a_bench() as bench:
+        projections, writer = bench.role.projections, bench.broker.mastership
+        for topic_id in (1, 2, 3):
+            record = TopicRecord(topic=f"t{topic_id}", topic_id=topic_id, queues=1)
+            now_ms = projections.log_time_ms
+            append_internal(writer, projections, Kind.TOPIC, record.to_json(), store_unix_ms=now_ms)
+        await bench.fill(3)
+        commit = CommitRequest(
+            group="g", is_reset=True, entries=(CommitEntry(key=1 << 16, offset=2),)
+        )
+        append_internal(
+            writer,
+            projections,
+            Kind.OFFSET_COMMIT,
+            commit.to_json(),
+            store_unix_ms=projections.log_time_ms,
+        )
+        bench.know({"t1": 1, "t2": 2})
+        bench.cleaner.forget_deleted_topics()
+        assert sorted(projections.topics) == [1, 2, 3], "3 is newer than the view"
+
+        bench.know({"t2": 2})
+        for _ in range(2):
+            bench.cleaner.forget_deleted_topics()
+        bench.know({"t2": 2, "t4": 4})
+        bench.cleaner.forget_deleted_topics()
+
+        assert sorted(projections.topics) == [2]
+        assert projections.consume_queues.get(1 << 16) is None
+        assert projections.offsets.get("g", 1 << 16) is None
+        await eventually(lambda: bench.log.confirm == bench.log.end)
+        assert _records(bench, Kind.TOPIC) == 3 + 2
+        state, position = projections.snapshot(), projections.position
+    bench.store.close(clean=True)
+
+    again = Broker(disk=bench.broker.disk).store
+    again.fold_to(position)
+    assert again.projections.snapshot() == state, "every replica folds the same (INV-9)"
+
+
+async def test_a_view_of_another_epoch_forgets_no_topic() -> None:
+    """R35: the next master could be told of it later than this one, and take messages meanwhile."""
+    async with a_bench() as bench:
+        await bench.fill(1)
+        projections, writer = bench.role.projections, bench.broker.mastership
+        record = TopicRecord(topic="t1", topic_id=1, queues=1).to_json()
+        now_ms = projections.log_time_ms
+        append_internal(writer, projections, Kind.TOPIC, record, store_unix_ms=now_ms)
+        bench.know({"t1": 1})
+        group = a_group(bench.broker, epoch=5)
+        view = ClusterView(cluster_id=CLUSTER, version=9, groups={GROUP: group})
+        bench.role.view_arrived(view)
+        bench.routes.apply(view)
+
+        bench.cleaner.forget_deleted_topics()
+
+        assert list(projections.topics) == [1]
 
 
 async def test_a_replica_decides_nothing() -> None:

@@ -196,6 +196,7 @@ def test_malformed_internal_record_is_damage() -> None:
 
 
 def test_deleted_topic_takes_all_that_hangs_on_it() -> None:
+    """R35."""
     log = a_log()
     log.topic(2)
     for topic_id in (1, 2):
