@@ -55,6 +55,19 @@ def test_reads_go_to_replicas(spark: Any, topics: Topics, filled: str) -> None:
     assert topics.delivered(master, filled) == before + COUNT
 
 
+def test_what_is_read_is_pinned_for_a_lease(spark: Any, topics: Topics, filled: str) -> None:
+    before = {row["owner"] for row in topics.pins()}
+
+    topics.frame(spark, filled, pin="false").count()
+    assert {row["owner"] for row in topics.pins()} <= before
+    topics.frame(spark, filled, leaseSeconds="77").count()
+
+    new = [row for row in topics.pins() if row["owner"] not in before]
+    assert new
+    assert all(row["owner"].startswith("spark-read-") for row in new)
+    assert {row["lease_ms"] for row in new} == {77_000}
+
+
 def test_schema_and_columns_choose_what_is_made(spark: Any, topics: Topics, filled: str) -> None:
     by_option = topics.frame(spark, filled, columns="offset,queue_id")
     reader = spark.read.format("paceline").schema("queue_id int, offset bigint")

@@ -77,6 +77,18 @@ class Topics:
                 return int(float(line.rpartition(" ")[2]))
         return 0
 
+    def pins(self) -> list[dict[str, Any]]:
+        """Owners and positions of the pins at the master."""
+
+        async def ask() -> Any:
+            url = f"http://{self.cluster.node(self.master_name)['address']}/v1/pins"
+            async with http_session(timeout_ms=5000) as session, session.get(url) as answer:
+                return (await answer.json())["pins"]
+
+        self.master_name = self.master()
+        found: list[dict[str, Any]] = asyncio.run(ask())
+        return found
+
     def frame(self, spark: Any, topic: str, **options: str) -> Any:
         """A batch read of a topic."""
         return (

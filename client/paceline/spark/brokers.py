@@ -151,6 +151,18 @@ class Brokers:
 
         return self._anywhere(group, ask, is_of_master=is_of_master)
 
+    def put(self, group: GroupName, path: str, document: Mapping[str, Any] | None) -> None:
+        """PUT `document` at the group's master, or DELETE without one; both may be repeated."""
+        body = None if document is None else orjson.dumps(document)
+        method = "DELETE" if document is None else "PUT"
+
+        def ask(address: str) -> None:
+            status, answer = self._request(address, method, path, body, "application/json")
+            if status != 200:
+                raise _refusal(_json(answer))
+
+        self._anywhere(group, ask, is_of_master=True)
+
     def fetch(
         self,
         group: GroupName,

@@ -210,7 +210,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         batch_bytes=options.integer("batchBytes", 4 * MIB, low=1, high=1024 * MIB),
         fail_on_data_loss=options.flag("failOnDataLoss", True),
         is_pinned=options.flag("pin", True),
-        lease_seconds=options.integer("leaseSeconds", 3600, low=10, high=7 * 86_400),
+        lease_seconds=options.integer("leaseSeconds", 600, low=10, high=7 * 86_400),
         consumer_group=None if group is None else check_name(group, "consumerGroup"),
         reads_masters=options.choice("readFrom", "replicas", ("replicas", "master")) == "master",
         is_pushdown=options.choice("pushdown", "auto", ("auto", "true", "false")) != "false",

@@ -29,11 +29,13 @@ from pyspark.sql.types import (
 )
 
 from paceline.errors import BadRequestError
+from paceline.runtime import SystemRandom
 from paceline.spark.brokers import Brokers
 from paceline.spark.columnar import arrow_schema
 from paceline.spark.columns import COLUMNS, Column, columns_named
 from paceline.spark.filters import push
 from paceline.spark.options import ReadOptions, read_options, write_options
+from paceline.spark.pinning import owner_of, pin
 from paceline.spark.plan import Planner
 from paceline.spark.ranges import Bounds, Task
 from paceline.spark.reading import ReadPlan, read_task
@@ -116,7 +118,12 @@ class PacelineReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         with Brokers(self._options.access) as brokers:
             planner = Planner(self._options, brokers)
-            tasks = planner.tasks(planner.narrowed(planner.ranges(), self._bounds))
+            ranges = planner.narrowed(planner.ranges(), self._bounds)
+            if self._options.is_pinned and ranges:
+                owner = owner_of("read", SystemRandom().token(8).hex())
+                starts = {one.queue: one.start for one in ranges}
+                pin(brokers, owner, starts, lease_seconds=self._options.lease_seconds)
+            tasks = planner.tasks(ranges)
         return [TaskPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

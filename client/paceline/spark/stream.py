@@ -20,15 +20,18 @@ from pyspark.sql.types import StructType
 
 from paceline.errors import OffsetOutOfRangeError
 from paceline.routing import QueueName
-from paceline.runtime import SystemClock
+from paceline.runtime import SystemClock, SystemRandom
 from paceline.spark.brokers import Brokers
 from paceline.spark.lag import commit_for_lag
 from paceline.spark.offsets import Offsets, StartKind, offsets_from_json, offsets_to_json
 from paceline.spark.options import ReadOptions
+from paceline.spark.pinning import owner_of, pin, unpin
 from paceline.spark.plan import PIECES_OF_A_TASK, Planner
 from paceline.spark.ranges import QueueRange, cut_to_bytes, limited
 from paceline.spark.reading import read_task
 from paceline.spark.source import TaskPartition, chosen_columns, read_plan
+
+PINS_OF_A_LEASE = 4
 
 
 class PacelineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -42,6 +45,9 @@ class PacelineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waiting_since_ms: int | None = None
         """Since when there is less than minRecordsPerTrigger."""
         self._latest: Offsets = {}
+        self._owner = owner_of("stream", SystemRandom().token(8).hex())
+        self._pinned: Offsets = {}
+        self._pinned_ms = 0
 
     # -- offsets ----------------------------------------------------------------------------------
 
@@ -72,6 +78,7 @@ class PacelineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = planner.ends(queues)
             begun = self._checked(planner, begun, ends)
             self._latest = {queue: end for queue, (_, end) in ends.items()}
+            self._keep(brokers, begun)
             target = self._latest if self._target is None else self._bounded(begun)
             if self._waits(begun, target):
                 return start
@@ -182,4 +189,16 @@ class PacelineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         commit_for_lag(self._options, offsets_from_json(end, name="end"))
 
     def stop(self) -> None:
-        return None
+        if self._pinned:
+            with Brokers(self._options.access) as brokers:
+                unpin(brokers, self._owner, self._pinned)
+
+    def _keep(self, brokers: Brokers, begun: Offsets) -> None:
+        """Pin what is still to be read; moved and renewed a few times in a lease."""
+        options = self._options
+        now_ms = SystemClock().monotonic_ms()
+        is_due = now_ms - self._pinned_ms >= options.lease_seconds * 1000 // PINS_OF_A_LEASE
+        if options.is_pinned and (is_due or not self._pinned):
+            starts = {queue: begun[queue] for queue in begun if queue in self._latest}
+            pin(brokers, self._owner, starts, lease_seconds=options.lease_seconds)
+            self._pinned, self._pinned_ms = starts, now_ms

@@ -38,6 +38,12 @@ def a_stub() -> Iterator[Stub]:
         def do_POST(self) -> None:  # noqa: N802
             self._answer()
 
+        def do_PUT(self) -> None:  # noqa: N802
+            self._answer()
+
+        def do_DELETE(self) -> None:  # noqa: N802
+            self._answer()
+
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             stub.asked.append((self.path, body))

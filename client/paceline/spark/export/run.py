@@ -5,7 +5,8 @@ again, puts it in place with one rename, and notes it (manifest, durable). A rer
 intent: it writes exactly that range, or finds the batch in place and only notes it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,11 +31,13 @@ from paceline.spark.export.protocol import (
 )
 from paceline.spark.offsets import Offsets
 from paceline.spark.options import ReadOptions, read_options
+from paceline.spark.pinning import owner_of, pin, unpin
 from paceline.spark.plan import Planner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+EXPORT_LEASE_S = 6 * 3600
 Tell = Callable[[str], None]
 """Called with what is being done, for a progress line."""
 
@@ -116,10 +119,22 @@ def export(
             folder.begin(intent)
         else:
             check_layout(intent.layout, layout_of(order, options), order.to)
-        manifest = carry_out(spark, folder, order, intent, tell=tell)
+        with _pinned(options, order, intent):
+            manifest = carry_out(spark, folder, order, intent, tell=tell)
         seconds = (clock.monotonic_ms() - began_ms) / 1000
         total = sum(one.rows for one in manifests) + intent.rows
         return _exported(manifest, intent, seconds, is_resumed=is_resumed, total_rows=total)
+
+
+@contextmanager
+def _pinned(options: ReadOptions, order: ExportOrder, intent: Intent) -> Iterator[None]:
+    """Retention keeps the batch's range while it is written; a lease, should this process die."""
+    owner = owner_of("export", str(order.to))
+    with Brokers(options.access) as brokers:
+        pin(brokers, owner, intent.start, lease_seconds=EXPORT_LEASE_S)
+    yield
+    with Brokers(options.access) as brokers:
+        unpin(brokers, owner, intent.start)
 
 
 def _exported(
@@ -217,6 +232,7 @@ def carry_out(
         folder.clear_staging()
         options = {name: text for name, text in order.options.items() if name not in _RANGE_OPTIONS}
         tell(f"batch {intent.number}: writing {intent.rows:,} rows")
+        options["pin"] = "false"  # done here, for as long as it takes
         frame = frames.source_frame(spark, options, intent.start, intent.end)
         staged = folder.staged(intent.number)
         frames.write(frames.laid_out(frame, intent.layout), intent.layout, str(staged))
