@@ -22,6 +22,7 @@ from paceline_controller.config import ControllerConfig
 from paceline_controller.data_folder import FolderIdentity, claim, join_cluster, lock_data_folder
 from paceline_controller.node import ControllerNode
 from paceline_controller.raft.host import RaftQuorum
+from paceline_controller.raft.tls import Tls, open_tls
 from paceline_controller.state import Machine
 from paceline_controller.watchdog import Watchdog
 
@@ -36,6 +37,7 @@ def build_node(
     random: Random,
     secret: bytes,
     identity: FolderIdentity,
+    tls: Tls | None = None,
 ) -> ControllerNode:
     """A controller on the real replicated log. Must be called on the running event loop."""
     machine = Machine()
@@ -58,6 +60,7 @@ def build_node(
         cluster_secret=secret,
         source_host=config.source_host or None,
         cluster_name=config.cluster_name,
+        tls=tls,
         on_fatal=fatal,
     )
     node = ControllerNode(
@@ -71,6 +74,20 @@ def build_node(
     )
     nodes.append(node)
     return node
+
+
+def read_tls(config: ControllerConfig) -> Tls | None:
+    """What the settings `raft_tls_*` name, None without them. ConfigError."""
+    if not config.has_raft_tls:
+        return None
+    tls = open_tls(
+        certificate=config.raft_tls_cert,
+        key=config.raft_tls_key,
+        authority=config.raft_tls_ca,
+        controller_id=ControllerId(config.controller_id),
+    )
+    log.info("raft_tls", extra={"certificate": config.raft_tls_cert, "expires": tls.expires})
+    return tls
 
 
 async def run_controller(
@@ -93,6 +110,7 @@ async def run_controller(
             clock=clock or SystemClock(),
             random=SystemRandom(),
             secret=read_secret(config.secret_file),
+            tls=read_tls(config),
         )
     finally:
         if watchdog is not None:
@@ -107,6 +125,7 @@ async def serve(
     clock: Clock,
     random: Random,
     secret: bytes,
+    tls: Tls | None = None,
     on_built: Callable[[ControllerNode], None] = lambda node: None,
 ) -> None:
     """Open the data folder and run a controller on it until SIGTERM or SIGINT.
@@ -122,7 +141,13 @@ async def serve(
             cluster_name=config.cluster_name,
         )
         node = build_node(
-            config, disk=disk, clock=clock, random=random, secret=secret, identity=identity
+            config,
+            disk=disk,
+            clock=clock,
+            random=random,
+            secret=secret,
+            identity=identity,
+            tls=tls,
         )
         on_built(node)
         loop = asyncio.get_running_loop()

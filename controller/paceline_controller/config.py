@@ -38,9 +38,19 @@ class ControllerConfig:
     source_host: str = setting(
         "Local address that outgoing connections start from; empty: the system chooses.", default=""
     )
+    raft_tls_cert: str = setting(
+        "TLS between controllers: PEM file of this controller's certificate (and what leads to the "
+        "authority), with subjectAltName URI:paceline:controller/ID or DNS:ID. All three or none, "
+        "the same on all controllers.",
+        default="",
+    )
+    raft_tls_key: str = setting("PEM file of its private key, mode 0600.", default="")
+    raft_tls_ca: str = setting(
+        "PEM file of the authorities that may sign controllers' certificates.", default=""
+    )
     insecure: bool = setting(
-        "Allow listeners beyond loopback although this version has no TLS: everybody who reaches "
-        "the port can change topics and order elections.",
+        "Allow `listen` beyond loopback although HTTP has no TLS, and `raft_listen` without "
+        "raft_tls_*: everybody who reaches `listen` can change topics and order elections.",
         default=False,
     )
     heartbeat_timeout_ms: int = setting(
@@ -139,12 +149,31 @@ class ControllerConfig:
             f"min_in_sync_replicas ({self.minimum()}) must not be above total_replicas "
             f"({self.total_replicas})",
         )
-        for name, address in (("listen", self.listen), ("raft_listen", self.raft_address())):
-            require(
-                self.insecure or address.is_loopback,
-                f"{name} {address} is not a loopback address and this version has no TLS: "
-                "bind 127.0.0.1, or set insecure = true knowing that the port is open to everybody",
-            )
+        self._require_protection()
+
+    def _require_protection(self) -> None:
+        files = (self.raft_tls_cert, self.raft_tls_key, self.raft_tls_ca)
+        require(
+            all(files) or not any(files),
+            "raft_tls_cert, raft_tls_key and raft_tls_ca belong together: set all three or none",
+        )
+        require(
+            self.insecure or self.listen.is_loopback,
+            f"listen {self.listen} is not a loopback address and HTTP has no TLS: bind 127.0.0.1, "
+            "or set insecure = true knowing that the port is open to everybody",
+        )
+        raft = self.raft_address()
+        require(
+            self.insecure or self.has_raft_tls or raft.is_loopback,
+            f"raft_listen {raft} is not a loopback address and has no TLS: set raft_tls_cert, "
+            "raft_tls_key and raft_tls_ca, bind 127.0.0.1, or set insecure = true knowing that "
+            "what controllers say to each other travels in clear",
+        )
+
+    @property
+    def has_raft_tls(self) -> bool:
+        """Whether controllers speak TLS with each other."""
+        return bool(self.raft_tls_cert)
 
     def minimum(self) -> int:
         """min_in_sync_replicas, or its default."""

@@ -59,6 +59,7 @@ from paceline_controller.raft.reporting import (
 )
 from paceline_controller.raft.settings import PROPOSALS_MAX, RaftSettings
 from paceline_controller.raft.sync_times import SyncWindow
+from paceline_controller.raft.tls import Tls
 from paceline_controller.raft.transport import Links
 
 log = logging.getLogger("paceline.raft")
@@ -86,6 +87,7 @@ class RaftQuorum:
         source_host: str | None = None,
         cluster_name: str = "paceline",
         settings: RaftSettings | None = None,
+        tls: Tls | None = None,
         on_fatal: Callable[[Exception], None] | None = None,
     ) -> None:
         """`peers` are the other controllers (this one in it is ignored); numeric addresses.
@@ -105,7 +107,7 @@ class RaftQuorum:
         self._clock = clock
         self._random = random
         self._secret = cluster_secret
-        self._source_host = source_host
+        self._source_host, self._tls = source_host, tls
         self._cluster_name = cluster_name
         self._settings = settings or RaftSettings()
         self._on_fatal = on_fatal
@@ -127,8 +129,7 @@ class RaftQuorum:
         self._timer: asyncio.TimerHandle | None = None
         self._followed: tuple[Members | None, Members | None] = (None, None)
         self._is_kicked = False
-        self._is_stopping = False
-        self._is_stopped = False
+        self._is_stopping = self._is_stopped = False
         self.syncs = SyncWindow()
 
     # -- the Quorum port ---------------------------------------------------------------------------
@@ -178,6 +179,7 @@ class RaftQuorum:
             random=self._random,
             settings=self._settings,
             source_host=self._source_host,
+            tls=self._tls,
         )
         await self._links.start()
         self._sync_task = spawn(self._sync_forever(), name="raft-journal-sync")

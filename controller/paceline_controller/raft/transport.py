@@ -3,7 +3,8 @@
 The controller with the lower id dials; the other one only when it has waited long. A connection
 carries nothing before both sides have proved that they hold the cluster secret (`hello.py`); then
 every frame has a keyed hash over its number, so foreign, repeated or altered frames close the
-connection without an effect (bad inputs 49-55). The newest authenticated connection of a peer
+connection without an effect (bad inputs 49-55). With TLS (`tls.py`) the certificates of both sides
+must name the controllers they speak for, besides. The newest authenticated connection of a peer
 replaces the older one, whose late frames are dropped, so a link is FIFO. A link that is silent for
 `silence_ms` is dropped; idle ones carry pings.
 
@@ -12,7 +13,8 @@ Owner: the event loop of one `RaftQuorum`. Callbacks are synchronous.
 
 import asyncio
 import logging
-from typing import Protocol
+import ssl
+from typing import Any, Protocol
 
 import orjson
 
@@ -48,6 +50,7 @@ from paceline_controller.raft.hello import (
 )
 from paceline_controller.raft.identity import Identity
 from paceline_controller.raft.settings import HANDSHAKE_BYTES_MAX, RaftSettings
+from paceline_controller.raft.tls import Tls, check_certificate, handshake_sentence, is_tls_record
 
 log = logging.getLogger("paceline.raft")
 
@@ -123,6 +126,7 @@ class Links:
         random: Random,
         settings: RaftSettings,
         source_host: str | None,
+        tls: Tls | None = None,
     ) -> None:
         self._events = events
         self._controller_id = controller_id
@@ -136,6 +140,7 @@ class Links:
         self._random = random
         self._settings = settings
         self._source_host = source_host
+        self._tls = tls
         self._links: dict[ControllerId, _Link] = {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -151,8 +156,13 @@ class Links:
     async def start(self) -> None:
         """Listen and begin to dial. ConfigError if the address cannot be listened on."""
         host, port = self._listen
+        options: dict[str, Any] = {}
+        if self._tls is not None:
+            self._tls.report_failures(lambda error: self._note_failure("incoming", error))
+            timeout_s = self._settings.handshake_timeout_ms / 1000
+            options = {"ssl": self._tls.server, "ssl_handshake_timeout": timeout_s}
         try:
-            self._server = await asyncio.start_server(self._accepted, host, port)
+            self._server = await asyncio.start_server(self._accepted, host, port, **options)
         except OSError as error:
             raise ConfigError(f"raft cannot listen on {host}:{port}: {error.strerror}") from error
         self.follow_directory()
@@ -224,8 +234,9 @@ class Links:
     async def _dial(self, peer: ControllerId) -> None:
         host, port = self._directory.addresses()[peer]
         local = None if self._source_host is None else (self._source_host, 0)
+        options: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls.client}
         async with asyncio.timeout(self._settings.dial_timeout_ms / 1000):
-            reader, writer = await asyncio.open_connection(host, port, local_addr=local)
+            reader, writer = await asyncio.open_connection(host, port, local_addr=local, **options)
         try:
             async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
                 link = await self._greet(peer, reader, writer)
@@ -268,6 +279,7 @@ class Links:
     async def _greet(
         self, peer: ControllerId, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> _Link:
+        self._check_certificate(writer, peer)
         ours = self._hello(peer)
         _write_document(writer, ours.encode())
         theirs = parse_hello(await _read_document(reader))
@@ -287,6 +299,7 @@ class Links:
         peer = ControllerId(theirs.sender)
         ours = self._hello(peer)
         check_hello(theirs, ours=ours)
+        self._check_certificate(writer, peer)
         is_stranger = self._directory.is_configured and not self._directory.knows(peer)
         if (is_stranger and theirs.generation.generation == 0) or peer == self._controller_id:
             raise PeerError(f"controller {peer!r} does not dial {self._controller_id!r}")
@@ -298,6 +311,10 @@ class Links:
         self._meet(peer, theirs)
         _write_document(writer, orjson.dumps({"accepted": True}))
         return self._link(peer, reader, writer, dialer=theirs, listener=ours)
+
+    def _check_certificate(self, writer: asyncio.StreamWriter, peer: ControllerId) -> None:
+        if self._tls is not None:
+            check_certificate(writer.get_extra_info("peercert"), peer)
 
     def _hello(self, peer: ControllerId) -> Hello:
         return Hello(
@@ -409,6 +426,8 @@ class Links:
         if isinstance(error, StorageError):
             self._events.failed(error)
             return
+        if isinstance(error, ssl.SSLError):
+            error = PeerError(handshake_sentence(error))
         reason = str(error)[:_REFUSAL_LENGTH_MAX] or type(error).__name__
         if self._last_refusal.get(peer) == reason:
             return
@@ -424,7 +443,10 @@ def _write_document(writer: asyncio.StreamWriter, document: bytes) -> None:
 
 
 async def _read_document(reader: asyncio.StreamReader) -> bytes:
-    length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "little")
+    head = await reader.readexactly(_LENGTH_BYTES)
+    if is_tls_record(head):
+        raise PeerError("the peer speaks TLS, this controller does not: set raft_tls_* on all")
+    length = int.from_bytes(head, "little")
     if not 0 < length <= HANDSHAKE_BYTES_MAX:
         raise PeerError(f"handshake of {length} bytes")
     return await reader.readexactly(length)

@@ -16,6 +16,7 @@ from paceline.types import ControllerId
 from paceline_controller.quorum import Command, Event, Result
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.settings import RaftSettings
+from paceline_controller.raft.tls import Tls
 
 SECRET = b"cluster secret"
 NAMES = [ControllerId(f"c{number}") for number in (1, 2, 3)]
@@ -60,6 +61,7 @@ class Cluster:
         secret: bytes = SECRET,
         cluster_name: str = "test",
         disk: Disk | None = None,
+        tls: Tls | None = None,
     ) -> RaftQuorum:
         machine = self.machines[name] = ListMachine()
         node = self.nodes[name] = RaftQuorum(
@@ -75,6 +77,7 @@ class Cluster:
             source_host="127.0.0.1",
             cluster_name=cluster_name,
             settings=self.settings,
+            tls=tls,
             on_fatal=lambda error: self._failed(name, error),
         )
         return node

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.certificates import Authority
 
 from paceline.config import load
 from paceline.disk_real import RealDisk
@@ -51,7 +52,10 @@ def test_defaults_are_those_of_the_design() -> None:
         ({"controllers": "127.0.0.1:7701"}, "same controllers in both"),
         ({"controllers": "a,b,c"}, "not an address"),
         ({"min_in_sync_replicas": "4"}, "must not be above total_replicas"),
-        ({"listen": "0.0.0.0:7701"}, "not a loopback address"),
+        ({"listen": "0.0.0.0:7701"}, "not a loopback address and HTTP has no TLS"),
+        ({"raft_listen": "0.0.0.0:7801"}, "raft_listen .* not a loopback .*: set raft_tls_cert"),
+        ({"raft_tls_cert": "c1.pem"}, "raft_tls_ca belong together: set all three or none"),
+        ({"raft_tls_key": "k", "raft_tls_ca": "a"}, "belong together: set all three or none"),
         ({"durability": "hope"}, "must be one of fsync, memory"),
         ({"heartbeat_timeout_ms": "10"}, "the least is 300"),
     ],
@@ -61,6 +65,15 @@ def test_a_contradictory_setting_is_refused_with_a_sentence(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         configured(**changes)
+
+
+def test_a_raft_listener_with_tls_is_protected_and_http_is_not() -> None:
+    tls = {"raft_tls_cert": "c1.pem", "raft_tls_key": "c1.key", "raft_tls_ca": "ca.pem"}
+
+    assert configured(raft_listen="0.0.0.0:7801", **tls).has_raft_tls
+    assert not configured().has_raft_tls
+    with pytest.raises(ConfigError, match="listen .* not a loopback address and HTTP has no TLS"):
+        configured(listen="0.0.0.0:7701", **tls)
 
 
 def test_a_data_folder_keeps_its_identity(tmp_path: Path) -> None:
@@ -143,6 +156,20 @@ def test_an_unknown_setting_and_a_missing_secret_end_the_program(
 
     assert "--colour" in refusal([*given, "--colour", "red"], capsys)
     assert "secret" in refusal(arguments(tmp_path, secret_file="/nowhere"), capsys)
+
+
+def test_tls_files_are_checked_before_the_folder_is_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = Authority(tmp_path / "certificates").issue("c2")
+    given = {"raft_tls_cert": files.certificate, "raft_tls_key": files.key}
+
+    last = refusal(arguments(tmp_path, **given, raft_tls_ca=str(tmp_path / "none")), capsys)
+    assert f"cannot read raft_tls_ca {tmp_path}/none: No such file" in last
+
+    last = refusal(arguments(tmp_path, **given, raft_tls_ca=files.authority), capsys)
+    assert "names 'c2', not this controller" in last
+    assert not (tmp_path / "c1").exists()
 
 
 @pytest.mark.parametrize("busy", ["listen", "peers"])

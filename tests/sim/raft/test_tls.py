@@ -1,0 +1,201 @@
+"""Controllers with TLS on loopback sockets: who is let in, who is not, and what the logs say."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.certificates import Authority, Files
+from tests.sim.raft.cluster import NAMES, Cluster, eventually
+
+from paceline.types import ControllerId
+from paceline_controller.raft.tls import Tls, make_contexts, open_tls
+
+C1, C2, C3 = NAMES
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class TlsCluster:
+    """Three controllers, each with a certificate of one authority, and what they logged."""
+
+    def __init__(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+        self.authority = Authority(folder / "certificates")
+        self.files = {name: self.authority.issue(name, file=name) for name in NAMES}
+        self.cluster = Cluster(str(folder / "data"))
+        self._caplog = caplog
+
+    def tls(self, name: ControllerId) -> Tls:
+        return open_tls(**self.files[name].arguments(), controller_id=name)
+
+    async def start(self, name: ControllerId, tls: Tls | None) -> None:
+        await self.cluster.make(name, tls=tls).start()
+
+    async def restart(self, name: ControllerId, tls: Tls | None) -> None:
+        await self.cluster.nodes.pop(name).stop()
+        self._caplog.clear()
+        await self.start(name, tls)
+
+    def reasons(self) -> list[str]:
+        """Why links failed, as the logs of all nodes say."""
+        return [
+            str(record.__dict__["reason"])
+            for record in self._caplog.records
+            if record.getMessage() == "raft_link_failed" and record.levelno >= logging.WARNING
+        ]
+
+    async def says(self, sentence: str) -> None:
+        try:
+            await eventually(lambda: any(sentence in reason for reason in self.reasons()))
+        except TimeoutError:
+            pytest.fail(f"nobody says {sentence!r}: {self.reasons()}")
+
+    def links_up(self) -> list[str]:
+        """Peers that were linked since the last restart, on any side."""
+        return [
+            str(record.__dict__["peer"])
+            for record in self._caplog.records
+            if record.getMessage() == "raft_link_up"
+        ]
+
+
+@pytest_asyncio.fixture
+async def bed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[TlsCluster]:
+    caplog.set_level(logging.INFO, "paceline.raft")
+    made = TlsCluster(tmp_path, caplog)
+    try:
+        yield made
+        assert made.cluster.failures == {}
+    finally:
+        await made.cluster.stop()
+
+
+@pytest_asyncio.fixture
+async def secured(bed: TlsCluster) -> TlsCluster:
+    for name in NAMES:
+        await bed.start(name, bed.tls(name))
+    await bed.cluster.write("first")
+    await bed.cluster.settled()
+    return bed
+
+
+def contexts(files: Files) -> Tls:
+    """Of files that a controller would not start with."""
+    return Tls(*make_contexts(**files.arguments()), expires="")
+
+
+async def is_shut_out(bed: TlsCluster, name: ControllerId, value: str) -> None:
+    """The others agree without it, and it learns of nothing."""
+    await bed.cluster.write(value)
+    assert name not in bed.links_up()
+    assert value not in bed.cluster.machines[name].values
+
+
+async def comes_back(bed: TlsCluster, name: ControllerId) -> None:
+    await bed.restart(name, bed.tls(name))
+    await bed.cluster.write("again")
+    await eventually(lambda: "again" in bed.cluster.machines[name].values)
+    assert bed.cluster.machines[name].values[0] == "first"
+
+
+async def test_nothing_is_said_without_a_certificate(secured: TlsCluster) -> None:
+    host, port = secured.cluster.addresses[C3]
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(b"\x02\x00\x00\x00{}")
+    async with asyncio.timeout(5):
+        assert not (await reader.read()).startswith(b"{")
+    writer.close()
+    await secured.says("the peer does not speak TLS, this controller does")
+
+    bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    bare.check_hostname = False
+    bare.load_verify_locations(secured.authority.path)
+    reader, writer = await asyncio.open_connection(host, port, ssl=bare)
+    with pytest.raises((ssl.SSLError, ConnectionError, EOFError)):
+        async with asyncio.timeout(5):
+            await reader.readexactly(1)
+    writer.close()
+    await secured.says("the peer shows no certificate")
+
+
+async def test_only_tls_1_2_and_later_is_spoken(secured: TlsCluster) -> None:
+    tls = secured.tls(C1)
+    assert tls.client.minimum_version == tls.server.minimum_version == ssl.TLSVersion.TLSv1_2
+    _, writer = await asyncio.open_connection(*secured.cluster.addresses[C3], ssl=tls.client)
+    assert writer.get_extra_info("ssl_object").version() in ("TLSv1.2", "TLSv1.3")
+    assert dict(writer.get_extra_info("peercert"))["subjectAltName"] == (("DNS", "c3"),)
+    writer.transport.abort()
+
+
+async def test_leadership_moves_and_links_return_with_tls(secured: TlsCluster) -> None:
+    cluster = secured.cluster
+    first = cluster.name_of(await cluster.leader())
+    await cluster.nodes.pop(first).stop()
+    await cluster.write("without it")
+    second = cluster.name_of(await cluster.leader())
+    assert second != first
+    await secured.start(first, secured.tls(first))
+    await cluster.write("with it")
+    await cluster.settled()
+    taken = [value for value in cluster.machines[first].values if value != "settled"]
+    assert taken == ["first", "without it", "with it"]
+
+    cluster.kill(second)
+    await cluster.write("by another")
+    assert cluster.name_of(await cluster.leader()) != second
+    assert secured.reasons() == []
+
+
+async def test_a_certificate_for_another_controller_is_refused(secured: TlsCluster) -> None:
+    await secured.restart(C2, contexts(secured.files[C3]))
+    await secured.says("the certificate names 'c3', not controller 'c2'")
+    await is_shut_out(secured, C2, "not for c2")
+    await comes_back(secured, C2)
+
+
+async def test_an_expired_certificate_is_refused(secured: TlsCluster) -> None:
+    old = secured.authority.issue("c2", file="old", is_expired=True)
+    await secured.restart(C2, contexts(old))
+    await secured.says("the peer's certificate is refused: certificate has expired")
+    await is_shut_out(secured, C2, "not for c2")
+    await comes_back(secured, C2)
+
+
+async def test_a_certificate_of_another_authority_is_refused(
+    secured: TlsCluster, tmp_path: Path
+) -> None:
+    foreign = Authority(tmp_path / "foreign").issue("c2")
+    await secured.restart(C2, contexts(foreign))
+    await secured.says("the peer's certificate is refused: self-signed certificate in")
+    await is_shut_out(secured, C2, "not for c2")
+    await comes_back(secured, C2)
+
+
+async def test_a_controller_without_tls_is_refused(secured: TlsCluster) -> None:
+    await secured.restart(C2, None)
+    await secured.says("the peer does not speak TLS, this controller does")
+    await secured.says("the peer speaks TLS, this controller does not")
+    await is_shut_out(secured, C2, "not for c2")
+    await comes_back(secured, C2)
+
+
+async def test_a_controller_with_tls_is_refused_by_those_without(bed: TlsCluster) -> None:
+    for name in NAMES:
+        await bed.start(name, None)
+    await bed.cluster.write("first")
+    await bed.cluster.settled()
+    await bed.restart(C2, bed.tls(C2))
+    await bed.says("the peer speaks TLS, this controller does not")
+    await bed.says("the peer does not speak TLS, this controller does")
+    await is_shut_out(bed, C2, "not for c2")
+
+
+async def test_the_secret_is_asked_for_besides(secured: TlsCluster) -> None:
+    await secured.cluster.nodes.pop(C2).stop()
+    await secured.cluster.make(C2, secret=b"another secret", tls=secured.tls(C2)).start()
+    await secured.says("has another cluster secret")
+    await secured.cluster.write("not for c2")
+    assert "not for c2" not in secured.cluster.machines[C2].values
