@@ -21,6 +21,7 @@ from crc32c import crc32c
 from paceline.errors import CorruptLogError
 from paceline.ports import Buffer, Disk
 from paceline.types import PhysicalOffset
+from paceline_broker.log.layout import ASIDE_SUFFIX, aside_name
 
 MAGIC = 0x50434B50
 _HEAD = struct.Struct("<II")
@@ -145,6 +146,15 @@ class CheckpointFolder:
         if self._load(received.path, received.position) is None:
             raise CorruptLogError(f"what was sent is no checkpoint of {received.position}")
         self._disk.rename(received.path, f"{self._folder}/{received.position:020d}{SUFFIX}")
+        self._disk.sync_folder(self._folder)
+
+    def set_aside(self) -> None:
+        """All of them, durably, in place of those kept before: nothing here is loaded any more."""
+        for name in self._disk.list(self._folder):
+            if name.endswith(ASIDE_SUFFIX):
+                self._disk.unlink(f"{self._folder}/{name}")
+        for name in self._names():
+            self._disk.rename(f"{self._folder}/{name}", f"{self._folder}/{aside_name(name)}")
         self._disk.sync_folder(self._folder)
 
     def keep_only(self, position: PhysicalOffset) -> None:

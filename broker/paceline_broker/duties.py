@@ -57,7 +57,7 @@ async def register(
             last_epoch=commit_log.epochs.last_epoch,
             is_empty=commit_log.end == 0,
             is_unclean=known.is_unclean,
-            is_suspect=store.report.is_suspect or store.log.damage is not None,  # R23, R24
+            is_suspect=store.is_suspect,  # R23, R24
             is_learner=config.is_learner,
             election_priority=config.election_priority,
         )

@@ -31,6 +31,7 @@ from paceline_broker.mastership import Mastership
 from paceline_broker.replication.repair_client import RepairConnection, Requester
 from paceline_broker.replication.repair_source import RepairSource
 from paceline_broker.scrubbing import Scrubber
+from paceline_broker.store import StateLostError
 from paceline_broker.surroundings import Surroundings
 
 log = logging.getLogger("paceline.repair")
@@ -201,7 +202,8 @@ class LogCare:
                         break
             except StorageError as error:
                 self._role.replica_failed(error)
-                return
+                if not isinstance(error, StateLostError):
+                    return
             if self._store.log.damage is not None:
                 await pause(wait_ms * self._around.random.uniform(0.5, 1.0))
                 wait_ms = min(2 * wait_ms, RETRY_MS_MAX)

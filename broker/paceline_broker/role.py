@@ -23,6 +23,7 @@ from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.acting.term import ActingTerm, begin_acting
 from paceline_broker.following import Following, install
 from paceline_broker.hand_over import HandOvers
+from paceline_broker.heartbeat import heartbeat_of
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.log_reader import StoreReader
 from paceline_broker.master_requests import MasterRequests
@@ -33,6 +34,7 @@ from paceline_broker.replication.client import ReplicationClient
 from paceline_broker.replication.install import Reception
 from paceline_broker.replication.master_events import AlterSyncStateSet
 from paceline_broker.service.ports import Identity, RoleState, no_writer
+from paceline_broker.standstill import Standstill, Way
 from paceline_broker.surroundings import Surroundings, make_client, make_mastership
 
 log = logging.getLogger("paceline.role")
@@ -62,7 +64,7 @@ class BrokerRole(MastershipOwner):
         """The appointment in force, while this broker is ACTING_MASTER (R36)."""
         self._client: ReplicationClient | None = None
         self._client_master: ReplicaId | None = None
-        self._stopped_reason: str | None = None
+        self.standstill = Standstill(around.store)
         self._is_registered = False
         self._early_view: ClusterView | None = None
         self._arrived = asyncio.Event()
@@ -120,7 +122,7 @@ class BrokerRole(MastershipOwner):
         commit_log = self._store.log
         is_whole = commit_log.failure is None and commit_log.damage is None  # R24
         is_fit = is_whole and commit_log.has_room and not self.is_stalled
-        return is_fit and self._stopped_reason is None
+        return is_fit and self.standstill.reason is None
 
     def status(self) -> dict[str, Any]:
         """JSON values for `/v1/status`."""
@@ -140,29 +142,13 @@ class BrokerRole(MastershipOwner):
             "following": None if client is None else client.status(),
             "is_connected": client is not None and client.is_connected,
             "acting_since_unix_ms": None if self.acting is None else self.acting.since_unix_ms,
-            "stopped": self._stopped_reason,
+            "stopped": self.standstill.reason,
             "care": self.care.status(),
         }
 
     def heartbeat(self) -> wire.Heartbeat | None:
         """What the controllers hear; None until this store is registered."""
-        known = self.identity
-        if known.replica_id is None:
-            return None
-        mastership = self._mastership
-        commit_log = self._store.log
-        return wire.Heartbeat(
-            replica_id=known.replica_id,
-            incarnation=known.incarnation,
-            role=wire.Role[self.state.name],
-            epoch=self.epoch,
-            end=commit_log.end,
-            flushed=commit_log.flushed,
-            confirm=commit_log.confirm,
-            is_healthy=self.is_healthy(),
-            waiting=0 if mastership is None else mastership.waiting_count,
-            view_version=0 if self.view is None else self.view.version,
-        )
+        return heartbeat_of(self, self._store.log)
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -234,7 +220,7 @@ class BrokerRole(MastershipOwner):
         """The store cannot take the role: leave it, stay out, let the operator see (R22)."""
         if not self.care.is_damage(error):
             log.error("role_failed", extra={"fault": error.message})
-            self._stopped_reason = error.message
+            self.standstill.fail(error)
         await self._leave(error.message)
         self._become(RoleState.FENCED)
 
@@ -284,13 +270,14 @@ class BrokerRole(MastershipOwner):
             self._become(RoleState.FENCED)
             self.care.wake()
         elif not is_mine and group.master is not None:
+            await self._come_back(group)
             self._follow(group)
         elif self.state is RoleState.MASTER:
             self._become(RoleState.FENCED)
         self._settle_suspicion()
 
     def _begin_mastership(self, group: GroupView) -> None:
-        if self._stopped_reason is not None or self._store.log.damage is not None:
+        if self.standstill.reason is not None or self._store.log.damage is not None:
             # Elected before the controllers heard that this store must not lead (R16, R22, R24):
             # FENCED in this epoch tells them to elect again.
             self._become(RoleState.FENCED)
@@ -306,12 +293,26 @@ class BrokerRole(MastershipOwner):
 
     def _begin_acting(self, group: GroupView) -> None:
         """Serve reads up to the own confirm: a durable mark of it counts, whoever told it (R36)."""
-        if self._stopped_reason is not None or self._store.log.damage is not None:
+        if self.standstill.reason is not None or self._store.log.damage is not None:
             self._become(RoleState.FENCED)
             return
         self.acting = begin_acting(self._around, group, was_readable=self.reader.is_readable)
         self.reader.is_readable = True
         self._become(RoleState.ACTING_MASTER)
+
+    async def _come_back(self, group: GroupView) -> None:
+        """See `Standstill`: a store that stood still, and that nobody counts on, follows again."""
+        if self.standstill.way_back(group) is None:
+            return
+        await self._leave("it comes back")
+        way = self.standstill.way_back(self.group_view)  # it may have changed meanwhile
+        if way is Way.BEGIN_ANEW:
+            with self._unread():
+                self._store.set_aside()
+            self.reader.is_readable = False
+            self.on_role_changed()
+        if way is not None:
+            self.standstill.end()
 
     def _follow(self, group: GroupView) -> None:
         """Replicate from the group's master, in the adopted epoch."""
@@ -320,7 +321,7 @@ class BrokerRole(MastershipOwner):
         if self._client is not None and self._client_master == master.replica_id:
             return
         assert self._client is None, "the master changed within an epoch"  # INV-4
-        if self._stopped_reason is not None:
+        if self.standstill.reason is not None:
             return
         self._client = make_client(self._around, group, hooks=Following(self, self._store))
         self._client_master = master.replica_id
@@ -401,13 +402,13 @@ class BrokerRole(MastershipOwner):
             return
         self._mastership = None
         if reason.startswith("LOSSY"):
-            self._stopped_reason = reason
+            self.standstill.lossy(reason)
         try:
             self._end_mastership(mastership, reason)
         except StorageError as error:
             log.error("role_failed", extra={"fault": error.message})
             if not self.care.is_damage(error):
-                self._stopped_reason = error.message
+                self.standstill.fail(error)
         self._become(RoleState.FENCED)
         self._arrived.set()  # the newest view may already name the next role
 
@@ -486,12 +487,14 @@ class BrokerRole(MastershipOwner):
         self.on_role_changed()
 
     def replica_stopped(self, reason: str) -> None:
-        self._stopped_reason = reason
+        self.standstill.parted(reason)
         self._around.links.beat()
+        self._arrived.set()  # a set without it may be committed already
 
     def replica_failed(self, error: StorageError) -> None:
         log.error("replica_failed", extra={"fault": error.message})
-        self._stopped_reason = error.message
+        self.standstill.fail(error)
         if self._client is not None:
             self._client.halt()
         self._around.links.beat()
+        self._arrived.set()

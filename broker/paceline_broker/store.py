@@ -25,6 +25,10 @@ from paceline_broker.projections.projections import Projections
 log = logging.getLogger("paceline.store")
 
 
+class StateLostError(CorruptLogError):
+    """The log is whole, the state of what lies before its start is not to be had here (R14)."""
+
+
 @dataclass(slots=True)
 class PendingCheckpoint:
     """A snapshot taken at `position`, kept back until that is confirmed and flushed (R28)."""
@@ -56,9 +60,17 @@ class Store:
         """Position of the newest durable projection checkpoint; 0 = fold from the log's start."""
         self._kept_end = report.end
         """Up to here the log is what recovery found; all above was appended by this process."""
+        self.lost_state: str | None = None
+        """Why the state could not be made at the start: this store follows once it began anew."""
         self._lock = lock
         self._checkpoints = checkpoints
         self._pending: PendingCheckpoint | None = None
+
+    @property
+    def is_suspect(self) -> bool:
+        """What the registration says: this store may not lead before it is whole (R23, R24)."""
+        is_damaged = self.log.damage is not None or self.lost_state is not None
+        return self.report.is_suspect or is_damaged
 
     def fold_to(self, limit: PhysicalOffset) -> None:
         """Fold every batch in [projections.position, limit). Raises CorruptLogError."""
@@ -93,9 +105,9 @@ class Store:
             self.projections.consume_queues.drop_below(self.log.start)
             self.checkpointed = found.position
         elif self.log.start > 0:
-            raise CorruptLogError(
+            raise StateLostError(
                 f"the log begins at {self.log.start} and there is no intact projection checkpoint: "
-                "empty the data folder, the broker fetches everything from its master"
+                "this broker fetches everything from its master once it is no member of the set"
             )
         else:
             self.projections = Projections()
@@ -206,10 +218,29 @@ class Store:
         then ahead of the log until that has come as far as the checkpoint (`log.base`).
         """
         self._checkpoints.adopt(received)
-        self.log.begin_anew_at(start, epochs=epochs, base=received.position)
+        own = self.log.epochs.entries
+        is_foreign = bool(own) and not set(own) & set(epochs.entries)  # R5: no epoch in common
+        self.log.begin_anew_at(start, epochs=epochs, base=received.position, sets_aside=is_foreign)
         self._checkpoints.keep_only(received.position)
         self._kept_end = PhysicalOffset(0)  # R23: all that is here now, the master has sent
         self.reload_projections()
+
+    def set_aside(self) -> None:
+        """Begin anew at 0, with nothing; log and checkpoints stay under other names (R5). Blocking.
+
+        Checkpoints first: they are not of what will be fetched. After a crash between the two the
+        log makes its state anew, or finds itself without one, and is set aside later.
+        """
+        end, confirm = self.log.end, self.log.confirm
+        self._pending = None
+        if self.log.start < end:
+            self._checkpoints.set_aside()
+        zero = PhysicalOffset(0)
+        self.log.begin_anew_at(zero, epochs=EpochTable(), base=zero, sets_aside=True)
+        self._kept_end = zero  # R23: all that is here now, the master has sent
+        self.lost_state = None
+        self.reload_projections()
+        log.error("data_set_aside", extra={"end": int(end), "confirm": int(confirm)})
 
     def let_segments_go(self) -> None:
         """Let the log delete what a confirmed retention record gave up, as far as it may (R26).
@@ -260,7 +291,8 @@ def open_store(
 ) -> Store:
     """Recover log and projections; blocking. Raises StorageError, CorruptLogError.
 
-    A damaged log still opens (the report says where): the broker then stays out of the set.
+    A damaged log still opens (the report says where), and so does one whose state is lost: the
+    broker then stays out of the set.
     """
     commit_log, report = CommitLog.open(
         disk, f"{data_dir}/log", segment_size_bytes=segment_size_bytes
@@ -276,5 +308,9 @@ def open_store(
         checkpoints=checkpoints,
     )
     if report.damage is None:
-        store.reload_projections()
+        try:
+            store.reload_projections()
+        except StateLostError as error:  # as with a damaged log: it registers, and does not lead
+            log.error("state_lost", extra={"fault": error.message})
+            store.lost_state = error.message
     return store

@@ -40,6 +40,7 @@ class Checkpoint:
         0
     )  # of the installed projection checkpoint (R14); 0: none
     is_beginning_anew: bool = False  # all segments go, the log begins at `start`; as `truncate_to`
+    sets_aside: bool = False  # beginning anew keeps the segments under other names (R5)
 
     def __post_init__(self) -> None:
         assert self.start <= self.verify_from, (self.start, self.verify_from)
@@ -62,6 +63,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         "start": checkpoint.start,
         "base": checkpoint.base,
         "is_beginning_anew": checkpoint.is_beginning_anew,
+        "sets_aside": checkpoint.sets_aside,
     }
     return orjson.dumps({**body, "crc32c": _crc(body)}, option=orjson.OPT_SORT_KEYS)
 
@@ -92,6 +94,7 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
         start=PhysicalOffset(body.get("start", 0)),
         base=PhysicalOffset(body.get("base", 0)),
         is_beginning_anew=body.get("is_beginning_anew", False),
+        sets_aside=body.get("sets_aside", False),
     )
 
 

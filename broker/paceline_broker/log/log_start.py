@@ -84,9 +84,16 @@ class LogStart(LogState):
         return paths
 
     def begin_anew_at(
-        self, start: PhysicalOffset, *, epochs: EpochTable, base: PhysicalOffset
+        self,
+        start: PhysicalOffset,
+        *,
+        epochs: EpochTable,
+        base: PhysicalOffset,
+        sets_aside: bool = False,
     ) -> None:
         """Give up every byte and begin, empty, at `start`; durable on return. Blocking.
+
+        `sets_aside`: the files stay, under other names, in place of those kept before (R5).
 
         `epochs`: the table of the whole log, as the master has it; `base`: position of the
         projection checkpoint, which is durable already. After a crash the log is as before or as
@@ -97,6 +104,9 @@ class LogStart(LogState):
         assert self._written == self._end, "write_pending before beginning anew"
         assert start <= base, (start, base)  # R14
         self._generation += 1
+        sets_aside = sets_aside and self._start < self._end  # an empty log replaces no kept one
+        if sets_aside:
+            self._drop_aside()
         emptied = Checkpoint(
             flushed=start,
             confirm=start,
@@ -106,10 +116,11 @@ class LogStart(LogState):
             epochs=epochs.cut_to(start),
             is_suspect=self._checkpoint.is_suspect,
             is_beginning_anew=True,
+            sets_aside=sets_aside,
         )
         self._save(emptied)
         try:
-            self._segments.begin_anew_at(start)
+            self._segments.begin_anew_at(start, sets_aside=sets_aside)
         except StorageError as error:
             raise self._poison(error) from error
         self._epochs = emptied.epochs
@@ -121,6 +132,12 @@ class LogStart(LogState):
         self._limit = self._active_limit()
         self._checkpoint = emptied
         self._save(self.make_checkpoint())
+
+    def _drop_aside(self) -> None:
+        try:
+            self._segments.drop_aside()
+        except StorageError as error:
+            raise self._poison(error) from error
 
     # -- of CommitLog
 

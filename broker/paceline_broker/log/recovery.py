@@ -90,8 +90,8 @@ def recover(disk: Disk, folder: str, segments: Segments) -> Recovery:
     checkpoint, is_suspect = _load_checkpoint(disk, folder, segments)
     checkpoint = replace(checkpoint, is_suspect=is_suspect)
     if checkpoint.is_beginning_anew:  # a crash came between its begin and its end (R14)
-        segments.begin_anew_at(checkpoint.start)
-        checkpoint = replace(checkpoint, is_beginning_anew=False)
+        segments.begin_anew_at(checkpoint.start, sets_aside=checkpoint.sets_aside)
+        checkpoint = replace(checkpoint, is_beginning_anew=False, sets_aside=False)
         save_checkpoint(disk, folder, checkpoint)
     if leftovers := segments.forget_below(checkpoint.start):  # a crash came before they were gone
         for path in leftovers:

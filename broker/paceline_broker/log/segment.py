@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from paceline.errors import CorruptLogError
 from paceline.ports import Disk, File
 from paceline.types import PhysicalOffset
-from paceline_broker.log.layout import SPARE_NAME, segment_firsts, segment_name
+from paceline_broker.log.layout import (
+    ASIDE_SUFFIX,
+    SPARE_NAME,
+    aside_name,
+    segment_firsts,
+    segment_name,
+)
 
 _CHUNK_BYTES = 1 << 20  # scanning and zeroing step: large enough to be bound by memory speed
 _ZEROS = bytes(_CHUNK_BYTES)
@@ -201,12 +207,27 @@ class Segments:
             paths.append(segment.path)
         return paths
 
-    def begin_anew_at(self, first: PhysicalOffset) -> None:
-        """Durably drop everything and begin with an empty segment at `first`; repeatable."""
+    def drop_aside(self) -> None:
+        """Durably drop what an earlier `begin_anew_at` set aside: one copy is kept."""
+        names = [name for name in self.disk.list(self.folder) if name.endswith(ASIDE_SUFFIX)]
+        for name in names:
+            self.disk.unlink(f"{self.folder}/{name}")
+        if names:
+            self.disk.sync_folder(self.folder)
+
+    def begin_anew_at(self, first: PhysicalOffset, *, sets_aside: bool = False) -> None:
+        """Durably drop everything and begin with an empty segment at `first`; repeatable.
+
+        `sets_aside`: the segments are renamed in their folder instead (R5).
+        """
         while self.count:
             segment = self._segments.pop()
             self._firsts.pop()
-            self.disk.unlink(segment.path)
+            aside = f"{self.folder}/{aside_name(segment_name(segment.first))}"
+            if sets_aside and not self.disk.exists(aside):
+                self.disk.rename(segment.path, aside)
+            else:  # beside a kept one of its name: the new, empty one of before a crash
+                self.disk.unlink(segment.path)
             segment.file.close()
         self.disk.sync_folder(self.folder)  # `first` may be the name of one that was here
         self.roll(first, size_min=0)

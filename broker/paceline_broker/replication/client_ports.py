@@ -58,7 +58,7 @@ class ReplicaHooks(Protocol):
         ...
 
     def stopped(self, reason: str) -> None:
-        """An operator must look: replication is not resumed by itself (R16)."""
+        """Nothing more comes over this client: see `standstill.py` (R16)."""
         ...
 
     def failed(self, error: StorageError) -> None:

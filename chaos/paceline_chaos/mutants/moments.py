@@ -98,7 +98,7 @@ def _damage_ignored() -> list[Patch]:
 
 def _damaged_is_healthy() -> list[Patch]:
     """A damaged replica may be elected as any other."""
-    return [(BrokerRole, "is_healthy", lambda role: role._stopped_reason is None)]
+    return [(BrokerRole, "is_healthy", lambda role: role.standstill.reason is None)]
 
 
 def _damage_served() -> list[Patch]:
