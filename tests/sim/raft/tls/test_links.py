@@ -1,6 +1,7 @@
 """Controllers with TLS on loopback sockets: who is let in, who is not, and what the logs say."""
 
 import asyncio
+import dataclasses
 import logging
 import ssl
 from collections.abc import AsyncIterator
@@ -39,19 +40,25 @@ class TlsCluster:
         self._caplog.clear()
         await self.start(name, tls)
 
-    def reasons(self) -> list[str]:
-        """Why links failed, as the logs of all nodes say."""
+    def reasons(self) -> list[tuple[str, str]]:
+        """(Peer, why) of links that failed, as the logs of all nodes say."""
         return [
-            str(record.__dict__["reason"])
+            (record.__dict__["peer"], record.__dict__["reason"])
             for record in self._caplog.records
             if record.getMessage() == "raft_link_failed" and record.levelno >= logging.WARNING
         ]
 
-    async def says(self, sentence: str) -> None:
+    async def says(self, sentence: str, *peers: str) -> None:
+        """Somebody says so, of each of the peers if there are any ("incoming" to a listener)."""
+
+        def are_heard() -> bool:
+            heard = {peer for peer, reason in self.reasons() if sentence in reason}
+            return bool(heard) and heard.issuperset(peers)
+
         try:
-            await eventually(lambda: any(sentence in reason for reason in self.reasons()))
+            await eventually(are_heard)
         except TimeoutError:
-            pytest.fail(f"nobody says {sentence!r}: {self.reasons()}")
+            pytest.fail(f"nobody says {sentence!r} of {peers}: {self.reasons()}")
 
     def links_up(self) -> list[str]:
         """Peers that were linked since the last restart, on any side."""
@@ -149,9 +156,20 @@ async def test_leadership_moves_and_links_return_with_tls(secured: TlsCluster) -
     assert secured.reasons() == []
 
 
+async def test_a_node_that_was_away_is_sent_many_megabytes(secured: TlsCluster) -> None:
+    await secured.cluster.nodes.pop(C2).stop()
+    values = [f"{number} " + "x" * 500_000 for number in range(12)]
+    for value in values:
+        await secured.cluster.write(value)
+    await secured.start(C2, secured.tls(C2))
+    await secured.cluster.settled()
+    taken = [value for value in secured.cluster.machines[C2].values if value != "settled"]
+    assert taken == ["first", *values]
+
+
 async def test_a_certificate_for_another_controller_is_refused(secured: TlsCluster) -> None:
     await secured.restart(C2, contexts(secured.files[C3]))
-    await secured.says("the certificate names 'c3', not controller 'c2'")
+    await secured.says("the certificate names 'c3', not controller 'c2'", "incoming", C2)
     await is_shut_out(secured, C2, "not for c2")
     await comes_back(secured, C2)
 
@@ -159,7 +177,7 @@ async def test_a_certificate_for_another_controller_is_refused(secured: TlsClust
 async def test_an_expired_certificate_is_refused(secured: TlsCluster) -> None:
     old = secured.authority.issue("c2", file="old", is_expired=True)
     await secured.restart(C2, contexts(old))
-    await secured.says("the peer's certificate is refused: certificate has expired")
+    await secured.says("the peer's certificate is refused: certificate has expired", "incoming", C2)
     await is_shut_out(secured, C2, "not for c2")
     await comes_back(secured, C2)
 
@@ -168,15 +186,18 @@ async def test_a_certificate_of_another_authority_is_refused(
     secured: TlsCluster, tmp_path: Path
 ) -> None:
     foreign = Authority(tmp_path / "foreign").issue("c2")
+    knows_ours = dataclasses.replace(foreign, authority=secured.authority.path)
+    await secured.restart(C2, contexts(knows_ours))
+    await secured.says("certificate is refused: unable to get local issuer", "incoming", C2)
     await secured.restart(C2, contexts(foreign))
-    await secured.says("the peer's certificate is refused: self-signed certificate in")
+    await secured.says("certificate is refused: self-signed certificate in", C2, C3)
     await is_shut_out(secured, C2, "not for c2")
     await comes_back(secured, C2)
 
 
 async def test_a_controller_without_tls_is_refused(secured: TlsCluster) -> None:
     await secured.restart(C2, None)
-    await secured.says("the peer does not speak TLS, this controller does")
+    await secured.says("the peer does not speak TLS, this controller does", "incoming", C2)
     await secured.says("the peer speaks TLS, this controller does not")
     await is_shut_out(secured, C2, "not for c2")
     await comes_back(secured, C2)
