@@ -1,10 +1,12 @@
 """The admin client: topics, groups, elections, and the state of a cluster.
 
-Writes go to the leading controller: any controller names it, a new one is found by asking again.
+Writes go to the leading controller, or are relayed to it. What is one command for the controllers
+is asked for until it is answered and happens once (R38): a session and a number name it.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -12,13 +14,11 @@ from paceline.errors import (
     CommandRefusedError,
     DeadlineError,
     GroupNotFoundError,
-    NotFoundError,
     NotLeaderError,
     NotYetAvailableError,
     OutcomeUnknownError,
     PacelineError,
     PeerError,
-    TopicExistsError,
     TopicNotFoundError,
 )
 from paceline.net.cluster import Cluster
@@ -30,6 +30,22 @@ from paceline.wire.cluster import ClusterView, GroupSettings, TopicView
 
 _REQUEST_TIMEOUT_MS = 3_000
 _STATUS_TIMEOUT_MS = 1_000
+_SESSION_BYTES = 16
+_NOT_ADMITTED = ("UNKNOWN_SESSION", "STALE_SEQUENCE")
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A session of the controllers and a number in it: one command, however often it is asked."""
+
+    session: str
+    sequence: int
+
+    def next(self) -> "Once":
+        return Once(self.session, self.sequence + 1)
+
+    def headers(self) -> dict[str, str]:
+        return {"Paceline-Session": self.session, "Paceline-Sequence": str(self.sequence)}
 
 
 class AdminClient:
@@ -43,6 +59,8 @@ class AdminClient:
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self._timeout_ms = timeout_ms
         self._leader: str | None = None
+        self._sessions: list[Once] = []
+        """The last command of each session in which none is under way."""
 
     async def __aenter__(self) -> "AdminClient":
         self._cluster.start()
@@ -70,21 +88,7 @@ class AdminClient:
         """
         wanted = dict(queues) if isinstance(queues, Mapping) else queues
         document = {"topic": topic, "queues": wanted}
-        try:
-            answer = await self._write("POST", "/v1/topics", document)
-        except _RepeatedError as repeated:
-            # An earlier try of ours may have made it: then it looks as we asked.
-            if not isinstance(repeated.error, TopicExistsError):
-                raise repeated.error from None
-            found = await self._topic_at_leader(topic)
-            counts = {str(group): count for group, count in found.queues.items()}
-            if isinstance(queues, int):
-                same = set(counts.values()) == {queues}
-            else:
-                same = counts == dict(queues)
-            if not same:
-                raise repeated.error from None
-            return found
+        answer = await self._once("POST", "/v1/topics", document)
         created = TopicView.from_json({key: answer[key] for key in _TOPIC_FIELDS})
         await self._cluster.watch.wait_for(
             lambda view: created.topic in view.topics, timeout_ms=self._timeout_ms
@@ -93,11 +97,7 @@ class AdminClient:
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic and its messages. TopicNotFoundError."""
-        try:
-            await self._write("DELETE", f"/v1/topics/{topic}", None)
-        except _RepeatedError as repeated:
-            if not isinstance(repeated.error, TopicNotFoundError):
-                raise repeated.error from None
+        await self._once("DELETE", f"/v1/topics/{topic}", None)
 
     async def topics(self) -> list[TopicView]:
         """All topics, by name."""
@@ -110,18 +110,6 @@ class AdminClient:
         found = view.topics.get(TopicName(topic))
         if found is None:
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
-        return found
-
-    async def _topic_at_leader(self, topic: str) -> TopicView:
-        """As the leader knows it: a follower may lag behind what we were told of it."""
-        try:
-            document = await self._write("GET", "/v1/routes?linearizable=true", None)
-        except _RepeatedError as repeated:
-            raise repeated.error from None
-        found = ClusterView.from_json(document).topics.get(TopicName(topic))
-        if found is None:
-            # Whoever made it, it was deleted since: ours may have come and gone.
-            raise OutcomeUnknownError(f"topic {topic} was there, and is gone again")
         return found
 
     # -- groups and the cluster -------------------------------------------------------------------
@@ -137,10 +125,7 @@ class AdminClient:
     async def set_group_settings(self, group: str, **changes: Any) -> GroupSettings:
         """Change settings of a broker group; they take effect with its next epoch (R8)."""
         path = f"/v1/groups/{group}/settings"
-        try:
-            answer = await self._write("PUT", path, changes)
-        except _RepeatedError as repeated:
-            raise repeated.error from None
+        answer = await self._once("PUT", path, changes)
         return GroupSettings.from_json(answer["settings"])
 
     async def elect(
@@ -155,10 +140,7 @@ class AdminClient:
             document["preferred"] = ReplicaId(preferred)
         if unclean:
             document["unclean"] = True
-        try:
-            return await self._write("POST", "/v1/elections", document)
-        except _RepeatedError as repeated:
-            raise repeated.error from None
+        return await self._once("POST", "/v1/elections", document)
 
     async def transfer(self, group: str, *, to: int | None = None) -> dict[str, Any]:
         """Have the master hand over without a failed send, to replica `to` or to the best member.
@@ -191,11 +173,7 @@ class AdminClient:
         await self._clean(f"/v1/groups/{group}", force=force)
 
     async def _clean(self, path: str, *, force: bool) -> None:
-        try:
-            await self._write("DELETE", path + ("?force=true" if force else ""), None)
-        except _RepeatedError as repeated:
-            if not isinstance(repeated.error, NotFoundError):
-                raise repeated.error from None  # else an earlier try of ours has done it
+        await self._once("DELETE", path + ("?force=true" if force else ""), None)
 
     async def epochs(self, group: str) -> dict[int, dict[str, Any] | None]:
         """The epoch table of each replica, as its broker tells it; None: it does not answer."""
@@ -307,11 +285,49 @@ class AdminClient:
         except TimeoutError:
             raise self._gave_up(last) from last
 
-    async def _write(
+    async def _once(
         self, method: str, path: str, document: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """A write at the leader. `_RepeatedError` wraps an error after a try of unknown outcome."""
+        """A write that happens once, however often and wherever it is asked for (R38).
+
+        OutcomeUnknownError if an attempt may have done it and the controllers know no more.
+        """
+        while True:
+            command = await self._next_command()
+            try:
+                answer = await self._write(method, path, document, once=command)
+            except PacelineError as error:
+                was_idle = command.sequence > 1
+                if was_idle and error.details.get("reason") in _NOT_ADMITTED:
+                    continue  # it was unused for long and has expired: certainly nothing was done
+                if error.is_definite:
+                    self._sessions.append(command)
+                raise
+            self._sessions.append(command)
+            return answer
+
+    async def _next_command(self) -> Once:
+        """Of a session of this client in which nothing is under way, or of a new one."""
+        if self._sessions:
+            return self._sessions.pop().next()
+        opening = Once(self._cluster.random.token(_SESSION_BYTES).hex(), 0)
+        await self._write("POST", "/v1/sessions", None, once=opening)
+        return opening.next()
+
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        document: Mapping[str, Any] | None,
+        *,
+        once: Once | None = None,
+    ) -> dict[str, Any]:
+        """A write at the leader, or relayed to it.
+
+        Without `once`, `_RepeatedError` wraps an error after a try of unknown outcome.
+        """
         backoff = Backoff(self._cluster.random, first_ms=20)
+        headers = None if once is None else once.headers()
         last: PacelineError | None = None
         is_unknown = False
         turn = 0
@@ -323,7 +339,12 @@ class AdminClient:
                     address = self._leader or addresses[turn % len(addresses)]
                     try:
                         return await self._cluster.http.send(
-                            method, address, path, document, timeout_ms=_REQUEST_TIMEOUT_MS
+                            method,
+                            address,
+                            path,
+                            document,
+                            headers=headers,
+                            timeout_ms=_REQUEST_TIMEOUT_MS,
                         )
                     except NotLeaderError as error:
                         last = error
@@ -336,8 +357,8 @@ class AdminClient:
                     except (DeadlineError, OutcomeUnknownError) as error:
                         last, self._leader, is_unknown = error, None, True
                     except PacelineError as error:
-                        if is_unknown and not isinstance(error, CommandRefusedError):
-                            raise _RepeatedError(error) from error
+                        if is_unknown:
+                            raise _repeated(error, once) from error
                         raise
                     turn += 1
                     await pause(backoff.next_ms())
@@ -347,6 +368,15 @@ class AdminClient:
     def _gave_up(self, last: PacelineError | None) -> PacelineError:
         why = "no controller answered" if last is None else last.message
         return DeadlineError(f"no result within {self._timeout_ms} ms: {why}")
+
+
+def _repeated(error: PacelineError, once: Once | None) -> Exception:
+    """What an error after a try of unknown outcome says of all tries together."""
+    if once is None:
+        return error if isinstance(error, CommandRefusedError) else _RepeatedError(error)
+    if error.details.get("sequence") == once.sequence:
+        return error  # the log has it: so was the first try, and every other, answered
+    return OutcomeUnknownError(f"an earlier try may have done it; the last: {error.message}")
 
 
 _TOPIC_FIELDS = ("topic", "topic_id", "queues")

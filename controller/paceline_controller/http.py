@@ -13,6 +13,7 @@ from aiohttp import web
 
 from paceline.errors import (
     BadRequestError,
+    ConflictError,
     GroupNotFoundError,
     NotLeaderError,
     NotYetAvailableError,
@@ -25,13 +26,13 @@ from paceline.wire.fields import Fields
 from paceline.wire.names import check_topic_name
 from paceline_controller.http_answers import (
     JSON_BYTES_MAX,
-    checked,
     json_answer,
     json_body,
     replica_of,
 )
 from paceline_controller.http_errors import problem_middleware, query_flag, query_integer
 from paceline_controller.http_groups import GroupRoutes
+from paceline_controller.http_once import SEQUENCE, earlier, once_of, opening, pair_of, settled
 from paceline_controller.http_quorum import QuorumRoutes
 from paceline_controller.inquirer import heard_document
 from paceline_controller.proposer import Encodable
@@ -80,6 +81,7 @@ class ControllerHttp:
                 *GroupRoutes(self).routes(),
                 *QuorumRoutes(self).routes(),
                 web.post("/v1/elections", self._elect),
+                web.post("/v1/sessions", self._open_session),
                 web.get("/v1/heard/{group}/{replica}", self._heard),
                 web.get("/metrics", self._metrics),
                 web.get("/healthz", self._health),
@@ -173,9 +175,13 @@ class ControllerHttp:
     async def _create_topic(self, request: web.Request) -> web.Response:
         fields = Fields(await json_body(request), name="topic")
         topic = TopicName(check_topic_name(fields.any("topic")))
-        queues = self._queues(fields)
-        fields.done()
-        result = await self.write(CreateTopic(topic=topic, queues=queues))
+        result = self.earlier(request)
+        if result is None:
+            queues = self._queues(fields)
+            fields.done()
+            result = await self.write(request, CreateTopic(topic=topic, queues=queues))
+        if "topic" not in result:
+            raise ConflictError("this sequence was another command", field=SEQUENCE)
         return json_answer({**result["topic"], "version": result["version"]}, status=201)
 
     def _queues(self, fields: Fields) -> dict[GroupName, int]:
@@ -201,7 +207,7 @@ class ControllerHttp:
 
     async def _delete_topic(self, request: web.Request) -> web.Response:
         name = check_topic_name(request.match_info["topic"])
-        result = await self.write(DeleteTopic(topic=TopicName(name)))
+        result = await self.write(request, DeleteTopic(topic=TopicName(name)))
         return json_answer({"version": result["version"]})
 
     # -- groups -------------------------------------------------------------------------------
@@ -252,13 +258,15 @@ class ControllerHttp:
     async def _set_settings(self, request: web.Request) -> web.Response:
         """Members that are left out keep their value. In effect with the next epoch (R8)."""
         body = await json_body(request)
+        earlier = self.earlier(request)
         group = self.find_group(request)
         present = (group.next_settings or group.settings).to_json()
         for key in body:
             if key not in present:
                 raise BadRequestError("settings: unknown field", field=key[:64])
         settings = read_settings({**present, **body})
-        result = await self.write(SetGroupSettings(group=group.group, settings=settings))
+        command = SetGroupSettings(group=group.group, settings=settings)
+        result = earlier or await self.write(request, command)
         return json_answer(
             {"settings": settings.to_json(), "version": result["version"]}, status=202
         )
@@ -270,6 +278,9 @@ class ControllerHttp:
         preferred = fields.integer("preferred", low=1) if fields.has("preferred") else None
         is_unclean = fields.flag("unclean") if fields.has("unclean") else False
         fields.done()
+        earlier = self.earlier(request)
+        if earlier is not None:
+            return json_answer(earlier)
         group = self.node.machine.groups.get(name)
         if group is None:
             raise GroupNotFoundError("there is no such broker group", field="group")
@@ -281,9 +292,17 @@ class ControllerHttp:
                 group,
                 preferred=None if preferred is None else ReplicaId(preferred),
                 is_unclean=is_unclean,
+                once=pair_of(request),
             )
         )
-        return json_answer(checked(result))
+        # One that was refused before it came to the log settles nothing.
+        return json_answer(settled(result, once_of(request) if "version" in result else None))
+
+    async def _open_session(self, request: web.Request) -> web.Response:
+        """For commands that are to be done once, however often they are asked for (R38)."""
+        once, command = opening(request, self.node.machine)
+        result = await self.write(request, command)
+        return json_answer({"session": once.session, "version": result["version"]}, status=201)
 
     async def _heard(self, request: web.Request) -> web.Response:
         """What this controller itself has heard of a replica; another one asks (R15)."""
@@ -330,10 +349,16 @@ class ControllerHttp:
             timeout_ms = self.node.config.command_timeout_ms
             await self.leaders_word(self.node.quorum.read_barrier(timeout_ms=timeout_ms))
 
-    async def write(self, command: Encodable) -> dict[str, Any]:
-        """The result of a command, or the error that its refusal is."""
+    def earlier(self, request: web.Request) -> dict[str, Any] | None:
+        """What this very command has led to, if it was done before (R38)."""
         self.ensure_leading()
-        return checked(await self.leaders_word(self.node.proposer.submit(command)))
+        return earlier(request, self.node.machine)
+
+    async def write(self, request: web.Request, command: Encodable) -> dict[str, Any]:
+        """The result of a command, or the error its refusal is; once, if the caller says so."""
+        self.ensure_leading()
+        work = self.node.proposer.submit(command, once=pair_of(request))
+        return settled(await self.leaders_word(work), once_of(request))
 
     async def leaders_word(self, work: Awaitable[Any]) -> Any:
         """The quorum names leaders by id; clients are told the address."""

@@ -13,6 +13,7 @@ from paceline.types import GroupName, ReplicaId
 from paceline.wire.fields import Fields
 from paceline_controller.http_answers import checked, json_answer, json_body, replica_of
 from paceline_controller.http_errors import query_flag, query_integer
+from paceline_controller.http_once import refuse_once
 from paceline_controller.state.model import HISTORY_ENTRIES_MAX, Group
 from paceline_controller.state.operator_commands import RemoveGroup, RemoveReplica
 
@@ -55,6 +56,7 @@ class GroupRoutes:
         name = GroupName(fields.text("group", length_max=127))
         preferred = fields.integer("to", low=1) if fields.has("to") else None
         fields.done()
+        refuse_once(request)
         self._door.ensure_leading()
         node = self._door.node
         group = node.machine.groups.get(name)
@@ -67,7 +69,9 @@ class GroupRoutes:
 
     async def _remove_replica(self, request: web.Request) -> web.Response:
         """Forget a dead replica; one that lives or is a member only with `force=true`."""
-        self._door.ensure_leading()
+        earlier = self._door.earlier(request)
+        if earlier is not None:
+            return json_answer({"version": earlier["version"]})
         group = self._door.find_group(request)
         replica_id = replica_of(request)
         is_forced = query_flag(request, "force")
@@ -82,12 +86,14 @@ class GroupRoutes:
                     reason="IS_ALIVE",
                 )
         command = RemoveReplica(group=group.group, replica_id=replica_id, is_forced=is_forced)
-        result = await self._door.write(command)
+        result = await self._door.write(request, command)
         return json_answer({"version": result["version"]})
 
     async def _remove_group(self, request: web.Request) -> web.Response:
         """Forget a group of which no replica lives; with queues of topics only if forced."""
-        self._door.ensure_leading()
+        earlier = self._door.earlier(request)
+        if earlier is not None:
+            return json_answer({"version": earlier["version"]})
         group = self._door.find_group(request)
         is_forced = query_flag(request, "force")
         alive = self._alive(group)
@@ -97,7 +103,8 @@ class GroupRoutes:
                 "stop them first",
                 reason="IS_ALIVE",
             )
-        result = await self._door.write(RemoveGroup(group=group.group, is_forced=is_forced))
+        command = RemoveGroup(group=group.group, is_forced=is_forced)
+        result = await self._door.write(request, command)
         return json_answer({"version": result["version"]})
 
     def _alive(self, group: Group) -> list[int]:

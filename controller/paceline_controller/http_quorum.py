@@ -12,6 +12,7 @@ from paceline.errors import CommandRefusedError, NotFoundError
 from paceline.types import ControllerId
 from paceline.wire.fields import Fields
 from paceline_controller.http_answers import json_answer, json_body
+from paceline_controller.http_once import refuse_once
 from paceline_controller.quorum import MembersWish, QuorumMembers
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class QuorumRoutes:
 
     async def _add(self, request: web.Request) -> web.Response:
         """{controller_id, raft, client, replaces?}: a new controller, perhaps for an old one."""
+        refuse_once(request)
         fields = Fields(await json_body(request), name="member")
         wish = MembersWish(
             add=ControllerId(fields.text("controller_id", pattern=ID_PATTERN)),
@@ -94,6 +96,7 @@ class QuorumRoutes:
         return await self._change(wish)
 
     async def _remove(self, request: web.Request) -> web.Response:
+        refuse_once(request)
         name = request.match_info["controller"]
         if re.fullmatch(ID_PATTERN, name) is None:
             raise NotFoundError("there is no such controller")
@@ -109,6 +112,7 @@ class QuorumRoutes:
 
     async def _transfer(self, request: web.Request) -> web.Response:
         """{to?}: let another controller lead; answered when it does."""
+        refuse_once(request)
         fields = Fields(await json_body(request), name="leadership")
         to = ControllerId(fields.text("to", pattern=ID_PATTERN)) if fields.has("to") else None
         fields.done()

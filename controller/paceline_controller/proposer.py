@@ -66,18 +66,22 @@ class Proposer:
         """Leadership is over: its session is never used again."""
         self._session = ""
 
-    async def submit(self, command: Encodable) -> dict[str, Any]:
+    async def submit(
+        self, command: Encodable, *, once: tuple[str, int] | None = None
+    ) -> dict[str, Any]:
         """A command of this controller; repeats an unknown outcome a few times.
+
+        `once` is the caller's own (session, sequence): then that session's refusal is its result.
 
         Raises OutcomeUnknownError once any attempt may be applied, in the end at the latest; before
         that what `Quorum.propose` raises.
         """
-        session, sequence = self._next()
+        session, sequence = self._next() if once is None else once
         may_be_applied = False
         for _ in range(ATTEMPTS_MAX):
             try:
                 result = await self.relay(session, sequence, command)
-                if result.get("reason") == "UNKNOWN_SESSION":
+                if once is None and result.get("reason") == "UNKNOWN_SESSION":
                     await self._replace(session)
             except OutcomeUnknownError as error:
                 may_be_applied = True
@@ -91,7 +95,7 @@ class Proposer:
                     f"{error.message}"
                 ) from error
             else:
-                if result.get("reason") not in FORGOTTEN:
+                if result.get("reason") not in FORGOTTEN or (once and not may_be_applied):
                     return result
                 if may_be_applied or result["reason"] == "STALE_SEQUENCE":
                     raise OutcomeUnknownError(f"{command.kind}: {result['detail']}")

@@ -165,19 +165,24 @@ class Supervisor:
         return {**result, "is_graceful": False}
 
     async def order_election(
-        self, group: Group, *, preferred: ReplicaId | None, is_unclean: bool
+        self,
+        group: Group,
+        *,
+        preferred: ReplicaId | None,
+        is_unclean: bool,
+        once: tuple[str, int] | None = None,
     ) -> dict[str, Any]:
-        """An operator orders an election. Raises as `submit` does."""
+        """An operator orders an election. `once` and what is raised: as of `submit`."""
         if not is_unclean:
             leaving = None if preferred is not None else group.master
             return await self._transfer(
-                group, reason="operator", leaving=leaving, preferred=preferred
+                group, reason="operator", leaving=leaving, preferred=preferred, once=once
             )
         assert preferred is not None, "checked at the edge"
         decision = self._liveness.decide_unclean(
             group, self._clock.monotonic_ms(), winner=preferred
         )
-        return await self._submit(group, decision)
+        return await self._submit(group, decision, once)
 
     async def _transfer(
         self,
@@ -186,6 +191,7 @@ class Supervisor:
         reason: str,
         leaving: ReplicaId | None,
         preferred: ReplicaId | None,
+        once: tuple[str, int] | None = None,
     ) -> dict[str, Any]:
         """Members may be electable only by reports that are newer than the confirm floor, or than
         their start: before a refusal they are asked for them."""
@@ -207,14 +213,19 @@ class Supervisor:
             group = self._machine.groups[name]
             if group.master_epoch != epoch:  # R15: the one that wanted to leave has left
                 return _no("STALE_MASTER_EPOCH", "another epoch has begun", group=group)
-        return await self._submit(group, decision)
+        return await self._submit(group, decision, once)
 
-    async def _submit(self, group: Group, decision: ElectMaster | NoElection) -> dict[str, Any]:
+    async def _submit(
+        self,
+        group: Group,
+        decision: ElectMaster | NoElection,
+        once: tuple[str, int] | None = None,
+    ) -> dict[str, Any]:
         if not self.is_leading:
             raise NotLeaderError("this controller does not lead", leader=None)
         if isinstance(decision, NoElection):
             return _no("NO_ELECTION", decision.reason, group=group)
-        return await self._proposer.submit(decision)
+        return await self._proposer.submit(decision, once=once)
 
     # -- tasks --------------------------------------------------------------------------------
 

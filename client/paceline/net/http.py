@@ -39,6 +39,7 @@ class HttpClient:
         path: str,
         document: Mapping[str, Any] | None = None,
         *,
+        headers: Mapping[str, str] | None = None,
         timeout_ms: int,
     ) -> dict[str, Any]:
         """A request that may change something, with a JSON body.
@@ -46,7 +47,8 @@ class HttpClient:
         PeerError (definite): never sent. OutcomeUnknownError, DeadlineError: it may have happened.
         """
         body = None if document is None else orjson.dumps(document)
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        media = {} if body is None else {"Content-Type": "application/json"}
+        headers = {**media, **(headers or {})}
         return await self._json(method, address, path, None, body, headers, timeout_ms)
 
     async def post_bytes(

@@ -98,6 +98,11 @@ class Machine:
     def sessions_count(self) -> int:
         return len(self._state.sessions)
 
+    def result_of(self, session: str, sequence: int) -> Result | None:
+        """Of a command that was applied, while it is remembered."""
+        found = self._state.sessions.get(session)
+        return None if found is None else deepcopy(found.results.get(sequence))
+
     def view(self, controllers: tuple[str, ...] = ()) -> ClusterView:
         """What is published; `controllers` are told until the log has a list of its own."""
         return self._state.view(controllers)

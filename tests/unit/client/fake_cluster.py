@@ -33,6 +33,9 @@ class FakeCluster:
         self.late_stores = 0
         self.break_off_writes = 0
         """How many next writes at the controller are carried out and not answered."""
+        self.done: dict[tuple[str, str], dict[str, Any]] = {}
+        """Results of commands by session and sequence."""
+        self.sessions: set[str] = set()
         self.calls: list[dict[str, Any]] = []
         self.group_calls = FakeGroupCalls()
         self.controller = ""
@@ -51,6 +54,7 @@ class FakeCluster:
         app = web.Application()
         app.router.add_get("/v1/routes", self._routes)
         app.router.add_get("/v1/watch", self._watch)
+        app.router.add_post("/v1/sessions", self.open_session)
         app.router.add_post("/v1/topics", self._create_topic)
         app.router.add_delete("/v1/topics/{topic}", self._delete_topic)
         self._runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
@@ -159,17 +163,29 @@ class FakeCluster:
     async def _routes(self, _: web.Request) -> web.Response:
         return web.json_response(self.view.to_json())
 
+    async def open_session(self, request: web.Request) -> web.Response:
+        name = request.headers["Paceline-Session"]
+        self.sessions.add(name)
+        return web.json_response({"session": name, "version": 1}, status=201)
+
     async def _create_topic(self, request: web.Request) -> web.Response:
         document = await request.json()
+        once = request.headers["Paceline-Session"], request.headers["Paceline-Sequence"]
+        if once[0] not in self.sessions:
+            refusal = {"code": "COMMAND_REFUSED", "detail": "no", "reason": "UNKNOWN_SESSION"}
+            return web.json_response(refusal, status=409)
+        if once in self.done:
+            return web.json_response(self.done[once], status=201)
         if document["topic"] in self.view.topics:
             return web.json_response({"code": "TOPIC_EXISTS", "detail": "it is there"}, status=409)
         self.add_topic(document["topic"], document["queues"])
+        made = self.view.topics[document["topic"]].to_json()
+        self.done[once] = {**made, "version": self.view.version}
         if self.break_off_writes:
             self.break_off_writes -= 1
             assert request.transport is not None
             request.transport.close()
-        topic = self.view.topics[document["topic"]].to_json()
-        return web.json_response({**topic, "version": self.view.version}, status=201)
+        return web.json_response(self.done[once], status=201)
 
     async def _delete_topic(self, request: web.Request) -> web.Response:
         self.delete_topic(request.match_info["topic"])

@@ -1,6 +1,7 @@
 """Admin client and blocking façade."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -9,7 +10,7 @@ from tests.unit.client.fake_cluster import FakeCluster
 from paceline import BlockingPullConsumer, Message
 from paceline.admin import AdminClient
 from paceline.blocking import BlockingProducer
-from paceline.errors import PeerError, TopicExistsError, TopicNotFoundError
+from paceline.errors import OutcomeUnknownError, PeerError, TopicExistsError, TopicNotFoundError
 from paceline.wire.cluster import ClusterView
 
 
@@ -48,8 +49,7 @@ async def test_a_repeated_creation_with_a_table_of_queues_is_no_error_either() -
     assert created.queues == {"g1": 3}
 
 
-async def test_a_repeated_creation_is_looked_up_where_nothing_is_late() -> None:
-    """A follower that lags behind would say that the topic is not there, as if for certain."""
+async def test_a_repeated_creation_does_not_believe_a_follower_that_is_late() -> None:
     async with FakeCluster() as cluster, _Follower(cluster) as follower:
         cluster.publish(controllers=(follower.address, cluster.controller))
         cluster.break_off_writes = 1
@@ -67,6 +67,38 @@ async def test_a_repeated_creation_that_finds_another_topic_is_an_error() -> Non
         async with AdminClient(cluster.controller) as admin:
             with pytest.raises(TopicExistsError):
                 await admin.create_topic("orders", queues={"g1": 3})
+
+
+async def test_a_session_that_expired_unused_is_replaced() -> None:
+    async with FakeCluster() as cluster, AdminClient(cluster.controller) as admin:
+        await admin.create_topic("orders", queues=3)
+        cluster.sessions.clear()
+        created = await admin.create_topic("prices", queues=2)
+        await admin.create_topic("more", queues=2)
+
+    assert created.queues == {"g1": 2}
+    assert len(cluster.sessions) == 1
+
+
+async def test_a_session_that_expired_after_an_attempt_leaves_the_outcome_unknown() -> None:
+    """R38: what the attempt did cannot be asked for any more, and is not done again."""
+
+    class Forgetful(FakeCluster):
+        def add_topic(self, *arguments: Any, **more: Any) -> Any:
+            self.sessions.clear()
+            self.made += 1
+            return super().add_topic(*arguments, **more)
+
+        made = 0
+
+    cluster = Forgetful()
+    async with cluster:
+        cluster.break_off_writes = 1
+        async with AdminClient(cluster.controller) as admin:
+            with pytest.raises(OutcomeUnknownError, match="an earlier try may have done it"):
+                await admin.create_topic("orders", queues=3)
+
+    assert cluster.made == 1
 
 
 async def test_nobody_at_the_bootstrap_address_is_one_clear_error() -> None:
@@ -107,6 +139,7 @@ class _Follower:
         app.router.add_get("/v1/routes", self._routes)
         app.router.add_get("/v1/watch", self._routes)
         app.router.add_post("/v1/topics", self._not_leader)
+        app.router.add_post("/v1/sessions", self._not_leader)
         self._runner = web.AppRunner(app, shutdown_timeout=0)
 
     async def __aenter__(self) -> "_Follower":

@@ -1,0 +1,90 @@
+"""Shell: commands over HTTP exactly once: the caller names (session, sequence) in two headers.
+
+Whoever asks the same again, of whichever controller, gets the first result (R38). Without the
+headers a repetition is another command.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from paceline.errors import BadRequestError, OverloadedError, PacelineError
+from paceline.wire.session_commands import TOKEN_PATTERN, OpenSession
+from paceline_controller.http_answers import checked
+from paceline_controller.state import Machine
+from paceline_controller.state.machine import SESSIONS_MAX
+
+SESSION = "Paceline-Session"
+SEQUENCE = "Paceline-Sequence"
+SEQUENCE_DIGITS_MAX = 15
+NOT_ADMITTED = ("UNKNOWN_SESSION", "STALE_SEQUENCE")
+"""Refusals that tell nothing of what an earlier attempt has done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """What makes a command the same command."""
+
+    session: str
+    sequence: int
+
+
+def once_of(request: web.Request) -> Once | None:
+    """What the caller named, if it did. Raises BadRequestError."""
+    session, text = request.headers.get(SESSION), request.headers.get(SEQUENCE)
+    if session is None and text is None:
+        return None
+    if session is None or re.fullmatch(TOKEN_PATTERN, session) is None:
+        raise BadRequestError(f"{SESSION} must match {TOKEN_PATTERN}", field=SESSION)
+    is_number = text is not None and text.isascii() and text.isdecimal()
+    if text is None or not is_number or len(text) > SEQUENCE_DIGITS_MAX:
+        raise BadRequestError(f"{SEQUENCE} must be an integer from 0", field=SEQUENCE)
+    return Once(session, int(text))
+
+
+def pair_of(request: web.Request) -> tuple[str, int] | None:
+    """As the proposer takes it."""
+    once = once_of(request)
+    return None if once is None else (once.session, once.sequence)
+
+
+def refuse_once(request: web.Request) -> None:
+    """For routes that do more than one command, and cannot promise. Raises BadRequestError."""
+    if once_of(request) is not None:
+        raise BadRequestError(
+            f"{request.method} {request.path} is not done exactly once: ask without {SESSION}",
+            field=SESSION,
+        )
+
+
+def earlier(request: web.Request, machine: Machine) -> dict[str, Any] | None:
+    """The result of that very command, if this leader's log has it; a refusal is raised again.
+
+    It comes before all other judgement: what was there for the first attempt may be gone, by it.
+    """
+    once = once_of(request)
+    result = None if once is None else machine.result_of(once.session, once.sequence)
+    return None if result is None else settled(result, once)
+
+
+def settled(result: dict[str, Any], once: Once | None) -> dict[str, Any]:
+    """Details of a refusal name the sequence it settles, with all attempts there were of it."""
+    try:
+        return checked(result)
+    except PacelineError as error:
+        if once is not None and result["reason"] not in NOT_ADMITTED:
+            error.details["sequence"] = once.sequence
+        raise
+
+
+def opening(request: web.Request, machine: Machine) -> tuple[Once, OpenSession]:
+    """The command that opens the session in the headers, by sequence 0."""
+    once = once_of(request)
+    if once is None or once.sequence != 0:
+        raise BadRequestError(f"{SESSION} names the session, {SEQUENCE} is 0", field=SEQUENCE)
+    if machine.sessions_count >= SESSIONS_MAX // 2:
+        # The other half is the brokers': without a session they cannot even register.
+        raise OverloadedError("too many sessions are open", retry_after_ms=1000)
+    return once, OpenSession()
