@@ -6,7 +6,7 @@ end). H(q) is the truth's content of queue q. A **ruling** is one event of the c
 once, however many controllers applied it. What a history may lack, and why, is in `excuses`.
 
 The world may say: `durability` ("fsync"), `min_in_sync_replicas`, `all_ack_in_sync_state_set`
-(true), `groups`, `bed`, `consume_from` ("first").
+(true), `groups`, `bed`, `consume_from` ("first"), `learners` (none).
 """
 
 from collections import defaultdict
@@ -100,6 +100,11 @@ class Evidence:
         """`min_in_sync_replicas`, or its default."""
         given = self.world.get("min_in_sync_replicas")
         return int(given) if given is not None else (len(self.nodes_of(group)) + 1) // 2
+
+    @cached_property
+    def learners(self) -> frozenset[str]:
+        """Nodes that are never members (R18)."""
+        return frozenset(cast("list[str]", self.world.get("learners", [])))
 
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)

@@ -79,7 +79,7 @@ def _has_controllers(evidence: Evidence) -> bool:
 
 
 def _can_work(evidence: Evidence, group: str, heal: Phase) -> bool:
-    nodes = evidence.nodes_of(group)
+    nodes = evidence.nodes_of(group) - evidence.learners
     if len(nodes - evidence.crippled) < evidence.minimum(group):
         return False
     if any(True for _ in evidence.rulings_of(group, "last_member_lost")):
@@ -141,7 +141,7 @@ def _full_set(evidence: Evidence, found: Findings, heal: Phase, group: str, extr
     wanted = {
         replica
         for (name, replica), node in _present_replicas(evidence).items()
-        if name == group and node not in evidence.crippled
+        if name == group and node not in evidence.crippled | evidence.learners
     }
     limit_us = heal.at_us + evidence.bounds.full_set_us + extra_us
     timeline = evidence.timeline(group)

@@ -11,6 +11,7 @@ from paceline_chaos.mutants.acting import ACTING
 from paceline_chaos.mutants.clients import CLIENTS
 from paceline_chaos.mutants.disks import DISKS
 from paceline_chaos.mutants.epochs import EPOCHS
+from paceline_chaos.mutants.founding import FOUNDING
 from paceline_chaos.mutants.moments import MOMENTS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.mutants.projections import PROJECTIONS
@@ -20,7 +21,18 @@ from paceline_chaos.mutants.world import WORLD
 
 __all__ = ["CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
 
-_ALL = (*EPOCHS, *REPLICATION, *DISKS, *PROJECTIONS, *CLIENTS, *WORLD, *MOMENTS, *ACTING, *RAFT)
+_ALL = (
+    *EPOCHS,
+    *REPLICATION,
+    *DISKS,
+    *PROJECTIONS,
+    *CLIENTS,
+    *WORLD,
+    *MOMENTS,
+    *ACTING,
+    *FOUNDING,
+    *RAFT,
+)
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""
 assert len(MUTANTS) == len(_ALL), "two mutants have one name: the first would never run"

@@ -313,6 +313,7 @@ class BrokerNode(Node):
             lock_lease_ms=timers.lock_lease_ms,
             scrub_interval_hours=topology.scrub_ms / HOUR_MS,
             log_size_bytes_max=topology.log_bytes_max,
+            is_learner=self.name in topology.learners,
             clean_resource_interval_ms=CLEAN_MS,
         )
         config.validate()

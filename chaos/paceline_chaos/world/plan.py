@@ -84,7 +84,8 @@ def draw_plan(topology: Topology) -> Plan:
 def _draw_disaster(topology: Topology, dice: random.Random) -> list[Fault]:
     """One replica falls behind, and when it is back all others are away for long (R21)."""
     group = dice.choice(list(topology.groups))
-    behind, *others = dice.sample(topology.groups[group], topology.replicas)
+    names = [name for name in topology.groups[group] if name not in topology.learners]
+    behind, *others = dice.sample(names, len(names))
     lag_ms = topology.timers.replica_lag_ms_max
     at_ms = dice.randint(2 * _QUIET_MS, max(2 * _QUIET_MS, topology.load_ms - _DISASTER_MS))
     first = Fault(at_ms=at_ms, kind="pause", target=behind, for_ms=lag_ms + 1_500)

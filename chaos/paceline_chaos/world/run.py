@@ -350,7 +350,8 @@ class _World:
                 return f"an open master of {name}"
             if present is None:
                 return f"all brokers of {name}"
-            if not present <= set(group.sync_state_set):
+            learners = {key for key, replica in group.replicas.items() if replica.is_learner}
+            if not present - learners <= set(group.sync_state_set):
                 return f"a whole set of {name}: {sorted(group.sync_state_set)} are not all live"
         return ""
 

@@ -179,9 +179,10 @@ class Director:
         return mastership is not None and mastership.is_open and mastership.term.can_accept()
 
     def is_whole(self) -> bool:
-        """Whether that master, and the controllers, have everybody in the set."""
-        count = len(self.stage.group(GROUP))
-        return self.is_open() and len(self.committed()) == len(self.known(self.master)) == count
+        """Whether that master, and the controllers, have everybody in the set (but learners)."""
+        learners = self.stage.topology.learners
+        wanted = {n.name for n in self.stage.group(GROUP) if n.name not in learners}
+        return self.is_open() and wanted <= self.committed() == self.known(self.master)
 
     def committed(self) -> frozenset[str]:
         """Names of the members, as the controllers have committed them."""

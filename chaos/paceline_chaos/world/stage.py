@@ -152,6 +152,7 @@ class Stage:
         found = self.group_state(group)
         if found is None:
             return False
+        lost |= set(self.topology.learners)
         left = [node for node in self.group(group) if node.name not in lost]
         stores = {replica.store_id for key, replica in found.replicas.items()
                   if key in found.sync_state_set}  # fmt: skip

@@ -93,6 +93,8 @@ class Topology:
     """Time from one verification of a whole log to the next."""
     log_bytes_max: int = 0
     """Above this size a master gives up the oldest segments (R26); 0: nothing is given up."""
+    learners: tuple[str, ...] = ()
+    """Brokers that replicate and are never members (R18)."""
 
     @property
     def brokers(self) -> dict[str, str]:
@@ -106,8 +108,9 @@ class Topology:
 
     @property
     def replicas(self) -> int:
-        """Of each group."""
-        return len(next(iter(self.groups.values())))
+        """Of each group, those that may be members."""
+        first = next(iter(self.groups.values()))
+        return len([name for name in first if name not in self.learners])
 
     def nodes(self) -> list[str]:
         """All servers."""

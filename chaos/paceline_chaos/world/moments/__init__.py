@@ -9,7 +9,7 @@ them all.
 
 from collections.abc import Mapping
 
-from paceline_chaos.world.moments import acting, damage, handing, leading, pace
+from paceline_chaos.world.moments import acting, damage, founding, handing, leading, pace
 from paceline_chaos.world.scripted import Scripted
 from paceline_chaos.world.topology import Client
 
@@ -62,6 +62,19 @@ SCENARIOS: Mapping[str, Scripted] = {
         rule="R24: a flipped bit is found, served to nobody, and mended by another member",
         script=damage.damaged,
         unmet=damage.mended,
+        load_ms=14_000,
+    ),
+    "learner": Scripted(
+        rule="R18: a learner replicates, and is never a member, nor elected",
+        script=founding.learning,
+        unmet=founding.only_learnt,
+        load_ms=12_000,
+        topology={"learners": ("b3",)},
+    ),
+    "forgotten": Scripted(
+        rule="R18: a group is founded by empty stores, once",
+        script=founding.forgotten,
+        unmet=founding.was_kept,
         load_ms=14_000,
     ),
     "unclean": Scripted(

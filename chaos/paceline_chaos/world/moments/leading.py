@@ -18,7 +18,7 @@ _HELPED_MS = FAST.election_open_timeout_ms + 2 * FAST.replica_lag_ms_max + 1_000
 _MOVED_ON_MS = FAST.progress_timeout_ms + FAST.election_open_timeout_ms + FAST.slave_timeout_ms
 
 
-def _order(d: Director, winner: BrokerNode, *, is_unclean: bool = False) -> None:
+def order(d: Director, winner: BrokerNode, *, is_unclean: bool = False) -> None:
     """The operator orders an election; the director sees how the order ends."""
     machine = d.stage.simulation.machine("client-1")
     around = d.stage.around("client-1", incarnation=200 + d.notes.steps_count)
@@ -27,7 +27,7 @@ def _order(d: Director, winner: BrokerNode, *, is_unclean: bool = False) -> None
         OrderElection, client="client-1", group=GROUP, replica=replica, is_unclean=is_unclean
     )
 
-    async def order() -> None:
+    async def ask() -> None:
         cluster = around.cluster()
         try:
             async with AdminClient(cluster, timeout_ms=5_000) as admin:
@@ -41,7 +41,7 @@ def _order(d: Director, winner: BrokerNode, *, is_unclean: bool = False) -> None
         finally:
             await cluster.close()
 
-    machine.start(order, name="order")
+    machine.start(ask, name="order")
 
 
 def _cut_from_brokers(d: Director, node: BrokerNode) -> None:
@@ -57,7 +57,7 @@ def opens_nothing(d: Director) -> Steps:
     yield d.pass_ms(300)
     lonely = d.replicas[0]
     _cut_from_brokers(d, lonely)
-    _order(d, lonely)
+    order(d, lonely)
     yield lambda: d.mastership_of(lonely) is not None
     d.mark("lonely")
     d.saw("a master that cannot open")
@@ -124,7 +124,7 @@ def unclean(d: Director) -> Steps:
     yield d.pass_ms(1_000)
     d.expect(d.stage.master(GROUP) is None, "somebody leads without what was confirmed")
     d.expect(_holds(d, behind), "there is nothing to void")
-    _order(d, behind, is_unclean=True)
+    order(d, behind, is_unclean=True)
     yield lambda: d.mastership_of(behind) is not None
     d.saw("an unclean epoch")
     locks, producers = d.projections(behind).locks, d.projections(behind).producers
