@@ -96,34 +96,44 @@ def check_order(order: ExportOrder) -> ReadOptions:
 def export(
     spark: "SparkSession", order: ExportOrder, *, tell: Tell, clock: Clock | None = None
 ) -> Exported:
-    """Export what is new since the last batch, or finish the one that was begun."""
+    """Finish the batch that an earlier run has begun, then export what is new as another one."""
     options = check_order(order)
     clock = clock if clock is not None else SystemClock()
     began_ms = clock.monotonic_ms()
     folder = ExportFolder(order.to)
+    done: list[Manifest] = []
     with folder.locked():
         finish_compaction(folder)
-        manifests = folder.manifests()
-        intent = folder.intent()
-        is_resumed = intent is not None
-        if intent is not None and manifests and intent.number <= manifests[-1].number:
-            folder.end_intent()  # it was noted, and the end of the run was not seen
-            intent, is_resumed = None, False
-        if intent is None:
-            tell("looking what is new")
-            intent = plan(order, options, manifests)
-            if intent.rows == 0:
-                folder.drop_staging()
-                total = sum(one.rows for one in manifests)
-                return _exported(None, intent, 0.0, is_resumed=False, total_rows=total)
+        begun = _begun(folder)
+        if begun is not None:
+            check_layout(begun.layout, layout_of(order, options), order.to)
+            with _pinned(options, order, begun):
+                done.append(carry_out(spark, folder, order, begun, tell=tell))
+        tell("looking what is new")
+        intent = plan(order, options, folder.manifests())
+        if intent.rows:
             folder.begin(intent)
-        else:
-            check_layout(intent.layout, layout_of(order, options), order.to)
-        with _pinned(options, order, intent):
-            manifest = carry_out(spark, folder, order, intent, tell=tell)
-        seconds = (clock.monotonic_ms() - began_ms) / 1000
-        total = sum(one.rows for one in manifests) + intent.rows
-        return _exported(manifest, intent, seconds, is_resumed=is_resumed, total_rows=total)
+            with _pinned(options, order, intent):
+                done.append(carry_out(spark, folder, order, intent, tell=tell))
+        folder.drop_staging()
+        return Exported(
+            batch=done[-1].number if done else None,
+            rows=sum(one.rows for one in done),
+            size_bytes=sum(one.size_bytes for one in done),
+            files=sum(len(one.files) for one in done),
+            seconds=(clock.monotonic_ms() - began_ms) / 1000,
+            is_resumed=begun is not None,
+            total_rows=sum(one.rows for one in folder.manifests()),
+        )
+
+
+def _begun(folder: ExportFolder) -> Intent | None:
+    """The batch that an earlier run has begun and not noted."""
+    intent, manifests = folder.intent(), folder.manifests()
+    if intent is not None and manifests and intent.number <= manifests[-1].number:
+        folder.end_intent()  # it was noted, and the end of that run was not seen
+        return None
+    return intent
 
 
 @contextmanager
@@ -135,25 +145,6 @@ def _pinned(options: ReadOptions, order: ExportOrder, intent: Intent) -> Iterato
     yield
     with Brokers(options.access) as brokers:
         unpin(brokers, owner, intent.start)
-
-
-def _exported(
-    manifest: Manifest | None,
-    intent: Intent,
-    seconds: float,
-    *,
-    is_resumed: bool,
-    total_rows: int,
-) -> Exported:
-    return Exported(
-        batch=None if manifest is None else manifest.number,
-        rows=intent.rows,
-        size_bytes=0 if manifest is None else manifest.size_bytes,
-        files=0 if manifest is None else len(manifest.files),
-        seconds=seconds,
-        is_resumed=is_resumed,
-        total_rows=total_rows,
-    )
 
 
 def layout_of(order: ExportOrder, options: ReadOptions) -> Layout:
