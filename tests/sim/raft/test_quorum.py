@@ -25,7 +25,6 @@ from paceline_controller.quorum import Quorum
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.settings import RaftSettings
 
-
 PATIENT = RaftSettings(election_min_ms=3_000, election_max_ms=6_000, leader_fallback_ms=6_000)
 
 
