@@ -17,6 +17,7 @@ from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.mutants.projections import PROJECTIONS
 from paceline_chaos.mutants.raft import RAFT
 from paceline_chaos.mutants.replication import REPLICATION
+from paceline_chaos.mutants.retention import RETENTION
 from paceline_chaos.mutants.world import WORLD
 
 __all__ = ["CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
@@ -32,6 +33,7 @@ _ALL = (
     *ACTING,
     *FOUNDING,
     *RAFT,
+    *RETENTION,
 )
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""

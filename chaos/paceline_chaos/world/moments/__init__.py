@@ -9,7 +9,15 @@ them all.
 
 from collections.abc import Mapping
 
-from paceline_chaos.world.moments import acting, damage, founding, handing, leading, pace
+from paceline_chaos.world.moments import (
+    acting,
+    damage,
+    founding,
+    handing,
+    keeping,
+    leading,
+    pace,
+)
 from paceline_chaos.world.scripted import Scripted
 from paceline_chaos.world.topology import Client
 
@@ -76,6 +84,16 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=founding.forgotten,
         unmet=founding.was_kept,
         load_ms=14_000,
+    ),
+    "kept": Scripted(
+        rule="R14, R26, R29: retention stops at records, pins, checkpoints and wrong clocks",
+        script=keeping.kept,
+        unmet=keeping.was_kept,
+        load_ms=22_000,
+        topology={
+            "segment_size_bytes": keeping.SEGMENT_BYTES,
+            "log_bytes_max": 2 * keeping.SEGMENT_BYTES,
+        },
     ),
     "unclean": Scripted(
         rule="R21: an unclean epoch clamps offsets, voids locks, fences producers",
