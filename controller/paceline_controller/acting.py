@@ -6,11 +6,12 @@ fits is the state machine's business.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from paceline.types import GroupName, ReplicaId
+from paceline.types import ReplicaId
 from paceline_controller.election import Belief, Standing
+from paceline_controller.settling import Settling
 from paceline_controller.state.commands import AppointActing, ElectMaster
 from paceline_controller.state.model import Group
 
@@ -23,19 +24,8 @@ loses its network and of one that reboots look alike for about that time."""
 
 
 @dataclass(slots=True)
-class Appointments:
-    """Owned by `Liveness`: since when, group by group, nobody can be elected and one could act."""
-
-    settle_ms: int
-    _since: dict[GroupName, int] = field(default_factory=dict)
-
-    def forget(self, group: GroupName) -> None:
-        """There is a master, or somebody to elect, or it is not known yet."""
-        self._since.pop(group, None)
-
-    def forget_all(self) -> None:
-        """Another leader judges from now on."""
-        self._since.clear()
+class Appointments(Settling):
+    """Since when nobody can be elected and one could act."""
 
     def decide(
         self,
@@ -55,8 +45,7 @@ class Appointments:
             # When a cut of this controller heals, one is heard first: time counts from then on.
             self.forget(group.group)
             return None
-        since_ms = self._since.setdefault(group.group, now_ms)
-        if now_ms < max(since_ms, floor_ms) + self.settle_ms:
+        if not self.has_lasted(group.group, floor_ms=floor_ms, now_ms=now_ms):
             return None
         return AppointActing(
             group=group.group,

@@ -54,6 +54,7 @@ from paceline_controller.liveness_events import (
 )
 from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.model import Group
+from paceline_controller.unclean import SETTLE_MS as UNCLEAN_SETTLE_MS
 from paceline_controller.unclean import UncleanElections
 
 TICK_MS = 50
@@ -77,7 +78,7 @@ class Liveness:
         self._settings = settings
         self._contacts: dict[ReplicaKey, Contact] = {}
         self._watches: dict[GroupName, GroupWatch] = {}
-        self._unclean = UncleanElections()
+        self._unclean = UncleanElections(UNCLEAN_SETTLE_MS)
         self._appointments = Appointments(settings.acting_settle_ms)
         self._is_leader = False
         self._term = 0

@@ -5,10 +5,11 @@ come back, the best other replica leads alone. Without the setting only an opera
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from paceline.types import GroupName, ReplicaId
+from paceline.types import ReplicaId
 from paceline_controller.election import Belief, Standing, choose_unclean
+from paceline_controller.settling import Settling
 from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.model import Group
 
@@ -17,17 +18,8 @@ SETTLE_MS = 3000
 
 
 @dataclass(slots=True)
-class UncleanElections:
-    """Owned by `Liveness`: since when, group by group, only others than members could lead."""
-
-    settle_ms: int = SETTLE_MS
-    _since: dict[GroupName, int] = field(default_factory=dict)
-
-    def forget(self, group: GroupName) -> None:
-        self._since.pop(group, None)
-
-    def forget_all(self) -> None:
-        self._since.clear()
+class UncleanElections(Settling):
+    """Since when only others than members could lead."""
 
     def decide(
         self,
@@ -46,8 +38,7 @@ class UncleanElections:
         if winner is None:
             self.forget(group.group)
             return None
-        since_ms = self._since.setdefault(group.group, now_ms)
-        if now_ms < max(since_ms, floor_ms) + self.settle_ms:
+        if not self.has_lasted(group.group, floor_ms=floor_ms, now_ms=now_ms):
             return None
         choice = choose_unclean(group, beliefs, winner, term=term)
         return choice if isinstance(choice, ElectMaster) else None

@@ -50,6 +50,11 @@ class Position:
     offsets: Mapping[QueueName, int] | None = None
 
 
+def described(queue: QueueName) -> str:
+    """A queue as sentences name it."""
+    return f"queue {queue.queue} of topic {queue.topic} in group {queue.group}"
+
+
 def offsets_to_json(offsets: Mapping[QueueName, int]) -> dict[str, dict[str, dict[str, int]]]:
     """The nested form, sorted; queue ids become text, as JSON wants keys."""
     found: dict[str, dict[str, dict[str, int]]] = {}

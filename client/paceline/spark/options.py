@@ -154,9 +154,9 @@ class Options:
         return tuple(dict.fromkeys(found))
 
 
-_ACCESS = ("endpoints", "requestTimeoutMs", "retryTimeoutMs", "token", "tokenFile", "tlsCa")
+ACCESS_OPTIONS = ("endpoints", "requestTimeoutMs", "retryTimeoutMs", "token", "tokenFile", "tlsCa")
 READ_OPTIONS = (
-    *_ACCESS,
+    *ACCESS_OPTIONS,
     "topic", "topics", "topicsPattern", "assign", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "startingTimestampStrategy", "newQueues", "columns",
     "includeProperties", "tags", "maxRecordsPerTrigger", "maxBytesPerTrigger",
@@ -164,7 +164,7 @@ READ_OPTIONS = (
     "batchBytes", "failOnDataLoss", "pin", "leaseSeconds", "consumerGroup", "readFrom", "pushdown",
 )  # fmt: skip
 WRITE_OPTIONS = (
-    *_ACCESS,
+    *ACCESS_OPTIONS,
     "topic", "producerId", "jobId", "chunkRecords", "chunkBytes", "compression", "dedup",
     "checkpointLocation",
 )  # fmt: skip

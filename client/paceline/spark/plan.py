@@ -16,7 +16,7 @@ from paceline.ports import Clock
 from paceline.routing import QueueName, queues_of
 from paceline.runtime import SystemClock
 from paceline.spark.brokers import Brokers
-from paceline.spark.offsets import EARLIEST, LATEST, Offsets, Position, StartKind
+from paceline.spark.offsets import EARLIEST, LATEST, Offsets, Position, StartKind, described
 from paceline.spark.options import ReadOptions, Selection
 from paceline.spark.ranges import Bounds, Cut, QueueRange, Task, tasks_of
 from paceline.types import TopicName
@@ -77,8 +77,8 @@ class Planner:
             if starts[queue] > stops[queue]:
                 if self._options.ending.kind is StartKind.OFFSETS:
                     raise BadRequestError(
-                        f"{_named(queue)}: the read would begin at {starts[queue]}, beyond its end"
-                        f" {stops[queue]}",
+                        f"{described(queue)}: the read would begin at {starts[queue]}, beyond its"
+                        f" end {stops[queue]}",
                         field="endingOffsets",
                     )
                 continue
@@ -127,7 +127,7 @@ class Planner:
             for queue, offset in found.items():
                 if offset >= ends[queue][1]:
                     raise BadRequestError(
-                        f"{_named(queue)} has nothing stored at or after startingTimestamp",
+                        f"{described(queue)} has nothing stored at or after startingTimestamp",
                         field="startingTimestamp",
                     )
         # What was stored since the ends were asked is not part of this read.
@@ -144,7 +144,8 @@ class Planner:
         for queue in offsets:
             if queue not in queues:
                 raise BadRequestError(
-                    f"{name} names {_named(queue)}, which is not among the queues read", field=name
+                    f"{name} names {described(queue)}, which is not among the queues read",
+                    field=name,
                 )
         is_start = name == "startingOffsets"
         found: Offsets = {}
@@ -162,8 +163,9 @@ class Planner:
         """`offset` if the queue has it; else the error, or the nearest one it has."""
         if start <= offset <= end:
             return offset
-        sentence = f"{name}: {_named(queue)} has offsets {start} to {end}, asked was {offset}" + (
-            ": retention has deleted what was before" if offset < start else ""
+        sentence = (
+            f"{name}: {described(queue)} has offsets {start} to {end}, asked was {offset}"
+            + (": retention has deleted what was before" if offset < start else "")
         )
         if self._options.fail_on_data_loss:
             raise OffsetOutOfRangeError(
@@ -282,7 +284,3 @@ def selected_topics(view: ClusterView, selection: Selection) -> list[TopicView]:
                 topic=name,
             )
     return [view.topics[TopicName(name)] for name in names]
-
-
-def _named(queue: QueueName) -> str:
-    return f"queue {queue.queue} of topic {queue.topic} in group {queue.group}"

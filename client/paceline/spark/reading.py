@@ -13,6 +13,7 @@ from typing import Any
 from paceline.errors import OffsetOutOfRangeError, TopicNotFoundError
 from paceline.spark.brokers import Brokers, Fetched
 from paceline.spark.columnar import Gatherer, Piece, tag_mask
+from paceline.spark.offsets import described
 from paceline.spark.options import Access
 from paceline.spark.ranges import QueueRange, Task
 from paceline.wire.stream import FetchCode
@@ -93,7 +94,7 @@ def _pieces(
 
 def _after_loss(plan: ReadPlan, one: QueueRange, position: int, found: Fetched) -> int:
     """Where to go on after an answer that is no data, if going on was chosen."""
-    where = f"queue {one.queue.queue} of topic {one.queue.topic} in group {one.queue.group}"
+    where = described(one.queue)
     if found.part.code == FetchCode.UNKNOWN_QUEUE:
         raise TopicNotFoundError(
             f"{where} is gone: the topic was deleted while it was read", topic=one.queue.topic

@@ -23,7 +23,7 @@ from paceline.routing import QueueName
 from paceline.runtime import SystemClock, SystemRandom
 from paceline.spark.brokers import Brokers
 from paceline.spark.lag import commit_for_lag
-from paceline.spark.offsets import Offsets, StartKind, offsets_from_json, offsets_to_json
+from paceline.spark.offsets import Offsets, StartKind, described, offsets_from_json, offsets_to_json
 from paceline.spark.options import ReadOptions
 from paceline.spark.pinning import owner_of, pin, unpin
 from paceline.spark.plan import PIECES_OF_A_TASK, Planner
@@ -105,7 +105,7 @@ class PacelineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for queue in begun:
             if queue not in ends and self._options.fail_on_data_loss:
                 raise OffsetOutOfRangeError(
-                    f"queue {queue.queue} of topic {queue.topic} in group {queue.group} was read up"
+                    f"{described(queue)} was read up"
                     f" to {begun[queue]} and is gone; set failOnDataLoss to false to go on without"
                 )
         return found

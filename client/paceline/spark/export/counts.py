@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from paceline.errors import CorruptLogError
 from paceline.routing import QueueName
-from paceline.spark.offsets import Offsets
+from paceline.spark.offsets import Offsets, described
 
 
 class QueueCount(NamedTuple):
@@ -34,7 +34,7 @@ def check_counts(start: Offsets, end: Offsets, found: Mapping[QueueName, QueueCo
         if count is None or tuple(count[:4]) != wanted:
             rows = 0 if count is None else count.rows
             raise CorruptLogError(
-                f"queue {queue.queue} of topic {queue.topic} in group {queue.group}: {rows} rows"
+                f"{described(queue)}: {rows} rows"
                 f" were written for offsets {begin} to {stop}; run the export again"
             )
     strangers = set(found) - set(end)

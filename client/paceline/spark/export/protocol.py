@@ -16,8 +16,7 @@ import orjson
 from crc32c import crc32c
 
 from paceline.errors import BadRequestError, CorruptLogError
-from paceline.routing import QueueName
-from paceline.spark.offsets import Offsets, offsets_from_json, offsets_to_json
+from paceline.spark.offsets import Offsets, described, offsets_from_json, offsets_to_json
 from paceline.wire.fields import Fields
 
 FORMAT_VERSION = 1
@@ -206,8 +205,8 @@ def check_chain(manifests: list[Manifest]) -> None:
         for queue, offset in one.start.items():
             if positions.get(queue, offset) != offset:
                 raise CorruptLogError(
-                    f"batch {one.number} begins at {offset} in {_named(queue)}, the batches before"
-                    f" it end at {positions[queue]}"
+                    f"batch {one.number} begins at {offset} in {described(queue)}, the batches"
+                    f" before it end at {positions[queue]}"
                 )
             positions[queue] = one.end[queue]
 
@@ -258,7 +257,3 @@ def _check_version(fields: Fields) -> None:
 def _check_range(start: Offsets, end: Offsets) -> None:
     if start.keys() != end.keys() or any(start[queue] > end[queue] for queue in start):
         raise BadRequestError("start and end do not make ranges", field="end")
-
-
-def _named(queue: QueueName) -> str:
-    return f"queue {queue.queue} of topic {queue.topic} in group {queue.group}"

@@ -8,8 +8,8 @@ from paceline.spark.brokers import Brokers
 from paceline.spark.export.folder import ExportFolder, files_below
 from paceline.spark.export.protocol import Manifest, merged
 from paceline.spark.export.run import ExportOrder, Tell, check_layout, check_order, layout_of
-from paceline.spark.offsets import Offsets
-from paceline.spark.options import ReadOptions
+from paceline.spark.offsets import Offsets, described
+from paceline.spark.options import ACCESS_OPTIONS, ReadOptions
 from paceline.spark.plan import Planner
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def verify(spark: "SparkSession", order: ExportOrder, *, tell: Tell) -> Verified
             is_inside = count is None or (count.first == begin and count.last == stop - 1)
             if not is_dense or not is_inside:
                 found.faults.append(
-                    f"queue {queue.queue} of topic {queue.topic} in group {queue.group}: offsets"
+                    f"{described(queue)}: offsets"
                     f" {begin} to {stop} want {stop - begin} rows, there are {rows} with {distinct}"
                     " distinct offsets"
                 )
@@ -123,7 +123,7 @@ def _compare(
     stops = {queue: end[queue] for queue in start}
     if all(start[queue] == stops[queue] for queue in start):
         return
-    options = {name: text for name, text in order.options.items() if name in _ACCESS_OPTIONS}
+    options = {name: text for name, text in order.options.items() if name in ACCESS_OPTIONS}
     theirs = frames.counted(frames.source_frame(spark, options, start, stops), is_thorough=True)
     rows = [(str(q.topic), str(q.group), int(q.queue), int(offset)) for q, offset in start.items()]
     lows = spark.createDataFrame(
@@ -136,9 +136,6 @@ def _compare(
     for queue in start:
         if ours.get(queue) != theirs.get(queue):
             found.faults.append(
-                f"queue {queue.queue} of topic {queue.topic} in group {queue.group}: what was"
+                f"{described(queue)}: what was"
                 f" exported from offset {start[queue]} on is not what the brokers have"
             )
-
-
-_ACCESS_OPTIONS = ("endpoints", "requestTimeoutMs", "retryTimeoutMs", "token", "tokenFile", "tlsCa")
