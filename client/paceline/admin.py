@@ -22,11 +22,13 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.net.cluster import Cluster
+from paceline.pins import PinAdmin
 from paceline.retry import Backoff
-from paceline.routing import broker_addresses
+from paceline.routing import QueueName, broker_addresses
 from paceline.runtime import pause
 from paceline.types import GroupName, ReplicaId, TopicName
 from paceline.wire.cluster import ClusterView, GroupSettings, TopicView
+from paceline.wire.pins import PinsOfGroup, PinView
 
 _REQUEST_TIMEOUT_MS = 3_000
 _STATUS_TIMEOUT_MS = 1_000
@@ -191,6 +193,39 @@ class AdminClient:
             else answer
             for replica, answer in zip(replicas, answers, strict=True)
         }
+
+    # -- pins against retention (R26) -------------------------------------------------------------
+
+    async def pins(self, group: str | None = None) -> dict[GroupName, PinsOfGroup]:
+        """The pins of a broker group, or of all groups, as their masters have them."""
+        return await (await self._pins()).all(group)
+
+    async def add_pin(
+        self,
+        owner: str,
+        *,
+        lease_ms: int,
+        queues: Mapping[QueueName, int | None] | None = None,
+        group: str | None = None,
+    ) -> dict[GroupName, PinView]:
+        """Keep retention from passing what `owner` will read, for `lease_ms` (1 s to 7 days).
+
+        `queues`: offsets from which on each queue is kept, None for its first kept one. Without
+        `queues` all that is kept of `group`, or of every group. Set again it is renewed, or moved:
+        an owner has one pin in each broker group. OffsetOutOfRangeError: deleted already, or beyond
+        the end (`start`, `end`). TopicNotFoundError, QueueNotFoundError, GroupNotFoundError,
+        BadNameError, BadRequestError; details `pinned`: groups in which it is pinned all the same.
+        """
+        pins = await self._pins()
+        return await pins.add(owner, lease_ms=lease_ms, queues=queues, group=group)
+
+    async def remove_pin(self, owner: str, *, group: str | None = None) -> frozenset[GroupName]:
+        """Give the pins of `owner` up; the broker groups in which there was one."""
+        return await (await self._pins()).remove(owner, group=group)
+
+    async def _pins(self) -> PinAdmin:
+        await self._find_cluster()
+        return PinAdmin(self._cluster, timeout_ms=self._timeout_ms)
 
     # -- controllers ------------------------------------------------------------------------------
 

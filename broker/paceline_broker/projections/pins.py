@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from paceline.types import PhysicalOffset
 
-LEASE_MS_MAX = 7 * 24 * 3600 * 1000
-
 
 class Pin(NamedTuple):
     """Nothing at or above `position` is deleted while it stands."""

@@ -5,20 +5,20 @@ is set where its owner reads, by queues and offsets, or at all that is kept. It 
 was given up before: below the log's start it is refused.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from paceline.errors import BadRequestError, OffsetOutOfRangeError
 from paceline.records.header import Kind
 from paceline.wire.fields import Fields
 from paceline.wire.names import check_name, check_topic_name
+from paceline.wire.pins import LEASE_MS_MAX, LEASE_MS_MIN, PinView
 from paceline_broker.projections.consume_queues import queue_key
-from paceline_broker.projections.pins import LEASE_MS_MAX, Pin, PinRequest
+from paceline_broker.projections.pins import Pin, PinRequest
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.ledger import Ledger, Outcomes
 from paceline_broker.service.ports import LogWriter
 from paceline_broker.service.routes import Routes
 
-LEASE_MS_MIN = 1000
 QUEUES_MAX = 10_000
 PINS_MAX = 1000
 """Owners at one time in a broker group: pins are state, and state is bounded."""
@@ -32,7 +32,10 @@ class PinCalls:
         self._routes = routes
 
     async def put(self, owner: str, document: dict[str, Any]) -> dict[str, Any]:
-        """Set or renew a pin: `lease_ms`, and `queues` with offsets; none: all that is kept."""
+        """Set or renew a pin: `lease_ms`, and `queues` with offsets; none: all that is kept.
+
+        A queue without an offset is pinned from its first kept one.
+        """
         owner = check_name(owner, "owner")
         fields = Fields(document, name="pin")
         lease_ms = fields.integer("lease_ms", low=LEASE_MS_MIN, high=LEASE_MS_MAX)
@@ -77,7 +80,7 @@ class PinCalls:
             "pins": [_json(owner, pin) for owner, pin in pins.items()],
         }
 
-    def _queues(self, rows: object) -> list[tuple[int, int]]:
+    def _queues(self, rows: object) -> list["_Wanted"]:
         if not isinstance(rows, list) or not 1 <= len(rows) <= QUEUES_MAX:
             raise BadRequestError(f"queues must be a list of 1 to {QUEUES_MAX}", field="queues")
         found = []
@@ -86,34 +89,53 @@ class PinCalls:
             topic = self._routes.topic_named(check_topic_name(fields.text("topic")))
             queue_id = fields.integer("queue")
             self._routes.check_queue(topic.topic_id, queue_id)
-            found.append((queue_key(topic.topic_id, queue_id), fields.integer("offset")))
+            offset = fields.integer("offset") if fields.has("offset") else None
+            name = f"{topic.topic} {self._routes.group}/{queue_id}"
+            found.append(_Wanted(queue_key(topic.topic_id, queue_id), offset, name))
             fields.done()
         return found
 
 
-def _position(projections: Projections, queues: list[tuple[int, int]] | None) -> int:
+class _Wanted(NamedTuple):
+    """One queue to pin, from `offset` on; None: from its first kept one."""
+
+    key: int
+    offset: int | None
+    name: str
+
+
+def _position(projections: Projections, queues: list[_Wanted] | None) -> int:
     """The lowest position that the queues' readers still need."""
     if queues is None:
         return projections.log_start
-    position = int(projections.position)
-    for key, offset in queues:
-        queue = projections.consume_queues.get(key)
-        found = position if queue is None else queue.position_of(offset)
-        if found is None:  # the queue is empty, or all of it was read
-            continue
-        if queue is not None and (offset < queue.start or found < projections.log_start):
-            raise OffsetOutOfRangeError(
-                f"offset {offset} of queue {queue.queue_id} is deleted, or about to be; the first "
-                f"one is {queue.start}"
-            )
-        position = min(position, found)
-    return position
+    return min([int(projections.position), *(_needed(projections, row) for row in queues)])
+
+
+def _needed(projections: Projections, wanted: _Wanted) -> int:
+    """Where the first batch stands that a reader of one queue needs; the log's end if none."""
+    queue, log_start = projections.consume_queues.get(wanted.key), projections.log_start
+    start, end = (0, 0) if queue is None else (queue.start, queue.end)
+    offset = start if wanted.offset is None else wanted.offset
+    if offset > end:
+        raise OffsetOutOfRangeError(
+            f"offset {offset} of {wanted.name} is beyond the end, {end}", start=start, end=end
+        )
+    found = None if queue is None else queue.position_of(offset)
+    is_gone = offset < start or (found is not None and found < log_start)
+    if is_gone and wanted.offset is not None:
+        raise OffsetOutOfRangeError(
+            f"offset {offset} of {wanted.name} is deleted, or about to be; the first one is"
+            f" {start}: pin from there, or without an offset",
+            start=start,
+            end=end,
+        )
+    return int(projections.position) if found is None else max(int(found), log_start)
 
 
 def _json(owner: str, pin: Pin) -> dict[str, Any]:
-    return {
-        "owner": owner,
-        "position": pin.position,
-        "expires_unix_ms": pin.expires_unix_ms,
-        "lease_ms": pin.lease_ms,
-    }
+    return PinView(
+        owner=owner,
+        position=pin.position,
+        expires_unix_ms=pin.expires_unix_ms,
+        lease_ms=pin.lease_ms,
+    ).to_json()

@@ -9,6 +9,7 @@ import click
 from paceline.cli.ha_status import command as ha_status
 from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table
+from paceline.cli.pins import command as pins
 from paceline.errors import PacelineError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def command() -> None:
 
 
 command.add_command(ha_status)
+command.add_command(pins)
 
 
 @command.command("status")

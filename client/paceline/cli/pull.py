@@ -71,8 +71,8 @@ def command(
     check_topic_name(topic)
     if _OFFSET.fullmatch(offset) is None:
         raise click.UsageError(f"--offset {offset!r} is no number, first or last")
-    if queue is not None and _QUEUE.fullmatch(queue) is None:
-        raise click.UsageError(f"--queue {queue!r} is not like 3 or g1/3")
+    if queue is not None:
+        check_queue(queue)
     run_async(
         _pull(
             connect,
@@ -116,6 +116,12 @@ async def _pull(
                     left = None if left is None else left - len(messages)
                 elif not unread and not follow:
                     return
+
+
+def check_queue(queue: str) -> None:
+    """UsageError unless it is like "3" or "g1/3"."""
+    if _QUEUE.fullmatch(queue) is None:
+        raise click.UsageError(f"--queue {queue!r} is not like 3 or g1/3")
 
 
 def choose_queues(topic: "TopicView", queue: str | None) -> "list[QueueName]":
