@@ -31,6 +31,10 @@ from tests.process.load import (
     under_load,
 )
 
+from paceline.consumer.gaps import Gap
+from paceline.consumer.pull import PullConsumer
+from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.message import ReceivedMessage
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
 
@@ -182,3 +186,58 @@ async def test_replicas_come_back_below_the_start_while_messages_go(tmp_path: Pa
         positions = await settled(cluster)
 
     _check_kept(cluster, load, at_least=positions["g1"])
+
+
+async def test_a_group_that_was_overtaken_goes_on_at_the_first_kept_message(
+    tmp_path: Path,
+) -> None:
+    """Every message is delivered, or in a gap that was reported; what is kept is in none (R26)."""
+    gaps: list[Gap] = []
+    seen: dict[Place, bytes] = {}
+
+    async def listener(message: ReceivedMessage) -> None:
+        place = Place(message.group, message.queue_id, message.queue_offset)
+        assert seen.setdefault(place, message.body) == message.body
+
+    with running_cluster(
+        tmp_path / "data", "--segment-size", str(SEGMENT_BYTES), restart=True
+    ) as cluster:
+        async with (
+            under_load(cluster, "orders") as load,
+            PullConsumer(cluster.bootstrap) as pulling,
+        ):
+            await reach(load, 2_000)
+            queues = await pulling.queues("orders")
+            await pulling.commit("slow", dict.fromkeys(queues, 1))
+            await _begins_above(cluster, 0)
+        async with PullConsumer(cluster.bootstrap) as pulling:
+
+            async def is_done() -> bool:
+                stood = await pulling.committed("slow", queues)
+                ranges = await pulling.ranges(queues)
+                return all(stood[name] == ranges[name].end for name in queues)
+
+            async with PushConsumer(
+                cluster.bootstrap,
+                group="slow",
+                topics=["orders"],
+                listener=listener,
+                settings=PushSettings(commit_interval_ms=50),
+                on_gap=gaps.append,
+            ) as consumer:
+                await eventually(is_done, within_ms=30_000, what="all that is kept is consumed")
+            kept = await pulling.ranges(queues)
+
+    assert {gap.queue: gap.start for gap in reversed(gaps)} == dict.fromkeys(queues, 1)
+    assert all(gap.start < gap.end <= kept[gap.queue].start for gap in gaps)
+    missed = {
+        Place(gap.queue.group, gap.queue.queue, offset)
+        for gap in gaps
+        for offset in range(gap.start, gap.end)
+    }
+    assert consumer.missed_count == len(missed) > 100
+    told = {entry.place: entry.body for entry in load.acknowledged if entry.place.queue_offset >= 1}
+    owed = {place: body for place, body in told.items() if place not in missed}
+    assert len(owed) > 100
+    assert {place: seen.get(place) for place in owed} == owed
+    assert not missed & seen.keys()

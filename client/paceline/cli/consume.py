@@ -9,6 +9,7 @@ from paceline.cli.options import Connect, cluster_options, find_topic, open_clus
 from paceline.cli.output import echo_messages
 
 if TYPE_CHECKING:
+    from paceline.consumer.gaps import Gap
     from paceline.message import ReceivedMessage
 
 
@@ -70,6 +71,7 @@ async def _consume(
             topics=[topic],
             listener=printer.listen,
             settings=PushSettings(start=start),
+            on_gap=printer.missed,
         )
         async with consumer:
             await printer.wait_end(idle_exit_ms)
@@ -104,6 +106,10 @@ class _Printer:
             self._news.set()
         if self._left is not None:
             self._left -= 1
+
+    def missed(self, gap: "Gap") -> None:
+        """Messages that the group will never see."""
+        click.echo(f"paceline: {gap}; going on at {gap.end}", err=True)
 
     async def wait_end(self, idle_exit_ms: int | None) -> None:
         """Return after the last wanted message, or when none came for `idle_exit_ms`."""

@@ -182,10 +182,17 @@ async def _next(
     """
     if not unread and not wait_ms:
         return []
-    messages = await consumer.poll(
-        messages_max=min(left or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX),
-        timeout_ms=STALL_MS if unread else wait_ms,
-    )
+    try:
+        messages = await consumer.poll(
+            messages_max=min(left or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX),
+            timeout_ms=STALL_MS if unread else wait_ms,
+        )
+    except OffsetOutOfRangeError as error:
+        goes_on_at = error.details.get("goes_on_at")
+        if goes_on_at is None:
+            raise
+        click.echo(f"paceline: {error.message}; going on at {goes_on_at}", err=True)
+        return await _next(consumer, unread, left, wait_ms)
     if messages and unread:
         last = {(message.group, message.queue_id): message.queue_offset for message in messages}
         for name, end in tuple(unread.items()):

@@ -87,6 +87,7 @@ class _Assigned:
         "decoded_at",
         "error",
         "fetch",
+        "goes_on_at",
         "held_bytes",
         "name",
         "position",
@@ -99,6 +100,8 @@ class _Assigned:
         self.batches: deque[FetchedBatch] = deque()
         self.held_bytes = 0
         self.error: PacelineError | None = None
+        self.goes_on_at: int | None = None
+        """The first kept offset, once `error` has told that what comes before it is deleted."""
         self.corrupt_attempts = 0
         self._decoded: list[ReceivedMessage] | None = None
         self.decoded_at = 0
@@ -234,9 +237,11 @@ class PullConsumer:
     ) -> list[ReceivedMessage]:
         """At least one message of the assigned queues, or none after `timeout_ms`.
 
-        In order within each queue. OffsetOutOfRangeError (details `start`, `end`): a queue's
-        position is not there any more; seek it, the other queues go on. QueueNotFoundError: the
-        topic was deleted. CorruptLogError: brokers keep answering damaged bytes.
+        In order within each queue. OffsetOutOfRangeError (details `queue`, `start`, `end`): a
+        queue's position is not there any more. With `goes_on_at` it was deleted by retention: that
+        is said once, and the next poll goes on at the first kept message; else seek it. The other
+        queues go on. QueueNotFoundError: the topic was deleted. CorruptLogError: brokers keep
+        answering damaged bytes.
         """
         assigned = await self._next_ready(timeout_ms)
         found: list[ReceivedMessage] = []
@@ -341,6 +346,8 @@ class PullConsumer:
                     self._ready.append(assigned.fetch.key)
                     return None
                 error, assigned.error = assigned.error, None
+                if assigned.goes_on_at is not None:
+                    self._seek(assigned, assigned.goes_on_at)
                 raise error
         return None
 
@@ -395,13 +402,7 @@ class PullConsumer:
             return
         name = assigned.name
         if trouble is Trouble.OUT_OF_RANGE and part is not None:
-            assigned.error = OffsetOutOfRangeError(
-                f"offset {queue.position} of {name.topic} {name.group}/{name.queue} is not in"
-                f" [{part.start}, {part.end})",
-                start=part.start,
-                end=part.end,
-            )
-            queue.has_room = False  # until a seek
+            self._out_of_range(assigned, part)
         elif trouble is Trouble.UNKNOWN_QUEUE:
             view = self._cluster.view
             topic = None if view is None else view.topics.get(name.topic)
@@ -418,6 +419,19 @@ class PullConsumer:
             )
         self._make_ready(assigned)
 
+    def _out_of_range(self, assigned: _Assigned, part: FetchPart) -> None:
+        name, position = assigned.name, assigned.fetch.position
+        is_deleted = position < part.start
+        details: dict[str, Any] = {"queue": list(name), "start": part.start, "end": part.end}
+        if is_deleted:
+            assigned.goes_on_at = details["goes_on_at"] = part.start
+        assigned.error = OffsetOutOfRangeError(
+            f"offset {position} of {name.topic} {name.group}/{name.queue} is not in"
+            f" [{part.start}, {part.end})" + (": what is missing was deleted" * is_deleted),
+            **details,
+        )
+        assigned.fetch.has_room = False  # until a seek
+
     def _make_ready(self, assigned: _Assigned) -> None:
         if assigned.fetch.key not in self._ready:
             self._ready.append(assigned.fetch.key)
@@ -429,7 +443,7 @@ class PullConsumer:
         assigned.batches.clear()
         assigned.forget_decoded()
         assigned.held_bytes = 0
-        assigned.error = None
+        assigned.error = assigned.goes_on_at = None
         assigned.position = position
         assigned.fetch.seek(position)
         assigned.fetch.has_room = True

@@ -3,7 +3,8 @@
 Clustering: the group's members share the queues; offsets are committed up to what was processed
 without a gap, so a message is delivered at least once, and after a clean close or hand-over of a
 queue exactly once. Listeners run concurrently (unordered); a failed message is tried again with
-back-off and, after the last attempt, reported and counted as done.
+back-off and, after the last attempt, reported and counted as done. What retention deletes before it
+was consumed is passed over, and reported.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from typing import Any, TypeAlias
 
 from paceline.allocation import Allocation, allocate_averagely
 from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
+from paceline.consumer.gaps import Gap, OnGap
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.membership import Membership
 from paceline.consumer.process_queue import ProcessQueue
@@ -29,9 +31,9 @@ from paceline.errors import (
 from paceline.message import ReceivedMessage, received_messages
 from paceline.net.cluster import Cluster, Wakeup
 from paceline.records.header import Kind
-from paceline.routing import QueueKey, acting_groups
+from paceline.routing import QueueKey, QueueName, acting_groups
 from paceline.runtime import cancel_and_wait, pause, spawn
-from paceline.types import GroupName
+from paceline.types import GroupName, TopicName
 from paceline.wire.names import check_name, check_topic_name
 from paceline.wire.stream import FetchPart
 
@@ -83,7 +85,7 @@ class _Held:
 
     __slots__ = ("attempts", "fetch", "is_releasing", "queue", "topic")
 
-    def __init__(self, queue: ProcessQueue, topic: str) -> None:
+    def __init__(self, queue: ProcessQueue, topic: TopicName) -> None:
         self.queue = queue
         self.topic = topic
         self.fetch = QueueFetch(queue.key, queue.committed)
@@ -105,6 +107,7 @@ class PushConsumer:
         client_id: str | None = None,
         allocation: Allocation = allocate_averagely,
         on_given_up: OnGivenUp | None = None,
+        on_gap: OnGap | None = None,
     ) -> None:
         """`listener` is an async function. `client_id` must be unique in the group (default:
         random). BadNameError for names, ConfigError for settings."""
@@ -114,6 +117,9 @@ class PushConsumer:
         self._topics = [check_topic_name(topic) for topic in topics]
         self._listener = listener
         self._on_given_up = on_given_up
+        self._on_gap = on_gap
+        self.missed_count = 0
+        """Messages that were deleted before this member could fetch them."""
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
@@ -311,15 +317,29 @@ class PushConsumer:
 
     def _on_trouble(self, fetch: QueueFetch, trouble: Trouble, part: FetchPart | None) -> None:
         held = self._held.get(fetch.key)
-        if held is None or held.fetch is not fetch or trouble is not Trouble.OUT_OF_RANGE:
+        is_ours = held is not None and held.fetch is fetch and not held.queue.is_dropped
+        if held is None or not is_ours or trouble is not Trouble.OUT_OF_RANGE:
             return  # damage and brokers that lag are asked again; deleted topics leave the targets
         assert part is not None
         position = min(max(fetch.position, part.start), part.end)
-        log.warning(
-            "offset_out_of_range",
-            extra={"queue": str(fetch.key), "offset": fetch.position, "goes_on_at": position},
-        )
-        self._restart(held, position)
+        fields = {"queue": str(fetch.key), "offset": fetch.position, "goes_on_at": position}
+        log.warning("offset_out_of_range", extra=fields)
+        if position > fetch.position:
+            self._skip(held, position)
+        else:  # an unclean election (R21) has cut what was here
+            self._restart(held, position)
+
+    def _skip(self, held: _Held, start: int) -> None:
+        """Retention was faster (R26). What was fetched before it is processed all the same."""
+        key = held.queue.key
+        gap = Gap(QueueName(held.topic, key.group, key.queue), held.fetch.position, start)
+        self.missed_count += gap.end - gap.start
+        held.queue.put((), start)
+        held.fetch.seek(start)
+        self._regulate(held)
+        self._session(key.group).wake()
+        if self._on_gap is not None:
+            self._on_gap(gap)
 
     def _restart(self, held: _Held, position: int) -> None:
         """Go on from another offset with a fresh process queue; running listeners end unseen."""

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.unit.cli.conftest import Runner
+from tests.unit.client.fake_cluster import FakeCluster
 
 from paceline.cli.output import shown
 
@@ -103,6 +104,32 @@ def test_consume_as_json(paceline: Runner) -> None:
     (message,) = paceline.json("consume", "orders", "--group", "g", "--max", "1")
 
     assert (message["body"], message["tag"], message["offset"]) == ("one", "t", 0)
+
+
+def test_deleted_messages_are_told_on_stderr_and_passed_over(paceline: Runner) -> None:
+    for body in ("one", "two", "three"):
+        paceline("send", "orders", body, "--key", "k")
+    queue = int(paceline.json("pull", "orders", "--max", "1")[0]["queue"])
+    paceline("consume", "orders", "--group", "slow", "--max", "1")
+
+    def delete(cluster: FakeCluster) -> None:
+        cluster.logs["g1"].delete_below((1, queue), 2)
+        cluster.group_calls.told_start = 0
+
+    paceline.on_cluster(delete)
+    consumed = paceline("consume", "orders", "--group", "slow", "--max", "1")
+    pulled = paceline("pull", "orders")
+
+    name = f"orders g1/{queue}"
+    assert (consumed.exit_code, consumed.stdout) == (0, "three\n")
+    assert consumed.stderr == (
+        f"paceline: messages 1 to 1 of {name} were deleted before they were read; going on at 2\n"
+    )
+    assert (pulled.exit_code, pulled.stdout) == (0, "three\n")
+    assert pulled.stderr == (
+        f"paceline: offset 0 of {name} is not in [2, 3): what is missing was deleted;"
+        " going on at 2\n"
+    )
 
 
 def test_a_body_cannot_take_over_a_terminal() -> None:

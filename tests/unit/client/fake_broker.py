@@ -250,6 +250,7 @@ class FakeBroker:
         parts: list[tuple[int, ...]] = []
         data: list[bytes] = []
         for queue in queues:
+            start = self.log.start((queue.topic_id, queue.queue_id))
             end = self.log.end((queue.topic_id, queue.queue_id))
             code = FetchCode.OK
             chosen: list[bytes] = []
@@ -257,7 +258,7 @@ class FakeBroker:
                 code = FetchCode.NOT_YET_AVAILABLE
             elif self.cluster.queue_count(self.group, queue.topic_id) <= queue.queue_id:
                 code = FetchCode.UNKNOWN_QUEUE
-            elif queue.offset > end:
+            elif not start <= queue.offset <= end:
                 code = FetchCode.OFFSET_OUT_OF_RANGE
             else:
                 left = min(max_bytes, queue.max_bytes)
@@ -271,7 +272,7 @@ class FakeBroker:
                             break
             size = sum(map(len, chosen))
             max_bytes -= size
-            parts.append((queue.topic_id, queue.queue_id, int(code), 0, end, size, 0))
+            parts.append((queue.topic_id, queue.queue_id, int(code), start, end, size, 0))
             data.extend(chosen)
         return parts, data
 

@@ -18,6 +18,8 @@ class FakeGroupCalls:
         self.changed = asyncio.Event()
         self.failures: list[PacelineError] = []
         """Raised one by one by the next calls that are no heartbeats."""
+        self.told_start: int | None = None
+        """What `ends` tells as first offset: retention is faster than the asker."""
 
     async def answer(self, broker: "FakeBroker", document: dict[str, Any]) -> dict[str, Any]:
         call = document["call"]
@@ -85,10 +87,11 @@ class FakeGroupCalls:
 
     def _range(self, broker: "FakeBroker", row: dict[str, Any]) -> dict[str, Any]:
         topic_id, queue = self._key(broker, row)
+        start = broker.log.start((topic_id, queue))
         return {
             "topic_id": topic_id,
             "queue": queue,
-            "start": 0,
+            "start": start if self.told_start is None else self.told_start,
             "end": broker.log.end((topic_id, queue)),
         }
 

@@ -68,10 +68,23 @@ class FakeLog:
         self.offsets: dict[tuple[str, int, int], tuple[int, int]] = {}
         """(group, topic id, queue) -> (committed offset, reset generation)."""
         self.changed = asyncio.Event()
+        self.starts: dict[tuple[int, int], int] = {}
+        self.ends: dict[tuple[int, int], int] = {}
+        """Of queues of which nothing is kept."""
+
+    def start(self, queue: tuple[int, int]) -> int:
+        return self.starts.get(queue, 0)
+
+    def delete_below(self, queue: tuple[int, int], offset: int) -> None:
+        """Retention: whole batches go, as far as they lie below `offset`."""
+        kept = [batch for batch in self.queues[queue] if batch.base + batch.count > offset]
+        self.starts[queue] = kept[0].base if kept else self.end(queue)
+        self.ends[queue] = self.end(queue)
+        self.queues[queue] = kept
 
     def end(self, queue: tuple[int, int]) -> int:
         batches = self.queues.get(queue)
-        return batches[-1].base + batches[-1].count if batches else 0
+        return batches[-1].base + batches[-1].count if batches else self.ends.get(queue, 0)
 
     def bodies(self, queue: tuple[int, int]) -> list[bytes]:
         return [
