@@ -32,6 +32,7 @@ from paceline_broker.controller_link import ControllerLinks
 from paceline_broker.duties import Duties, register
 from paceline_broker.http import BrokerHttp
 from paceline_broker.identity import StoreIdentity
+from paceline_broker.probe_care import register_care
 from paceline_broker.probe_disk import register_disk
 from paceline_broker.probe_replica import is_replica_gone
 from paceline_broker.replication.server import ReplicationServer
@@ -103,10 +104,16 @@ class Broker:
             producer_expiry_ms=settings.producer_expiry_ms,
             routes=self._service.routes,
         )
-        metrics = _metrics(config)
-        register_disk(metrics, self._cleaner, self._store)
-        self._http = BrokerHttp(self._service, metrics=metrics)
+        self._http = BrokerHttp(self._service, metrics=self._metrics())
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _metrics(self) -> Metrics:
+        config = self._config
+        node_id = f"{config.group}@{config.listen}"
+        metrics = Metrics(cluster="paceline", node_type="broker", node_id=node_id)
+        register_disk(metrics, self._cleaner, self._store)
+        register_care(metrics, self.role.care)
+        return metrics
 
     def _surroundings(self, secret: bytes) -> Surroundings:
         return Surroundings(
@@ -255,12 +262,6 @@ def _open_store(config: BrokerConfig, disk: Disk, random: Random, boot: str, nod
 def _connector(config: BrokerConfig, *, force_close: bool) -> aiohttp.TCPConnector:
     local = (config.source_host, 0) if config.source_host else None
     return aiohttp.TCPConnector(local_addr=local, force_close=force_close)
-
-
-def _metrics(config: BrokerConfig) -> Metrics:
-    return Metrics(
-        cluster="paceline", node_type="broker", node_id=f"{config.group}@{config.listen}"
-    )
 
 
 async def _listening(starting: Awaitable[int], address: Address) -> int:

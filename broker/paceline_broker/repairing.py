@@ -26,7 +26,7 @@ from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView, ReplicaView
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.log.recovery import Damage
-from paceline_broker.log.repair import Mender, is_batch
+from paceline_broker.log.repair import Mender, is_batch, kept_aside
 from paceline_broker.mastership import Mastership
 from paceline_broker.replication.repair_client import RepairConnection, Requester
 from paceline_broker.replication.repair_source import RepairSource
@@ -86,10 +86,15 @@ class LogCare:
             bytes_per_s=config.scrub_bytes_per_s,
             on_damage=self.damaged,
         )
+        self._quarantine = f"{config.data_dir}/quarantine"
+        self.aside = kept_aside(around.store.disk, self._quarantine)
+        """Bytes that were replaced so far, for whoever wants to know what the disk did."""
         self._wakeup = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._parting: asyncio.Task[None] | None = None
         self._claims: dict[tuple[ReplicaId, Incarnation], int] = {}
+        self.damages_count = 0 if around.store.log.damage is None else 1
+        """Places found since this process started: by its start, readers or the scrubber."""
         self.repaired_count = 0
         self.repaired_bytes = 0
         around.server.repairs = RepairSource(
@@ -115,9 +120,11 @@ class LogCare:
             "damage": None
             if damage is None
             else {"position": damage.position, "end": damage.mark, "reason": damage.reason},
-            "damages_found": counts.damages,
+            "damages_found": self.damages_count,
             "repairs": self.repaired_count,
             "repaired_bytes": self.repaired_bytes,
+            "quarantine_files": self.aside.files_count,
+            "quarantine_bytes": self.aside.size_bytes,
             "scrub_passes": counts.passes,
             "scrub_position": counts.position,
             "scrubbed_bytes": counts.bytes,
@@ -133,11 +140,14 @@ class LogCare:
         commit_log = self._store.log
         if commit_log.failure is not None or position >= commit_log.flushed:
             return  # opened damaged already; or never durable, so no damage
+        before = commit_log.damage
         try:
             commit_log.note_damage(position, reason)
         except StorageError as error:
             self._role.replica_failed(error)
             return
+        if before is None or not before.covers(position, position + 1):
+            self.damages_count += 1
         log.error("log_damaged", extra={"position": int(position), "fault": reason})
         self._role.log_damaged()
         mastership = self._role.mastership
@@ -263,7 +273,7 @@ class LogCare:
         if not self._may_go_on(epoch) or commit_log.damage is None:
             return False
         planned = commit_log.damage
-        mender = commit_log.begin_repair(f"{self._around.config.data_dir}/quarantine")
+        mender = commit_log.begin_repair(self._quarantine)
         try:
             while not mender.is_done:
                 is_bad = mender.scan(offer.epochs)
@@ -285,6 +295,7 @@ class LogCare:
             mender.finish()
         finally:
             mender.close()
+            self.aside = kept_aside(self._store.disk, self._quarantine)
         self._done(mender)
         return True
 

@@ -34,7 +34,6 @@ class ScrubCounts:
 
     passes: int = 0
     bytes: int = 0
-    damages: int = 0
     side_files: int = 0
     """Small files that were damaged and replaced."""
     position: int = 0
@@ -160,7 +159,6 @@ class Scrubber:
         damage = self._store.log.damage
         if damage is not None and damage.covers(position, position + 1):
             return  # known, and under repair
-        self.counts.damages += 1
         log.error("damage_found", extra={"position": int(position), "fault": reason})
         self._on_damage(position, reason)
 

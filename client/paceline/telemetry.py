@@ -36,6 +36,7 @@ from prometheus_client.registry import Collector
 
 from paceline.errors import ConfigError
 from paceline.metric_names import NODE_LABELS, ROCKETMQ
+from paceline.ports import Clock
 
 # -- logs -----------------------------------------------------------------------------------------
 
@@ -191,6 +192,17 @@ class Metrics:
     def exposition(self) -> tuple[bytes, str]:
         """Body and content type of an answer to /metrics."""
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
+
+
+def register_certificate(metrics: Metrics, *, use: str, ends_unix_ms: int, clock: Clock) -> None:
+    """The certificate that this process has loaded; `use` says for what."""
+    metrics.sampled(
+        "paceline_tls_certificate_left_seconds",
+        "Seconds until the certificate that is loaded ends, below 0 since then; alert: below 30 "
+        "days. A new file counts from the next start.",
+        lambda: {(use,): (ends_unix_ms - clock.unix_ms()) / 1000},
+        labels=("use",),
+    )
 
 
 class Labelled:

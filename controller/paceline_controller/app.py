@@ -16,7 +16,7 @@ from paceline.node_process import run_command, run_node
 from paceline.ports import Clock, Disk, Random
 from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.secret import read_secret
-from paceline.telemetry import Node, start_logging
+from paceline.telemetry import Node, register_certificate, start_logging
 from paceline.types import ControllerId
 from paceline_controller.config import ControllerConfig
 from paceline_controller.data_folder import FolderIdentity, claim, join_cluster, lock_data_folder
@@ -73,6 +73,9 @@ def build_node(
         expected_cluster_id=identity.cluster_id,
     )
     nodes.append(node)
+    if tls is not None:
+        metrics = node.metrics.metrics
+        register_certificate(metrics, use="raft", ends_unix_ms=tls.expires_unix_ms, clock=clock)
     return node
 
 

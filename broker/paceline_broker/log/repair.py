@@ -12,6 +12,7 @@ mended, so the next start finds what is still bad. Synchronous, bounded steps; o
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from paceline.errors import CorruptLogError
 from paceline.ports import Buffer, Disk, File
@@ -104,6 +105,30 @@ def epoch_before(buffer: Buffer, at: int) -> int:
     header = parse_header(buffer, at)
     is_start = header.kind == int(Kind.EPOCH_START)
     return header.master_epoch - 1 if is_start else header.master_epoch
+
+
+class Aside(NamedTuple):
+    """What is kept of replaced bytes."""
+
+    files_count: int
+    size_bytes: int
+
+
+def kept_aside(disk: Disk, folder: str) -> Aside:
+    """What repairs have put into `folder` so far, made if it is not there. Blocking, short."""
+    disk.make_folder(folder)
+    sizes = _sizes_aside(disk, folder)
+    return Aside(len(sizes), sum(size for _, size in sizes))
+
+
+def _sizes_aside(disk: Disk, folder: str) -> list[tuple[str, int]]:
+    """Of each kept file, oldest first."""
+    sizes = []
+    for name in sorted(name for name in disk.list(folder) if name.endswith(".bytes")):
+        file = disk.open(f"{folder}/{name}")
+        sizes.append((name, disk.size(file)))
+        file.close()
+    return sizes
 
 
 class Mender:
@@ -307,7 +332,7 @@ class Mender:
         self, file: File, start: PhysicalOffset, end: PhysicalOffset, first: PhysicalOffset
     ) -> None:
         disk = self._disk
-        number = 1 + max([0, *(int(name[:10]) for name in self._kept())])
+        number = 1 + max([0, *(int(name[:10]) for name, _ in _sizes_aside(disk, self._aside))])
         kept = disk.open(f"{self._aside}/{number:010d}-{start:020d}.bytes", create=True)
         try:
             old = disk.pread(file, min(end - start, ASIDE_BYTES_MAX), start - first)
@@ -317,15 +342,8 @@ class Mender:
             kept.close()
         self._bound_aside()
 
-    def _kept(self) -> list[str]:
-        return [name for name in self._disk.list(self._aside) if name.endswith(".bytes")]
-
     def _bound_aside(self) -> None:
-        sizes = []
-        for name in self._kept():
-            file = self._disk.open(f"{self._aside}/{name}")
-            sizes.append((name, self._disk.size(file)))
-            file.close()
+        sizes = _sizes_aside(self._disk, self._aside)
         total = sum(size for _, size in sizes)
         for name, size in sizes[:-1]:
             if total <= ASIDE_BYTES_MAX:

@@ -141,6 +141,8 @@ def _replica(group: "GroupView", replica: "ReplicaView", said: Status | None) ->
         "is_learner": replica.is_learner,
         "is_open": is_master and bool(known.get("is_open")),
         "is_healthy": known.get("is_healthy"),
+        "stopped": known.get("stopped"),
+        "damage": known.get("care", {}).get("damage"),
         **{name: known.get(name) for name in _POSITIONS},
     }
 
@@ -208,6 +210,11 @@ def _show_group(group: Status) -> None:
     echo_table(
         ("REPLICA", "ROLE", "EPOCH", "IN SYNC", "END", "FLUSHED", "CONFIRM", "ADDRESS"), rows
     )
+    for row in group["replicas"]:
+        if row["damage"] is not None:
+            click.echo(f"replica {row['replica_id']}: {row['damage']['reason']}")
+        if row["stopped"] is not None:
+            click.echo(f"replica {row['replica_id']} stands still: {row['stopped']}")
 
 
 def _trouble(document: Status) -> str:

@@ -18,6 +18,15 @@ Status = dict[str, Any]
 
 _TIMEOUT_MS = 1_000
 _LOOK_MS = 100
+_CARE = (
+    "damage",
+    "damages_found",
+    "repairs",
+    "repaired_bytes",
+    "quarantine_files",
+    "quarantine_bytes",
+    "scrub_passes",
+)
 _COLUMNS = ("appended", "flushed", "lag_bytes", "lag_ms", "bytes_per_second")
 
 
@@ -45,7 +54,7 @@ def command(
         for index, row in enumerate(document["groups"]):
             if index:
                 click.echo()
-            _show(row)
+            show(row)
     is_good = all(row["is_answering"] for row in document["groups"])
     if wait_in_sync_ms is not None:
         is_good = is_good and is_in_sync(document)
@@ -67,9 +76,9 @@ async def _ha_status(connect: Connect, group: str | None, wait_ms: int | None) -
         deadline_ms = cluster.clock.monotonic_ms() + (wait_ms or 0)
         while True:
             document = await _look(cluster, group)
-            if not wait_ms or is_in_sync(document):
-                return document
-            if cluster.clock.monotonic_ms() >= deadline_ms:
+            is_over = not wait_ms or cluster.clock.monotonic_ms() >= deadline_ms
+            if is_over or is_in_sync(document):
+                await _add_care(cluster, document)
                 return document
             await pause(_LOOK_MS)
 
@@ -89,12 +98,43 @@ async def _look(cluster: "Cluster", group: str | None) -> Status:
 async def _ask(cluster: "Cluster", group: "GroupView") -> Status | None:
     """`/v1/status` of the group's master; None: nobody is elected, or it does not answer."""
     master = group.master_view()
-    if master is None:
-        return None
+    return None if master is None else await _status(cluster, master.client_address)
+
+
+async def _status(cluster: "Cluster", address: str) -> Status | None:
     try:
-        return await cluster.http.get(master.client_address, "/v1/status", timeout_ms=_TIMEOUT_MS)
+        return await cluster.http.get(address, "/v1/status", timeout_ms=_TIMEOUT_MS)
     except PacelineError:
         return None
+
+
+async def _add_care(cluster: "Cluster", document: Status) -> None:
+    """To each group what every replica says of its own log: a damaged one is no member."""
+    view = cluster.view
+    assert view is not None
+    for row in document["groups"]:
+        group = view.groups.get(row["group"])
+        replicas = [] if group is None else sorted(group.replicas.items())
+        said = await asyncio.gather(
+            *(_status(cluster, replica.client_address) for _, replica in replicas)
+        )
+        row["care"] = [
+            describe_care(row["group"], replica_id, one)
+            for (replica_id, _), one in zip(replicas, said, strict=True)
+        ]
+
+
+def describe_care(group: str, replica_id: int, said: Status | None) -> Status:
+    """One replica's log as JSON; all None if it does not answer, or another process does."""
+    known = said or {}
+    is_it = (known.get("group"), known.get("replica_id")) == (group, replica_id)
+    care = (known.get("care") or {}) if is_it else {}
+    return {
+        "replica": replica_id,
+        "is_answering": is_it,
+        "stopped": known.get("stopped") if is_it else None,
+        **{name: care.get(name) for name in _CARE},
+    }
 
 
 def describe(group: "GroupView", said: Status | None) -> Status:
@@ -117,11 +157,13 @@ def describe(group: "GroupView", said: Status | None) -> Status:
     }
 
 
-def _show(group: Status) -> None:
+def show(group: Status) -> None:
+    """One group for people; what needs attention is in sentences."""
     if not group["is_answering"]:
         who = "nobody is elected" if group["master"] is None else f"replica {group['master']}"
         tail = "" if group["master"] is None else " is, and does not answer as master"
         click.echo(f"group {group['group']}: no master: {who}{tail}")
+        _show_care(group)
         return
     click.echo(
         f"group {group['group']}: master {group['master']} in epoch {group['epoch']},"
@@ -141,3 +183,27 @@ def _show(group: Status) -> None:
     ]
     head = ("REPLICA", "IN SYNC", "CONNECTED", "APPENDED", "FLUSHED", "LAG BYTES", "LAG MS")
     echo_table((*head, "BYTES/S", "ADDRESS"), rows)
+    _show_care(group)
+
+
+def _show_care(group: Status) -> None:
+    """Only what somebody should know."""
+    for row in group["care"]:
+        name = f"  replica {row['replica']}"
+        damage = row["damage"]
+        if damage is not None:
+            click.echo(
+                f"{name}: its log is damaged from {damage['position']:,} to {damage['end']:,}, and"
+                f" to be mended by another member: {damage['reason']}"
+            )
+        if row["stopped"] is not None:
+            click.echo(f"{name} stands still: {row['stopped']}")
+        if row["repairs"]:
+            click.echo(
+                f"{name}: {row['repairs']} repairs since its start, {row['repaired_bytes']:,} bytes"
+            )
+        if row["quarantine_files"]:
+            click.echo(
+                f"{name}: {row['quarantine_files']} files with {row['quarantine_bytes']:,} replaced"
+                " bytes in quarantine/"
+            )

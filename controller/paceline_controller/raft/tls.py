@@ -45,6 +45,10 @@ class Tls:
     expires: str
     """When the own certificate ends, as OpenSSL writes it."""
 
+    @property
+    def expires_unix_ms(self) -> int:
+        return ssl.cert_time_to_seconds(self.expires) * 1000
+
     def report_failures(self, report: Callable[[ssl.SSLError], None]) -> None:
         """Tell of incoming handshakes that fail: the event loop keeps them to itself."""
 

@@ -3,13 +3,16 @@
 from collections.abc import Callable
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
 
 from paceline.disk_memory import MemoryDisk
 from paceline.runtime import SeededRandom, pause
+from paceline.telemetry import Metrics
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.layout import segment_name
+from paceline_broker.probe_care import register_care
 from paceline_broker.service.ports import RoleState
 
 LOG = f"{DATA}/log"
@@ -60,7 +63,23 @@ async def test_a_flip_found_by_the_scrubber_of_a_replica_is_mended_from_its_mast
         assert replica.role.is_healthy()
         end = master.send(b"after")
         await eventually(lambda: replica.store.log.confirm == end == master.store.log.confirm)
-        assert replica.disk.list(f"{DATA}/quarantine")
+        (kept,) = replica.disk.list(f"{DATA}/quarantine")
+        figures = _figures(replica)
+        assert figures["paceline_log_is_damaged"] == 0
+        assert figures["paceline_log_damages_total"] == 1
+        assert figures["paceline_log_repairs_total"] == 1
+        assert figures["paceline_log_quarantine_files_count"] == 1
+        file = replica.disk.open(f"{DATA}/quarantine/{kept}")
+        assert figures["paceline_log_quarantine_bytes"] == replica.disk.size(file)
+        assert figures["paceline_log_repaired_bytes_total"] == replica.disk.size(file)
+        assert replica.role.status()["care"]["quarantine_files"] == 1
+
+
+def _figures(broker: Broker) -> dict[str, float]:
+    metrics = Metrics(cluster="c", node_type="broker", node_id="b")
+    register_care(metrics, broker.role.care)
+    families = text_string_to_metric_families(metrics.exposition()[0].decode())
+    return {sample.name: sample.value for family in families for sample in family.samples}
 
 
 async def test_a_damaged_replica_acknowledges_nothing_and_is_read_by_nobody_there() -> None:
@@ -72,6 +91,11 @@ async def test_a_damaged_replica_acknowledges_nothing_and_is_read_by_nobody_ther
         await master.server.stop()  # nobody mends it
 
         replica.role.care.damaged(position, "a test says so")
+        replica.role.care.damaged(position, "and another reader")
+
+        figures = _figures(replica)
+        assert figures["paceline_log_is_damaged"] == 1
+        assert figures["paceline_log_damages_total"] == 1, "it is one place"
 
         assert not replica.role.is_healthy()
         assert replica.role.reader.is_damaged(position, PhysicalOffset(position + 1))

@@ -3,9 +3,10 @@
 from typing import Any
 
 import orjson
+import pytest
 from tests.unit.cli.conftest import Runner
 
-from paceline.cli.ha_status import describe, is_in_sync
+from paceline.cli.ha_status import describe, describe_care, is_in_sync, show
 
 ROW: dict[str, Any] = {
     "replica": 2,
@@ -78,6 +79,38 @@ def test_json_has_its_shape_also_without_an_answer(paceline: Runner) -> None:
     assert set(document) == {"cluster_id", "groups"}
     (group,) = document["groups"]
     assert (group["is_answering"], group["waits"], group["replicas"]) == (False, [], [])
+    nothing = dict.fromkeys(CARE) | {"stopped": None, "is_answering": False}
+    assert group["care"] == [{"replica": 1, **nothing}, {"replica": 2, **nothing}]
+
+
+CARE: dict[str, Any] = {
+    "damage": {"position": 1000, "end": 2000, "reason": "a CRC is wrong"},
+    "damages_found": 1,
+    "repairs": 2,
+    "repaired_bytes": 3000,
+    "quarantine_files": 4,
+    "quarantine_bytes": 5000,
+    "scrub_passes": 6,
+}
+
+
+def test_what_replicas_say_of_their_logs_is_shown(
+    paceline: Runner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (group,) = paceline.on_cluster(lambda cluster: cluster.view).groups.values()
+    said = {"group": "g1", "replica_id": 2, "stopped": "LOSSY", "care": {**CARE, "more": 1}}
+
+    care = describe_care("g1", 2, said)
+    show({**describe(group, MASTER), "care": [care, describe_care("g1", 3, said)]})
+
+    assert care == {"replica": 2, "is_answering": True, "stopped": "LOSSY", **CARE}
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        "  replica 2: its log is damaged from 1,000 to 2,000, and to be mended by another member:"
+        " a CRC is wrong",
+        "  replica 2 stands still: LOSSY",
+        "  replica 2: 2 repairs since its start, 3,000 bytes",
+        "  replica 2: 4 files with 5,000 replaced bytes in quarantine/",
+    ]
 
 
 def test_unknown_group_is_an_error_that_names_the_known_ones(paceline: Runner) -> None:

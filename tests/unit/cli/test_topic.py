@@ -77,7 +77,13 @@ def test_status_of_a_cluster_that_serves(paceline: Runner) -> None:
             "role": "master",
             "is_open": True,
         },
-        group.replicas[2].client_address: {**broker, "replica_id": 2, "role": "replica"},
+        group.replicas[2].client_address: {
+            **broker,
+            "replica_id": 2,
+            "role": "replica",
+            "stopped": "LOSSY",
+            "care": {"damage": {"position": 1, "end": 2, "reason": "bits"}},
+        },
     }
     controllers = {"c:1": {"controller_id": "c1", "role": "leader", "term": 3}}
 
@@ -87,6 +93,8 @@ def test_status_of_a_cluster_that_serves(paceline: Runner) -> None:
     master, replica = document["groups"][0]["replicas"]
     assert (master["is_open"], master["confirm"]) == (True, 4000)
     assert (replica["is_open"], replica["in_sync"]) == (False, True)
+    assert (replica["stopped"], replica["damage"]["reason"]) == ("LOSSY", "bits")
+    assert (master["stopped"], master["damage"]) == (None, None)
 
 
 def test_status_does_not_believe_another_process_on_a_brokers_port(paceline: Runner) -> None:

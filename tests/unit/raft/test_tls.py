@@ -7,8 +7,14 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from tests.certificates import Authority, Files
 
+from paceline.address import Address
+from paceline.disk_memory import MemoryDisk
 from paceline.errors import ConfigError, PeerError
+from paceline.runtime import ManualClock, SeededRandom
 from paceline.types import ControllerId
+from paceline_controller.app import build_node
+from paceline_controller.config import ControllerConfig
+from paceline_controller.data_folder import FolderIdentity
 from paceline_controller.raft.tls import (
     Tls,
     certified_ids,
@@ -36,6 +42,36 @@ def files(authority: Authority) -> Files:
 
 def test_good_files_are_taken(files: Files) -> None:
     assert opened(files).expires.endswith("GMT")
+
+
+async def test_metrics_say_how_long_the_loaded_certificate_is_good(
+    files: Files, tmp_path: Path
+) -> None:
+    clock = ManualClock()
+    tls = opened(files)
+    node = build_node(
+        ControllerConfig(
+            controller_id=C1,
+            data_dir=str(tmp_path),
+            secret_file="none",
+            peers=("c1=127.0.0.1:7720",),
+            controllers=("127.0.0.1:7700",),
+            listen=Address("127.0.0.1", 7700),
+        ),
+        disk=MemoryDisk(),
+        clock=clock,
+        random=SeededRandom("tls"),
+        secret=b"s" * 16,
+        identity=FolderIdentity(controller_id=C1, cluster_name="paceline", cluster_id=None),
+        tls=tls,
+    )
+    clock.step_wall(tls.expires_unix_ms - 60_000 - clock.unix_ms())
+
+    text = node.metrics.metrics.exposition()[0].decode()
+
+    (told,) = (line for line in text.splitlines() if line.startswith("paceline_tls_certificate"))
+    assert 'use="raft"' in told
+    assert told.endswith(" 60.0")
 
 
 def test_a_uri_names_a_controller_too(authority: Authority) -> None:
