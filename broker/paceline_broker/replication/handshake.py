@@ -12,7 +12,7 @@ decodes to a message or to PeerError; nothing about the log is said before the p
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NewType, TypeVar
 
 import orjson
@@ -20,7 +20,7 @@ import orjson
 from paceline.errors import CorruptLogError, PeerError
 from paceline.ports import Buffer
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
-from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, is_proof, prove
+from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, Statement
 from paceline_broker.log.epochs import EpochTable
 
 MAGIC = 0x31524C50  # "PLR1", also the version of the protocol
@@ -272,24 +272,11 @@ def encode_refused(refused: Refused) -> bytes:
 
 def replica_proof(secret: bytes, hello: Hello, challenge: Challenge) -> bytes:
     """Proof of the replica, over its identity and both nonces."""
-    return prove(
-        secret,
-        purpose=PURPOSE,
-        prover=_replica_name(hello),
-        own_nonce=hello.nonce,
-        peer_nonce=challenge.nonce,
-    )
+    return _of_replica(hello, challenge.nonce).proof(secret)
 
 
 def is_replica_proof(proof: bytes, secret: bytes, hello: Hello, *, master_nonce: bytes) -> bool:
-    return is_proof(
-        proof,
-        secret,
-        purpose=PURPOSE,
-        prover=_replica_name(hello),
-        own_nonce=hello.nonce,
-        peer_nonce=master_nonce,
-    )
+    return _of_replica(hello, master_nonce).is_proven(proof, secret)
 
 
 def answer_hello(
@@ -302,38 +289,28 @@ def answer_hello(
     nonce: bytes,
 ) -> Challenge:
     """The challenge of a master, with its proof."""
-    proof = prove(
-        secret,
-        purpose=PURPOSE,
-        prover=_master_name(hello.group, master_id, incarnation, epoch),
-        own_nonce=nonce,
-        peer_nonce=hello.nonce,
+    unproven = Challenge(
+        master_id=master_id, incarnation=incarnation, epoch=epoch, nonce=nonce, proof=b""
     )
-    return Challenge(
-        master_id=master_id, incarnation=incarnation, epoch=epoch, nonce=nonce, proof=proof
-    )
+    return replace(unproven, proof=_of_master(unproven, hello).proof(secret))
 
 
 def is_master_proof(challenge: Challenge, secret: bytes, hello: Hello) -> bool:
-    name = _master_name(hello.group, challenge.master_id, challenge.incarnation, challenge.epoch)
-    return is_proof(
-        challenge.proof,
-        secret,
-        purpose=PURPOSE,
-        prover=name,
-        own_nonce=challenge.nonce,
-        peer_nonce=hello.nonce,
+    return _of_master(challenge, hello).is_proven(challenge.proof, secret)
+
+
+def _of_replica(hello: Hello, master_nonce: bytes) -> Statement:
+    who = f"{hello.cluster_id}/{hello.group}/{hello.replica_id}/{hello.incarnation}"
+    return Statement(
+        purpose=PURPOSE, prover=f"replica:{who}", own_nonce=hello.nonce, peer_nonce=master_nonce
     )
 
 
-def _replica_name(hello: Hello) -> str:
-    return f"replica:{hello.cluster_id}/{hello.group}/{hello.replica_id}/{hello.incarnation}"
-
-
-def _master_name(
-    group: GroupName, master_id: ReplicaId, incarnation: Incarnation, epoch: MasterEpoch
-) -> str:
-    return f"master:{group}/{master_id}/{incarnation}/{epoch}"
+def _of_master(challenge: Challenge, hello: Hello) -> Statement:
+    who = f"{hello.group}/{challenge.master_id}/{challenge.incarnation}/{challenge.epoch}"
+    return Statement(
+        purpose=PURPOSE, prover=f"master:{who}", own_nonce=challenge.nonce, peer_nonce=hello.nonce
+    )
 
 
 # -- strict reading of JSON -----------------------------------------------------------------------

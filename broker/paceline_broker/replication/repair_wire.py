@@ -12,14 +12,14 @@ of their own, so none of replication serves here.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from paceline.errors import BadRequestError, CorruptLogError, PeerError
 from paceline.ports import Buffer
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.fields import Fields, parse_object
-from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, is_proof, prove
+from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, Statement
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication.handshake import MESSAGE_BYTES_MAX, Refused
 
@@ -200,24 +200,11 @@ def parse_repair_range(body: Buffer) -> RepairRange:
 
 
 def requester_proof(secret: bytes, hello: RepairHello, challenge: RepairChallenge) -> bytes:
-    return prove(
-        secret,
-        purpose=PURPOSE,
-        prover=_requester_name(hello),
-        own_nonce=hello.nonce,
-        peer_nonce=challenge.nonce,
-    )
+    return _of_requester(hello, challenge.nonce).proof(secret)
 
 
 def is_requester_proof(proof: bytes, secret: bytes, hello: RepairHello, nonce: bytes) -> bool:
-    return is_proof(
-        proof,
-        secret,
-        purpose=PURPOSE,
-        prover=_requester_name(hello),
-        own_nonce=hello.nonce,
-        peer_nonce=nonce,
-    )
+    return _of_requester(hello, nonce).is_proven(proof, secret)
 
 
 def make_challenge(
@@ -230,38 +217,28 @@ def make_challenge(
     nonce: bytes,
 ) -> RepairChallenge:
     """The source's challenge, with its proof over the epoch that it claims."""
-    proof = prove(
-        secret,
-        purpose=PURPOSE,
-        prover=_source_name(hello.group, replica_id, incarnation, epoch),
-        own_nonce=nonce,
-        peer_nonce=hello.nonce,
+    unproven = RepairChallenge(
+        replica_id=replica_id, incarnation=incarnation, epoch=epoch, nonce=nonce, proof=b""
     )
-    return RepairChallenge(
-        replica_id=replica_id, incarnation=incarnation, epoch=epoch, nonce=nonce, proof=proof
-    )
+    return replace(unproven, proof=_of_source(unproven, hello).proof(secret))
 
 
 def is_source_proof(challenge: RepairChallenge, secret: bytes, hello: RepairHello) -> bool:
-    source = _source_name(hello.group, challenge.replica_id, challenge.incarnation, challenge.epoch)
-    return is_proof(
-        challenge.proof,
-        secret,
-        purpose=PURPOSE,
-        prover=source,
-        own_nonce=challenge.nonce,
-        peer_nonce=hello.nonce,
+    return _of_source(challenge, hello).is_proven(challenge.proof, secret)
+
+
+def _of_requester(hello: RepairHello, source_nonce: bytes) -> Statement:
+    who = f"{hello.cluster_id}/{hello.group}/{hello.replica_id}/{hello.incarnation}"
+    return Statement(
+        purpose=PURPOSE, prover=f"requester:{who}", own_nonce=hello.nonce, peer_nonce=source_nonce
     )
 
 
-def _requester_name(hello: RepairHello) -> str:
-    return f"requester:{hello.cluster_id}/{hello.group}/{hello.replica_id}/{hello.incarnation}"
-
-
-def _source_name(
-    group: GroupName, replica: ReplicaId, incarnation: Incarnation, epoch: MasterEpoch
-) -> str:
-    return f"source:{group}/{replica}/{incarnation}/{epoch}"
+def _of_source(challenge: RepairChallenge, hello: RepairHello) -> Statement:
+    who = f"{hello.group}/{challenge.replica_id}/{challenge.incarnation}/{challenge.epoch}"
+    return Statement(
+        purpose=PURPOSE, prover=f"source:{who}", own_nonce=challenge.nonce, peer_nonce=hello.nonce
+    )
 
 
 def _document(body: Buffer) -> Mapping[str, Any]:

@@ -7,25 +7,30 @@ reflected nor used on another kind of connection.
 
 import hashlib
 import hmac
+from dataclasses import dataclass
 
 NONCE_BYTES = 16
 PROOF_BYTES = 32
 
 
-def prove(
-    secret: bytes, *, purpose: str, prover: str, own_nonce: bytes, peer_nonce: bytes
-) -> bytes:
-    """Proof of `prover` (e.g. "replica:g1/2/7") that it holds `secret`; 32 bytes."""
-    parts = [purpose.encode(), prover.encode(), own_nonce, peer_nonce]
-    message = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
-    return hmac.new(secret, message, hashlib.sha256).digest()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What one side proves; both sides make it by the same function, so that they mean the same."""
 
+    purpose: str
+    """The kind of connection: "raft", "replication", "session", "repair"."""
+    prover: str
+    """Role and identity, e.g. "replica:g1/2/7"."""
+    own_nonce: bytes
+    """Of the prover."""
+    peer_nonce: bytes
 
-def is_proof(
-    proof: bytes, secret: bytes, *, purpose: str, prover: str, own_nonce: bytes, peer_nonce: bytes
-) -> bool:
-    """Whether `proof` is what `prove` gives the prover; nonces named from the prover's side."""
-    expected = prove(
-        secret, purpose=purpose, prover=prover, own_nonce=own_nonce, peer_nonce=peer_nonce
-    )
-    return hmac.compare_digest(proof, expected)
+    def proof(self, secret: bytes) -> bytes:
+        """That the prover holds `secret`; PROOF_BYTES long."""
+        parts = [self.purpose.encode(), self.prover.encode(), self.own_nonce, self.peer_nonce]
+        message = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+        return hmac.new(secret, message, hashlib.sha256).digest()
+
+    def is_proven(self, proof: bytes, secret: bytes) -> bool:
+        """Whether `proof` is what the prover gives."""
+        return hmac.compare_digest(proof, self.proof(secret))

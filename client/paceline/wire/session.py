@@ -27,7 +27,7 @@ from paceline.errors import BadRequestError, UnauthenticatedError
 from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.cluster import ClusterView
 from paceline.wire.fields import Fields, parse_object
-from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, is_proof, prove
+from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, Statement
 from paceline.wire.session_commands import (
     NAME_PATTERN,
     TOKEN_PATTERN,
@@ -310,33 +310,21 @@ def make_hello(
     nonce: bytes,
 ) -> Hello:
     """The broker's answer to a challenge; `nonce` is NONCE_BYTES fresh random bytes."""
-    proof = prove(
-        secret,
-        purpose="session",
-        prover=_store_name(group, store_id),
-        own_nonce=nonce,
-        peer_nonce=challenge.nonce,
-    )
+    said = _of_broker(group, store_id, nonce=nonce, challenge=challenge)
     return Hello(
         cluster_id=cluster_id,
         group=group,
         store_id=store_id,
         replica_id=replica_id,
         nonce=nonce,
-        proof=proof,
+        proof=said.proof(secret),
     )
 
 
 def check_hello(hello: Hello, challenge: Challenge, secret: bytes) -> None:
     """Raises UnauthenticatedError if the broker does not hold our secret."""
-    if not is_proof(
-        hello.proof,
-        secret,
-        purpose="session",
-        prover=_store_name(hello.group, hello.store_id),
-        own_nonce=hello.nonce,
-        peer_nonce=challenge.nonce,
-    ):
+    said = _of_broker(hello.group, hello.store_id, nonce=hello.nonce, challenge=challenge)
+    if not said.is_proven(hello.proof, secret):
         raise UnauthenticatedError(
             f"broker {hello.group}/{hello.store_id} does not hold this cluster's secret"
         )
@@ -344,29 +332,34 @@ def check_hello(hello: Hello, challenge: Challenge, secret: bytes) -> None:
 
 def welcome_proof(challenge: Challenge, hello: Hello, secret: bytes) -> bytes:
     """The controller's own proof."""
-    return prove(
-        secret,
-        purpose="session",
-        prover=f"controller:{challenge.controller_id}",
-        own_nonce=challenge.nonce,
-        peer_nonce=hello.nonce,
-    )
+    return _of_controller(challenge, hello).proof(secret)
 
 
 def check_welcome(welcome: Welcome, challenge: Challenge, hello: Hello, secret: bytes) -> None:
     """Raises UnauthenticatedError if the controller does not hold our secret."""
     is_same = welcome.controller_id == challenge.controller_id
-    if not is_same or not is_proof(
-        welcome.proof,
-        secret,
+    if not is_same or not _of_controller(challenge, hello).is_proven(welcome.proof, secret):
+        raise UnauthenticatedError(
+            f"controller {welcome.controller_id} does not hold this cluster's secret"
+        )
+
+
+def _of_broker(group: GroupName, store_id: str, *, nonce: bytes, challenge: Challenge) -> Statement:
+    return Statement(
+        purpose="session",
+        prover=_store_name(group, store_id),
+        own_nonce=nonce,
+        peer_nonce=challenge.nonce,
+    )
+
+
+def _of_controller(challenge: Challenge, hello: Hello) -> Statement:
+    return Statement(
         purpose="session",
         prover=f"controller:{challenge.controller_id}",
         own_nonce=challenge.nonce,
         peer_nonce=hello.nonce,
-    ):
-        raise UnauthenticatedError(
-            f"controller {welcome.controller_id} does not hold this cluster's secret"
-        )
+    )
 
 
 # -- readers and writers of single messages -------------------------------------------------------

@@ -15,7 +15,7 @@ import orjson
 
 from paceline.errors import PeerError, UnauthenticatedError
 from paceline.types import ControllerId
-from paceline.wire.proof import NONCE_BYTES, is_proof, prove
+from paceline.wire.proof import NONCE_BYTES, Statement
 from paceline_controller.raft.members import Members, read_members
 
 PROTOCOL = 2
@@ -105,14 +105,7 @@ def check_hello(theirs: Hello, *, ours: Hello, expected_sender: str | None = Non
 
 def make_proof(secret: bytes, *, role: str, own: Hello, peer: Hello) -> bytes:
     """JSON frame with the proof of `own`; role is "dialer" or "listener"."""
-    proof = prove(
-        secret,
-        purpose="raft",
-        prover=_prover(role, own),
-        own_nonce=own.nonce_bytes,
-        peer_nonce=peer.nonce_bytes,
-    )
-    return orjson.dumps({"proof": proof.hex()})
+    return orjson.dumps({"proof": _statement(role, own, peer).proof(secret).hex()})
 
 
 def check_proof(
@@ -125,17 +118,14 @@ def check_proof(
         proof_bytes = bytes.fromhex(proof) if isinstance(proof, str) else b""
     except ValueError:
         proof_bytes = b""
-    is_authentic = is_proof(
-        proof_bytes,
-        secret,
-        purpose="raft",
-        prover=_prover(role, prover),
-        own_nonce=prover.nonce_bytes,
-        peer_nonce=verifier.nonce_bytes,
-    )
-    if not is_authentic:
+    if not _statement(role, prover, verifier).is_proven(proof_bytes, secret):
         raise UnauthenticatedError(f"controller {prover.sender!r} has another cluster secret")
 
 
-def _prover(role: str, hello: Hello) -> str:
-    return f"{role}:{hashlib.sha256(hello.encode()).hexdigest()}"
+def _statement(role: str, prover: Hello, verifier: Hello) -> Statement:
+    return Statement(
+        purpose="raft",
+        prover=f"{role}:{hashlib.sha256(prover.encode()).hexdigest()}",
+        own_nonce=prover.nonce_bytes,
+        peer_nonce=verifier.nonce_bytes,
+    )
