@@ -95,7 +95,7 @@ def _election_checks_nothing() -> list[Patch]:
         (mastership, "check_numbers", _nothing),
         (mastership, "_is_below_floor", is_below_floor),
         (mastership, "_check_winner", _nothing),
-        (mastership, "_check_members", _nothing),
+        (mastership, "check_members", _nothing),
         (mastership, "_remaining_set", remaining_set),
     ]
 
@@ -118,7 +118,7 @@ def _anybody_is_elected() -> list[Patch]:
     return [
         (controllers_module, "choose", choose_from_all),
         (mastership, "_check_winner", _nothing),
-        (mastership, "_check_members", _nothing),
+        (mastership, "check_members", _nothing),
         (mastership, "_remaining_set", remaining_set),
     ]
 

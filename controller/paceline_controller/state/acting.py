@@ -10,19 +10,19 @@ from paceline.wire.session_commands import OpenActingLocks
 from paceline_controller.state.commands import AppointActing
 from paceline_controller.state.model import Group, State
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
-from paceline_controller.state.replicas import check_numbers, group_of, incarnation_of, vacate
+from paceline_controller.state.replicas import (
+    check_members,
+    check_numbers,
+    group_of,
+    incarnation_of,
+    vacate,
+)
 
 
 def appoint(state: State, command: AppointActing, outcome: Outcome) -> None:
     """A decision of the leader: compare and set on all that it was decided on (R15, R36)."""
     group = group_of(state, command.group)
-    check_numbers(
-        state,
-        group,
-        term=command.term,
-        master_epoch=command.master_epoch,
-        set_epoch=command.set_epoch,
-    )
+    check_numbers(state, group, command)
     _check_appointment(group, command)
     if group.master is not None:
         vacate(group, outcome, reason="nobody_electable")
@@ -75,12 +75,7 @@ def _check_appointment(group: Group, command: AppointActing) -> None:
         )
     if group.master_epoch == 0:
         raise RefusedError("NO_MASTER_YET", f"{group.group} never had a master", **numbers(group))
-    if command.members != group.members():
-        raise RefusedError(
-            "STALE_INCARNATION",
-            "the appointment names other members or incarnations than are recorded",
-            **numbers(group),
-        )
+    check_members(group, command)
     recorded = incarnation_of(group, command.acting)
     if recorded != command.incarnation:
         raise RefusedError(

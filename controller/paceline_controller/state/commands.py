@@ -115,18 +115,49 @@ class Lead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ElectMaster:
-    """A decision of the leader (R15): everything it was based on, for compare and set."""
+class Decision:
+    """What the leader has decided for a group, with everything it was based on: apply compares it,
+    and refuses if anything has moved since (R15)."""
 
-    kind: ClassVar[str] = "elect_master"
     group: GroupName
     term: int
     """Raft term in which liveness was judged."""
     master_epoch: MasterEpoch
     set_epoch: SetEpoch
     members: Mapping[ReplicaId, Incarnation]
-    """The present set with incarnations; in the first election the set to begin with; in an unclean
-    one only the winner."""
+    """The present set with incarnations."""
+    reason: str
+    """For the history: "dead", "silent", "unhealthy", ..."""
+
+    def basis_to_json(self) -> dict[str, Any]:
+        """The members of every decision."""
+        return {
+            "group": self.group,
+            "term": self.term,
+            "master_epoch": self.master_epoch,
+            "set_epoch": self.set_epoch,
+            "members": [[member, self.members[member]] for member in sorted(self.members)],
+            "reason": self.reason,
+        }
+
+
+def _read_basis(fields: Fields) -> dict[str, Any]:
+    """The arguments of every `Decision`."""
+    return {
+        "group": GroupName(fields.text("group", pattern=NAME_PATTERN)),
+        "term": fields.integer("term"),
+        "master_epoch": MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
+        "set_epoch": SetEpoch(fields.integer("set_epoch")),
+        "members": read_members(fields, "members"),
+        "reason": fields.text("reason", length_max=64),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectMaster(Decision):
+    """`members`: in the first election the set to begin with, in an unclean one only the winner."""
+
+    kind: ClassVar[str] = "elect_master"
     winner: ReplicaId
     position: int
     """End of the winner's log, as its present incarnation reported (R16)."""
@@ -141,17 +172,11 @@ class ElectMaster:
     is_unclean: bool = False
     have_all_reported: bool = False
     """Every member of the set reported: a suspect may be elected (R23)."""
-    reason: str
-    """For the history: "dead", "silent", "unhealthy", ..."""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
-            "group": self.group,
-            "term": self.term,
-            "master_epoch": self.master_epoch,
-            "set_epoch": self.set_epoch,
-            "members": [[member, self.members[member]] for member in sorted(self.members)],
+            **self.basis_to_json(),
             "winner": self.winner,
             "position": self.position,
             "floor": self.floor,
@@ -160,7 +185,6 @@ class ElectMaster:
             "is_first": self.is_first,
             "is_unclean": self.is_unclean,
             "have_all_reported": self.have_all_reported,
-            "reason": self.reason,
         }
 
     @classmethod
@@ -171,11 +195,7 @@ class ElectMaster:
         if any(type(member) is not int for member in without):
             raise fields.wrong("without", "a list of replica ids", without)
         return cls(
-            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
-            term=fields.integer("term"),
-            master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
-            set_epoch=SetEpoch(fields.integer("set_epoch")),
-            members=read_members(fields, "members"),
+            **_read_basis(fields),
             winner=replica(fields, "winner"),
             position=fields.integer("position"),
             floor=fields.integer("floor"),
@@ -184,50 +204,31 @@ class ElectMaster:
             is_first=fields.flag("is_first"),
             is_unclean=fields.flag("is_unclean"),
             have_all_reported=fields.flag("have_all_reported"),
-            reason=fields.text("reason", length_max=64),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppointActing:
-    """A decision of the leader, with everything it was based on (R15, R36)."""
+class AppointActing(Decision):
+    """None of `members`, in these starts, can be elected (R36)."""
 
     kind: ClassVar[str] = "appoint_acting"
-    group: GroupName
-    term: int
-    master_epoch: MasterEpoch
-    set_epoch: SetEpoch
-    members: Mapping[ReplicaId, Incarnation]
-    """The present set with incarnations: none of these starts can be elected."""
     acting: ReplicaId
     incarnation: Incarnation
-    reason: str
-    """For the history: why there is no master."""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
-            "group": self.group,
-            "term": self.term,
-            "master_epoch": self.master_epoch,
-            "set_epoch": self.set_epoch,
-            "members": [[member, self.members[member]] for member in sorted(self.members)],
+            **self.basis_to_json(),
             "acting": self.acting,
             "incarnation": self.incarnation,
-            "reason": self.reason,
         }
 
     @classmethod
     def read(cls, fields: Fields) -> "AppointActing":
         return cls(
-            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
-            term=fields.integer("term"),
-            master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
-            set_epoch=SetEpoch(fields.integer("set_epoch")),
-            members=read_members(fields, "members"),
+            **_read_basis(fields),
             acting=replica(fields, "acting"),
             incarnation=Incarnation(fields.integer("incarnation", low=1, high=U32_MAX)),
-            reason=fields.text("reason", length_max=64),
         )
 
 
@@ -397,6 +398,7 @@ __all__ = [
     "AppointActing",
     "Command",
     "CreateTopic",
+    "Decision",
     "DeleteTopic",
     "ElectMaster",
     "Envelope",

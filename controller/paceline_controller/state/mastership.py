@@ -13,6 +13,7 @@ from paceline_controller.state.commands import ElectMaster, SetGroupSettings
 from paceline_controller.state.model import Group, State
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
 from paceline_controller.state.replicas import (
+    check_members,
     check_numbers,
     group_of,
     incarnation_of,
@@ -24,20 +25,14 @@ from paceline_controller.state.replicas import (
 def elect(state: State, command: ElectMaster, outcome: Outcome) -> None:
     """A new master epoch. A refused election bumps nothing (R1)."""
     group = group_of(state, command.group)
-    check_numbers(
-        state,
-        group,
-        term=command.term,
-        master_epoch=command.master_epoch,
-        set_epoch=command.set_epoch,
-    )
+    check_numbers(state, group, command)
     _check_winner(group, command)
     if command.is_first:
         members = _first_set(group, command)
     elif command.is_unclean:
         members = {command.winner}
     else:
-        _check_members(group, command.members)
+        check_members(group, command)
         if _is_below_floor(group, command, outcome):
             return
         members = _remaining_set(group, command)
@@ -173,15 +168,6 @@ def _first_set(group: Group, command: ElectMaster) -> set[ReplicaId]:
         if replica.is_learner or not replica.is_empty:
             raise RefusedError("NOT_EMPTY", f"replica {member} cannot begin a group")
     return set(command.members)
-
-
-def _check_members(group: Group, members: object) -> None:
-    if members != group.members():
-        raise RefusedError(
-            "STALE_INCARNATION",
-            "the election names other members or incarnations than are recorded",
-            **numbers(group),
-        )
 
 
 def _is_below_floor(group: Group, command: ElectMaster, outcome: Outcome) -> bool:

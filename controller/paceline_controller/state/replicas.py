@@ -1,9 +1,9 @@
 """Pure: registration of replicas, and members that fall out of the set (R9 R13 R16 R18 R19 R23)."""
 
-from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId, SetEpoch
+from paceline.types import GroupName, Incarnation, ReplicaId, SetEpoch
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.session_commands import MEMBERS_MAX, U32_MAX, RegisterReplica
-from paceline_controller.state.commands import Registration
+from paceline_controller.state.commands import Decision, Registration
 from paceline_controller.state.model import MEMBERS_AFTER_SUSPICION_MIN, Group, Replica, State
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
 
@@ -123,28 +123,36 @@ def end_acting(group: Group, replica: ReplicaId, outcome: Outcome, *, reason: st
     group.acting = group.acting_incarnation = None
 
 
-def check_numbers(
-    state: State, group: Group, *, term: int, master_epoch: MasterEpoch, set_epoch: SetEpoch
-) -> None:
+def check_numbers(state: State, group: Group, decision: Decision) -> None:
     """R15: what a leader decided on is still so. Raises RefusedError."""
-    if term < state.term:
+    if decision.term < state.term:
         raise RefusedError(
-            "STALE_TERM", f"judged in term {term}, {state.term} leads", **numbers(group)
+            "STALE_TERM", f"judged in term {decision.term}, {state.term} leads", **numbers(group)
         )
-    if master_epoch != group.master_epoch:
+    if decision.master_epoch != group.master_epoch:
         raise RefusedError(
             "STALE_MASTER_EPOCH",
-            f"master epoch {master_epoch} is not the present {group.master_epoch}",
+            f"master epoch {decision.master_epoch} is not the present {group.master_epoch}",
             **numbers(group),
         )
-    if set_epoch != group.set_epoch:
+    if decision.set_epoch != group.set_epoch:
         raise RefusedError(
             "STALE_SET_EPOCH",
-            f"set epoch {set_epoch} is not the present {group.set_epoch}",
+            f"set epoch {decision.set_epoch} is not the present {group.set_epoch}",
             **numbers(group),
         )
     if group.master_epoch >= U32_MAX:
         raise RefusedError("EPOCH_EXHAUSTED", "the master epoch has reached its last value")
+
+
+def check_members(group: Group, decision: Decision) -> None:
+    """R9, R15: the same members, in the same starts. Raises RefusedError."""
+    if decision.members != group.members():
+        raise RefusedError(
+            "STALE_INCARNATION",
+            "the decision names other members or incarnations than are recorded",
+            **numbers(group),
+        )
 
 
 def _group_to_join(state: State, request: RegisterReplica, defaults: GroupSettings) -> Group:
