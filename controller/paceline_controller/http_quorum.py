@@ -65,6 +65,8 @@ class QuorumRoutes:
                     "max_ms": status.sync_max_ms,
                 },
                 "snapshot_age_ms": status.snapshot_age_ms,
+                "leader_silent_ms": status.leader_silent_ms,
+                "waiting_commands": status.waiting_count,
                 "generation": 0 if members is None else members.generation,
                 "members": None if members is None else _members_json(members)["members"],
             }

@@ -96,12 +96,18 @@ class ControllerNode:
         quorum.on_leadership(self._leadership_changed)
         self._announcer = self._make_announcer()
         quorum.on_members(self._members_changed)
+        self._attach_metrics(clock)
+
+    def _attach_metrics(self, clock: Clock) -> None:
+        """What is read at each scrape."""
+        machine = self.machine
         self._metrics.read_from(
-            status=quorum.status,
+            status=self.quorum.status,
             version=lambda: machine.version,
             sessions=lambda: len(self.hub.sessions),
             stalls=lambda: self.supervisor.liveness.clock_restarts,
         )
+        self._metrics.read_groups(lambda: machine.groups)
         self._metrics.read_watched(self.supervisor.outages, self._beats, clock)
 
     def _make_announcer(self) -> ControllersAnnouncer:

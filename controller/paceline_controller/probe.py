@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.ports import Clock
-from paceline.telemetry import Metrics
+from paceline.telemetry import Metrics, Samples
+from paceline.types import GroupName
 from paceline_controller.outages import Beats, Outages
 from paceline_controller.quorum import QuorumStatus
+from paceline_controller.state.model import Group
 
 _SET_EVENTS = frozenset({"set_changed", "member_removed"})
 
@@ -85,6 +87,26 @@ class ControllerMetrics:
             labels=("group", "replica"),
         )
 
+    def read_groups(self, groups: Callable[[], Mapping[GroupName, Group]]) -> None:
+        """Attach what is recorded of broker groups: it is there without any master, too."""
+
+        def of_group(read: Callable[[Group], int]) -> Callable[[], Samples]:
+            return lambda: {(str(name),): read(group) for name, group in groups().items()}
+
+        gauge = self.metrics.sampled
+        gauge(
+            "paceline_controller_sync_state_set_count",
+            "Members of a group's sync state set, as committed; alert: below total_replicas.",
+            of_group(lambda group: len(group.sync_state_set)),
+            labels=("group",),
+        )
+        gauge(
+            "paceline_controller_master_epoch_count",
+            "A group's newest master epoch; alert: rises without anybody's doing.",
+            of_group(lambda group: group.master_epoch),
+            labels=("group",),
+        )
+
     def read_from(
         self,
         *,
@@ -150,6 +172,17 @@ class ControllerMetrics:
             lambda: status().sync_max_ms / 1000,
         )
         gauge(
+            "paceline_controller_leader_silent_ms",
+            "Time since the leader of the quorum was heard here, 0 on the leader, and without a "
+            "value if none ever was; alert: above 1000.",
+            lambda: _unless_none(status().leader_silent_ms),
+        )
+        gauge(
+            "paceline_controller_waiting_commands",
+            "Commands appended here and not applied yet; alert: grows.",
+            lambda: status().waiting_count,
+        )
+        gauge(
             "paceline_controller_follower_lag_entries",
             "Entries that the voter furthest behind lacks, on the leader; alert: grows.",
             lambda: _largest_lag(status()),
@@ -164,6 +197,10 @@ class ControllerMetrics:
 def _largest_lag(status: QuorumStatus) -> int:
     members = () if status.members is None else status.members.members
     return max((member.lag_entries or 0 for member in members if member.is_voter), default=0)
+
+
+def _unless_none(value: int | None) -> Samples:
+    return {} if value is None else {(): value}
 
 
 def _generation(status: QuorumStatus) -> int:

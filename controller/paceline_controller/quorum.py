@@ -51,6 +51,10 @@ class QuorumStatus:
     snapshot_age_ms: int | None = None
     """Since the last snapshot of this process; None: it has made or taken none."""
     is_handing_over: bool = False
+    leader_silent_ms: int | None = None
+    """Since the leader was heard; 0 on the leader, None: none was heard since the start."""
+    waiting_count: int = 0
+    """Proposals of this node that are not applied yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

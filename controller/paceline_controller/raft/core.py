@@ -294,6 +294,14 @@ class RaftCore:
         return ControllerId(node.id) if is_reachable else None
 
     @property
+    def leader_silent_ms(self) -> int | None:
+        """See `QuorumStatus`."""
+        if self.is_leading:
+            return 0
+        heard_at: float | None = self._node._leader_heard_at
+        return None if heard_at is None else int((self._now() - heard_at) * 1000)
+
+    @property
     def term(self) -> int:
         return int(self._node.raftCurrentTerm)
 

@@ -251,7 +251,6 @@ class RaftQuorum:
         core, links = self._core, self._links
         if core is None or links is None:
             return UNSTARTED
-        now_ms, at_ms = self._clock.monotonic_ms(), core.snapshot_at_ms
         return quorum_status(
             core,
             is_leader=self._leadership.is_leader,
@@ -259,7 +258,8 @@ class RaftQuorum:
                 core, self._controller_id, directory=self._directory, is_linked=links.is_linked
             ),
             syncs=self.syncs,
-            snapshot_age_ms=None if at_ms is None else now_ms - at_ms,
+            now_ms=self._clock.monotonic_ms(),
+            waiting_count=len(self._proposals),
             is_handing_over=self._hand_over.is_under_way,
         )
 

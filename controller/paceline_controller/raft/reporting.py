@@ -21,11 +21,12 @@ def quorum_status(
     is_leader: bool,
     members: QuorumMembers,
     syncs: SyncWindow,
-    snapshot_age_ms: int | None,
+    now_ms: int,
+    waiting_count: int,
     is_handing_over: bool,
 ) -> QuorumStatus:
     """See `Quorum.status`."""
-    times = syncs.times()
+    times, snapshot_at_ms = syncs.times(), core.snapshot_at_ms
     return QuorumStatus(
         is_leader=is_leader,
         leader=core.leader,
@@ -38,8 +39,10 @@ def quorum_status(
         sync_p50_ms=times.p50_ms,
         sync_p99_ms=times.p99_ms,
         sync_max_ms=times.max_ms,
-        snapshot_age_ms=snapshot_age_ms,
+        snapshot_age_ms=None if snapshot_at_ms is None else now_ms - snapshot_at_ms,
         is_handing_over=is_handing_over,
+        leader_silent_ms=core.leader_silent_ms,
+        waiting_count=waiting_count,
     )
 
 

@@ -133,6 +133,35 @@ async def test_a_waiting_proposal_of_a_lost_leader_ends_as_unknown(cluster: Clus
         await leader.propose({"value": 1}, timeout_ms=1_000)
 
 
+async def test_status_tells_of_waiting_commands_and_of_a_silent_leader(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.write("first")
+    leader = await cluster.leader()
+    first, second = (name for name in NAMES if name != cluster.name_of(leader))
+    follower = cluster.nodes[first]
+    cluster.kill(second)
+    assert (leader.status().leader_silent_ms, leader.status().waiting_count) == (0, 0)
+    await eventually(lambda: follower.status().leader_silent_ms is not None)
+
+    cluster.kill(first)
+    waiting = asyncio.gather(leader.propose({"value": 1}, timeout_ms=5_000))
+    await eventually(lambda: leader.status().waiting_count == 1)
+    with pytest.raises(OutcomeUnknownError):
+        await waiting
+    assert leader.status().waiting_count == 0
+
+
+async def test_a_follower_alone_tells_how_long_it_heard_nobody(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.write("first")
+    leader = await cluster.leader()
+    alone, other = (name for name in NAMES if name != cluster.name_of(leader))
+    cluster.kill(other)
+    cluster.kill(cluster.name_of(leader))
+
+    await eventually(lambda: (cluster.nodes[alone].status().leader_silent_ms or 0) > 300)
+
+
 async def test_a_follower_that_was_away_catches_up(cluster: Cluster) -> None:
     await cluster.start()
     leader = await cluster.leader()

@@ -128,4 +128,7 @@ async def test_death_of_a_master_is_in_the_metrics_of_the_leader() -> None:
     assert 'paceline_controller_without_master_ms_total{group="g1"}' in text
     assert 'paceline_controller_has_master_count{group="g1"} 0.0' in text  # no epoch was opened
     assert 'paceline_controller_heartbeat_jitter_ms{group="g1",replica="2"}' in text
+    assert 'paceline_controller_elections_total{outcome="elected",reason="dead"} 1.0' in text
+    assert 'paceline_controller_sync_state_set_count{group="g1"} 2.0' in text
+    assert 'paceline_controller_master_epoch_count{group="g1"} 2.0' in text
     assert "paceline_controller_commit_entries " in text
