@@ -1,7 +1,10 @@
 """The admin client: topics, groups, elections, and the state of a cluster.
 
-Writes go to the leading controller, or are relayed to it. What is one command for the controllers
-is asked for until it is answered and happens once (R38): a session and a number name it.
+Writes go to the leading controller, or are relayed to it, and are repeated until they are answered.
+They happen once (R38): a session and a number name what is one command for the controllers; what is
+more than one (transfers, members) names the epoch, term or generation that it starts from, so that
+it moves things away from there or not at all. Reads of topics and groups show every write that was
+answered before; views and status are what a controller has.
 """
 
 import asyncio
@@ -103,12 +106,12 @@ class AdminClient:
 
     async def topics(self) -> list[TopicView]:
         """All topics, by name."""
-        view = await self.view()
+        view = await self._latest_view()
         return [view.topics[name] for name in sorted(view.topics)]
 
     async def topic(self, topic: str) -> TopicView:
         """One topic; TopicNotFoundError."""
-        view = await self.view()
+        view = await self._latest_view()
         found = view.topics.get(TopicName(topic))
         if found is None:
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
@@ -122,7 +125,7 @@ class AdminClient:
 
     async def group(self, group: str) -> dict[str, Any]:
         """One broker group: view, standings, positions, history (docs/protocol/controller.md)."""
-        return await self._read(f"/v1/groups/{group}")
+        return await self._read(f"/v1/groups/{group}{_LATEST}")
 
     async def set_group_settings(self, group: str, **changes: Any) -> GroupSettings:
         """Change settings of a broker group; they take effect with its next epoch (R8)."""
@@ -148,19 +151,22 @@ class AdminClient:
         """Have the master hand over without a failed send, to replica `to` or to the best member.
 
         CommandRefusedError says why it cannot. `is_graceful` false: the master did not answer the
-        order within a second and was replaced.
+        order within a second and was replaced. From the master that is there now: mastership moves
+        once, whatever answers are lost.
         """
-        document: dict[str, Any] = {"group": GroupName(group)}
-        if to is not None:
-            document["to"] = to
-        try:
-            return await self._write("POST", "/v1/transfers", document)
-        except _RepeatedError as repeated:
-            raise repeated.error from None
+        found = await self.group(group)
+        if found["master"] is None:
+            raise CommandRefusedError(f"{group} has no master to hand over", reason="NO_MASTER")
+        document = {
+            "group": GroupName(group),
+            "from": found["master"],
+            "master_epoch": found["master_epoch"],
+        }
+        return await self._write("POST", "/v1/transfers", _with(document, to=to))
 
     async def history(self, group: str) -> list[dict[str, Any]]:
         """Elections and set changes of a broker group with their reasons, oldest first."""
-        document = await self._read(f"/v1/groups/{group}/history")
+        document = await self._read(f"/v1/groups/{group}/history{_LATEST}")
         return list(document["history"])
 
     async def clean_replica(self, group: str, replica_id: int, *, force: bool = False) -> None:
@@ -247,31 +253,32 @@ class AdminClient:
         return last
 
     async def transfer_leadership(self, to: str | None = None) -> dict[str, Any]:
-        """Have another controller lead; CommandRefusedError if it is not possible."""
-        document = {} if to is None else {"to": to}
-        return await self._definite("POST", "/v1/leadership", document)
+        """Have another controller than the present leader lead; CommandRefusedError: it cannot."""
+        known = await self._read(f"/v1/cluster{_LATEST}")
+        document = {"from": known["leader"], "term": known["term"]}
+        return await self._write("POST", "/v1/leadership", _with(document, to=to))
 
     async def add_controller(
         self, controller_id: str, *, raft: str, client: str, replaces: str | None = None
     ) -> int:
         """Begin to add a controller, or to put it in another's place; the generation."""
-        document = {"controller_id": controller_id, "raft": raft, "client": client}
-        if replaces is not None:
-            document["replaces"] = replaces
-        return int((await self._definite("POST", "/v1/members", document))["generation"])
+        document = {
+            "controller_id": controller_id,
+            "raft": raft,
+            "client": client,
+            "generation": await self._generation(),
+        }
+        document = _with(document, replaces=replaces)
+        return int((await self._write("POST", "/v1/members", document))["generation"])
 
     async def remove_controller(self, controller_id: str) -> int:
         """Begin to take a controller out, or give up one that is catching up; the generation."""
-        path = f"/v1/members/{controller_id}"
-        return int((await self._definite("DELETE", path, None))["generation"])
+        path = f"/v1/members/{controller_id}?generation={await self._generation()}"
+        return int((await self._write("DELETE", path, None))["generation"])
 
-    async def _definite(
-        self, method: str, path: str, document: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
-        try:
-            return await self._write(method, path, document)
-        except _RepeatedError as repeated:
-            raise repeated.error from None
+    async def _generation(self) -> int:
+        """Of the member list that a change starts from."""
+        return int((await self._read(f"/v1/members{_LATEST}"))["generation"])
 
     async def cluster_status(self) -> dict[str, Any]:
         """The controllers' view of the cluster and, under `brokers`, what each broker says itself.
@@ -301,8 +308,11 @@ class AdminClient:
         assert view is not None
         return list(view.controllers)
 
+    async def _latest_view(self) -> ClusterView:
+        return ClusterView.from_json(await self._read(f"/v1/routes{_LATEST}"))
+
     async def _read(self, path: str) -> dict[str, Any]:
-        """A GET from the first controller that answers."""
+        """A GET from the first controller that answers; what is linearizable waits for a leader."""
         backoff = Backoff(self._cluster.random, first_ms=50)
         last: PacelineError | None = None
         await self._find_cluster()
@@ -314,7 +324,7 @@ class AdminClient:
                             return await self._cluster.http.get(
                                 address, path, timeout_ms=_REQUEST_TIMEOUT_MS
                             )
-                        except (PeerError, DeadlineError, NotYetAvailableError) as error:
+                        except _READ_ELSEWHERE as error:
                             last = error
                     await pause(backoff.next_ms())
         except TimeoutError:
@@ -357,9 +367,9 @@ class AdminClient:
         *,
         once: Once | None = None,
     ) -> dict[str, Any]:
-        """A write at the leader, or relayed to it.
+        """A write at the leader, or relayed to it; repeated, so it must be safe to repeat (R38).
 
-        Without `once`, `_RepeatedError` wraps an error after a try of unknown outcome.
+        OutcomeUnknownError if it is refused at last and an earlier try may have done it.
         """
         backoff = Backoff(self._cluster.random, first_ms=20)
         headers = None if once is None else once.headers()
@@ -392,9 +402,11 @@ class AdminClient:
                     except (DeadlineError, OutcomeUnknownError) as error:
                         last, self._leader, is_unknown = error, None, True
                     except PacelineError as error:
-                        if is_unknown:
+                        if not is_unknown:
+                            raise
+                        if error.details.get("reason") not in _UNDER_WAY:
                             raise _repeated(error, once) from error
-                        raise
+                        last = error  # it may be our own earlier try: ask how that ends
                     turn += 1
                     await pause(backoff.next_ms())
         except TimeoutError:
@@ -405,21 +417,20 @@ class AdminClient:
         return DeadlineError(f"no result within {self._timeout_ms} ms: {why}")
 
 
-def _repeated(error: PacelineError, once: Once | None) -> Exception:
+def _repeated(error: PacelineError, once: Once | None) -> PacelineError:
     """What an error after a try of unknown outcome says of all tries together."""
-    if once is None:
-        return error if isinstance(error, CommandRefusedError) else _RepeatedError(error)
-    if error.details.get("sequence") == once.sequence:
+    if once is not None and error.details.get("sequence") == once.sequence:
         return error  # the log has it: so was the first try, and every other, answered
     return OutcomeUnknownError(f"an earlier try may have done it; the last: {error.message}")
 
 
+def _with(document: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """And the members that are given."""
+    return {**document, **{key: value for key, value in more.items() if value is not None}}
+
+
 _TOPIC_FIELDS = ("topic", "topic_id", "queues")
-
-
-class _RepeatedError(Exception):
-    """An error that may be the echo of our own earlier try, whose outcome is unknown."""
-
-    def __init__(self, error: PacelineError) -> None:
-        super().__init__(error.message)
-        self.error = error
+_LATEST = "?linearizable=true"
+_READ_ELSEWHERE = (PeerError, DeadlineError, NotYetAvailableError, NotLeaderError)
+_UNDER_WAY = ("TRANSFER_UNDER_WAY", "NOT_YET")
+"""Reasons of refusals that are over in a moment."""

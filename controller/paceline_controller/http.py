@@ -1,7 +1,7 @@
 """Shell: the HTTP interface of a controller.
 
-Reads answer what this node has applied, or with `?linearizable=true` (leader only) after a read
-barrier. Writes go through the leader: a follower relays them (`relay.py`). Errors are problem
+Reads answer what this node has applied, or with `?linearizable=true` what the leader has after a
+read barrier. Those and all writes a follower relays to the leader (`relay.py`). Errors are problem
 documents (RFC 9457). docs/protocol/controller.md lists the routes.
 """
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from paceline.errors import CommandRefusedError, GroupNotFoundError, NotFoundError
-from paceline.types import GroupName, ReplicaId
+from paceline.types import GroupName, MasterEpoch, ReplicaId
 from paceline.wire.fields import Fields
+from paceline.wire.session_commands import U32_MAX
 from paceline_controller.http_answers import checked, json_answer, json_body, replica_of
 from paceline_controller.http_errors import query_flag, query_integer
 from paceline_controller.http_once import refuse_once
 from paceline_controller.state.model import HISTORY_ENTRIES_MAX, Group
 from paceline_controller.state.operator_commands import RemoveGroup, RemoveReplica
+from paceline_controller.transfers import Basis
 
 if TYPE_CHECKING:
     from paceline_controller.http import ControllerHttp
@@ -51,10 +53,19 @@ class GroupRoutes:
         )
 
     async def _transfer(self, request: web.Request) -> web.Response:
-        """{group, to?}: the master hands over, to that member or to the best one (R17, R20)."""
+        """{group, to?, from?, master_epoch?}: the master hands over, to that member or to the best
+        one (R17, R20).
+
+        With `from` and `master_epoch`, who led in which epoch, it may be asked for again: once
+        another one leads, that is the answer, and mastership does not move a second time.
+        """
         fields = Fields(await json_body(request), name="transfer")
         name = GroupName(fields.text("group", length_max=127))
-        preferred = fields.integer("to", low=1) if fields.has("to") else None
+        preferred = ReplicaId(fields.integer("to", low=1)) if fields.has("to") else None
+        basis = None
+        if fields.has("from") or fields.has("master_epoch"):
+            epoch = fields.integer("master_epoch", low=1, high=U32_MAX)
+            basis = Basis(ReplicaId(fields.integer("from", low=1)), MasterEpoch(epoch))
         fields.done()
         refuse_once(request)
         self._door.ensure_leading()
@@ -62,10 +73,11 @@ class GroupRoutes:
         group = node.machine.groups.get(name)
         if group is None:
             raise GroupNotFoundError("there is no such broker group", field="group")
-        order = node.supervisor.order_transfer(
-            group, preferred=None if preferred is None else ReplicaId(preferred)
-        )
-        return json_answer(checked(await self._door.leaders_word(order)))
+        outcome = None if basis is None else basis.outcome(group, preferred)
+        if outcome is None:
+            order = node.supervisor.order_transfer(group, preferred=preferred)
+            outcome = await self._door.leaders_word(order)
+        return json_answer(checked(outcome))
 
     async def _remove_replica(self, request: web.Request) -> web.Response:
         """Forget a dead replica; one that lives or is a member only with `force=true`."""

@@ -51,10 +51,14 @@ def pair_of(request: web.Request) -> tuple[str, int] | None:
 
 
 def refuse_once(request: web.Request) -> None:
-    """For routes that do more than one command, and cannot promise. Raises BadRequestError."""
+    """For routes that are more than one command. Raises BadRequestError.
+
+    A repetition of theirs is safe by naming what it was decided on (docs/protocol/controller.md).
+    """
     if once_of(request) is not None:
         raise BadRequestError(
-            f"{request.method} {request.path} is not done exactly once: ask without {SESSION}",
+            f"{request.method} {request.path} is no single command: ask without {SESSION}, and "
+            "name the epoch, term or generation that you know",
             field=SESSION,
         )
 

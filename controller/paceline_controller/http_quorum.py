@@ -12,6 +12,7 @@ from paceline.errors import CommandRefusedError, NotFoundError
 from paceline.types import ControllerId
 from paceline.wire.fields import Fields
 from paceline_controller.http_answers import json_answer, json_body
+from paceline_controller.http_errors import query_integer
 from paceline_controller.http_once import refuse_once
 from paceline_controller.quorum import MembersWish, QuorumMembers
 
@@ -81,7 +82,7 @@ class QuorumRoutes:
         return json_answer(_members_json(members))
 
     async def _add(self, request: web.Request) -> web.Response:
-        """{controller_id, raft, client, replaces?}: a new controller, perhaps for an old one."""
+        """{controller_id, raft, client, replaces?, generation?}: a new one, perhaps for an old."""
         refuse_once(request)
         fields = Fields(await json_body(request), name="member")
         wish = MembersWish(
@@ -93,6 +94,7 @@ class QuorumRoutes:
                 if fields.has("replaces")
                 else None
             ),
+            generation=fields.integer("generation") if fields.has("generation") else None,
         )
         fields.done()
         return await self._change(wish)
@@ -102,7 +104,11 @@ class QuorumRoutes:
         name = request.match_info["controller"]
         if re.fullmatch(ID_PATTERN, name) is None:
             raise NotFoundError("there is no such controller")
-        return await self._change(MembersWish(remove=ControllerId(name)))
+        generation = query_integer(request, "generation", default=-1)
+        wish = MembersWish(
+            remove=ControllerId(name), generation=None if generation < 0 else generation
+        )
+        return await self._change(wish)
 
     async def _change(self, wish: MembersWish) -> web.Response:
         door = self._door
@@ -113,18 +119,43 @@ class QuorumRoutes:
         return json_answer({"generation": generation}, status=202)
 
     async def _transfer(self, request: web.Request) -> web.Response:
-        """{to?}: let another controller lead; answered when it does."""
+        """{to?, from?, term?}: let another controller lead; answered when it does.
+
+        With `from` and `term`, who led in which term, it may be asked for again: once another one
+        leads, that is the answer, and leadership does not move a second time.
+        """
         refuse_once(request)
         fields = Fields(await json_body(request), name="leadership")
         to = ControllerId(fields.text("to", pattern=ID_PATTERN)) if fields.has("to") else None
+        basis = None
+        if fields.has("from") or fields.has("term"):
+            basis = fields.text("from", pattern=ID_PATTERN), fields.integer("term", low=1)
         fields.done()
         door = self._door
-        if to == door.node.config.controller_id and door.node.supervisor.is_leading:
-            raise CommandRefusedError(f"{to} leads already", reason="TRANSFER_REFUSED")
         door.ensure_leading()
+        if basis is not None and self._has_moved(to, *basis):
+            return self._leadership(door.node.config.controller_id, 0)
+        if to == door.node.config.controller_id:
+            raise CommandRefusedError(f"{to} leads already", reason="TRANSFER_REFUSED")
         started_ms = door.clock.monotonic_ms()
         leader = await door.leaders_word(door.node.quorum.transfer(to, timeout_ms=TRANSFER_MS))
-        elapsed_ms = door.clock.monotonic_ms() - started_ms
+        return self._leadership(leader, door.clock.monotonic_ms() - started_ms)
+
+    def _has_moved(self, to: ControllerId | None, leaving: str, term: int) -> bool:
+        """On the leader (R38). Raises CommandRefusedError if it moved, and not as it was wanted."""
+        own, now = self._door.node.config.controller_id, self._door.node.quorum.status().term
+        if (own, now) == (leaving, term):
+            return False
+        if now > term and own != leaving and to in (None, own):
+            return True
+        raise CommandRefusedError(
+            f"{own} leads in term {now}, not {leaving} in term {term}: ask again if you still "
+            "want to",
+            reason="STALE_TERM",
+        )
+
+    def _leadership(self, leader: str, elapsed_ms: int) -> web.Response:
+        door = self._door
         return json_answer(
             {
                 "leader": leader,

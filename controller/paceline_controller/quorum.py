@@ -90,6 +90,9 @@ class MembersWish:
     raft: str = ""
     client: str = ""
     remove: ControllerId | None = None
+    generation: int | None = None
+    """Of the list that it is judged on; another one in force refuses it, unless that one has come
+    to what is wished. So it may be asked for again. None: of whatever list there is."""
 
 
 class StateMachine(Protocol):

@@ -1,8 +1,8 @@
-"""Shell: writes asked of a controller that follows go on to the one that leads, once.
+"""Shell: what only a leader can answer goes on to it from a controller that follows, once.
 
-The answer is the leader's, as it is. A request that was relayed is never relayed again: nobody may
-send it in circles while leadership moves. What cannot be known is told as unknown (R32, R38): only
-a leader that was never reached is a definite refusal.
+That is writes, and reads with `linearizable=true`. The answer is the leader's, as it is. What was
+relayed is never relayed again: nobody may send it in circles while leadership moves. What cannot be
+known is told as unknown (R32, R38): only a leader that was never reached is a definite refusal.
 """
 
 import logging
@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 from aiohttp import web
 
-from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError
+from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError, PeerError
+from paceline_controller.http_errors import query_flag
 
 log = logging.getLogger("paceline.controller")
 
@@ -20,6 +21,8 @@ RELAYED = "Paceline-Relayed"
 PASSED_ON = ("Content-Type", "Paceline-Session", "Paceline-Sequence")
 HANDED_BACK = ("Content-Type", "Retry-After")
 METHODS = frozenset({"POST", "PUT", "DELETE"})
+READS = ("/v1/cluster", "/v1/routes", "/v1/topics", "/v1/groups", "/v1/members")
+"""Of the replicated state: with `linearizable=true` the leader's word counts."""
 CONNECT_TIMEOUT_S = 1.0
 MARGIN_MS = 3_000
 """Beside the time of a command: an ordered transfer waits for its master, and for reports."""
@@ -67,8 +70,7 @@ class Relay:
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Inside the one that makes problem documents of errors."""
-        is_write = request.method in METHODS and request.match_info.http_exception is None
-        if not is_write or self._is_leading():
+        if not _is_leaders(request) or self._is_leading():
             return await handler(request)
         leader = self._leader()
         if leader is None or RELAYED in request.headers:
@@ -91,7 +93,7 @@ class Relay:
         what = f"{request.method} {request.path}"
         try:
             async with self._http.request(
-                request.method, url, data=body, headers=headers, allow_redirects=False
+                request.method, url, data=body or None, headers=headers, allow_redirects=False
             ) as answer:
                 content = await _bounded(answer)
                 return web.Response(
@@ -109,9 +111,20 @@ class Relay:
             ) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.warning("relay_unknown", extra={"leader": leader, "why": repr(error)})
-            raise OutcomeUnknownError(
-                f"{what} was sent on to {leader}, which leads, and its answer did not come"
-            ) from error
+            sentence = f"{what} was sent on to {leader}, which leads, and its answer did not come"
+            if request.method in METHODS:
+                raise OutcomeUnknownError(sentence) from error
+            raise PeerError(sentence) from error
+
+
+def _is_leaders(request: web.Request) -> bool:
+    """Whether only a leader can answer it."""
+    if request.match_info.http_exception is not None:
+        return False
+    if request.method in METHODS:
+        return True
+    is_read = request.method == "GET" and request.path.startswith(READS)
+    return is_read and query_flag(request, "linearizable")
 
 
 async def _bounded(answer: aiohttp.ClientResponse) -> bytes:

@@ -145,7 +145,7 @@ class Supervisor:
 
         `is_graceful` in the result: the master itself has handed over.
         """
-        leaving, now_ms = group.master, self._clock.monotonic_ms()
+        leaving, now_ms, epoch = group.master, self._clock.monotonic_ms(), group.master_epoch
         if leaving is None:
             return _no("NO_MASTER", f"{group.group} has no master to hand over", group=group)
         if preferred == leaving:
@@ -159,6 +159,8 @@ class Supervisor:
         if outcome is not None:
             return outcome
         present = self._machine.groups.get(group.group, group)
+        if present.master_epoch != epoch:  # in the very moment in which the waiting ended
+            return _no("STALE_MASTER_EPOCH", "another epoch has begun", group=present)
         result = await self._transfer(
             present, reason="transfer", leaving=leaving, preferred=preferred
         )

@@ -7,6 +7,7 @@ WORD_MS_MAX is replaced without it. Every epoch that begins ends the waiting.
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 from paceline.types import GroupName, MasterEpoch, ReplicaId
@@ -67,11 +68,39 @@ class Transfers:
             is_over = group is not None and group.master_epoch > epoch and group.master is not None
             if is_over and not done.done():
                 assert group is not None
-                # Another reason won the race: the master died, or fell silent, before it answered.
-                reasons = [entry.get("reason") for entry in group.history]
-                is_graceful = reasons[-1:] == ["transfer"]
-                result = {"ok": True, "master": group.master, "is_graceful": is_graceful}
-                done.set_result({**result, **numbers(group)})
+                done.set_result(moved(group))
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a transfer was decided on: it moves mastership away from there, or not at all (R38)."""
+
+    leaving: ReplicaId
+    master_epoch: MasterEpoch
+
+    def outcome(self, group: Group, preferred: ReplicaId | None) -> Outcome | None:
+        """Of an earlier try of the same transfer, or of why there can be none; None: begin."""
+        if group.master_epoch == self.master_epoch and group.master in (self.leaving, None):
+            return None
+        is_later = group.master_epoch > self.master_epoch
+        has_left = group.master not in (self.leaving, None)
+        if is_later and has_left and preferred in (None, group.master):
+            return moved(group)
+        master = "nobody" if group.master is None else f"replica {group.master}"
+        return _refused(
+            group,
+            "STALE_MASTER_EPOCH",
+            f"{master} is the master in epoch {group.master_epoch}, not replica {self.leaving} in "
+            f"epoch {self.master_epoch}: ask again if you still want to",
+        )
+
+
+def moved(group: Group) -> Outcome:
+    """Another master is on record."""
+    # Another reason may have won the race: the master died, or fell silent, before it answered.
+    reasons = [entry.get("reason") for entry in group.history]
+    is_graceful = reasons[-1:] == ["transfer"]
+    return {"ok": True, "master": group.master, "is_graceful": is_graceful, **numbers(group)}
 
 
 def _refused(group: Group, reason: str, detail: str) -> Outcome:

@@ -106,9 +106,8 @@ class RaftQuorum:
         self._disk = disk
         self._clock = clock
         self._random = random
-        self._secret = cluster_secret
         self._source_host, self._tls = source_host, tls
-        self._cluster_name = cluster_name
+        self._secret, self._cluster_name = cluster_secret, cluster_name
         self._settings = settings or RaftSettings()
         self._on_fatal = on_fatal
         self._applied_callbacks: list[AppliedCallback] = []
@@ -128,8 +127,7 @@ class RaftQuorum:
         self._sync_wanted = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._followed: tuple[Members | None, Members | None] = (None, None)
-        self._is_kicked = False
-        self._is_stopping = self._is_stopped = False
+        self._is_kicked = self._is_stopping = self._is_stopped = False
         self.syncs = SyncWindow()
 
     # -- the Quorum port ---------------------------------------------------------------------------
@@ -241,6 +239,9 @@ class RaftQuorum:
             store_of=self._identity.store_of,
         )
         members = wished_members(described, **asdict(wish))
+        if members is described:  # an earlier try is in the log: what is left is to be committed
+            await self._barriers.wait(timeout_ms=timeout_ms)
+            return members.generation
         proposal = self._proposals.name()
         begin = partial(core.wish_members, members, proposal)
         result = await self._proposals.wait(proposal, begin, timeout_ms=timeout_ms)

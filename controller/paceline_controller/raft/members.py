@@ -200,8 +200,22 @@ def wished_members(
     raft: str = "",
     client: str = "",
     remove: ControllerId | None = None,
+    generation: int | None = None,
 ) -> Members:
-    """The first generation of what an operator wants. Raises CommandRefusedError."""
+    """The first generation of what an operator wants. Raises CommandRefusedError.
+
+    With `generation`, of the list the operator knew: `members` itself if a later list has come to
+    what is wanted. Then an earlier try of the same wish, or somebody else's, was taken up.
+    """
+    if generation is not None and members.generation != generation:
+        is_later = members.generation > generation
+        if is_later and _has_come_to(members, add, raft=raft, client=client, remove=remove):
+            return members
+        raise CommandRefusedError(
+            f"the member list is generation {members.generation}, not {generation}: look at it, "
+            "and ask again if you still want to",
+            reason="STALE_GENERATION",
+        )
     if add is None:
         if remove is None:
             raise _refused("neither a controller to add nor one to remove")
@@ -210,6 +224,21 @@ def wished_members(
     if remove is None:
         return members.added(add, member)
     return members.replaced(remove, add, member)
+
+
+def _has_come_to(
+    members: Members,
+    add: ControllerId | None,
+    *,
+    raft: str,
+    client: str,
+    remove: ControllerId | None,
+) -> bool:
+    """Whether what was wished is so, or well on its way: then a repetition does nothing (R38)."""
+    added = None if add is None else members.find(add)
+    is_added = add is None or (added is not None and (added.raft, added.client) == (raft, client))
+    is_removed = remove is None or members.leaving == remove or members.find(remove) is None
+    return is_added and is_removed
 
 
 def encode_change(members: Members, proposal: str) -> bytes:

@@ -83,6 +83,29 @@ async def test_a_leader_is_replaced_and_hears_of_it(cluster: Cluster) -> None:
     assert members.generation == members.committed_generation == 3
 
 
+async def test_a_change_of_members_asked_of_leader_after_leader_is_one_change(
+    cluster: Cluster,
+) -> None:
+    """Nobody has to know whether the first try did it (R38)."""
+    leader = await cluster.leader()
+    wish = MembersWish(add=C4, raft="127.0.0.1:7", client="127.0.0.1:9", generation=0)
+
+    asked = [await leader.change_members(wish, timeout_ms=2_000) for _ in range(2)]
+    await leader.transfer(None, timeout_ms=2_000)
+    await eventually(lambda: not leader.status().is_leader)
+    leader = await cluster.leader()
+    asked.append(await leader.change_members(wish, timeout_ms=2_000))
+    given_up = MembersWish(remove=C4, generation=1)
+    asked += [await leader.change_members(given_up, timeout_ms=2_000) for _ in range(2)]
+    with pytest.raises(CommandRefusedError, match="generation 2, not 0"):
+        await leader.change_members(wish, timeout_ms=2_000)
+
+    assert asked == [1, 1, 1, 2, 2]
+    members = leader.status().members
+    assert members is not None
+    assert [member.controller_id for member in members.members] == NAMES
+
+
 async def test_a_controller_that_nobody_added_is_let_in_nowhere(cluster: Cluster) -> None:
     cluster.addresses[C4] = cluster.spare_address()
     await cluster.start(C4)

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.controller.harness import DEADLINE_S, TalkingBroker, controllers, eventually
 from tests.unit.controller.test_sessions import a_cluster
 
+from paceline.admin import AdminClient
 from paceline.wire.cluster import ClusterView
 
 
@@ -153,14 +154,51 @@ async def test_a_watch_without_news_answers_what_there_is() -> None:
         assert (status, view["version"]) == (200, version)
 
 
-async def test_a_follower_answers_reads_and_refers_read_points_to_the_leader() -> None:
+async def test_a_follower_that_lags_answers_linearizable_reads_by_the_leaders_word() -> None:
     async with a_cluster(3) as (cluster, _):
-        assert (await cluster.ask("GET", "/v1/routes", node=1))[0] == 200
+        cluster.quorums[cluster.ids[1]].is_attached = False
+        await cluster.ask("POST", "/v1/topics", {"topic": "t"})
 
+        assert (await cluster.ask("GET", "/v1/topics", node=1))[1]["topics"] == []
+        for path in ("/v1/topics", "/v1/topics/t", "/v1/routes", "/v1/cluster", "/v1/groups/g1"):
+            there = await cluster.ask("GET", f"{path}?linearizable=true", node=0)
+            here = await cluster.ask("GET", f"{path}?linearizable=true", node=1)
+            assert here == there
+            assert here[0] == 200
+        assert (await cluster.ask("GET", "/v1/topics?linearizable=maybe", node=1))[0] == 400
+
+
+async def test_a_linearizable_read_wants_a_leader_with_a_majority() -> None:
+    async with a_cluster(3) as (cluster, _):
         path = "/v1/topics?linearizable=true"
+        cluster.quorums[cluster.ids[0]].is_attached = False
+        for node in (0, 1):
+            status, problem = await cluster.ask("GET", path, node=node)
+            assert (status, problem["code"]) == (504, "DEADLINE")
+        cluster.log.elect(None)
+        await eventually(lambda: cluster.nodes[cluster.ids[1]].leader_address() is None, "nobody")
         status, problem = await cluster.ask("GET", path, node=1)
-        assert (status, problem["code"]) == (421, "NOT_LEADER")
-        assert problem["leader"] == str(cluster.addresses[0])
+        assert (status, problem["code"], problem["leader"]) == (421, "NOT_LEADER", None)
+
+
+async def test_an_admin_client_reads_its_own_writes_while_leadership_moves() -> None:
+    """It asks followers, too, and waits while nobody leads."""
+    async with a_cluster(3) as (cluster, _):
+        first, second, third = cluster.ids
+        async with AdminClient([str(cluster.addresses[2])]) as admin:
+            await admin.create_topic("one")
+            cluster.quorums[third].is_attached = False
+            await cluster.ask("POST", "/v1/topics", {"topic": "two"})
+            cluster.log.elect(None)
+            asking = asyncio.gather(admin.topics())
+            await eventually(lambda: not cluster.nodes[first].supervisor.is_leading, "nobody leads")
+            cluster.log.elect(second)
+
+            async with asyncio.timeout(DEADLINE_S):
+                [found] = await asking
+
+            assert [topic.topic for topic in found] == ["one", "two"]
+            assert list(cluster.nodes[third].machine.topics) == ["one"], "it lags all the while"
 
 
 async def test_settings_are_read_and_changed_with_a_new_epoch() -> None:

@@ -36,6 +36,30 @@ async def test_leadership_goes_to_the_controller_that_is_named() -> None:
         assert (status, problem["code"]) == (409, "COMMAND_REFUSED")
 
 
+async def test_leadership_that_is_asked_for_again_moves_once() -> None:
+    """R38."""
+    async with controllers(3) as cluster:
+        _, before = await cluster.ask("GET", "/v1/status")
+        order = {"to": "c2", "from": "c1", "term": before["term"]}
+        first = await cluster.ask("POST", "/v1/leadership", order)
+        second = cluster.nodes[ControllerId("c2")].supervisor
+        await eventually(lambda: second.is_leading, "c2 leads")
+
+        for body in (order, {"from": "c1", "term": before["term"]}):
+            for node in (0, 1, 2):
+                status, again = await cluster.ask("POST", "/v1/leadership", body, node=node)
+                assert (status, again["leader"], again["term"]) == (200, "c2", first[1]["term"])
+        for stale in (
+            {"to": "c3", "from": "c1", "term": before["term"]},
+            {"to": "c3", "from": "c1", "term": first[1]["term"]},
+            {"to": "c1", "from": "c2", "term": first[1]["term"] + 1},
+            {"from": "c2", "term": before["term"]},
+        ):
+            status, problem = await cluster.ask("POST", "/v1/leadership", stale)
+            assert (status, problem["reason"]) == (409, "STALE_TERM"), stale
+        assert second.is_leading
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "expected"),
     [
@@ -46,6 +70,11 @@ async def test_leadership_goes_to_the_controller_that_is_named() -> None:
         ("POST", "/v1/members", {**NEW, "client": 7}, (400, "client")),
         ("POST", "/v1/members", {**NEW, "replaces": ""}, (400, "replaces")),
         ("POST", "/v1/members", {**NEW, "more": 1}, (400, "more")),
+        ("POST", "/v1/leadership", {"from": "c1"}, (400, "term")),
+        ("POST", "/v1/leadership", {"term": 1}, (400, "from")),
+        ("POST", "/v1/members", {**NEW, "generation": -1}, (400, "generation")),
+        ("DELETE", "/v1/members/c1?generation=x", None, (400, "generation")),
+        ("DELETE", "/v1/members/c1?generation=0", None, (409, None)),
         ("POST", "/v1/members", NEW, (409, None)),
         ("DELETE", "/v1/members/c1", None, (409, None)),
         ("DELETE", "/v1/members/c%20", None, (404, None)),

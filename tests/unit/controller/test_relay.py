@@ -1,4 +1,4 @@
-"""Writes at a controller that follows: relayed to the leader, and never told wrongly (R38)."""
+"""What a controller that follows relays to the leader, and never tells wrongly (R38)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -94,6 +94,16 @@ async def test_a_leader_that_was_reached_and_did_not_answer_is_an_unknown_outcom
         assert leader.asked == ["c9"], "sent once, and marked"
 
 
+@pytest.mark.parametrize("how", ["breaks off", "never ends", "is silent"])
+async def test_a_linearizable_read_that_is_not_answered_is_nobodys_unknown_write(how: str) -> None:
+    leader = _BadLeader(how)
+    async with _serving(leader) as (ask, _):
+        status, problem = await ask("GET", "?linearizable=true")
+
+        assert (status, problem["code"]) == (502, "PEER")
+        assert leader.asked == ["c9"], "sent once, and marked"
+
+
 async def test_a_leader_that_was_not_reached_is_a_definite_refusal() -> None:
     async with _serving(None) as (ask, address):
         status, problem = await ask("DELETE")
@@ -154,8 +164,8 @@ async def _serving(leader: _BadLeader | None) -> AsyncIterator[tuple[Any, str]]:
     await web.TCPSite(follower, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{follower.addresses[0][1]}/v1/topics"
 
-    async def ask(method: str) -> tuple[int, Any]:
-        async with aiohttp.ClientSession() as http, http.request(method, url) as answer:
+    async def ask(method: str, query: str = "") -> tuple[int, Any]:
+        async with aiohttp.ClientSession() as http, http.request(method, url + query) as answer:
             return answer.status, await answer.json(content_type=None)
 
     try:

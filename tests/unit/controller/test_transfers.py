@@ -1,11 +1,15 @@
-"""Graceful transfers: the leader orders the master, and what happens if it does not do it (R20)."""
+"""Graceful transfers: the leader orders the master, and what happens if it does not (R20, R38)."""
 
 import asyncio
+from typing import Any
 
+import pytest
 from tests.unit.controller.harness import eventually
 from tests.unit.controller.liveness_bed import Bed, a_running_group
 from tests.unit.controller.test_sessions import a_cluster
 
+from paceline.admin import AdminClient
+from paceline.errors import OutcomeUnknownError
 from paceline.types import ReplicaId
 from paceline.wire import session as wire
 from paceline_controller.liveness_events import LivenessSettings
@@ -21,6 +25,88 @@ async def test_the_master_hands_over_to_the_member_that_is_named() -> None:
         assert brokers[1].orders == []
         _, group = await cluster.ask("GET", "/v1/groups/g1")
         assert group["history"][-1]["reason"] == "transfer"
+
+
+async def test_a_transfer_that_is_asked_for_again_moves_mastership_once() -> None:
+    async with a_cluster(2) as (cluster, brokers):
+        order = {"group": "g1", "to": 3, "from": 1, "master_epoch": 1}
+        first = await cluster.ask("POST", "/v1/transfers", order, node=1)
+        cluster.log.elect(cluster.ids[1])
+        await eventually(lambda: cluster.leader.supervisor.is_leading, "the second leads")
+
+        for body in (order, {"group": "g1", "from": 1, "master_epoch": 1}):
+            for node in (0, 1):
+                assert await cluster.ask("POST", "/v1/transfers", body, node=node) == first
+        assert (first[0], first[1]["master"], first[1]["is_graceful"]) == (200, 3, True)
+        assert [len(broker.orders) for broker in brokers] == [1, 0, 0]
+
+
+async def test_an_admin_client_whose_answers_are_lost_moves_everything_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster(3) as (cluster, brokers):
+        async with AdminClient([str(address) for address in cluster.addresses]) as admin:
+            send = admin._cluster.http.send
+            lost: list[str] = []
+
+            async def send_and_lose_the_first_answer(*arguments: Any, **more: Any) -> Any:
+                answer = await send(*arguments, **more)
+                if arguments[2] not in lost:
+                    lost.append(arguments[2])
+                    raise OutcomeUnknownError("the answer was lost")
+                return answer
+
+            monkeypatch.setattr(admin._cluster.http, "send", send_and_lose_the_first_answer)
+            moved = await admin.transfer("g1", to=3)
+            led = await admin.transfer_leadership("c2")
+
+        assert lost == ["/v1/transfers", "/v1/leadership"]
+        assert (moved["master"], moved["master_epoch"], moved["is_graceful"]) == (3, 2, True)
+        assert (led["leader"], led["term"]) == ("c2", cluster.log.term)
+        assert [len(broker.orders) for broker in brokers] == [1, 0, 0]
+
+
+async def test_an_admin_client_does_not_guess_after_somebody_elses_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster() as (cluster, _), AdminClient([str(cluster.addresses[0])]) as admin:
+        send = admin._cluster.http.send
+
+        async def lose_the_request(*arguments: Any, **more: Any) -> Any:
+            monkeypatch.setattr(admin._cluster.http, "send", send)
+            await cluster.ask("POST", "/v1/elections", {"group": "g1", "preferred": 2})
+            raise OutcomeUnknownError("the request was lost")
+
+        monkeypatch.setattr(admin._cluster.http, "send", lose_the_request)
+        with pytest.raises(OutcomeUnknownError, match="replica 2 is the master in epoch 2"):
+            await admin.transfer("g1", to=3)
+
+
+@pytest.mark.parametrize(
+    ("basis", "detail"),
+    [
+        ({"to": 2, "from": 1, "master_epoch": 1}, "replica 3 is the master in epoch 2"),
+        ({"to": 2, "from": 1, "master_epoch": 2}, "not replica 1 in epoch 2"),
+        ({"from": 3, "master_epoch": 1}, "not replica 3 in epoch 1"),
+        ({"from": 3, "master_epoch": 5}, "not replica 3 in epoch 5"),
+    ],
+)
+async def test_a_transfer_from_what_is_no_more_is_refused(basis: Any, detail: str) -> None:
+    async with a_cluster() as (cluster, brokers):
+        await cluster.ask("POST", "/v1/transfers", {"group": "g1", "to": 3})
+
+        status, problem = await cluster.ask("POST", "/v1/transfers", {"group": "g1", **basis})
+
+        assert (status, problem["reason"]) == (409, "STALE_MASTER_EPOCH")
+        assert detail in problem["detail"]
+        assert [len(broker.orders) for broker in brokers] == [1, 0, 0]
+
+
+async def test_half_of_what_a_transfer_starts_from_is_refused() -> None:
+    async with a_cluster() as (cluster, _):
+        for basis, missing in (({"from": 1}, "master_epoch"), ({"master_epoch": 1}, "from")):
+            status, problem = await cluster.ask("POST", "/v1/transfers", {"group": "g1", **basis})
+            assert (status, problem["field"]) == (400, missing)
 
 
 async def test_a_master_that_refuses_stays_and_its_reason_is_told() -> None:

@@ -37,7 +37,7 @@ from paceline_controller.raft.snapshot import Snapshot, encode_snapshot
 C4, C5 = ControllerId("c4"), ControllerId("c5")
 STORE = "ab" * 16
 FIRST = configured([C1, C2, C3])
-AT = {"raft": "127.0.0.1:7704", "client": "127.0.0.1:7804"}
+AT: dict[str, Any] = {"raft": "127.0.0.1:7704", "client": "127.0.0.1:7804"}
 
 
 def adding(members: Members, new: ControllerId, *, remove: ControllerId | None = None) -> Members:
@@ -109,6 +109,55 @@ def test_one_change_at_a_time() -> None:
     with pytest.raises(CommandRefusedError, match="one change at a time"):
         wished_members(busy, remove=C1)
     assert wished_members(busy, remove=C4).learners == {}  # it may be given up
+
+
+def test_a_wish_that_is_repeated_after_it_was_taken_up_finds_its_own_list() -> None:
+    first = FIRST.generation
+    wished = adding(FIRST, C4, remove=C1)
+    promoted = next_step(wished, C2, progress()).members
+    assert promoted is not None
+    done = promoted.without_leaving()
+
+    for members in (wished, promoted, done):
+        assert wished_members(members, add=C4, remove=C1, generation=first, **AT) is members
+    removing = wished_members(done, remove=C2, generation=done.generation)
+    for members in (removing, removing.without_leaving()):
+        assert wished_members(members, remove=C2, generation=done.generation) is members
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"add": C4, "generation": 0, "raft": "127.0.0.1:1", "client": "127.0.0.1:2"},
+        {"add": C4, "generation": 0, "remove": C2, **AT},
+        {"add": C5, "generation": 0, **AT},
+        {"remove": C1, "generation": 0},
+        {"remove": C5, "generation": 7},
+    ],
+)
+def test_a_wish_of_another_list_that_has_come_to_something_else_is_refused(
+    wish: dict[str, Any],
+) -> None:
+    """A late repetition neither adds again what was given up, nor removes who came since (R38)."""
+    later = adding(FIRST, C4)
+
+    with pytest.raises(CommandRefusedError, match="the member list is generation 1") as refusal:
+        wished_members(later, **wish)
+
+    assert refusal.value.details["reason"] == "STALE_GENERATION"
+
+
+def test_a_wish_of_the_list_in_force_is_judged_as_ever() -> None:
+    """Also where the list already says so: who lost a disk must not take the same id again."""
+    members = adding(FIRST, C4).promoted(C4, STORE)
+    given_up = wished_members(adding(FIRST, C4), remove=C4)
+
+    with pytest.raises(CommandRefusedError, match="c4 is a member already"):
+        wished_members(members, add=C4, generation=members.generation, **AT)
+    with pytest.raises(CommandRefusedError, match="c5 is no member"):
+        wished_members(members, remove=C5, generation=members.generation)
+    with pytest.raises(CommandRefusedError, match="generation 2, not 1"):
+        wished_members(given_up, add=C4, generation=1, **AT)
 
 
 def test_the_only_voter_is_not_removed() -> None:
