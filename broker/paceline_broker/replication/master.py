@@ -12,6 +12,7 @@ from typing import assert_never
 
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId, SetEpoch
 from paceline.wire.cluster import GroupView, ReplicaView
+from paceline_broker.replication.approach import Approach, may_join, near_ones
 from paceline_broker.replication.early_answers import EarlyAnswers
 from paceline_broker.replication.facts import MasterFacts
 from paceline_broker.replication.handshake import ConnectionId, Refused, Welcome
@@ -85,6 +86,7 @@ class MasterReplication:
         self._peers: dict[ConnectionId, Peer] = {}
         self._live: dict[ReplicaId, Peer] = {}
         self.paces = Paces(settings)
+        self._approach = Approach()
         # Rounds
         self._round_sent = 0
         self._round_wanted = 0
@@ -222,35 +224,26 @@ class MasterReplication:
         return old
 
     def _on_acked(self, event: ReplicaAcked) -> MasterReady:
-        connection, epoch, appended, flushed, round_number, is_ready, has_room = event
-        peer = self._peers.get(connection)
+        peer = self._peers.get(event.connection)
         if peer is None:
             return NOTHING  # replaced or closed while it was on the way
-        if (
-            epoch != self.epoch  # R2
-            or appended > self._end
-            or appended < peer.appended
-            or flushed > appended
-            or flushed < peer.flushed
-            or round_number > self._round_sent
-            or round_number < peer.round
-        ):
-            return self._close(connection)
-        peer.appended = appended
-        peer.flushed = flushed
-        peer.position = flushed if self._counts_flushed else appended  # R11
-        peer.is_ready = is_ready
-        self.paces.of(peer.replica).has_room = has_room
+        if not peer.can_say(event, epoch=self.epoch, end=self._end, round_sent=self._round_sent):
+            return self._close(event.connection)  # R2
+        peer.acknowledged(event, counts_flushed=self._counts_flushed)
+        self.paces.of(peer.replica).has_room = event.has_room
         if not peer.is_joined:
-            return self._on_joined(connection, peer)
-        has_new_round = round_number != peer.round
-        peer.round = round_number
+            return self._on_joined(event.connection, peer)
+        has_new_round = event.round != peer.round
+        peer.round = event.round
         self.paces.acked(peer.replica, position=peer.position, end=self._end)
         if not self._is_accepting:
             self._judge_accepting()
+        grown = NOTHING if peer.replica in self._set else self._try_grow(peer)
         if peer.replica not in self._others:
-            return self._try_grow(peer)
+            return NOTHING
         ready = self._advanced()
+        if grown is not NOTHING:
+            ready = ready._replace(propose=grown.propose)
         return self._with_round(ready) if has_new_round else ready
 
     def _on_joined(self, connection: ConnectionId, peer: Peer) -> MasterReady:
@@ -410,11 +403,8 @@ class MasterReplication:
         """Propose the replica as a member if it has earned it (R10)."""
         if (
             self._proposal is not None
-            or peer.is_learner
-            or not peer.is_ready
             or peer.position < self.confirm
-            or peer.position < self._start_end
-            or not self.paces.may_rejoin(peer.replica)
+            or not may_join(peer, self.paces, start_end=self._start_end)
         ):
             return NOTHING
         return self._propose(self._set | {peer.replica}, "caught_up")
@@ -451,6 +441,7 @@ class MasterReplication:
             reason=reason,
         )
         self._is_unsent = False
+        self._approach.ended()
         self._set_changed()
         return MasterReady(propose=self._proposal)
 
@@ -459,6 +450,8 @@ class MasterReplication:
         required = self._set
         if self._proposal is not None:
             required = required | self._proposal.sync_state_set
+        if self._approach.replica is not None:
+            required = required | {self._approach.replica}
         self._others = tuple(sorted(required - {self.replica_id}))
         for replica in self._others:
             self.paces.of(replica)  # its clock starts
@@ -466,10 +459,15 @@ class MasterReplication:
 
     def _on_ran(self, elapsed_ms: int) -> MasterReady:
         self.paces.ran(elapsed_ms)
+        outside = [peer for replica, peer in self._live.items() if replica not in self._set]
+        near = near_ones(outside, self.paces, start_end=self._start_end)
+        if self._approach.ran(elapsed_ms, near if self._proposal is None else []):
+            self._set_changed()
         self._judge_accepting()
         absent = self.paces.to_probe(self._set - self._live.keys() - {self.replica_id})
         probe = tuple((replica, self._replicas[replica].incarnation) for replica in absent)
-        return self._with_held(self._propose_again_or_anew()._replace(probe=probe))
+        propose = self._propose_again_or_anew().propose
+        return self._with_round(self._advanced())._replace(propose=propose, probe=probe)
 
     def _propose_again_or_anew(self) -> MasterReady:
         if self._proposal is not None:

@@ -11,7 +11,7 @@ from paceline_broker.replication.handshake import (
     Refused,
     parting_point,
 )
-from paceline_broker.replication.master_events import ReplicaIntroduced
+from paceline_broker.replication.master_events import ReplicaAcked, ReplicaIntroduced
 
 
 class Peer:
@@ -34,6 +34,24 @@ class Peer:
         self.position = PhysicalOffset(0)
         """What counts for confirm: flushed or appended, by the group's durability."""
         self.round = 0
+
+    def can_say(
+        self, event: ReplicaAcked, *, epoch: MasterEpoch, end: PhysicalOffset, round_sent: int
+    ) -> bool:
+        """Whether a replica of `epoch` may acknowledge that, of a log that ends at `end` (R2)."""
+        return (
+            event.epoch == epoch
+            and self.appended <= event.appended <= end
+            and self.flushed <= event.flushed <= event.appended
+            and self.round <= event.round <= round_sent
+        )
+
+    def acknowledged(self, event: ReplicaAcked, *, counts_flushed: bool) -> None:
+        """Take over the positions; the round is the master's to take."""
+        self.appended = event.appended
+        self.flushed = event.flushed
+        self.position = event.flushed if counts_flushed else event.appended  # R11
+        self.is_ready = event.is_ready
 
 
 def refusal_of(

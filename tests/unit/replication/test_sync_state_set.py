@@ -299,3 +299,83 @@ def test_member_that_never_connected_in_this_epoch_is_probed_until_its_port_is_k
     assert ready.propose is not None
     assert ready.propose.sync_state_set == {1, 2}
     assert not any(master.step(Ran(100)).probe for _ in range(11))
+
+
+def steady_load(master: MasterReplication, *, steps: int, behind: int) -> AlterSyncStateSet | None:
+    """Ten batches a tick; member 2 keeps up, replica 3 has each of them `behind` batches later."""
+    facts = master.facts()
+    base, had = facts.end, facts.peers[ReplicaId(3)].flushed
+    for step in range(1, steps):
+        end = base + step * 100
+        write(master, end)
+        master.step(acked(2, end))
+        flushed = max(had, end - behind * 100)
+        ready = master.step(acked(3, flushed, appended=end))
+        if step % 10 == 0 and ready.propose is None:
+            ready = master.step(Ran(100))
+        if ready.propose is not None:
+            return ready.propose
+    return None
+
+
+def test_replica_that_is_always_a_flush_late_joins_under_a_steady_load() -> None:
+    """R10: confirm waits for it, as it will when it is a member."""
+    master = a_master_of_two()
+
+    proposal = steady_load(master, steps=200, behind=3)
+
+    assert proposal is not None
+    assert proposal.sync_state_set == {1, 2, 3}
+    assert proposal.confirm == master.confirm
+    # What it has is above confirm in that step, and what confirm moved by, it has too.
+    assert master.facts().peers[ReplicaId(3)].position >= master.confirm
+
+
+def test_whoever_was_waited_for_joins_with_its_last_acknowledgement_too() -> None:
+    """The load ends while confirm waits: nothing else may be needed to move it."""
+    master = a_master_of_two()
+    while master.facts().others == (2,):
+        assert steady_load(master, steps=11, behind=3) is None
+        assert master.facts().end < 100_000
+    end = 100_000
+    write(master, end)
+    master.step(acked(2, end))
+    assert master.confirm < end
+
+    ready = master.step(acked(3, end))
+
+    assert ready.propose is not None
+    assert ready.confirm == end
+
+
+def test_nobody_is_waited_for_who_is_far_from_the_end() -> None:
+    master = a_master_of_two()
+
+    assert steady_load(master, steps=400, behind=30) is None
+    assert master.confirm == 96 + 399 * 100
+
+
+def test_confirm_waits_only_so_long_for_whom_it_need_not() -> None:
+    master = a_master_of_two()
+    while master.facts().others == (2,):
+        assert steady_load(master, steps=11, behind=3) is None
+        assert master.facts().end < 100_000
+    write(master, 100_000)
+    master.step(acked(2, 100_000))
+    assert master.confirm < 100_000  # it waits for 3, which falls silent
+
+    for _ in range(4):
+        master.step(Ran(100))
+
+    assert master.confirm == 100_000
+    assert master.facts().others == (2,)
+
+
+def test_a_learner_is_never_waited_for() -> None:
+    """R18."""
+    master = a_master(a_view(sync_state_set=OF_TWO, learners=frozenset({3})))
+    join(master, 2, connection=2)
+    join(master, 3, connection=3)
+
+    assert steady_load(master, steps=400, behind=3) is None
+    assert master.confirm == 96 + 399 * 100
