@@ -1,9 +1,7 @@
 """Sending the log to replicas that are behind, no faster than the acknowledgements bear.
 
-A catching-up replica costs the master's loop, the network and a disk that others share; at full
-speed the slowest acknowledgements took seven times as long. `CatchUpPace` (pure) watches how long
-appended bytes wait for confirm: as long as that is what it was before anybody caught up, within
-half of it, the rate grows; beyond it falls. Without sends there is nothing to spare.
+A replica is *far* once more than a window separates it from the end, until it is there: only then
+its pieces keep to the pace (catch_up_pace.py). Who is behind for a moment gets them at once.
 """
 
 import asyncio
@@ -12,88 +10,13 @@ from collections.abc import Callable
 from paceline.errors import StorageError
 from paceline.ports import Buffer, Clock
 from paceline.runtime import spawn
-from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
+from paceline_broker.replication.catch_up_pace import CatchUpPace
 from paceline_broker.replication.push import Push
 from paceline_broker.replication.term_ports import TermSettings
 
-MIB = 1024 * 1024
-RATE_START, RATE_MIN, RATE_MAX = 64 * MIB, 8 * MIB, 2048 * MIB
-GROWTH, FALL, FREE_GROWTH = 1.15, 0.7, 2.0
-TOLERATED_RATIO = 1.5
-"""The goal for p99 while a replica catches up, and a little for the clock's milliseconds."""
-TOLERATED_MS = 3
-GAIN = 2.0
-"""Never slower than this times what is appended, or the replica would never arrive."""
-CALM_WEIGHT = 0.05
-"""Of one tick in the mean of what waiting costs while nobody catches up: some two seconds."""
-CALM_MS_START = 10.0
-BURST_MS = 20
-
-
-class CatchUpPace:
-    """How fast replicas may catch up now. Time is the process's running time in ms."""
-
-    def __init__(self, now_ms: int) -> None:
-        self.bytes_per_s = float(RATE_START)
-        self.calm_ms = CALM_MS_START
-        """What the slowest of a tick waited while nobody caught up."""
-        self._sample: tuple[PhysicalOffset, int] | None = None
-        self._worst_ms: int | None = None
-        self._budget = 0.0
-        self._budget_ms = now_ms
-        self._is_in_use = False
-        self._end = PhysicalOffset(0)
-        self._appended_per_s = 0.0
-
-    @property
-    def wants_sample(self) -> bool:
-        return self._sample is None
-
-    def wrote(self, end: PhysicalOffset, now_ms: int) -> None:
-        """Bytes up to `end` wait for confirm from now on; one at a time is followed."""
-        if self._sample is None:
-            self._sample = (end, now_ms)
-
-    def confirmed(self, confirm: PhysicalOffset, now_ms: int) -> None:
-        if self._sample is not None and confirm >= self._sample[0]:
-            self._took(now_ms - self._sample[1])
-            self._sample = None
-
-    def _took(self, waited_ms: int) -> None:
-        self._worst_ms = max(waited_ms, self._worst_ms or 0)
-
-    def tick(self, now_ms: int, end: PhysicalOffset, elapsed_ms: int) -> None:
-        """A tenth of a second is over, the log ends at `end`: grow, or give way."""
-        if self._end and elapsed_ms:
-            appended_per_s = 1000 * (end - self._end) / elapsed_ms
-            self._appended_per_s += 0.3 * (appended_per_s - self._appended_per_s)
-        self._end = end
-        if self._sample is not None:  # still waiting: at least so long
-            self._took(now_ms - self._sample[1])
-        worst_ms, self._worst_ms = self._worst_ms, None
-        is_in_use, self._is_in_use = self._is_in_use, False
-        if not is_in_use:
-            if worst_ms is not None:
-                self.calm_ms += CALM_WEIGHT * (worst_ms - self.calm_ms)
-            return
-        factor = FREE_GROWTH
-        if worst_ms is not None:
-            is_well = worst_ms <= TOLERATED_RATIO * self.calm_ms + TOLERATED_MS
-            factor = GROWTH if is_well else FALL
-        least = max(RATE_MIN, GAIN * self._appended_per_s)
-        self.bytes_per_s = min(max(self.bytes_per_s * factor, least), RATE_MAX)
-
-    def wait_ms(self, size_bytes: int, now_ms: int) -> float:
-        """0: send this piece now (it is counted); else how long to wait and ask again."""
-        self._is_in_use = True
-        per_ms = self.bytes_per_s / 1000
-        self._budget = min(self._budget + (now_ms - self._budget_ms) * per_ms, BURST_MS * per_ms)
-        self._budget_ms = now_ms
-        if self._budget < 0:
-            return -self._budget / per_ms
-        self._budget -= size_bytes  # a debt of one piece: large ones pass too
-        return 0.0
+WARM_BYTES = 4 * 1024 * 1024
+"""Cold pages are brought in this much at a time, while the replica works on half a window."""
 
 
 class CatchUp:
@@ -134,22 +57,28 @@ class CatchUp:
             push.link.close()
             return
         try:
+            # Before anything looks at a size in it: a cold page would stop the loop (and sends).
+            ahead = self._log.read(push.sent, WARM_BYTES)
+            if self._log.is_cold(ahead[: self._settings.catch_up_frame_bytes]):
+                self._warm_soon(push, ahead)
+                return
             piece = self._log.read_raw(push.sent, self._settings.catch_up_frame_bytes)
         except StorageError as error:
             self._fail(f"reading the log at {push.sent}: {error.message}")
             return
         if len(piece) == 0:
-            push.is_live = True
-        elif self._log.is_cold(piece):
-            push.is_pumping = True
-            spawn(self._warm(push, piece), name=f"warm-for-replica-{push.replica}")
+            push.is_live, push.is_far = True, False
+        elif self._log.is_cold(piece):  # one large batch
+            self._warm_soon(push, piece)
         else:
             self._send(push, piece)
 
     def _send(self, push: Push, piece: memoryview) -> None:
-        is_near = self._log.written - push.sent <= self._settings.window_bytes
-        # The last stretch goes at once: who is behind for a moment only is not catching up.
-        wait_ms = 0.0 if is_near else self.pace.wait_ms(len(piece), self._clock.monotonic_ms())
+        if self._log.written - push.sent > self._settings.window_bytes:
+            push.is_far = True
+        wait_ms = 0.0
+        if push.is_far:
+            wait_ms = self.pace.wait_ms(len(piece), self._clock.monotonic_ms())
         if wait_ms > 0:
             push.is_pumping = True
             self._loop.call_later(max(wait_ms, 1.0) / 1000, self.pump, push)
@@ -157,9 +86,13 @@ class CatchUp:
         self._write_frame(push, [piece], len(piece))
         self.pump_soon(push)
 
-    async def _warm(self, push: Push, piece: memoryview) -> None:
+    def _warm_soon(self, push: Push, view: memoryview) -> None:
+        push.is_pumping = True
+        spawn(self._warm(push, view), name=f"warm-for-replica-{push.replica}")
+
+    async def _warm(self, push: Push, view: memoryview) -> None:
         try:
-            await self._log.warm(piece)
+            await self._log.warm(view)
         except StorageError as error:
             self._fail(f"reading the log at {push.sent}: {error.message}")
         self.pump(push)

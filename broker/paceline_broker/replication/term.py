@@ -188,8 +188,7 @@ class MasterTerm:
         """What `CommitLog.write_pending` returned: push it, in this very turn."""
         for position, buffers in written:
             self._push(position, buffers)
-        if self._catch_up.pace.wants_sample:
-            self._catch_up.pace.wrote(self._log.written, self._clock.monotonic_ms())
+        self._catch_up.pace.wrote(self._log.written, self._clock.monotonic_ms())
         self._step(Appended(self._log.written))
 
     def flushed(self, position: PhysicalOffset) -> None:
@@ -353,8 +352,7 @@ class MasterTerm:
 
     def _confirm_moved(self, confirm: PhysicalOffset) -> None:
         self._log.set_confirm(confirm)
-        if not self._catch_up.pace.wants_sample:
-            self._catch_up.pace.confirmed(confirm, self._clock.monotonic_ms())
+        self._catch_up.pace.confirmed(confirm, self._clock.monotonic_ms())
         self._hooks.confirmed(confirm)
         self._answer_early(confirm)
         for callback in self._tracker.advance(confirm):
@@ -450,7 +448,8 @@ class MasterTerm:
         now_ms = self._clock.monotonic_ms()
         elapsed_ms, self._ticked_ms = now_ms - self._ticked_ms, now_ms
         self._step(Ran(elapsed_ms))
-        self._catch_up.pace.tick(now_ms, self._log.written, elapsed_ms)
+        is_behind = any(push.is_far for push in self._pushes.values())
+        self._catch_up.pace.tick(now_ms, self._log.written, elapsed_ms, is_behind=is_behind)
         self._progress.sample(self._machine.facts(), now_ms)
         if now_ms - self._heartbeat_ms >= self._settings.heartbeat_ms:
             self._heartbeat_ms = now_ms

@@ -1,16 +1,24 @@
-"""The bench case of catching up: a replica far behind returns while producers go on."""
+"""The bench case of catching up: a replica far behind returns while producers go on.
+
+All runs on one machine: the three brokers, their controllers and the producers share its disk and
+its cores, so who catches up takes from those who acknowledge. On machines of their own they do not.
+"""
 
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import aiohttp
 
 from paceline.cli.bench_cases import BULK_BATCH_BYTES, BenchSetting, create_topic
-from paceline.cli.bench_figures import Figures
-from paceline.cli.local_client import find_master
-from paceline.cli.local_cluster import LocalCluster
+from paceline.cli.bench_figures import CpuMeter, Figures
+from paceline.cli.local_client import broker_status, find_master
+from paceline.cli.local_cluster import LocalCluster, Node
 from paceline.errors import DeadlineError
 from paceline.producer import Producer
 from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, pause, spawn
@@ -20,15 +28,27 @@ MIB = 1024 * 1024
 LOAD_BYTES_PER_S = 20_000_000
 BATCH_BYTES = 64 * 1024
 WORKERS = 8
-CALM_S = 5.0
+CALM_MS = 5000
 RETURN_TIMEOUT_MS = 300_000
-POLL_MS = 20
+POLL_MS = 50
+"""In every phase, as what watches costs the master too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Phase:
+    """What was measured from one moment of the run to another."""
+
+    seconds: float
+    latencies_ms: list[float]
+    cpu_us: dict[str, float]
+    """Of each process, in all."""
 
 
 async def catch_up(
     cluster: LocalCluster, setting: BenchSetting, *, behind_mib: int
 ) -> list[Figures]:
-    """Four rows: the disk's sequential speed, what sends take before and meanwhile, the catch-up.
+    """The disk's sequential speed; sends in calm, while the replica starts, and while it catches
+    up; the catch-up.
 
     `behind_mib` are written while one replica is dead; then it starts again, at 20 MB/s of load.
     """
@@ -37,46 +57,161 @@ async def catch_up(
     await create_topic(setting.bootstrap, topic, queues=1)
     found = await find_master(cluster, "g1")
     assert found is not None
-    victim = next(node for node in cluster.brokers if node is not found[0])
-    cluster.signal(victim, signal.SIGKILL)
-    while victim.is_running:
-        cluster.reap()
-        await pause(5)
+    master = found[0]
+    victim = next(node for node in cluster.brokers if node is not master)
+    await _kill(cluster, victim)
     count = max(1, BULK_BATCH_BYTES // (setting.size + 64))
     bodies = [b"x" * setting.size] * count
-    async with Producer(setting.bootstrap) as producer:
+    async with Producer(setting.bootstrap) as producer, _watching(master) as watch:
         for _ in range(max(1, behind_mib * MIB // (count * setting.size))):
             await producer.send_bodies(topic, bodies)
         async with _load(producer, topic, setting) as latencies_ms:
-            await pause(CALM_S * 1000)
-            calm_ms = list(latencies_ms)
-            latencies_ms.clear()
-            began = time.perf_counter()
+            processes = {"client": os.getpid(), **_pids(cluster, master, victim)}
+            meter = _Meter(processes, latencies_ms)
+            await watch.until(lambda row: False, timeout_ms=CALM_MS)
+            calm = meter.take()
             cluster.restart(victim)
-            size_bytes, seconds = await _caught_up(cluster)
-            load_s = time.perf_counter() - began
-            during_ms = list(latencies_ms)
+            assert victim.pid is not None
+            began = await watch.until(lambda row: bool(row["joined"]))
+            starting = meter.take({"replica2": victim.pid})
+            ended = await watch.until(lambda row: bool(row["in_set"]))
+            during = meter.take()
+    if began is None or ended is None:
+        raise DeadlineError("the replica did not come back in sync: see the nodes' logs")
+    size_bytes = max(1, ended - began)
+    rows = (("before", calm), ("starting", starting), ("during", during))
     per_send = max(1, BATCH_BYTES // (setting.size + 64))
-
-    def figures(case: str, messages: int, took_s: float, took_ms: list[float]) -> Figures:
-        return Figures(
-            case=case,
-            path="stream",
-            replicas=setting.replicas,
-            durability=setting.durability,
-            size=setting.size,
-            inflight=WORKERS,
-            messages=messages,
-            seconds=took_s,
-            latencies_ms=took_ms,
-        )
-
     return [
-        figures("catch-up-disk", behind_mib * MIB // setting.size, disk_s, []),
-        figures("catch-up-before", len(calm_ms) * per_send, CALM_S, calm_ms),
-        figures("catch-up-during", len(during_ms) * per_send, load_s, during_ms),
-        figures("catch-up", size_bytes // setting.size, seconds, []),
+        _figures(setting, "catch-up-disk", behind_mib * MIB // setting.size, disk_s),
+        *(
+            _figures(
+                setting,
+                f"catch-up-{name}",
+                len(phase.latencies_ms) * per_send,
+                phase.seconds,
+                latencies_ms=phase.latencies_ms,
+                cpu_us=phase.cpu_us,
+            )
+            for name, phase in rows
+        ),
+        _figures(
+            setting,
+            "catch-up",
+            size_bytes // setting.size,
+            during.seconds,
+            cpu_us=_cost(calm, during),
+        ),
     ]
+
+
+async def _kill(cluster: LocalCluster, node: Node) -> None:
+    cluster.signal(node, signal.SIGKILL)
+    while node.is_running:
+        cluster.reap()
+        await pause(5)
+
+
+def _figures(
+    setting: BenchSetting,
+    case: str,
+    messages: int,
+    seconds: float,
+    *,
+    latencies_ms: list[float] | None = None,
+    cpu_us: dict[str, float] | None = None,
+) -> Figures:
+    return Figures(
+        case=case,
+        path="stream",
+        replicas=setting.replicas,
+        durability=setting.durability,
+        size=setting.size,
+        inflight=WORKERS,
+        messages=messages,
+        seconds=seconds,
+        latencies_ms=latencies_ms or [],
+        cpu_us_per_message={
+            name: spent / max(1, messages) for name, spent in (cpu_us or {}).items()
+        },
+    )
+
+
+def _cost(calm: _Phase, during: _Phase) -> dict[str, float]:
+    """CPU of the catch-up alone: of the replica all, of the master what the load did not take."""
+    load_us = calm.cpu_us["master"] / calm.seconds * during.seconds
+    return {
+        "master": max(0.0, during.cpu_us["master"] - load_us),
+        "replica2": during.cpu_us["replica2"],
+    }
+
+
+def _pids(cluster: LocalCluster, master: Node, victim: Node) -> dict[str, int]:
+    pids = {"master": master.pid, "replica1": None}
+    for node in cluster.nodes:
+        if node.role == "controller":
+            pids[node.name] = node.pid
+        elif node is not master and node is not victim:
+            pids["replica1"] = node.pid
+    return {name: pid for name, pid in pids.items() if pid is not None}
+
+
+class _Meter:
+    """Latencies and CPU since it was made or last asked."""
+
+    def __init__(self, processes: dict[str, int], latencies_ms: list[float]) -> None:
+        self._processes = processes
+        self._latencies_ms = latencies_ms
+        latencies_ms.clear()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._cpu = CpuMeter(self._processes)
+        self._cpu.start()
+        self._began = time.perf_counter()
+
+    def take(self, newcomers: dict[str, int] | None = None) -> _Phase:
+        """What was since then; `newcomers` are counted from now on."""
+        phase = _Phase(
+            seconds=time.perf_counter() - self._began,
+            latencies_ms=list(self._latencies_ms),
+            cpu_us=self._cpu.per_message(1),
+        )
+        self._latencies_ms.clear()
+        self._processes.update(newcomers or {})
+        self._begin()
+        return phase
+
+
+class _Watch:
+    """Asks the master how far the replica is that is not in the set, or was not."""
+
+    def __init__(self, master: Node, session: aiohttp.ClientSession) -> None:
+        self._master = master
+        self._session = session
+        self._replica: int | None = None
+
+    async def until(
+        self, condition: Callable[[dict[str, Any]], bool], *, timeout_ms: int = RETURN_TIMEOUT_MS
+    ) -> int | None:
+        """What the replica had appended when its row met the condition; None: it did not."""
+        clock = SystemClock()
+        deadline = clock.monotonic_ms() + timeout_ms
+        while clock.monotonic_ms() < deadline:
+            status = await broker_status(self._session, self._master.address)
+            replication = None if status is None else status["replication"]
+            for row in [] if replication is None else replication["replicas"]:
+                if self._replica is None and not row["in_set"]:
+                    self._replica = row["replica"]
+                if row["replica"] == self._replica and condition(row):
+                    return int(row["appended"] or 0)
+            await pause(POLL_MS)
+        return None
+
+
+@asynccontextmanager
+async def _watching(master: Node) -> AsyncIterator[_Watch]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+        yield _Watch(master, session)
 
 
 def _write_and_sync(folder: Path, size_mib: int) -> float:
@@ -119,24 +254,3 @@ async def _load(
         yield latencies_ms
     finally:
         await cancel_and_wait(*workers)
-
-
-async def _caught_up(cluster: LocalCluster) -> tuple[int, float]:
-    """Wait until all are in the set; the bytes sent to the one that returned, and how long."""
-    clock = SystemClock()
-    deadline = clock.monotonic_ms() + RETURN_TIMEOUT_MS
-    first: tuple[int, float] | None = None
-    while True:
-        found = await find_master(cluster, "g1")
-        replication = None if found is None else found[1]["replication"]
-        if replication is not None:
-            rows = [row for row in replication["replicas"] if row["joined"] and not row["in_set"]]
-            if rows and first is None:
-                first = rows[0]["appended"], time.perf_counter()
-            if rows:
-                last = rows[0]["appended"], time.perf_counter()
-            elif first is not None and all(row["in_set"] for row in replication["replicas"]):
-                return max(1, last[0] - first[0]), max(last[1] - first[1], 0.001)
-        if clock.monotonic_ms() > deadline:
-            raise DeadlineError("the replica did not come back in sync: see the nodes' logs")
-        await pause(POLL_MS)

@@ -1,94 +1,132 @@
-"""Catch-up gives way to acknowledgements, and takes all there is when nobody sends."""
+"""The pump of a master: what it sends to replicas that are behind, over real sockets."""
 
+from typing import Any
+
+import pytest
+from tests.unit.replication.builders import a_view
+from tests.unit.replication.nodes import Group, eventually
+
+from paceline.runtime import SeededRandom
 from paceline.types import PhysicalOffset
-from paceline_broker.replication.catch_up import MIB, RATE_MAX, RATE_MIN, RATE_START, CatchUpPace
+from paceline_broker.replication.catch_up_pace import CatchUpPace
+from paceline_broker.replication.term_ports import TermSettings
 
-PIECE = 256 * 1024
-
-
-class Clock:
-    """Ticks of 100 ms; in each some sends that wait, and as much catch-up as is let through."""
-
-    def __init__(self) -> None:
-        self.now_ms = 0
-        self.end = 0
-        self.log_end = 1000
-        self.appended_per_tick = 0
-        self.pace = CatchUpPace(0)
-
-    def tick(self, *, waited_ms: int | None, catches_up: bool) -> int:
-        """One tick; the bytes that were sent to who catches up."""
-        sent, stop_ms = 0, self.now_ms + 100
-        if waited_ms is not None:
-            self.end += 1
-            self.pace.wrote(PhysicalOffset(self.end), self.now_ms)
-            self.pace.confirmed(PhysicalOffset(self.end), self.now_ms + waited_ms)
-        while self.now_ms < stop_ms:
-            while catches_up and self.pace.wait_ms(PIECE, self.now_ms) == 0:
-                sent += PIECE
-            self.now_ms += 1
-        self.log_end += self.appended_per_tick
-        self.pace.tick(self.now_ms, PhysicalOffset(self.log_end), 100)
-        return sent
+OF_TWO = frozenset({1, 2})
 
 
-def test_what_is_sent_keeps_to_the_rate() -> None:
-    clock = Clock()
-    for _ in range(50):
-        clock.tick(waited_ms=10, catches_up=False)
+async def test_pages_of_a_cold_log_are_brought_in_before_anything_looks_at_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sizes stand in the batches: to cut a piece is to touch its pages, and the loop would wait."""
+    async with Group() as group:
+        late = group.replicas.pop()
+        await group.form(a_view(sync_state_set=OF_TWO))
+        for number in range(100):
+            group.master.send(bytes([number]) * 1000)
+        log = group.master.log
+        await eventually(lambda: log.confirm == log.end)
+        disk: Any = log._disk
+        cold = {id(segment.view.obj) for segment in _mapped(log)}
+        disk._cold.update(cold)
+        touched: list[int] = []
+        read_raw = log.read_raw
 
-    sent = clock.tick(waited_ms=10, catches_up=True)
+        def spy(start: PhysicalOffset, *arguments: Any) -> memoryview:
+            if log.is_cold(log.read(start, 1)):
+                touched.append(start)
+            return read_raw(start, *arguments)
 
-    assert abs(sent - RATE_START / 10) < 3 * MIB
+        monkeypatch.setattr(log, "read_raw", spy)
+        group.replicas.append(late)
+        late.follow(group.master.port)
 
+        await eventually(group.is_equal)
 
-def test_it_gives_way_when_acknowledgements_take_half_as_long_again() -> None:
-    clock = Clock()
-    for _ in range(100):
-        clock.tick(waited_ms=20, catches_up=False)
-    assert abs(clock.pace.calm_ms - 20) < 1
-    for _ in range(3):
-        clock.tick(waited_ms=20, catches_up=True)
-    grown = clock.pace.bytes_per_s
-    assert grown > RATE_START
-
-    for _ in range(20):
-        clock.tick(waited_ms=60, catches_up=True)
-
-    assert clock.pace.bytes_per_s == RATE_MIN
-    for _ in range(3):
-        clock.tick(waited_ms=25, catches_up=True)
-    assert clock.pace.bytes_per_s > RATE_MIN
-    # What it costs meanwhile is not taken for the calm.
-    assert abs(clock.pace.calm_ms - 20) < 1
-
-
-def test_without_sends_it_takes_all_there_is() -> None:
-    clock = Clock()
-
-    for _ in range(10):
-        clock.tick(waited_ms=None, catches_up=True)
-
-    assert clock.pace.bytes_per_s == RATE_MAX
+        assert cold
+        assert not disk._cold
+        assert not touched
 
 
-def test_a_send_that_still_waits_counts_as_what_it_has_waited() -> None:
-    clock = Clock()
-    for _ in range(100):
-        clock.tick(waited_ms=5, catches_up=False)
-    clock.pace.wrote(PhysicalOffset(10**9), clock.now_ms)
-
-    for _ in range(5):
-        clock.tick(waited_ms=None, catches_up=True)
-
-    assert clock.pace.bytes_per_s < RATE_START
+def _mapped(log: Any) -> list[Any]:
+    for start in log._segments.firsts:
+        log.read(start, 1)  # maps the segment
+    return [segment for segment in log._segments._segments if segment.view is not None]
 
 
-def test_it_never_gives_way_so_far_that_the_replica_would_not_arrive() -> None:
-    clock = Clock()
-    clock.appended_per_tick = 2 * MIB  # 20 MiB/s
+async def test_who_is_far_behind_keeps_to_the_pace_until_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paced: list[int] = []
+    wait_ms = CatchUpPace.wait_ms
 
-    for _ in range(50):
-        clock.tick(waited_ms=500, catches_up=True)
+    def spy(pace: CatchUpPace, size_bytes: int, now_ms: int) -> float:
+        waits = wait_ms(pace, size_bytes, now_ms)
+        if waits == 0:
+            paced.append(size_bytes)
+        return waits
 
-    assert clock.pace.bytes_per_s >= 39 * MIB
+    monkeypatch.setattr(CatchUpPace, "wait_ms", spy)
+    settings = TermSettings(
+        tick_ms=20, heartbeat_ms=40, window_bytes=8192, catch_up_frame_bytes=2048
+    )
+    async with Group() as group:
+        late = group.replicas.pop()
+        await group.form(a_view(sync_state_set=OF_TWO), settings=settings)
+        for number in range(50):
+            group.master.send(bytes([number]) * 1000)
+        await eventually(group.is_equal)
+        paced.clear()
+        group.replicas.append(late)
+        late.follow(group.master.port)
+        await eventually(group.is_equal)
+        far_bytes = sum(paced)
+        paced.clear()
+
+        group.master.send(*(bytes([number]) * 1000 for number in range(5)))
+        await eventually(group.is_equal)
+
+        assert far_bytes == group.replicas[0].log.end - _sizes(group, last=5)
+        assert not paced  # a moment behind is not far
+
+
+def _sizes(group: Group, *, last: int) -> int:
+    batches = [len(batch) for _, batch in group.master.log.batches(PhysicalOffset(0))]
+    return sum(batches[-last:])
+
+
+async def test_a_replica_goes_on_where_it_was_when_the_master_changes_in_the_middle() -> None:
+    """What it has below the parting point stays: another master sends the rest, not all."""
+    random = SeededRandom("middle")
+    settings = TermSettings(tick_ms=20, heartbeat_ms=40, window_bytes=4096)
+    async with Group() as first, Group() as second:
+        late = first.replicas.pop()
+        await first.form(a_view(sync_state_set=OF_TWO), settings=settings)
+        for _ in range(60):
+            first.master.send(random.token(2000))
+        await eventually(first.is_equal)
+        late.flushes = False  # so the window ends it in the middle
+        client = late.follow(first.master.port)
+        await eventually(lambda: late.log.end > settings.window_bytes)
+        await client.stop()
+        had = late.log.flush_now()
+        assert had < first.master.log.end
+        late.flushes = True
+
+        second.master.log = first.replicas[0].log
+        await first.replicas[0].client.stop()  # type: ignore[union-attr]
+        second.replicas = [late]
+        term = second.master.lead(a_view(epoch=4, sync_state_set=frozenset({1}), minimum=1))
+        appended: list[int] = []
+        append_raw = late.log.append_raw
+
+        def spy(position: PhysicalOffset, data: Any) -> PhysicalOffset:
+            appended.append(position)
+            return append_raw(position, data)
+
+        late.log.append_raw = spy  # type: ignore[method-assign]
+        late.follow(second.master.port, epoch=4)
+
+        await eventually(second.is_equal)
+        assert term.confirm == late.log.end
+        assert late.truncations == []
+        assert min(appended) == had

@@ -1,0 +1,154 @@
+"""Pure: how fast replicas that are behind may be sent the log, so that acknowledgements bear it.
+
+Whoever catches up costs the master's loop, the network and, where machines are shared, a disk. What
+that does to acknowledgements is measured: how long appended bytes wait for confirm. While nobody
+catches up, the newest waits are remembered: what 99 of 100 of them stay under is the *calm*, and
+the goal is 1.5 times that for 99 of 100. So a wait beyond the limit takes the rate down at once and
+costs what a hundred waits within it earn; the rate grows only while there is something earned.
+Without sends nothing is at stake, and the rate doubles. All times are the process's running time.
+"""
+
+from collections import deque
+
+from paceline.types import PhysicalOffset
+
+MIB = 1024 * 1024
+RATE_START, RATE_MIN, RATE_MAX = 64 * MIB, 8 * MIB, 2048 * MIB
+FIRST_GROWTH, GROWTH, FALL, FREE_GROWTH = 1.2, 1.05, 0.7, 2.0
+"""Of one tick: before the first fall, after it; at each confirm that came late; without sends."""
+GAIN = 2.0
+"""Never slower than this times what is appended, or the replica would never arrive."""
+LIMIT_RATIO, LIMIT_EXTRA_MS = 1.4, 1
+"""A little less than the goal, and one for the clock's whole milliseconds."""
+CALM_COUNT, CALM_COUNT_MIN = 1000, 100
+CALM_MS_START = 10
+"""Taken for the calm while fewer waits are known: a new master may find a replica far behind."""
+WAITING_COUNT_MAX = 4096
+EARNED, EARNED_OF_TICK = 0.01, 0.1
+"""Of one wait within the limit; and of a tick at least, for few sends a second."""
+CREDIT_START, CREDIT_MAX, CREDIT_MIN = 1.0, 3.0, -10.0
+FLOOR_TICKS = 10
+"""So long at the floor: what waits take now is not what catching up costs."""
+BURST_MS = 20
+
+
+class CatchUpPace:
+    """How fast replicas may catch up now. Owner: the term."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.bytes_per_s = float(RATE_START)
+        self.limit_ms = float(LIMIT_RATIO * CALM_MS_START + LIMIT_EXTRA_MS)
+        """A wait beyond this is too long."""
+        self._calm: deque[int] = deque(maxlen=CALM_COUNT)
+        self._waiting: deque[tuple[PhysicalOffset, int]] = deque()
+        """(end, since when it waits) of what is not confirmed: one for each millisecond."""
+        self._waits: list[int] = []
+        """That ended in this tick."""
+        self._credit = CREDIT_START
+        self._has_fallen = False
+        self._late_ms = now_ms
+        self._floor_ticks = 0
+        self._budget = 0.0
+        self._budget_ms = now_ms
+        self._is_in_use = False
+        self._end = PhysicalOffset(0)
+        self._appended_per_s = 0.0
+
+    # -- what appended bytes wait
+
+    def wrote(self, end: PhysicalOffset, now_ms: int) -> None:
+        """Bytes up to `end` wait for confirm from now on."""
+        waiting = self._waiting
+        if not waiting or (waiting[-1][1] != now_ms and len(waiting) < WAITING_COUNT_MAX):
+            waiting.append((end, now_ms))
+
+    def confirmed(self, confirm: PhysicalOffset, now_ms: int) -> None:
+        waiting = self._waiting
+        longest_ms = -1
+        while waiting and waiting[0][0] <= confirm:
+            wait_ms = now_ms - waiting.popleft()[1]
+            self._waits.append(wait_ms)
+            longest_ms = max(longest_ms, wait_ms)
+        if longest_ms > self.limit_ms and self._is_in_use:
+            self._fall(now_ms)
+
+    def _fall(self, now_ms: int) -> None:
+        """At once, as the next one is about to wait for the same; but once for one cause."""
+        if now_ms - self._late_ms >= self.limit_ms:
+            self._late_ms = now_ms
+            self._has_fallen = True
+            self.bytes_per_s = max(self.bytes_per_s * FALL, self._least())
+
+    # -- the rate
+
+    def tick(self, now_ms: int, end: PhysicalOffset, elapsed_ms: int, *, is_behind: bool) -> None:
+        """A tenth of a second is over, the log ends at `end`: grow, or not.
+
+        `is_behind`: somebody still is.
+        """
+        if self._end and elapsed_ms:
+            appended_per_s = 1000 * (end - self._end) / elapsed_ms
+            self._appended_per_s += 0.3 * (appended_per_s - self._appended_per_s)
+        self._end = end
+        waits, self._waits = self._waits, []
+        if self._is_in_use:
+            self._adapt(waits, now_ms)
+            self._is_in_use = is_behind
+        else:
+            self._calm.extend(waits)
+
+    def _begin(self, now_ms: int) -> None:
+        """Somebody is behind again."""
+        self._is_in_use = True
+        self._credit, self._has_fallen, self._floor_ticks = CREDIT_START, False, 0
+        self._late_ms = self._budget_ms = now_ms
+        self._budget = 0.0
+        self.bytes_per_s = max(float(RATE_START), self._least())
+        self._set_limit()
+
+    def _set_limit(self) -> None:
+        calm = sorted(self._calm)
+        calm_ms = calm[len(calm) * 99 // 100] if calm else 0
+        if len(calm) < CALM_COUNT_MIN:
+            calm_ms = max(calm_ms, CALM_MS_START)
+        self.limit_ms = LIMIT_RATIO * calm_ms + LIMIT_EXTRA_MS
+
+    def _adapt(self, waits: list[int], now_ms: int) -> None:
+        if self._waiting and now_ms - self._waiting[0][1] > self.limit_ms:
+            waits = [*waits, now_ms - self._waiting[0][1]]  # and it still waits
+            self._fall(now_ms)
+        late_count = sum(wait_ms > self.limit_ms for wait_ms in waits)
+        earned = max(EARNED * (len(waits) - late_count), EARNED_OF_TICK)
+        self._credit = min(max(self._credit + earned - late_count, CREDIT_MIN), CREDIT_MAX)
+        factor = 1.0
+        if not waits and not self._waiting:
+            factor = FREE_GROWTH
+        elif self._credit > 0 and late_count == 0:
+            factor = GROWTH if self._has_fallen else FIRST_GROWTH
+        self.bytes_per_s = min(max(self.bytes_per_s * factor, self._least()), RATE_MAX)
+        self._learn_at_the_floor(waits)
+
+    def _learn_at_the_floor(self, waits: list[int]) -> None:
+        """The load has changed, or nothing was known: giving way further would not help."""
+        is_at_floor = self.bytes_per_s <= self._least()
+        self._floor_ticks = self._floor_ticks + 1 if is_at_floor else 0
+        if self._floor_ticks > FLOOR_TICKS:
+            self._calm.extend(waits)
+            self._set_limit()
+
+    def _least(self) -> float:
+        return max(RATE_MIN, GAIN * self._appended_per_s)
+
+    # -- the budget
+
+    def wait_ms(self, size_bytes: int, now_ms: int) -> float:
+        """0: send this piece now (it is counted); else how long to wait and ask again."""
+        if not self._is_in_use:
+            self._begin(now_ms)
+        per_ms = self.bytes_per_s / 1000
+        self._budget = min(self._budget + (now_ms - self._budget_ms) * per_ms, BURST_MS * per_ms)
+        self._budget_ms = now_ms
+        if self._budget < 0:
+            return -self._budget / per_ms
+        self._budget -= size_bytes  # a debt of one piece: large ones pass too
+        return 0.0
