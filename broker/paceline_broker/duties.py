@@ -8,13 +8,14 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from paceline.errors import ConfigError, StorageError
+from paceline.errors import StorageError
 from paceline.ports import Clock, Random
 from paceline.runtime import pause
 from paceline.wire.session import RegisterReplica
 from paceline_broker.config import BrokerConfig
 from paceline_broker.controller_link import ControllerLinks
 from paceline_broker.disk_watch import DiskState, DiskWatch
+from paceline_broker.presenting import RecoveryWait, refused
 from paceline_broker.role import BrokerRole
 from paceline_broker.store import Store
 
@@ -38,42 +39,64 @@ async def register(
 ) -> None:
     """Register this start of the store (R9); returns when the controllers have taken it.
 
-    Waits for ever for a quorum. Raises ConfigError with a sentence when they refuse: another
-    cluster, records without a group, an identity that is not known.
+    Waits for ever for a quorum, and for an operator if the controllers do not know the group (R18).
+    Raises ConfigError with a sentence when they refuse: another cluster, records without a group,
+    an identity that is not known.
     """
     identity = store.identity
-    for _ in range(REGISTRATION_ATTEMPTS_MAX):
+    waiting = RecoveryWait(
+        links,
+        store,
+        client_address=client_address,
+        replication_address=replication_address,
+        config=config,
+    )
+    attempts_count = 0
+    while attempts_count < REGISTRATION_ATTEMPTS_MAX:
         known = identity.identity
-        commit_log = store.log
-        command = RegisterReplica(
-            group=known.group,
-            store_id=known.store_id,
-            replica_id=known.replica_id,
-            incarnation=known.incarnation,
-            client_address=client_address,
-            replication_address=replication_address,
-            end=commit_log.end,
-            confirm=commit_log.confirm,
-            last_epoch=commit_log.epochs.last_epoch,
-            is_empty=commit_log.end == 0,
-            is_unclean=known.is_unclean,
-            is_suspect=store.is_suspect,  # R23, R24
-            is_learner=config.is_learner,
-            election_priority=config.election_priority,
-        )
+        command = _registration(store, config, client_address, replication_address)
         result = await links.request(command)
         if result["ok"]:
-            identity.join_cluster(cluster_id=result["cluster_id"], replica_id=result["replica_id"])
+            identity.join_cluster(
+                cluster_id=result["cluster_id"],
+                replica_id=result["replica_id"],
+                replaces_cluster=result.get("replaces_cluster"),
+            )
             log.info("registered", extra={"replica_id": result["replica_id"]})
             return
+        if result.get("reason") == "RECOVERY_NEEDED" and known.cluster_id is not None:
+            if known.incarnation == 1:  # the controllers name the one before as registered (R9)
+                identity.begin_incarnation(group=known.group, boot_id=boot_id, random=random)
+            await waiting.show(result["detail"])
+            continue
+        attempts_count += 1
         if result.get("reason") != "INCARNATION_STALE":
             break
         recorded = int(result.get("incarnation", 0))
         while identity.identity.incarnation <= recorded:
             identity.begin_incarnation(group=known.group, boot_id=boot_id, random=random)
-    raise ConfigError(
-        f"the controllers refused this broker: {result.get('detail', result)} "
-        f"({result.get('reason')})"
+    raise refused(result)
+
+
+def _registration(
+    store: Store, config: BrokerConfig, client_address: str, replication_address: str
+) -> RegisterReplica:
+    known, commit_log = store.identity.identity, store.log
+    return RegisterReplica(
+        group=known.group,
+        store_id=known.store_id,
+        replica_id=known.replica_id,
+        incarnation=known.incarnation,
+        client_address=client_address,
+        replication_address=replication_address,
+        end=commit_log.end,
+        confirm=commit_log.confirm,
+        last_epoch=commit_log.epochs.last_epoch,
+        is_empty=commit_log.end == 0,
+        is_unclean=known.is_unclean,
+        is_suspect=store.is_suspect,  # R23, R24
+        is_learner=config.is_learner,
+        election_priority=config.election_priority,
     )
 
 

@@ -92,21 +92,29 @@ class StoreIdentity:
         self._store(present)
         return present
 
-    def join_cluster(self, *, cluster_id: str, replica_id: ReplicaId) -> None:
+    def join_cluster(
+        self, *, cluster_id: str, replica_id: ReplicaId, replaces_cluster: str | None = None
+    ) -> None:
         """The controllers have registered this start, and know of a power loss before it (R13).
 
-        What they said is remembered; a contradiction is refused (R18).
+        What they said is remembered; a contradiction is refused (R18), unless they say that an
+        operator has recovered this store there from the very cluster it is of: `replaces_cluster`.
         """
         known = self.identity
-        if known.cluster_id not in (None, cluster_id):
+        is_recovered = replaces_cluster is not None and known.cluster_id == replaces_cluster
+        if known.cluster_id not in (None, cluster_id) and not is_recovered:
             raise ConfigError(
                 f"the data folder belongs to cluster {known.cluster_id}, the controllers lead "
                 f"cluster {cluster_id}: this broker was started with another cluster's data"
             )
-        if known.replica_id not in (None, replica_id):
+        if known.replica_id not in (None, replica_id) and not is_recovered:
             raise ConfigError(
                 f"the data folder is replica {known.replica_id} of group {known.group!r}, the "
                 f"controllers call it replica {replica_id}: it may not join under another identity"
+            )
+        if known.cluster_id not in (None, cluster_id):
+            log.warning(
+                "cluster_replaced", extra={"was": known.cluster_id, "cluster_id": cluster_id}
             )
         joined = replace(known, cluster_id=cluster_id, replica_id=replica_id, is_unclean=False)
         if joined != known:

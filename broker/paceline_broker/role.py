@@ -190,9 +190,9 @@ class BrokerRole(MastershipOwner):
     def view_arrived(self, view: ClusterView) -> None:
         """A controller pushed a view; older ones and those of another cluster are ignored (R38)."""
         known = self.identity.cluster_id
-        if known is None:
-            # The view that shows our registration comes before the answer that names the cluster,
-            # and no other may follow for a long time.
+        if view.cluster_id != known and not self._is_registered:
+            # The view that shows our registration comes before the answer that names the cluster
+            # (R18: also one that replaces ours), and no other may follow for a long time.
             early = self._early_view
             if early is None or early.cluster_id != view.cluster_id or early.version < view.version:
                 self._early_view = view

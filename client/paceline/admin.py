@@ -183,6 +183,28 @@ class AdminClient:
     async def _clean(self, path: str, *, force: bool) -> None:
         await self._once("DELETE", path + ("?force=true" if force else ""), None)
 
+    async def presented_stores(self) -> list[dict[str, Any]]:
+        """Stores that wait because the controllers do not know their group (R18).
+
+        The best of each group first; docs/protocol/controller.md says what each has.
+        """
+        return list((await self._read("/v1/stores"))["stores"])
+
+    async def recover(
+        self, group: str, *, store: str, give_up_missing: bool = False
+    ) -> dict[str, Any]:
+        """Put a group on record again, with the log of that store as the group's.
+
+        CommandRefusedError says why it cannot be (details `reason`); MAY_LOSE_RECORDS: only with
+        `give_up_missing`.
+        """
+        document = {"group": group, "store": store, "give_up_missing": give_up_missing}
+        return await self._once("POST", "/v1/recoveries", document)
+
+    async def forget_store(self, store: str) -> None:
+        """Take a store that waits off the record; its broker must not run any more."""
+        await self._once("DELETE", f"/v1/stores/{store}", None)
+
     async def epochs(self, group: str) -> dict[int, dict[str, Any] | None]:
         """The epoch table of each replica, as its broker tells it; None: it does not answer."""
         view = await self.view()

@@ -144,7 +144,8 @@ def _is_electable(group: Group, beliefs: Mapping[ReplicaId, Belief], member: Rep
     replica = group.replicas[member]
     if replica.is_lost or replica.is_learner:
         return False
-    if replica.is_suspect and not _is_suspect_safe(group, beliefs, member):
+    is_accepted = group.is_unclean_due  # by the operator who recovered the group from it (R18)
+    if replica.is_suspect and not (is_accepted or _is_suspect_safe(group, beliefs, member)):
         return False
     # A position below the floor is a report from before the floor rose: a newer one follows. That a
     # log really ends below it shows when the replica registers, and then it leaves the set (R16).
@@ -209,6 +210,8 @@ def choose_first(
 
     At once when total_replicas of them are there, with min of them after a while.
     """
+    if group.is_claimed:
+        return NoElection(reason="stores with its records wait to be recovered")
     settings = group.settings
     begin = [
         replica

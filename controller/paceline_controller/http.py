@@ -24,6 +24,7 @@ from paceline.types import GroupName, ReplicaId, TopicName
 from paceline.wire import session as wire
 from paceline.wire.fields import Fields
 from paceline.wire.names import check_topic_name
+from paceline.wire.session_commands import QUEUES_MAX
 from paceline_controller.http_answers import (
     JSON_BYTES_MAX,
     json_answer,
@@ -34,10 +35,10 @@ from paceline_controller.http_errors import problem_middleware, query_flag, quer
 from paceline_controller.http_groups import GroupRoutes
 from paceline_controller.http_once import SEQUENCE, earlier, once_of, opening, pair_of, settled
 from paceline_controller.http_quorum import QuorumRoutes
+from paceline_controller.http_recovery import RecoveryRoutes
 from paceline_controller.inquirer import heard_document
 from paceline_controller.proposer import Encodable
 from paceline_controller.state.commands import (
-    QUEUES_MAX,
     CreateTopic,
     DeleteTopic,
     SetGroupSettings,
@@ -80,6 +81,7 @@ class ControllerHttp:
                 web.put("/v1/groups/{group}/settings", self._set_settings),
                 *GroupRoutes(self).routes(),
                 *QuorumRoutes(self).routes(),
+                *RecoveryRoutes(self).routes(),
                 web.post("/v1/elections", self._elect),
                 web.post("/v1/sessions", self._open_session),
                 web.get("/v1/heard/{group}/{replica}", self._heard),

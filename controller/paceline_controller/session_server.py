@@ -152,7 +152,9 @@ class SessionServer:
             raise UnauthenticatedError("a session begins with a hello")
         wire.check_hello(hello, challenge, self._secret)
         known = self._machine.cluster_id
-        if hello.cluster_id is not None and known and hello.cluster_id != known:
+        is_foreign = hello.cluster_id is not None and known and hello.cluster_id != known
+        # R18: it is no replica of any group here, so it may say nothing but what it holds.
+        if is_foreign and not self._machine.may_present(hello.cluster_id or ""):
             raise ForbiddenError(
                 f"the store belongs to cluster {hello.cluster_id}, this is {known}"
             )
@@ -240,8 +242,16 @@ class SessionServer:
                 hello = session.hello
                 if (command.group, command.store_id) != (hello.group, hello.store_id):
                     raise ForbiddenError("a broker registers only itself")
-                registration = Registration(request=command, defaults=self._defaults)
+                registration = Registration(
+                    request=command, defaults=self._defaults, cluster_id=hello.cluster_id
+                )
                 return await self._proposer.relay(request.session, request.sequence, registration)
+            case wire.PresentStore():
+                hello = session.hello
+                names = (command.group, command.store_id, command.cluster_id)
+                if names != (hello.group, hello.store_id, hello.cluster_id):
+                    raise ForbiddenError("a broker presents only its own store")
+                return await self._proposer.relay(request.session, request.sequence, command)
         speaker = (
             command.replica_id if isinstance(command, wire.OpenActingLocks) else command.master
         )

@@ -25,6 +25,12 @@ _WANTED_MS = 3 * PROOF_INTERVAL_MS
 """So long after the last request the controllers are still asked."""
 
 
+def longest_leases_ms(lease_ms: int) -> int:
+    """Above all that an acting master with such leases may have granted."""
+    longest_ms = PROOF_MS + lease_ms
+    return longest_ms + longest_ms // _DRIFT_SHARE + MARGIN_MS
+
+
 class ActingLocks:
     """The locks of one appointment. `now_ms` is the monotonic clock."""
 
@@ -44,8 +50,7 @@ class ActingLocks:
     @property
     def leases_ms(self) -> int:
         """All leases granted on one word of the controllers end so long after it was asked for."""
-        longest_ms = PROOF_MS + self._lease_ms
-        return longest_ms + longest_ms // _DRIFT_SHARE + MARGIN_MS
+        return longest_leases_ms(self._lease_ms)
 
     def is_due(self, now_ms: int) -> bool:
         """Whether one full lease has passed."""

@@ -210,15 +210,16 @@ def _is_from(found: Findings, before: Ruling, ruling: Ruling) -> None:
 
 def sets_keep_the_minimum(evidence: Evidence) -> Findings:
     """R8: no set change and no election makes a set smaller than `min_in_sync_replicas`, unless it
-    was so before (a member whose store is gone is removed in any case, R9). Judged while the
-    world's minimum holds: no ruling changed the settings. O(rulings)."""
+    was so before (a member whose store is gone is removed in any case, R9; a group that an operator
+    recovers begins with one, R18). Judged while the world's minimum holds: no ruling changed the
+    settings. O(rulings)."""
     found = Findings("R8")
     for group in evidence.groups:
         minimum = evidence.minimum(group)
         if any(True for _ in evidence.rulings_of(group, "settings_set")):
             continue
         for before, ruling, is_gapless in _steps(evidence, group):
-            if before is None or not is_gapless or ruling.kind == "member_removed":
+            if before is None or not is_gapless or ruling.kind in _NO_SET_CHANGES:
                 continue
             if ruling.members.get("is_unclean"):
                 continue
@@ -357,6 +358,9 @@ def _steps(evidence: Evidence, group: str) -> Iterator[tuple[Ruling | None, Ruli
         is_gapless = old is None or new is None or new == old + 1
         yield before, ruling, is_gapless
         before = ruling
+
+
+_NO_SET_CHANGES = frozenset({"member_removed", "group_recovered"})
 
 
 def _epoch(send: Send) -> int:

@@ -14,6 +14,7 @@ from paceline_chaos.mutants.mutant import Mutant, Patch
 from paceline_controller import liveness as liveness_module
 from paceline_controller.election import choose_unclean
 from paceline_controller.state import mastership as mastership_module
+from paceline_controller.state import recovery as recovery_module
 from paceline_controller.state import replicas as replicas_module
 from paceline_controller.state.model import Group, Replica, State
 from paceline_controller.state.outcome import RefusedError
@@ -86,6 +87,7 @@ def _on_records() -> list[Patch]:
         return recorded(group, as_new(group, request))
 
     return [
+        (recovery_module, "check_foreign", lambda *of, **named: None),
         (replicas_module, "_group_to_join", join_any),
         (replicas_module, "_recorded", record_any),
     ]
@@ -96,10 +98,12 @@ def _anew() -> list[Patch]:
     add = replicas_module._add
     join = StoreIdentity.join_cluster
 
-    def join_any(mine: StoreIdentity, *, cluster_id: str, replica_id: ReplicaId) -> None:
+    def join_any(
+        mine: StoreIdentity, *, cluster_id: str, replica_id: ReplicaId, **told: str | None
+    ) -> None:
         if mine.identity.cluster_id not in (None, cluster_id):
             mine._store(replace(mine.identity, cluster_id=None, replica_id=None))
-        join(mine, cluster_id=cluster_id, replica_id=replica_id)
+        join(mine, cluster_id=cluster_id, replica_id=replica_id, **told)
 
     def add_empty(group: Group, request: RegisterReplica, **named: int) -> Replica:
         return add(group, replace(request, is_empty=True), **named)

@@ -24,7 +24,7 @@ _POSITIONS = ("end", "flushed", "confirm")
 
 @click.group("cluster")
 def command() -> None:
-    """Show the cluster; elect, clean."""
+    """Show the cluster; elect, clean, recover."""
 
 
 command.add_command(ha_status)

@@ -26,7 +26,7 @@ Document = dict[str, Any]
 @cluster_options
 def sync_state_set(group: str | None, connect: Connect, as_json: bool) -> None:
     """Show who is in the sync state set of GROUP, or of every group, and who is not."""
-    for document in _ask(connect, lambda admin: _sync_state_sets(admin, group)):
+    for document in ask(connect, lambda admin: _sync_state_sets(admin, group)):
         if as_json:
             echo_json(document)
             continue
@@ -60,8 +60,8 @@ def elect(
     if unclean:
         if preferred is None:
             raise click.UsageError("an unclean election names its winner: --to ID")
-        _ensure_meant(yes, f"Lose every message of group {group} that replica {preferred} lacks?")
-    result = _ask(connect, lambda admin: admin.elect(group, preferred=preferred, unclean=unclean))
+        ensure_meant(yes, f"Lose every message of group {group} that replica {preferred} lacks?")
+    result = ask(connect, lambda admin: admin.elect(group, preferred=preferred, unclean=unclean))
     if as_json:
         echo_json(result)
     else:
@@ -74,7 +74,7 @@ def elect(
 @cluster_options
 def transfer(group: str, preferred: int | None, connect: Connect, as_json: bool) -> None:
     """Have the master of GROUP hand over: it stops intake, all is confirmed, another one leads."""
-    result = _ask(connect, lambda admin: admin.transfer(group, to=preferred))
+    result = ask(connect, lambda admin: admin.transfer(group, to=preferred))
     if as_json:
         echo_json(result)
         return
@@ -88,7 +88,7 @@ def transfer(group: str, preferred: int | None, connect: Connect, as_json: bool)
 @cluster_options
 def history(group: str, limit: int, connect: Connect, as_json: bool) -> None:
     """Show the last elections and set changes of GROUP with their reasons, oldest first."""
-    entries = _ask(connect, lambda admin: admin.history(group))[-limit:]
+    entries = ask(connect, lambda admin: admin.history(group))[-limit:]
     if as_json:
         for entry in entries:
             echo_json(entry)
@@ -102,7 +102,7 @@ def history(group: str, limit: int, connect: Connect, as_json: bool) -> None:
 @cluster_options
 def epochs(group: str, connect: Connect, as_json: bool) -> None:
     """Show which master epoch wrote which bytes of each replica's log of GROUP."""
-    tables = _ask(connect, lambda admin: admin.epochs(group))
+    tables = ask(connect, lambda admin: admin.epochs(group))
     if as_json:
         for replica_id, table in tables.items():
             echo_json({"group": group, "replica_id": replica_id, **_table_json(table)})
@@ -133,12 +133,12 @@ def clean(
 ) -> None:
     """Forget a dead replica of GROUP, or the whole group when none of its replicas lives."""
     if replica_id is None:
-        _ensure_meant(yes, f"Forget broker group {group} and all its replicas?")
-        _ask(connect, lambda admin: admin.clean_group(group, force=force))
+        ensure_meant(yes, f"Forget broker group {group} and all its replicas?")
+        ask(connect, lambda admin: admin.clean_group(group, force=force))
         what = f"group {group}"
     else:
         number = replica_id
-        _ask(connect, lambda admin: admin.clean_replica(group, number, force=force))
+        ask(connect, lambda admin: admin.clean_replica(group, number, force=force))
         what = f"replica {replica_id} of group {group}"
     if as_json:
         echo_json({"group": group, "replica_id": replica_id, "forgotten": True})
@@ -149,7 +149,7 @@ def clean(
 # -- inside ---------------------------------------------------------------------------------------
 
 
-def _ask(connect: Connect, work: "Callable[[AdminClient], Awaitable[Result]]") -> Result:
+def ask(connect: Connect, work: "Callable[[AdminClient], Awaitable[Result]]") -> Result:
     """What `work` gets from the cluster; its errors leave by the one door."""
 
     async def run() -> Result:
@@ -202,7 +202,7 @@ def _row_texts(row: Document) -> tuple[str, str, str, str]:
     return standing, str(row["incarnation"]), end, row["address"]
 
 
-def _ensure_meant(yes: bool, question: str) -> None:
+def ensure_meant(yes: bool, question: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():

@@ -44,7 +44,9 @@ COMMANDS = {
     "consume": _Entry(
         "paceline.cli.consume:command", "Consume a topic as a member of a consumer group."
     ),
-    "cluster": _Entry("paceline.cli.cluster_groups:command", "Show the cluster; elect, clean."),
+    "cluster": _Entry(
+        "paceline.cli.cluster_recover:command", "Show the cluster; elect, clean, recover."
+    ),
     "controller": _Entry(
         "paceline.cli.controller:command",
         "Show the controllers; hand leadership over, change who they are.",

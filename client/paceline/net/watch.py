@@ -112,9 +112,12 @@ class ClusterWatch:
             ) from None
 
     def apply(self, view: ClusterView) -> bool:
-        """Take a view from anywhere; False if it is not newer, or of another cluster (R38)."""
+        """Take a view from anywhere; False if it is not newer, or of another cluster (R38).
+
+        Another cluster counts as newer if its operator has recovered ours there (R18).
+        """
         present = self._view
-        if present is not None:
+        if present is not None and present.cluster_id not in view.replaces:
             if view.cluster_id != present.cluster_id:
                 log.warning(
                     "foreign_view_refused",

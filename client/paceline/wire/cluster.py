@@ -188,6 +188,9 @@ class ClusterView:
     """Client addresses ("host:port") of all controllers."""
     controllers_generation: int = 0
     """Of their member list; 0: they are what the controllers were configured with."""
+    replaces: tuple[str, ...] = ()
+    """Ids of clusters whose groups an operator has recovered here: who knew one of them takes this
+    view instead (R18)."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -197,6 +200,7 @@ class ClusterView:
             "topics": [self.topics[name].to_json() for name in sorted(self.topics)],
             "controllers": list(self.controllers),
             "controllers_generation": self.controllers_generation,
+            "replaces": list(self.replaces),
         }
 
     @classmethod
@@ -212,6 +216,7 @@ class ClusterView:
                 topics={topic.topic: topic for topic in topics},
                 controllers=tuple(document["controllers"]),
                 controllers_generation=document.get("controllers_generation", 0),
+                replaces=tuple(document.get("replaces", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise BadRequestError(f"not a cluster view: {error!r}") from error

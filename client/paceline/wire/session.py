@@ -51,6 +51,9 @@ from paceline.wire.session_commands import (
     OpenSession as OpenSession,
 )
 from paceline.wire.session_commands import (
+    PresentStore as PresentStore,
+)
+from paceline.wire.session_commands import (
     RaiseConfirmFloor as RaiseConfirmFloor,
 )
 from paceline.wire.session_commands import (

@@ -18,7 +18,15 @@ NAME_PATTERN = r"[A-Za-z0-9_.-]{1,127}"
 """Names of broker groups."""
 TOKEN_PATTERN = r"[A-Za-z0-9_.:-]{1,64}"
 """Session ids, store ids, cluster ids."""
+TOPIC_PATTERN = r"[A-Za-z0-9_.%|-]{1,127}"
+"""RocketMQ's characters and length, and the dot."""
+QUEUES_MAX = 4096
+"""Queues of a topic in one group; a queue id is u16, and each costs an index on every replica."""
 U32_MAX = 2**32 - 1
+PRESENTED_TOPICS_MAX = 10_000
+"""As many as a cluster can have."""
+PRESENTED_TOPIC_ID_MAX = 2**31 - 1
+"""Half of all ids: above what an old store holds there is always room for new ones (R35)."""
 LEASES_MS_MAX = 24 * 3600 * 1000
 """Locks are withheld for it: a day without any would be noticed."""
 ELECTION_PRIORITY_MAX = 2**31 - 1
@@ -95,6 +103,108 @@ class RegisterReplica:
                 else ELECTION_PRIORITY_MAX
             ),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentedTopic:
+    """A topic as a store's own log knows it."""
+
+    topic: str
+    topic_id: int
+    queues: int
+    """In this store's broker group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentStore:
+    """A store that the controllers cannot place shows what it holds (R18).
+
+    Sent once a start, after RECOVERY_NEEDED for a registration. Result: RECOVERY_NEEDED again, now
+    with the store on record; the broker repeats its registration until an operator has decided.
+    """
+
+    kind: ClassVar[str] = "present_store"
+    group: GroupName
+    cluster_id: str
+    """The cluster that the store belongs to."""
+    store_id: str
+    replica_id: ReplicaId
+    """What that cluster called it."""
+    incarnation: Incarnation
+    """From 2: whoever recovers it has the one before on record, and this one registers (R9)."""
+    client_address: str
+    replication_address: str
+    epoch: MasterEpoch
+    """The highest one that the store was told."""
+    last_epoch: MasterEpoch
+    """The epoch of the log's last record after recovery, 0 without any."""
+    start: int
+    end: int
+    confirm: int
+    topics: tuple[PresentedTopic, ...]
+    """As the whole log has them, also above confirm."""
+    topic_id_max: int
+    is_learner: bool
+    is_unclean: bool
+    """R13, as in a registration."""
+    is_suspect: bool
+    """Recovery cut non-zero bytes (R23)."""
+    is_damaged: bool
+    """The log has a hole (R24), or no state for what is below its start (R14)."""
+    leases_ms: int
+    """As an acting master it may have granted queue locks for so long (R36)."""
+
+    def to_json(self) -> dict[str, Any]:
+        topics = [[topic.topic, topic.topic_id, topic.queues] for topic in self.topics]
+        return {"kind": self.kind, **asdict(self), "topics": topics}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "PresentStore":
+        return cls(
+            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+            cluster_id=fields.text("cluster_id", pattern=TOKEN_PATTERN),
+            store_id=fields.text("store_id", pattern=TOKEN_PATTERN),
+            replica_id=replica(fields, "replica_id"),
+            incarnation=Incarnation(fields.integer("incarnation", low=2, high=U32_MAX)),
+            client_address=fields.address("client_address"),
+            replication_address=fields.address("replication_address"),
+            epoch=MasterEpoch(fields.integer("epoch", high=U32_MAX)),
+            last_epoch=MasterEpoch(fields.integer("last_epoch", high=U32_MAX)),
+            start=fields.integer("start"),
+            end=fields.integer("end"),
+            confirm=fields.integer("confirm"),
+            topics=_read_topics(fields),
+            topic_id_max=fields.integer("topic_id_max", high=PRESENTED_TOPIC_ID_MAX),
+            is_learner=fields.flag("is_learner"),
+            is_unclean=fields.flag("is_unclean"),
+            is_suspect=fields.flag("is_suspect"),
+            is_damaged=fields.flag("is_damaged"),
+            leases_ms=fields.integer("leases_ms", low=1, high=LEASES_MS_MAX),
+        )
+
+
+def _read_topics(fields: Fields) -> tuple[PresentedTopic, ...]:
+    """A list of [name, id, queues] with no name and no id twice."""
+    rows = fields.any("topics")
+    if not isinstance(rows, list) or len(rows) > PRESENTED_TOPICS_MAX:
+        raise fields.wrong("topics", f"a list of at most {PRESENTED_TOPICS_MAX} topics", rows)
+    topics: list[PresentedTopic] = []
+    for row in rows:
+        if not isinstance(row, list) or len(row) != 3:
+            raise fields.wrong("topics", "a list of [name, id, queues]", row)
+        columns = Fields(dict(zip(("name", "id", "queues"), row, strict=True)), name="topics")
+        topics.append(
+            PresentedTopic(
+                topic=columns.text("name", pattern=TOPIC_PATTERN),
+                topic_id=columns.integer("id", low=1, high=PRESENTED_TOPIC_ID_MAX),
+                queues=columns.integer("queues", low=1, high=QUEUES_MAX),
+            )
+        )
+    if len({topic.topic for topic in topics}) < len(topics):
+        raise fields.wrong("topics", "a list with no name twice", rows)
+    if len({topic.topic_id for topic in topics}) < len(topics):
+        raise fields.wrong("topics", "a list with no id twice", rows)
+    return tuple(topics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +348,7 @@ class OpenActingLocks:
 BrokerCommand: TypeAlias = (
     OpenSession
     | RegisterReplica
+    | PresentStore
     | AlterSyncStateSet
     | OpenEpoch
     | RaiseConfirmFloor
@@ -249,6 +360,7 @@ _COMMANDS: dict[str, type[BrokerCommand]] = {
     for command in (
         OpenSession,
         RegisterReplica,
+        PresentStore,
         AlterSyncStateSet,
         OpenEpoch,
         RaiseConfirmFloor,

@@ -23,12 +23,15 @@ from paceline.wire.fields import Fields
 from paceline.wire.session_commands import (
     MEMBERS_MAX,
     NAME_PATTERN,
+    QUEUES_MAX,
     TOKEN_PATTERN,
+    TOPIC_PATTERN,
     U32_MAX,
     AlterSyncStateSet,
     OpenActingLocks,
     OpenEpoch,
     OpenSession,
+    PresentStore,
     RaiseConfirmFloor,
     RegisterReplica,
     read_members,
@@ -36,15 +39,13 @@ from paceline.wire.session_commands import (
 )
 from paceline_controller.state.model import read_settings
 from paceline_controller.state.operator_commands import (
+    ForgetStore,
+    RecoverGroup,
     RemoveGroup,
     RemoveReplica,
     SetControllers,
 )
 
-TOPIC_PATTERN = r"[A-Za-z0-9_.%|-]{1,127}"
-"""RocketMQ's characters and length, and the dot."""
-QUEUES_MAX = 4096
-"""Queues of a topic in one group; a queue id is u16, and each costs an index on every replica."""
 UNIX_MS_MAX = 2**53
 DEADLINE_MS_MAX = 60_000
 """A tenth of a session's life: a late repetition cannot revive an expired session (R38)."""
@@ -325,25 +326,40 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """A broker's `RegisterReplica`, with the proposer's settings in case the group is new."""
+    """A broker's `RegisterReplica`, with what the proposer adds."""
 
     kind: ClassVar[str] = "register_replica"
     request: RegisterReplica
     defaults: GroupSettings
+    """For a group that is new."""
+    cluster_id: str | None = None
+    """The cluster that the store belongs to, as its session's hello said; None: to none yet."""
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.request.to_json(), "defaults": self.defaults.to_json()}
+        return {
+            **self.request.to_json(),
+            "defaults": self.defaults.to_json(),
+            "cluster_id": self.cluster_id,
+        }
 
     @classmethod
     def read(cls, fields: Fields) -> "Registration":
-        defaults = read_settings(fields.any("defaults"))
-        return cls(request=RegisterReplica.read(fields), defaults=defaults)
+        return cls(
+            request=RegisterReplica.read(fields),
+            defaults=read_settings(fields.any("defaults")),
+            cluster_id=(  # commands of an older version do not say it
+                fields.text("cluster_id", pattern=TOKEN_PATTERN)
+                if fields.has("cluster_id")
+                else None
+            ),
+        )
 
 
 Command: TypeAlias = (
     OpenSession
     | Lead
     | Registration
+    | PresentStore
     | ElectMaster
     | AppointActing
     | OpenActingLocks
@@ -355,6 +371,8 @@ Command: TypeAlias = (
     | SetGroupSettings
     | RemoveReplica
     | RemoveGroup
+    | RecoverGroup
+    | ForgetStore
     | SetControllers
     | Tick
 )
@@ -364,6 +382,7 @@ _KINDS: dict[str, type[Command]] = {
         OpenSession,
         Lead,
         Registration,
+        PresentStore,
         ElectMaster,
         AppointActing,
         OpenActingLocks,
@@ -375,6 +394,8 @@ _KINDS: dict[str, type[Command]] = {
         SetGroupSettings,
         RemoveReplica,
         RemoveGroup,
+        RecoverGroup,
+        ForgetStore,
         SetControllers,
         Tick,
     )
@@ -402,11 +423,14 @@ __all__ = [
     "DeleteTopic",
     "ElectMaster",
     "Envelope",
+    "ForgetStore",
     "Lead",
     "OpenActingLocks",
     "OpenEpoch",
     "OpenSession",
+    "PresentStore",
     "RaiseConfirmFloor",
+    "RecoverGroup",
     "RegisterReplica",
     "Registration",
     "RemoveGroup",

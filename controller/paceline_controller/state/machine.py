@@ -12,8 +12,8 @@ from typing import Any, assert_never
 
 from paceline.errors import BadRequestError
 from paceline.types import GroupName, TopicName
-from paceline.wire.cluster import ClusterView
-from paceline_controller.state import acting, cleaning, mastership, replicas, topics
+from paceline.wire.cluster import ClusterView, GroupSettings
+from paceline_controller.state import acting, cleaning, mastership, recovery, replicas, topics
 from paceline_controller.state.commands import (
     AlterSyncStateSet,
     AppointActing,
@@ -22,11 +22,14 @@ from paceline_controller.state.commands import (
     DeleteTopic,
     ElectMaster,
     Envelope,
+    ForgetStore,
     Lead,
     OpenActingLocks,
     OpenEpoch,
     OpenSession,
+    PresentStore,
     RaiseConfirmFloor,
+    RecoverGroup,
     Registration,
     RemoveGroup,
     RemoveReplica,
@@ -98,6 +101,19 @@ class Machine:
     def sessions_count(self) -> int:
         return len(self._state.sessions)
 
+    @property
+    def presented(self) -> Mapping[str, PresentStore]:
+        """Stores that wait for an operator, by store id; for reading only."""
+        return self._state.presented
+
+    def may_present(self, cluster_id: str) -> bool:
+        """Whether brokers of that other cluster are let in, to show what they hold (R18)."""
+        return recovery.may_present(self._state, cluster_id)
+
+    def assess(self, store: PresentStore, *, settings: GroupSettings) -> recovery.Assessment:
+        """What recovering a group from that store would mean."""
+        return recovery.assess(self._state, store, settings=settings)
+
     def result_of(self, session: str, sequence: int) -> Result | None:
         """Of a command that was applied, while it is remembered."""
         found = self._state.sessions.get(session)
@@ -161,6 +177,12 @@ class Machine:
                 cleaning.remove_replica(state, command, outcome)
             case RemoveGroup():
                 cleaning.remove_group(state, command, outcome)
+            case PresentStore():
+                recovery.present(state, command, outcome)
+            case RecoverGroup():
+                recovery.recover(state, command, outcome)
+            case ForgetStore():
+                recovery.forget(state, command, outcome)
             case ElectMaster():
                 mastership.elect(state, command, outcome)
             case AppointActing():

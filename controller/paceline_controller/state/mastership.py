@@ -46,7 +46,7 @@ def elect(state: State, command: ElectMaster, outcome: Outcome) -> None:
         master_epoch=group.master_epoch,
         set_epoch=group.set_epoch,
         sync_state_set=sorted(members),
-        is_unclean=command.is_unclean,
+        is_unclean=group.is_unclean,
         left=[[member, cause] for member, cause in command.causes if member in before - members],
         reason=command.reason,
     )
@@ -97,6 +97,7 @@ def open_epoch(state: State, command: OpenEpoch, outcome: Outcome) -> None:
         group.acting_leases_ms = 0
         outcome.publish(group)
     group.opened_epoch = group.master_epoch
+    group.is_unclean_due = False
     group.confirm_floor = max(group.confirm_floor, command.confirm)
     outcome.note("epoch_opened", group=group.group, master_epoch=group.master_epoch)
     outcome.result.update(**numbers(group))
@@ -144,7 +145,8 @@ def _check_winner(group: Group, command: ElectMaster) -> None:
         raise RefusedError(
             "MEMBER_LOST", f"replica {command.winner} has lost records", **numbers(group)
         )
-    if winner.is_suspect and (group.is_incomplete or not command.have_all_reported):
+    is_doubtful = group.is_incomplete or not command.have_all_reported
+    if winner.is_suspect and is_doubtful and not group.is_unclean_due:
         raise RefusedError(
             "SUSPECT", f"replica {command.winner} cut its log at recovery", **numbers(group)
         )
@@ -154,6 +156,10 @@ def _first_set(group: Group, command: ElectMaster) -> set[ReplicaId]:
     """All named begin as members: their stores are empty, hence equal (R18)."""
     if group.master_epoch != 0 or group.sync_state_set:
         raise RefusedError("NOT_FIRST", f"{group.group} had a master before", **numbers(group))
+    if group.is_claimed:  # R18
+        raise RefusedError(
+            "RECOVERY_NEEDED", f"stores with records of {group.group} wait to be recovered"
+        )
     if len(command.members) < group.settings.min_in_sync_replicas:
         raise RefusedError(
             "BELOW_MIN",
@@ -211,10 +217,12 @@ def _begin_epoch(group: Group, command: ElectMaster, members: set[ReplicaId]) ->
     group.sync_state_set = members
     group.set_epoch = SetEpoch(group.set_epoch + 1)
     group.is_open = False
-    group.is_unclean = command.is_unclean
+    # A recovered group may have lost something: its first start record says so, however often it
+    # takes to have one confirmed (R18, R21).
+    group.is_unclean = command.is_unclean or group.is_unclean_due
+    group.unclean_elections_count += group.is_unclean
     if command.is_unclean:
         # What the winner has is all there is now; others truncate towards it (R16, R21).
-        group.unclean_elections_count += 1
         group.confirm_floor = command.position
         group.opened_epoch = MasterEpoch(0)
         group.is_narrowed = False

@@ -21,7 +21,7 @@ from paceline.types import (
 )
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
 from paceline.wire.fields import Fields
-from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, MEMBERS_MAX
+from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, MEMBERS_MAX, PresentStore
 
 SNAPSHOT_VERSION = 1
 HISTORY_ENTRIES_MAX = 64
@@ -55,6 +55,8 @@ class Replica:
     """The least is preferred as master (R17)."""
     view_version: int
     """Of the view that its registration was published with: who has that view knows of it."""
+    recovered_from: str | None = None
+    """The cluster whose store it was when an operator recovered the group from it (R18)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +90,12 @@ class Group:
     is_narrowed: bool = False
     """A member was removed (R9, R16, R23), and the set has not grown since: what was confirmed may
     lie with that one alone."""
+    is_claimed: bool = False
+    """Stores with its records presented themselves: it is not begun with empty ones (R18)."""
+    recovered_store: str | None = None
+    """The store that an operator recovered the group from."""
+    is_unclean_due: bool = False
+    """It was recovered at a loss: until an epoch has opened, each that begins is unclean (R21)."""
     confirm_floor: int = 0
     view_floor: int = 0
     """The floor in the view of the present version: moving the floor alone publishes nothing."""
@@ -157,6 +165,9 @@ class Group:
             "acting_incarnation": self.acting_incarnation,
             "acting_leases_ms": self.acting_leases_ms,
             "is_narrowed": self.is_narrowed,
+            "is_claimed": self.is_claimed,
+            "recovered_store": self.recovered_store,
+            "is_unclean_due": self.is_unclean_due,
             "confirm_floor": self.confirm_floor,
             "view_floor": self.view_floor,
             "history": self.history,
@@ -226,6 +237,10 @@ class State:
     groups: dict[GroupName, Group] = field(default_factory=dict)
     topics: dict[TopicName, Topic] = field(default_factory=dict)
     next_topic_id: int = 1
+    presented: dict[str, PresentStore] = field(default_factory=dict)
+    """Stores that nobody can place, by store id, as they last presented themselves (R18)."""
+    replaced_clusters: list[str] = field(default_factory=list)
+    """Clusters whose groups operators have recovered here."""
     sessions: dict[str, Session] = field(default_factory=dict)
     controllers: list[str] = field(default_factory=list)
     controllers_generation: int = 0
@@ -239,6 +254,7 @@ class State:
             topics={name: self.topics[name].view() for name in sorted(self.topics)},
             controllers=tuple(self.controllers) or controllers,
             controllers_generation=self.controllers_generation,
+            replaces=tuple(self.replaced_clusters),
         )
 
     def to_bytes(self) -> bytes:
@@ -254,6 +270,8 @@ class State:
             "groups": [self.groups[name].to_json() for name in sorted(self.groups)],
             "topics": [asdict(self.topics[name]) for name in sorted(self.topics)],
             "next_topic_id": self.next_topic_id,
+            "presented": [self.presented[name].to_json() for name in sorted(self.presented)],
+            "replaced_clusters": self.replaced_clusters,
             "controllers": self.controllers,
             "controllers_generation": self.controllers_generation,
             "sessions": [
@@ -272,15 +290,23 @@ class State:
             groups = [Group.from_json(group) for group in document["groups"]]
             topics = [Topic(**topic) for topic in document["topics"]]
             sessions = dict(_session_of(session) for session in document["sessions"])
+            presented = [_presented(store) for store in document.get("presented", [])]
             return cls(
                 **{
                     **document,
+                    "presented": {store.store_id: store for store in presented},
                     "groups": {group.group: group for group in groups},
                     "topics": {topic.topic: topic for topic in topics},
                     "sessions": sessions,
                 }
             )
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (
+            orjson.JSONDecodeError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            BadRequestError,
+        ) as error:
             raise CorruptLogError(f"not a controller snapshot: {error!r}") from error
 
 
@@ -316,6 +342,12 @@ def read_settings(document: object) -> GroupSettings:
             field="in_sync_replicas",
         )
     return settings
+
+
+def _presented(document: object) -> PresentStore:
+    fields = Fields(document, name="presented")
+    fields.text("kind")
+    return PresentStore.read(fields)
 
 
 def _name_of(entry: tuple[str, Session]) -> str:

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from paceline.types import GroupName, ReplicaId
+from paceline.wire.cluster import GroupSettings
 from paceline.wire.fields import Fields
-from paceline.wire.session_commands import NAME_PATTERN, replica
+from paceline.wire.session_commands import NAME_PATTERN, TOKEN_PATTERN, replica
+from paceline_controller.state.model import read_settings
 
 CONTROLLERS_MAX = 16
 
@@ -53,6 +55,53 @@ class RemoveGroup:
             group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
             is_forced=fields.flag("is_forced"),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverGroup:
+    """Put a broker group on record that only its stores know, led by the one named (R18)."""
+
+    kind: ClassVar[str] = "recover_group"
+    group: GroupName
+    store_id: str
+    """Of those that presented themselves: what it holds is what the group holds."""
+    gives_up_missing: bool
+    """The operator accepts that records may be lost, and what that costs (R21)."""
+    defaults: GroupSettings
+    """The proposer's, for the group."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "group": self.group,
+            "store_id": self.store_id,
+            "gives_up_missing": self.gives_up_missing,
+            "defaults": self.defaults.to_json(),
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> "RecoverGroup":
+        return cls(
+            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+            store_id=fields.text("store_id", pattern=TOKEN_PATTERN),
+            gives_up_missing=fields.flag("gives_up_missing"),
+            defaults=read_settings(fields.any("defaults")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetStore:
+    """Take a store that presented itself off the record: the operator will not recover it."""
+
+    kind: ClassVar[str] = "forget_store"
+    store_id: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "store_id": self.store_id}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "ForgetStore":
+        return cls(store_id=fields.text("store_id", pattern=TOKEN_PATTERN))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from paceline.types import GroupName, Incarnation, ReplicaId, SetEpoch
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.session_commands import MEMBERS_MAX, U32_MAX, RegisterReplica
+from paceline_controller.state import recovery
 from paceline_controller.state.commands import Decision, Registration
 from paceline_controller.state.model import MEMBERS_AFTER_SUSPICION_MIN, Group, Replica, State
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
@@ -21,8 +22,16 @@ def group_of(state: State, name: GroupName) -> Group:
 def register(state: State, command: Registration, outcome: Outcome) -> None:
     """One start of a replica."""
     request = command.request
+    is_foreign = command.cluster_id not in (None, state.cluster_id)
+    if is_foreign:
+        assert command.cluster_id is not None
+        recovery.check_foreign(
+            state, request.group, request.store_id, cluster_id=command.cluster_id
+        )
     group = _group_to_join(state, request, command.defaults)
     replica = _recorded(group, request)
+    if is_foreign:
+        _check_old_copy(request, replica)
     _check_demotion(group, request, replica)
     view_version = state.version + 1  # the machine raises it: a registration is published
     if replica is None:
@@ -54,6 +63,19 @@ def register(state: State, command: Registration, outcome: Outcome) -> None:
     outcome.result.update(
         replica_id=replica.replica_id, cluster_id=state.cluster_id, **numbers(group)
     )
+    if replica.recovered_from is not None:
+        outcome.result["replaces_cluster"] = replica.recovered_from
+
+
+def _check_old_copy(request: RegisterReplica, replica: Replica | None) -> None:
+    """A store that still says it is of the replaced cluster, and is older than the one on record,
+    was put back from before: it says nothing of the replica, which nobody loses by it (R9)."""
+    if replica is not None and request.incarnation <= replica.incarnation:
+        raise RefusedError(
+            "STORE_TWICE",
+            f"store {request.store_id} has registered in incarnation {replica.incarnation}: this "
+            "is an old copy of its folder; move it away",
+        )
 
 
 def _check_demotion(group: Group, request: RegisterReplica, replica: Replica | None) -> None:
@@ -159,11 +181,7 @@ def _group_to_join(state: State, request: RegisterReplica, defaults: GroupSettin
     group = state.groups.get(request.group)
     is_founded = group is not None and group.master_epoch > 0
     if not is_founded and not request.is_empty:
-        # R18: whose records these are nobody knows; the operator does.
-        raise RefusedError(
-            "RECOVERY_NEEDED",
-            f"the store has records, but broker group {request.group} never had a master here",
-        )
+        raise recovery.needed(request.group)  # R18
     if group is not None:
         return group
     if len(state.groups) >= GROUPS_MAX:
@@ -172,11 +190,16 @@ def _group_to_join(state: State, request: RegisterReplica, defaults: GroupSettin
         raise RefusedError(
             "REPLICA_UNKNOWN", f"no broker group {request.group}, so no replica of it either"
         )
-    return Group(group=request.group, settings=defaults)
+    group = Group(group=request.group, settings=defaults)
+    recovery.claim(state, group)
+    return group
 
 
 def _recorded(group: Group, request: RegisterReplica) -> Replica | None:
     """The replica that registers; None = a new one."""
+    recovered = recovery.recovered_replica(group, request.store_id)
+    if recovered is not None:
+        return recovered  # it may not know yet how it is called here
     if request.replica_id is not None:
         replica = group.replicas.get(request.replica_id)
         if replica is None:
@@ -251,7 +274,8 @@ def _can_spare_a_member(group: Group) -> bool:
 def _why_not_member(group: Group, replica: Replica, request: RegisterReplica) -> str | None:
     if replica.store_id != request.store_id:
         return "other_store"  # R9
-    if request.is_unclean and group.settings.durability == "memory":
+    is_lossy = group.settings.durability == "memory" and not group.is_unclean_due
+    if request.is_unclean and is_lossy:
         return "unclean"  # R13; what fsync acknowledged is still there after a power loss
     if request.is_learner:
         return "learner"  # R18

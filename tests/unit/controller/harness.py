@@ -128,6 +128,8 @@ class TalkingBroker:
         self.group = GroupName(group)
         self.store_id = f"store-{group}-{number}"
         self.replica_id: ReplicaId | None = None
+        self.cluster_id: str | None = None
+        """What its hello says that the store belongs to."""
         self.incarnation = Incarnation(1)
         self.view: ClusterView | None = None
         self.end = 0
@@ -185,7 +187,7 @@ class TalkingBroker:
         hello = wire.make_hello(
             challenge,
             secret,
-            cluster_id=None,
+            cluster_id=self.cluster_id,
             group=self.group,
             store_id=self.store_id,
             replica_id=self.replica_id,

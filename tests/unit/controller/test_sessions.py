@@ -92,27 +92,14 @@ async def test_a_broker_with_another_secret_is_refused() -> None:
 
 
 async def test_a_broker_of_another_cluster_is_refused() -> None:
-    async with (
-        controllers() as cluster,
-        cluster.http.ws_connect(f"http://{cluster.addresses[0]}{wire.PATH}") as socket,
-    ):
-        challenge = wire.parse_from_controller(await socket.receive_str())
-        assert isinstance(challenge, wire.Challenge)
-        hello = wire.make_hello(
-            challenge,
-            b"a secret of the cluster in tests",
-            cluster_id="another",
-            group="g1",  # type: ignore[arg-type]
-            store_id="s",
-            replica_id=None,
-            nonce=b"n" * 16,
-        )
-        await socket.send_str(wire.encode(hello))
+    async with a_cluster() as (cluster, _):
+        broker = TalkingBroker(cluster, 9)
+        broker.cluster_id = "another"
 
-        answer = wire.parse_from_controller(await socket.receive_str())
+        with pytest.raises(PermissionError, match="FORBIDDEN"):
+            await broker.start()
 
-        assert isinstance(answer, wire.Refused)
-        assert answer.code == "FORBIDDEN"
+        await broker.stop()
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=founding.was_kept,
         load_ms=14_000,
     ),
+    "recovered": Scripted(
+        rule="R18: the operator alone has a forgotten group led again, from a store it names",
+        script=founding.recovered,
+        unmet=founding.was_recovered,
+        load_ms=18_000,
+    ),
     "kept": Scripted(
         rule="R14, R26, R29: retention stops at records, pins, checkpoints and wrong clocks",
         script=keeping.kept,

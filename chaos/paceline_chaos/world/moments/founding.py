@@ -1,5 +1,8 @@
 """Who begins a group, and who only listens to it (R18)."""
 
+from paceline.admin import AdminClient
+from paceline.errors import PacelineError
+from paceline_chaos.history.model import FaultEvent
 from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
 from paceline_chaos.world.moments.leading import order
 from paceline_chaos.world.run import Result
@@ -8,6 +11,7 @@ from paceline_chaos.world.script import GROUP, Director, Steps
 _AWAY_MS = 4_500
 _WATCHED_MS = 2_500
 """Several times what it takes to register, to grow or to elect somebody."""
+_STORES_COUNT = 3
 
 
 def learning(d: Director) -> Steps:
@@ -49,27 +53,16 @@ def forgotten(d: Director) -> Steps:
     yield d.pass_ms(1_500)
     confirm = d.status(d.master)["confirm"]
     d.expect(confirm > 0, "there is nothing to lose")
-    for node in stage.nodes.values():
-        node.hold()
-        node.kill()
     folders = {name: node.disk for name, node in stage.controllers.items()}
-    for node in stage.nodes.values():
-        if node.name in folders:
-            node.empty_disk()
-        else:
-            node.excuse("controllers_lost")  # it may end because it is refused
-        node.release()
-    d.mark("forgotten")
+    _lose_controllers(d)
     yield lambda: stage.leader() is not None
-    exits = sum(len(node.exits) for node in stage.brokers.values())
-    yield lambda: sum(len(node.exits) for node in stage.brokers.values()) >= exits + 3
-    d.saw("refusals")
+    yield lambda: _waits(d) or _begun(d)
+    if _waits(d):
+        d.saw("refusals")
     watched = d.pass_ms(_WATCHED_MS)
 
     def is_kept_out() -> bool:
-        machine = stage.machine()
-        groups = [] if machine is None else list(machine.groups)
-        if groups:
+        if _begun(d):
             d.saw("a group from stores with records")
         if stage.master(GROUP) is not None:
             d.saw("a master without a group")
@@ -85,14 +78,104 @@ def forgotten(d: Director) -> Steps:
         node.disk, node.has_lost_disk = folder, False
         node.release()
     yield d.is_whole
+    _have_controllers(d)
     d.expect(d.status(d.master)["confirm"] >= confirm, "something confirmed is gone")
     d.mark("whole")
     yield d.pass_ms(500)
 
 
+def recovered(d: Director) -> Steps:
+    """The same, and nobody has the folders: the operator names the store whose log it is. All three
+    are there, so nothing may be lost by it."""
+    stage = d.stage
+    yield d.is_whole
+    yield d.pass_ms(1_500)
+    confirm = d.status(d.master)["confirm"]
+    d.expect(confirm > 0, "there is nothing to lose")
+    _lose_controllers(d)
+    yield lambda: stage.leader() is not None and _waits(d)
+    d.expect(not _begun(d), "stores founded it again (R18)")
+    machine = stage.machine()
+    assert machine is not None
+    best = max(machine.presented.values(), key=lambda store: (store.last_epoch, store.end))
+    _recover(d, best.store_id)
+    yield d.is_whole
+    _have_controllers(d)
+    d.expect(d.status(d.master)["confirm"] >= confirm, "something confirmed is gone (R18)")
+    d.mark("whole")
+    yield d.pass_ms(1_500)
+
+
+def _lose_controllers(d: Director) -> None:
+    """All nodes die at once, and the controllers come back with empty disks."""
+    for node in d.stage.nodes.values():
+        node.hold()
+        node.kill()
+    for node in d.stage.nodes.values():
+        if node.name in d.stage.controllers:
+            node.empty_disk()
+            _tell_lost(d, node.name, is_begin=True)
+        else:
+            node.excuse("controllers_lost")  # it may end because it is refused
+        node.release()
+    d.mark("forgotten")
+
+
+def _have_controllers(d: Director) -> None:
+    """They have their memory back, or another one that will do."""
+    for name in d.stage.controllers:
+        _tell_lost(d, name, is_begin=False)
+
+
+def _tell_lost(d: Director, name: str, *, is_begin: bool) -> None:
+    d.stage.recorder.add(FaultEvent, kind="disk_lost", target=name, is_begin=is_begin, detail="")
+
+
+def _waiting_count(d: Director) -> int:
+    machine = d.stage.machine()
+    return 0 if machine is None else len(machine.presented)
+
+
+def _waits(d: Director) -> bool:
+    return _waiting_count(d) >= _STORES_COUNT
+
+
+def _begun(d: Director) -> bool:
+    """Whether the controllers have put any group on record."""
+    machine = d.stage.machine()
+    return machine is not None and bool(machine.groups)
+
+
+def _recover(d: Director, store_id: str) -> None:
+    """The operator orders it, and accepts no loss."""
+    around = d.stage.around("client-1", incarnation=200 + d.notes.steps_count)
+
+    async def ask() -> None:
+        cluster = around.cluster()
+        try:
+            async with AdminClient(cluster, timeout_ms=5_000) as admin:
+                await admin.recover(GROUP, store=store_id)
+        except PacelineError as error:
+            d.saw(f"order ended with {error.code}")
+        else:
+            d.saw("a recovery")
+        finally:
+            await cluster.close()
+
+    d.stage.simulation.machine("client-1").start(ask, name="recover")
+
+
 def was_kept(result: Result) -> list[str]:
     return [
         *unseen(result, refusals=1),
+        *([] if acknowledged(result, since="whole") else ["nothing was acknowledged afterwards"]),
+        *unequal_logs(result),
+    ]
+
+
+def was_recovered(result: Result) -> list[str]:
+    return [
+        *unseen(result, a_recovery=1),
         *([] if acknowledged(result, since="whole") else ["nothing was acknowledged afterwards"]),
         *unequal_logs(result),
     ]
