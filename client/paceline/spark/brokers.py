@@ -6,6 +6,7 @@ bulk read never loads a master; each failure goes on to the next replica, and ro
 pause until `retry_timeout_ms` is over.
 """
 
+import http
 import http.client
 import ssl
 import threading
@@ -16,12 +17,14 @@ import orjson
 
 from paceline.errors import (
     BadRequestError,
+    ForbiddenError,
     NotMasterError,
     NotYetAvailableError,
     OutcomeUnknownError,
     PacelineError,
     PeerError,
     Retry,
+    UnauthenticatedError,
     from_problem,
 )
 from paceline.ports import Clock
@@ -47,6 +50,12 @@ BATCH_TYPE = "application/vnd.paceline.batch"
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 PAUSE_FIRST_MS = 50
 PAUSE_MAX_MS = 1000
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
+"""What OpenSSL says of a peer that answers a greeting in plain text."""
+_REFUSED: Mapping[int, type[PacelineError]] = {
+    http.HTTPStatus.UNAUTHORIZED: UnauthenticatedError,
+    http.HTTPStatus.FORBIDDEN: ForbiddenError,
+}
 
 
 class Fetched(NamedTuple):
@@ -121,7 +130,7 @@ class Brokers:
             except PeerError as error:
                 last = error
                 continue
-            answer = _json(body)
+            answer = _json(status, body)
             if status == 200 and not isinstance(answer, PacelineError):
                 return ClusterView.from_json(answer)
             last = _refusal(answer)
@@ -130,6 +139,7 @@ class Brokers:
         return PeerError(
             f"no endpoint of {', '.join(self._access.endpoints)} answers: {last.message}; is the"
             " cluster up, and are these its controllers or brokers?"
+            + ("" if self._access.is_tls else " What speaks TLS is named as https://host:port")
             if isinstance(last, PeerError)
             else last.message
         )
@@ -144,7 +154,7 @@ class Brokers:
 
         def ask(address: str) -> dict[str, Any]:
             status, answer = self._request(address, "POST", "/v1/call", body, "application/json")
-            found = _json(answer)
+            found = _json(status, answer)
             if status != 200 or isinstance(found, PacelineError):
                 raise _refusal(found)
             return found
@@ -159,7 +169,7 @@ class Brokers:
         def ask(address: str) -> None:
             status, answer = self._request(address, method, path, body, "application/json")
             if status != 200:
-                raise _refusal(_json(answer))
+                raise _refusal(_json(status, answer))
 
         self._anywhere(group, ask, is_of_master=True)
 
@@ -185,7 +195,7 @@ class Brokers:
         def ask(address: str) -> Fetched:
             status, answer = self._request(address, "POST", "/v1/fetch", body, BATCH_TYPE)
             if status != 200:
-                raise _refusal(_json(answer))
+                raise _refusal(_json(status, answer))
             found = _fetched(answer, topic_id, queue_id, offset)
             is_behind = found.part.code == FetchCode.OK and not found.views
             if is_behind or found.part.code == FetchCode.NOT_YET_AVAILABLE:
@@ -243,7 +253,7 @@ class Brokers:
             for address in self._order(view, group, is_of_master=True):
                 try:
                     status, body = self._request(address, "POST", path, batch, BATCH_TYPE)
-                    answer = _json(body)
+                    answer = _json(status, body)
                     if status == 200 and not isinstance(answer, PacelineError):
                         return answer
                     error = _refusal(answer)
@@ -266,7 +276,8 @@ class Brokers:
     def _request(
         self, address: str, method: str, path: str, body: bytes | None = None, kind: str = ""
     ) -> tuple[int, bytes]:
-        """Status and body. PeerError when the connection fails, in whatever way."""
+        """Status and body. PeerError when the connection fails, in whatever way; BadRequestError
+        when trying again would not help: a certificate that is not trusted, TLS on one side."""
         connection = self._connections.get(address)
         is_reused = connection is not None
         if connection is None:
@@ -285,7 +296,7 @@ class Brokers:
                 # An idle connection that the broker closed meanwhile says nothing about it. Only
                 # reads and batches with a sequence come here: both may be repeated.
                 return self._request(address, method, path, body, kind)
-            raise PeerError(f"{address}: {error or type(error).__name__}") from error
+            raise _connection_error(address, error) from error
 
     def _connect(self, address: str) -> http.client.HTTPConnection:
         host, _, port = address.rpartition(":")
@@ -325,10 +336,31 @@ def _whole(answer: http.client.HTTPResponse) -> bytes:
     return body
 
 
-def _json(body: bytes) -> "dict[str, Any] | PacelineError":
+def _connection_error(address: str, error: OSError | http.client.HTTPException) -> PacelineError:
+    """A failed connection: one to try again, or one whose options are wrong."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return BadRequestError(
+            f"the certificate of {address} is not trusted: {error.verify_message}; option tlsCa"
+            " names the authority that signed it",
+            field="tlsCa",
+        )
+    if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
+        return BadRequestError(
+            f"{address} does not speak TLS: name it in option endpoints without https://, and"
+            " leave tlsCa out",
+            field="endpoints",
+        )
+    return PeerError(f"{address}: {error or type(error).__name__}")
+
+
+def _json(status: int, body: bytes) -> "dict[str, Any] | PacelineError":
+    """The document of an answer; a proxy in between may say 401 in words of its own."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
+        refused = _REFUSED.get(status)
+        if refused is not None:
+            return refused(f"status {status} without a reason: {body[:80]!r}")
         return PeerError(f"an answer that is no JSON: {body[:80]!r}")
     if not isinstance(document, dict):
         return PeerError("an answer that is no JSON object")
@@ -336,7 +368,13 @@ def _json(body: bytes) -> "dict[str, Any] | PacelineError":
 
 
 def _refusal(answer: "dict[str, Any] | PacelineError") -> PacelineError:
-    return answer if isinstance(answer, PacelineError) else from_problem(answer)
+    error = answer if isinstance(answer, PacelineError) else from_problem(answer)
+    if isinstance(error, UnauthenticatedError | ForbiddenError):
+        return type(error)(
+            f"the credentials of option token or tokenFile were refused: {error.message}",
+            **error.details,
+        )
+    return error
 
 
 def _fetched(body: bytes, topic_id: int, queue_id: int, offset: int) -> Fetched:

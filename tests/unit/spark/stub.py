@@ -1,5 +1,6 @@
 """A broker of three routes on a free port, in a thread: what it answers is set by the test."""
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,8 +25,15 @@ class Stub:
         self.address = ""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that ends a connection, or a handshake, is what some tests are about."""
+
+
 @contextmanager
-def a_stub() -> Iterator[Stub]:
+def a_stub(tls: ssl.SSLContext | None = None) -> Iterator[Stub]:
     """Listens until the block ends."""
     stub = Stub()
 
@@ -61,8 +69,11 @@ def a_stub() -> Iterator[Stub]:
         def log_message(self, format: str, *args: Any) -> None:
             return None
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
+    if tls is not None:  # the handshake is the thread's of each connection
+        server.socket = tls.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     stub.address = f"127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
