@@ -28,6 +28,15 @@ class Topics:
         asyncio.run(create())
         return topic
 
+    def drop(self, topic: str) -> None:
+        """Delete a topic."""
+
+        async def delete() -> None:
+            async with AdminClient(self.endpoints) as admin:
+                await admin.delete_topic(topic)
+
+        asyncio.run(delete())
+
     def fill(self, topic: str, count: int, *, first: int = 0, size: int = 0) -> list[str]:
         """Send `count` messages with distinct bodies; the bodies."""
         numbers = range(first, first + count)
@@ -79,15 +88,26 @@ class Topics:
 
     def pins(self) -> list[dict[str, Any]]:
         """Owners and positions of the pins at the master."""
+        master = self.master()
 
         async def ask() -> Any:
-            url = f"http://{self.cluster.node(self.master_name)['address']}/v1/pins"
+            url = f"http://{self.cluster.node(master)['address']}/v1/pins"
             async with http_session(timeout_ms=5000) as session, session.get(url) as answer:
                 return (await answer.json())["pins"]
 
-        self.master_name = self.master()
         found: list[dict[str, Any]] = asyncio.run(ask())
         return found
+
+    def unpin(self, owner: str) -> None:
+        """Let go of what a reader that has died had pinned."""
+        master = self.master()
+
+        async def ask() -> int:
+            url = f"http://{self.cluster.node(master)['address']}/v1/pins/{owner}"
+            async with http_session(timeout_ms=5000) as session, session.delete(url) as answer:
+                return answer.status
+
+        assert asyncio.run(ask()) == 200
 
     def frame(self, spark: Any, topic: str, **options: str) -> Any:
         """A batch read of a topic."""

@@ -69,6 +69,19 @@ FILE_MIB_DEFAULT = 256
     is_flag=True,
     help="Go on when retention has deleted what was not exported yet.",
 )
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="File with the token for the brokers, readable by driver and executors.",
+)
+@click.option(
+    "--tls-ca",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="File with the authority that signed the brokers' certificates; --bootstrap names"
+    " https://host:port.",
+)
 @cluster_options
 def command(
     *,
@@ -85,6 +98,8 @@ def command(
     file_mib: int,
     is_verify: bool,
     accept_loss: bool,
+    token_file: Path | None,
+    tls_ca: Path | None,
 ) -> None:
     """Export topics as files, incrementally and exactly once, with Spark.
 
@@ -101,10 +116,9 @@ def command(
             f"{error.name} is not installed: pip install 'paceline[spark]'"
         ) from error
     options = {
-        "endpoints": connect.bootstrap,
+        **_access(connect, token_file=token_file, tls_ca=tls_ca),
         "topics": topics,
         "startingOffsets": start,
-        "retryTimeoutMs": str(max(connect.timeout_ms, 30_000)),
         "failOnDataLoss": "false" if accept_loss else "true",
     }
     _check_folder(to)
@@ -125,6 +139,18 @@ def command(
     with _Shown(is_silent=as_json) as shown:
         summary = run_export(work, tell=shown.tell, tasks=shown.tasks)
     _echo(summary, as_json=as_json)
+
+
+def _access(connect: Connect, *, token_file: Path | None, tls_ca: Path | None) -> dict[str, str]:
+    """Options of the source that say how brokers are reached."""
+    found = {
+        "endpoints": connect.bootstrap,
+        "retryTimeoutMs": str(max(connect.timeout_ms, 30_000)),
+    }
+    for name, path in (("tokenFile", token_file), ("tlsCa", tls_ca)):
+        if path is not None:
+            found[name] = str(path.absolute())
+    return found
 
 
 def _check_folder(to: Path) -> None:
@@ -191,6 +217,8 @@ def _echo(summary: dict[str, Any], *, as_json: bool) -> None:
             f" {summary['size_bytes'] / 1e6:,.1f} MB in {summary['seconds']:.1f} s ({rate:.0f}"
             f" MB/s); {summary['total_rows']:,} rows are in {summary['to']}"
         )
+    if not as_json and summary["lost_rows"]:
+        click.echo(f"{summary['lost_rows']:,} rows were deleted before they were exported")
     if not as_json and summary.get("compacted_files") is not None:
         click.echo(f"compacted into {summary['compacted_files']} files")
     if not as_json and "verified_rows" in summary and not faults:

@@ -99,7 +99,14 @@ def _after_loss(plan: ReadPlan, one: QueueRange, position: int, found: Fetched) 
         raise TopicNotFoundError(
             f"{where} is gone: the topic was deleted while it was read", topic=one.queue.topic
         )
-    if plan.fail_on_data_loss or found.part.start <= position:
+    if found.part.start <= position:
+        raise OffsetOutOfRangeError(
+            f"{where} ends at {found.part.end}, the read was at {position}, which its master had"
+            " confirmed: records were lost (an unclean election), or this is another cluster",
+            start=found.part.start,
+            end=found.part.end,
+        )
+    if plan.fail_on_data_loss:
         raise OffsetOutOfRangeError(
             f"{where} begins at {found.part.start}, the read was at {position}: retention deleted"
             " what lies between. Set failOnDataLoss to false to go on, or pin what you read",

@@ -168,13 +168,18 @@ class PacelineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with Brokers(self._options.access) as brokers:
             planner = Planner(self._options, brokers)
             queues = planner.queues()
-            new = [queue for queue in stops if queue not in begun and queue in queues]
-            starts = planner.ends({queue: queues[queue] for queue in new}) if new else {}
-            ranges = [
-                QueueRange(queue, queues[queue], begun.get(queue, starts.get(queue, (0,))[0]), stop)
-                for queue, stop in stops.items()
-                if queue in queues
-            ]
+            ends = planner.ends(queues)
+            ranges = []
+            for queue in stops:
+                if queue in queues:
+                    low, high = ends[queue]
+                    # A batch that is run again may have lost its start since Spark logged it; one
+                    # that goes on after a loss begins where Spark knows, not where data begin.
+                    first, beyond = (
+                        planner.checked(queue, offset, low, high, name="the checkpoint")
+                        for offset in (begun.get(queue, low), stops[queue])
+                    )
+                    ranges.append(QueueRange(queue, queues[queue], first, beyond))
             tasks = planner.tasks(ranges)
         return [TaskPartition(task) for task in tasks]
 

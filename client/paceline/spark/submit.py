@@ -31,6 +31,8 @@ def parse(arguments: list[str]) -> Work:
     parser.add_argument("--file-mib", type=int, default=256)
     parser.add_argument("--verify", action="store_true")
     parser.add_argument("--accept-loss", action="store_true")
+    parser.add_argument("--token-file", type=Path)
+    parser.add_argument("--tls-ca", type=Path)
     found = parser.parse_args(arguments)
     options = {
         "endpoints": found.bootstrap,
@@ -38,6 +40,9 @@ def parse(arguments: list[str]) -> Work:
         "startingOffsets": found.start,
         "failOnDataLoss": "false" if found.accept_loss else "true",
     }
+    for name, path in (("tokenFile", found.token_file), ("tlsCa", found.tls_ca)):
+        if path is not None:
+            options[name] = str(path.absolute())
     order = ExportOrder(
         to=found.to.absolute(),
         options=options,

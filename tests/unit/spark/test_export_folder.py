@@ -14,6 +14,7 @@ from paceline.spark.export.protocol import (
     ExportedFile,
     Intent,
     Layout,
+    Lost,
     Manifest,
     manifest_of,
     merged,
@@ -197,9 +198,9 @@ def test_manifests_left_by_a_cut_short_note_do_not_count_twice(tmp_path: Path) -
 
 
 def test_counts_find_what_is_missing_double_or_foreign() -> None:
-    start, end = {Q: 10}, {Q: 14}
-    check_counts(start, end, {Q: QueueCount(4, 10, 13, 46)})
-    check_counts({Q: 5}, {Q: 5}, {})
+    pieces = [(Q, 10, 14)]
+    check_counts(pieces, {Q: QueueCount(4, 10, 13, 46)})
+    check_counts([(Q, 5, 5)], {})
     for wrong in (
         {},
         {Q: QueueCount(3, 10, 13, 35)},
@@ -208,4 +209,62 @@ def test_counts_find_what_is_missing_double_or_foreign() -> None:
         {Q: QueueCount(4, 10, 13, 46), queue("t", 1): QueueCount(1, 0, 0, 0)},
     ):
         with pytest.raises(CorruptLogError):
-            check_counts(start, end, wrong)
+            check_counts(pieces, wrong)
+
+
+def with_loss(folder: ExportFolder, number: int, lost: Lost, end: int) -> Manifest:
+    """A batch that begins where a loss ends."""
+    batch = folder.batch(number)
+    batch.mkdir(parents=True)
+    intent = Intent(number=number, layout=LAYOUT, start={Q: lost.end}, end={Q: end}, lost=(lost,))
+    folder.begin(intent)
+    assert folder.intent() == intent
+    manifest = manifest_of(intent, ())
+    folder.add_manifest(manifest)
+    return manifest
+
+
+def test_loss_that_was_accepted_is_no_gap_and_counts_as_no_row(tmp_path: Path) -> None:
+    folder = ExportFolder(tmp_path / "out")
+    with folder.locked():
+        first = written(folder, 1, 0, 3)
+        second = with_loss(folder, 2, Lost(Q, 3, 10), 12)
+        third = with_loss(folder, 3, Lost(Q, 12, 20), 20)
+
+        assert folder.manifests() == [first, second, third]
+        assert next_offsets(folder.manifests()) == {Q: 20}
+        assert (second.rows, third.rows) == (2, 0)
+        whole = merged(folder.manifests(), ())
+        assert whole.rows == 5
+        folder.add_manifest(whole)
+        folder.drop_manifests(first=1, below=3)
+        assert folder.manifests() == [whole]
+        fourth = written(folder, 4, 20, 21)
+        assert merged(folder.manifests(), ()).rows == whole.rows + fourth.rows
+
+    check_counts(whole.pieces(), {Q: QueueCount(5, 0, 11, 0 + 1 + 2 + 10 + 11)})
+    with pytest.raises(CorruptLogError, match="4 rows were written for the 5"):
+        check_counts(whole.pieces(), {Q: QueueCount(4, 0, 11, 13)})
+
+
+def test_loss_that_nobody_accepted_is_a_gap(tmp_path: Path) -> None:
+    folder = ExportFolder(tmp_path / "out")
+    with folder.locked():
+        written(folder, 1, 0, 3)
+        with_loss(folder, 2, Lost(Q, 3, 10), 12)
+        with_loss(folder, 3, Lost(Q, 11, 20), 21)
+
+        with pytest.raises(CorruptLogError, match="begins at 20 .* end at 12"):
+            folder.manifests()
+
+
+def test_torn_list_of_losses_is_refused(tmp_path: Path) -> None:
+    folder = ExportFolder(tmp_path / "out")
+    with folder.locked():
+        written(folder, 1, 0, 3)
+        path = tmp_path / "out/_paceline/manifest-00000001.json"
+        content = {**orjson.loads(path.read_bytes())["content"], "lost": [["t", "g1", 0, 1]]}
+        path.write_bytes(seal(content))
+
+        with pytest.raises(CorruptLogError, match="lost must be"):
+            folder.manifests()

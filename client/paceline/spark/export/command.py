@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from paceline.spark.export.run import Exported, ExportOrder, check_order, compact, export
+from paceline.errors import OffsetOutOfRangeError
+from paceline.spark.export.run import Exported, ExportOrder, check_ready, compact, export
 from paceline.spark.export.verify import verify
 from paceline.spark.session import open_session, plain_error, stop_quietly
 
@@ -35,16 +36,29 @@ def run_export(work: Work, *, tell: Callable[[str], None], tasks: Tasks) -> dict
 
     Raises PacelineError: one sentence of what Spark may have said on a page.
     """
-    check_order(work.order)
+    tell("looking for the topics")
+    check_ready(work.order)
     tell("starting Spark")
     spark = open_session(work.master, name="paceline export")
     try:
         with _watched(spark, tasks):
-            return _carried_out(spark, work, tell)
-    except Exception as error:
-        raise plain_error(error) from error
+            return carry_out_in(spark, work, tell=tell)
     finally:
         stop_quietly(spark)
+
+
+def carry_out_in(
+    spark: "SparkSession", work: Work, *, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """The work in a session that is there, which goes on; else as `run_export`."""
+    try:
+        return _carried_out(spark, work, tell)
+    except Exception as error:
+        found = plain_error(error)
+        if isinstance(found, OffsetOutOfRangeError):  # said as options of a read, not of an export
+            sentence = found.message.replace("set failOnDataLoss to false", "give --accept-loss")
+            found = OffsetOutOfRangeError(sentence, **found.details)
+        raise found from error
 
 
 def _carried_out(spark: "SparkSession", work: Work, tell: Callable[[str], None]) -> dict[str, Any]:

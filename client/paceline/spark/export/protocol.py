@@ -8,15 +8,17 @@
 Each file carries a CRC of its content: a manifest that was edited or torn is refused, not believed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from crc32c import crc32c
 
 from paceline.errors import BadRequestError, CorruptLogError
+from paceline.routing import QueueName
 from paceline.spark.offsets import Offsets, described, offsets_from_json, offsets_to_json
+from paceline.types import GroupName, QueueId, TopicName
 from paceline.wire.fields import Fields
 
 FORMAT_VERSION = 1
@@ -65,6 +67,19 @@ class Layout:
         return found
 
 
+class Lost(NamedTuple):
+    """Offsets [start, end) that retention deleted before they were exported, and that the user has
+    accepted to be without (`--accept-loss`)."""
+
+    queue: QueueName
+    start: int
+    end: int
+
+    def to_json(self) -> list[object]:
+        queue = self.queue
+        return [str(queue.topic), str(queue.group), int(queue.queue), self.start, self.end]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
     """A batch that is to be written: number and range, fixed before the first byte."""
@@ -73,6 +88,8 @@ class Intent:
     layout: Layout
     start: Offsets
     end: Offsets
+    lost: tuple[Lost, ...] = ()
+    """What lies between the batch before and this one."""
 
     @property
     def rows(self) -> int:
@@ -85,6 +102,7 @@ class Intent:
             "layout": self.layout.to_json(),
             "start": offsets_to_json(self.start),
             "end": offsets_to_json(self.end),
+            "lost": [one.to_json() for one in self.lost],
         }
 
     @classmethod
@@ -96,6 +114,7 @@ class Intent:
             layout=Layout.from_json(fields.any("layout")),
             start=offsets_from_json(fields.any("start"), name="start"),
             end=offsets_from_json(fields.any("end"), name="end"),
+            lost=_lost_from_json(fields),
         )
         fields.done()
         _check_range(found.start, found.end)
@@ -121,10 +140,22 @@ class Manifest:
     start: Offsets
     end: Offsets
     files: tuple[ExportedFile, ...]
+    lost: tuple[Lost, ...] = ()
+    """Before its start; of a compaction also within its range."""
 
     @property
     def rows(self) -> int:
-        return sum(self.end[queue] - self.start[queue] for queue in self.end)
+        return sum(beyond - first for _, first, beyond in self.pieces())
+
+    def pieces(self) -> Iterator[tuple[QueueName, int, int]]:
+        """The ranges of offsets that are there: from start to end, without what was lost."""
+        for queue, end in self.end.items():
+            at = self.start[queue]
+            for one in sorted(self.lost):
+                if one.queue == queue and at <= one.start < end:
+                    yield queue, at, one.start
+                    at = one.end
+            yield queue, at, end
 
     @property
     def size_bytes(self) -> int:
@@ -139,6 +170,7 @@ class Manifest:
             "start": offsets_to_json(self.start),
             "end": offsets_to_json(self.end),
             "files": [[file.path, file.size_bytes] for file in self.files],
+            "lost": [one.to_json() for one in self.lost],
         }
 
     @classmethod
@@ -159,6 +191,7 @@ class Manifest:
             start=offsets_from_json(fields.any("start"), name="start"),
             end=offsets_from_json(fields.any("end"), name="end"),
             files=tuple(ExportedFile(path=str(path), size_bytes=size) for path, size in files),
+            lost=_lost_from_json(fields),
         )
         fields.done()
         _check_range(found.start, found.end)
@@ -174,6 +207,7 @@ def manifest_of(intent: Intent, files: tuple[ExportedFile, ...]) -> Manifest:
         start=intent.start,
         end=intent.end,
         files=files,
+        lost=intent.lost,
     )
 
 
@@ -185,12 +219,18 @@ def merged(manifests: list[Manifest], files: tuple[ExportedFile, ...]) -> Manife
         for queue, offset in one.start.items():
             start.setdefault(queue, offset)
             end[queue] = one.end[queue]
-    last = manifests[-1]
-    return replace(last, first_number=manifests[0].first_number, start=start, end=end, files=files)
+    return replace(
+        manifests[-1],
+        first_number=manifests[0].first_number,
+        start=start,
+        end=end,
+        files=files,
+        lost=tuple(lost for one in manifests for lost in one.lost),
+    )
 
 
 def check_chain(manifests: list[Manifest]) -> None:
-    """Batches follow one another without gap or overlap, in numbers and in offsets.
+    """Batches follow one another without overlap, and without a gap that nobody has accepted.
 
     Raises CorruptLogError: then rows would be missing or double, and nothing more is written.
     """
@@ -202,11 +242,13 @@ def check_chain(manifests: list[Manifest]) -> None:
             )
     positions: Offsets = {}
     for one in manifests:
+        skipped = {(lost.queue, lost.start): lost.end for lost in one.lost}
         for queue, offset in one.start.items():
-            if positions.get(queue, offset) != offset:
+            ended = positions.get(queue, offset)
+            if skipped.get((queue, ended), ended) != offset:
                 raise CorruptLogError(
                     f"batch {one.number} begins at {offset} in {described(queue)}, the batches"
-                    f" before it end at {positions[queue]}"
+                    f" before it end at {ended}"
                 )
             positions[queue] = one.end[queue]
 
@@ -252,6 +294,19 @@ def _check_version(fields: Fields) -> None:
             f"this folder was written by another version of paceline (format {version})",
             field="version",
         )
+
+
+def _lost_from_json(fields: Fields) -> tuple[Lost, ...]:
+    rows = fields.any("lost") if fields.has("lost") else []
+    kinds = [str, str, int, int, int]
+    if not isinstance(rows, list) or any(
+        not isinstance(row, list) or list(map(type, row)) != kinds for row in rows
+    ):
+        raise BadRequestError("lost must be [[topic, group, queue, start, end]]", field="lost")
+    return tuple(
+        Lost(QueueName(TopicName(topic), GroupName(group), QueueId(queue)), start, end)
+        for topic, group, queue, start, end in rows
+    )
 
 
 def _check_range(start: Offsets, end: Offsets) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.errors import BadRequestError
+from paceline.errors import BadRequestError, OffsetOutOfRangeError
 from paceline.ports import Clock
 from paceline.runtime import SystemClock
 from paceline.spark.brokers import Brokers
@@ -24,12 +24,13 @@ from paceline.spark.export.protocol import (
     ExportedFile,
     Intent,
     Layout,
+    Lost,
     Manifest,
     manifest_of,
     merged,
     next_offsets,
 )
-from paceline.spark.offsets import Offsets
+from paceline.spark.offsets import Offsets, described
 from paceline.spark.options import ReadOptions, read_options
 from paceline.spark.pinning import owner_of, pin, unpin
 from paceline.spark.plan import Planner
@@ -68,6 +69,8 @@ class Exported:
     is_resumed: bool
     total_rows: int
     """Of all batches."""
+    lost_rows: int
+    """Deleted by retention before this run came to them; `--accept-loss` went on without."""
 
 
 def check_order(order: ExportOrder) -> ReadOptions:
@@ -93,6 +96,19 @@ def check_order(order: ExportOrder) -> ReadOptions:
     return read_options(order.options)
 
 
+def check_ready(order: ExportOrder) -> None:
+    """All that can be wrong before Spark takes its seconds to start: options, credentials, topics,
+    the folder and what is remembered in it. Raises what the export would."""
+    options = check_order(order)
+    asked = layout_of(order, options)
+    folder = ExportFolder(order.to)
+    with folder.locked():
+        intent = folder.intent()
+        known = [one.layout for one in folder.manifests()[-1:]]
+    for layout in known if intent is None else [*known, intent.layout]:
+        check_layout(layout, asked, order.to)
+
+
 def export(
     spark: "SparkSession", order: ExportOrder, *, tell: Tell, clock: Clock | None = None
 ) -> Exported:
@@ -107,6 +123,10 @@ def export(
         begun = _begun(folder)
         if begun is not None:
             check_layout(begun.layout, layout_of(order, options), order.to)
+            if _is_given_up(folder, options, begun):
+                folder.end_intent()
+                begun = None
+        if begun is not None:
             with _pinned(options, order, begun):
                 done.append(carry_out(spark, folder, order, begun, tell=tell))
         tell("looking what is new")
@@ -124,6 +144,7 @@ def export(
             seconds=(clock.monotonic_ms() - began_ms) / 1000,
             is_resumed=begun is not None,
             total_rows=sum(one.rows for one in folder.manifests()),
+            lost_rows=sum(lost.end - lost.start for one in done for lost in one.lost),
         )
 
 
@@ -134,6 +155,17 @@ def _begun(folder: ExportFolder) -> Intent | None:
         folder.end_intent()  # it was noted, and the end of that run was not seen
         return None
     return intent
+
+
+def _is_given_up(folder: ExportFolder, options: ReadOptions, begun: Intent) -> bool:
+    """Whether a batch that nobody has seen yet is planned anew: part of it is gone for good, and
+    going on without it was chosen. Without that choice its read says what is missing."""
+    if options.fail_on_data_loss or folder.batch(begun.number).exists():
+        return False
+    with Brokers(options.access) as brokers:
+        planner = Planner(options, brokers)
+        ends = planner.ends(planner.queues())
+    return any(begun.start[queue] < ends[queue][0] for queue in begun.start if queue in ends)
 
 
 @contextmanager
@@ -203,13 +235,24 @@ def plan(order: ExportOrder, options: ReadOptions, manifests: list[Manifest]) ->
         known = next_offsets(manifests)
         first = planner.resolve(options.starting, queues, ends, name="startingOffsets")
         start: Offsets = {}
+        lost = []
         for queue in queues:
             begin, end = ends[queue]
             at = known[queue] if queue in known else (begin if manifests else first[queue])
+            if at > end:
+                raise OffsetOutOfRangeError(
+                    f"{described(queue)} ends at {end}, exported was up to {at}: these are other"
+                    " records under the same offsets (an unclean election, a copy that was"
+                    " restored); export them to another folder",
+                    start=begin,
+                    end=end,
+                )
             start[queue] = planner.checked(queue, at, begin, end, name="the last batch")
+            if queue in known and at < start[queue]:
+                lost.append(Lost(queue, at, start[queue]))
     number = manifests[-1].number + 1 if manifests else 1
-    stops = {queue: max(start[queue], ends[queue][1]) for queue in queues}
-    return Intent(number=number, layout=layout, start=start, end=stops)
+    stops = {queue: ends[queue][1] for queue in queues}
+    return Intent(number=number, layout=layout, start=start, end=stops, lost=tuple(lost))
 
 
 def carry_out(
@@ -229,7 +272,8 @@ def carry_out(
         frames.write(frames.laid_out(frame, intent.layout), intent.layout, str(staged))
         tell(f"batch {intent.number}: counting what was written")
         written = frames.written_frame(spark, intent.layout, [str(staged)])
-        check_counts(intent.start, intent.end, frames.counted(written, is_thorough=False))
+        pieces = manifest_of(intent, ()).pieces()
+        check_counts(pieces, frames.counted(written, is_thorough=False))
         tell(f"batch {intent.number}: making it durable")
         folder.publish(intent.number)
     manifest = manifest_of(intent, files_below(batch))
@@ -285,7 +329,7 @@ def compact(
         whole = merged(manifests, ())
         tell("counting what was written")
         written = frames.written_frame(spark, layout, [str(batch)])
-        check_counts(whole.start, whole.end, frames.counted(written, is_thorough=False))
+        check_counts(whole.pieces(), frames.counted(written, is_thorough=False))
         folder.begin_compaction(first, last)
         sync_tree(target)
         folder.exchange_data(target)

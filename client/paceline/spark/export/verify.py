@@ -1,10 +1,13 @@
 """Checking an export against the brokers: every offset once, every content as it was sent."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paceline.errors import BadRequestError
+from paceline.routing import QueueName
 from paceline.spark.brokers import Brokers
+from paceline.spark.export.counts import QueueCount, wanted_counts
 from paceline.spark.export.folder import ExportFolder, files_below
 from paceline.spark.export.protocol import Manifest, merged
 from paceline.spark.export.run import ExportOrder, Tell, check_layout, check_order, layout_of
@@ -14,6 +17,8 @@ from paceline.spark.plan import Planner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_NOTHING = QueueCount(0, 0, -1, 0, distinct=0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,25 +55,27 @@ def verify(spark: "SparkSession", order: ExportOrder, *, tell: Tell) -> Verified
         tell(f"reading {whole.rows:,} exported rows")
         exported = frames.written_frame(spark, layout, paths).cache()
         counts = frames.counted(exported, is_thorough=True)
-        for queue, stop in whole.end.items():
-            begin = whole.start[queue]
-            count = counts.get(queue)
-            rows = 0 if count is None else count.rows
-            distinct = 0 if count is None else count.distinct
-            is_dense = rows == stop - begin and distinct == stop - begin
-            is_inside = count is None or (count.first == begin and count.last == stop - 1)
-            if not is_dense or not is_inside:
-                found.faults.append(
-                    f"{described(queue)}: offsets"
-                    f" {begin} to {stop} want {stop - begin} rows, there are {rows} with {distinct}"
-                    " distinct offsets"
-                )
+        found.faults += _count_faults(whole, counts)
         start = _still_there(options, whole)
         found.compared_rows = sum(whole.end[queue] - start[queue] for queue in start)
         tell(f"reading {found.compared_rows:,} rows from the brokers")
         _compare(spark, order, exported, start, whole.end, found)
         exported.unpersist()
     return found
+
+
+def _count_faults(whole: Manifest, found: Mapping[QueueName, QueueCount]) -> list[str]:
+    """Queues in which an offset is missing, or there twice."""
+    faults = []
+    wanted = wanted_counts(whole.pieces())
+    for queue in sorted(set(wanted) | set(found)):
+        count, there = wanted.get(queue, _NOTHING), found.get(queue, _NOTHING)
+        if there[:4] != count[:4] or there.distinct != count.rows:
+            faults.append(
+                f"{described(queue)}: offsets {count.first} to {count.last + 1} want {count.rows}"
+                f" rows, there are {there.rows} with {there.distinct} distinct offsets"
+            )
+    return faults
 
 
 def _file_faults(folder: ExportFolder, manifest: Manifest) -> list[str]:
