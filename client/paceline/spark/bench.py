@@ -1,29 +1,35 @@
-"""`python -m paceline.spark.bench --bootstrap HOST:PORT`: what the source and the sinks reach.
+"""`python -m paceline.spark.bench`: what the source and the sink reach, end to end.
 
-Fills a topic with random bodies, then reads it three ways in alternating runs in one session: to no
-sink and to Parquet by Arrow, and to no sink by a reader that hands Spark tuples made of the same
-batches (only the last step differs). Prints the medians; docs/BENCHMARKS.md keeps them.
+Starts a cluster of three replicas (or takes `--bootstrap`), fills a topic with random bodies, and
+works on it in alternating runs of one session: to no sink and to Parquet by Arrow, to no sink by a
+reader that hands Spark tuples made of the same batches (only the last step differs), and from
+Parquet into another topic. Prints the medians; `--write docs/BENCHMARKS.md` keeps them.
 """
 
 import argparse
 import asyncio
+import contextlib
+import platform
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from paceline.admin import AdminClient
 from paceline.blocking import BlockingProducer
-from paceline.errors import PacelineError, TopicExistsError
+from paceline.errors import ConfigError, PacelineError, TopicExistsError
 from paceline.message import Message
 from paceline.runtime import SystemRandom
 from paceline.spark.options import read_options
@@ -32,6 +38,21 @@ from paceline.spark.source import PacelineDataSource, PacelineReader
 
 FILL_RECORDS = 2000
 QUEUES = 4
+BEGIN, END = "<!-- spark:begin -->", "<!-- spark:end -->"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """The median of one case."""
+
+    case: str
+    rows: int
+    size: int
+    seconds: float
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.rows * self.size / 1e6 / self.seconds
 
 
 class TupleSource(PacelineDataSource):
@@ -54,58 +75,65 @@ class _TupleReader(PacelineReader):
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0, or 1 when something failed."""
+    """Exit code 0; PacelineError when something failed."""
     parser = argparse.ArgumentParser(prog="paceline.spark.bench", description=__doc__)
-    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--bootstrap", help="Of a cluster that runs; without it one is started.")
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--write", type=Path, help="Put the table into this document.")
     found = parser.parse_args(arguments)
     topic = f"spark-bench-{found.size}"
-    fill(found.bootstrap, topic, rows=found.rows, size=found.size)
-    spark = open_session("local[2]", name="bench", settings={"spark.driver.memory": "2g"})
-    try:
-        spark.dataSource.register(TupleSource)
-        figures = measured(spark, found.bootstrap, topic, runs=found.runs)
-    except Exception as error:
-        raise plain_error(error) from error
-    finally:
-        spark.stop()
-    megabytes = found.rows * found.size / 1e6
-    for name, seconds in figures.items():
-        line = {
-            "case": name,
-            "rows": found.rows,
-            "size": found.size,
-            "seconds": round(seconds, 2),
-            "mb_per_s": round(megabytes / seconds, 1),
-        }
-        sys.stdout.write(orjson.dumps(line).decode() + "\n")
+    with contextlib.ExitStack() as stack:
+        bootstrap = found.bootstrap or stack.enter_context(_cluster())
+        fill(bootstrap, topic, rows=found.rows, size=found.size)
+        spark = open_session("local[2]", name="bench", settings={"spark.driver.memory": "2g"})
+        stack.callback(spark.stop)
+        try:
+            figures = measured(spark, bootstrap, topic, size=found.size, runs=found.runs)
+        except Exception as error:
+            raise plain_error(error) from error
+    for one in figures:
+        sys.stdout.write(orjson.dumps(_document(one)).decode() + "\n")
+    if found.write is not None:
+        write_figures(found.write, figures, runs=found.runs)
     return 0
 
 
-def measured(spark: SparkSession, bootstrap: str, topic: str, *, runs: int) -> dict[str, float]:
-    """Median seconds by case; the first run of each is warm-up."""
+def measured(
+    spark: SparkSession, bootstrap: str, topic: str, *, size: int, runs: int
+) -> list[Figure]:
+    """All cases in turn, `runs` times; a first run of each is warm-up."""
+    spark.dataSource.register(TupleSource)
+    copies = f"{topic}-copies"
+    asyncio.run(_made(bootstrap, copies))
+    folder = Path(tempfile.mkdtemp(prefix="paceline-spark-bench"))
+    path = str(folder / "parquet")
 
     def frame(source: str, **options: str) -> DataFrame:
         reader = spark.read.format(source).option("endpoints", bootstrap).option("topic", topic)
         return reader.options(**options).load()
 
-    folder = Path(tempfile.mkdtemp(prefix="paceline-spark-bench"))
-
-    def to_nothing(source: str, **options: str) -> Callable[[], None]:
-        return lambda: frame(source, **options).write.format("noop").mode("overwrite").save()
+    def to_nothing(source: str) -> Callable[[], None]:
+        return lambda: frame(source).write.format("noop").mode("overwrite").save()
 
     def to_parquet(**options: str) -> Callable[[], None]:
-        path = str(folder / "parquet")
         return lambda: frame("paceline", **options).write.mode("overwrite").parquet(path)
 
-    plain = {"includeProperties": "false"}
+    def some() -> DataFrame:
+        """Half of the rows, from the files of the case before."""
+        return spark.read.parquet(path).where("queue_id < 2").select("body", "key", "tag")
+
+    def to_topic() -> None:
+        writer = some().write.format("paceline").mode("append")
+        writer.options(endpoints=bootstrap, topic=copies).save()
+
     cases = {
         "noop": to_nothing("paceline"),
         "noop-tuples": to_nothing("paceline_tuples"),
         "parquet": to_parquet(),
-        "parquet-without-properties": to_parquet(**plain),
+        "parquet-without-properties": to_parquet(includeProperties="false"),
+        "sink": to_topic,
     }
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     try:
@@ -115,9 +143,80 @@ def measured(spark: SparkSession, bootstrap: str, topic: str, *, runs: int) -> d
                 work()
                 if run:
                     seconds[name].append(time.perf_counter() - began)
+        rows, fewer = frame("paceline", columns="offset").count(), some().count()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return {name: statistics.median(taken) for name, taken in seconds.items()}
+    return [
+        Figure(
+            case=name,
+            rows=fewer if name == "sink" else rows,
+            size=size,
+            seconds=statistics.median(taken),
+        )
+        for name, taken in seconds.items()
+    ]
+
+
+def write_figures(path: Path, figures: list[Figure], *, runs: int) -> None:
+    """Replace what stands between the two marker lines of a document."""
+    text = path.read_text("utf-8")
+    if BEGIN not in text or END not in text:
+        raise ConfigError(f"{path} has no lines {BEGIN} and {END}")
+    seconds = {one.case: one.seconds for one in figures}
+    versions = f"PySpark {pyspark.__version__}, Python {platform.python_version()}"
+    part = [
+        BEGIN,
+        "",
+        f"{versions}, `local[2]`; medians of {runs} alternating runs after one of warm-up.",
+        "",
+        "| case | rows | bytes a body | s | MB/s |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {one.case} | {one.rows:,} | {one.size:,} | {one.seconds:.2f} | {one.mb_per_s:.0f} |"
+            for one in figures
+        ),
+        "",
+        f"Arrow beside row tuples: {seconds['noop-tuples'] / seconds['noop']:.1f} times.",
+        "",
+        END,
+    ]
+    before, rest = text.split(BEGIN, 1)
+    path.write_text(before + "\n".join(part) + rest.split(END, 1)[1], "utf-8")
+
+
+def _document(one: Figure) -> dict[str, Any]:
+    return {
+        "case": one.case,
+        "rows": one.rows,
+        "size": one.size,
+        "seconds": round(one.seconds, 2),
+        "mb_per_s": round(one.mb_per_s, 1),
+    }
+
+
+@contextlib.contextmanager
+def _cluster() -> Iterator[str]:
+    """`paceline up` on free ports, three brokers; its addresses. All gone afterwards."""
+    folder = tempfile.mkdtemp(prefix="paceline-spark-bench-cluster")
+    command = [sys.executable, "-m", "paceline.cli.main", "up", "--json", "--port", "0"]
+    launcher = subprocess.Popen(
+        [*command, "--data-dir", folder, "--no-restart"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert launcher.stdout is not None
+        for line in launcher.stdout:
+            state = orjson.loads(line)
+            if state["event"] == "ready":
+                yield ",".join(state["bootstrap"])
+                break
+        else:
+            raise ConfigError("the cluster did not start; see the lines above")
+    finally:
+        launcher.terminate()
+        launcher.communicate()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def fill(bootstrap: str, topic: str, *, rows: int, size: int) -> None:
