@@ -1,6 +1,7 @@
 """The flights example, and an export by a standalone master with two workers."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -32,6 +33,11 @@ def test_delays_of_flights_are_those_of_the_source_file(topics: Topics) -> None:
     said = run([sys.executable, program, "--bootstrap", topics.endpoints])
 
     assert "16 carriers, equal to the figures of the source file" in said
+    # The picture in the documents shows these figures.
+    picture = (ROOT / "docs/examples/flights.svg").read_text().replace("\N{MINUS SIGN}", "-")
+    means = re.findall(r"^(\w\w) .* (-?[0-9.]+) minutes late$", said, re.MULTILINE)
+    assert len(means) == 16
+    assert [one for one in means if f">{one[0]} {one[1]}<" not in picture] == []
 
 
 def test_standalone_master_with_two_workers_exports(topics: Topics, tmp_path: Path) -> None:
