@@ -19,12 +19,13 @@ SOURCES := client broker controller chaos tests
 PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := -n $(JOBS) --dist worksteal
 
-# PySpark is half a gigabyte: it is installed for `make spark` alone.
+# PySpark is half a gigabyte: it is installed for `make test` and `make spark`, not for the others.
 SPARK_MADE := $(VENV)/.made-spark
+SPARK_TESTS := $(PYTEST) --timeout 400 tests/spark
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up demo chaos determinism verify test spark check bench format docs clean
+.PHONY: help up demo chaos determinism verify test spark java check bench format docs clean
 
 help: ## Say what there is to make.
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -49,16 +50,17 @@ bench: $(MADE) ## Measure this machine and write docs/BENCHMARKS.md.
 verify: $(MADE) ## Mutants, determinism, scripts, and MINUTES=10 of seeds; adds to docs/verification.jsonl.
 	@$(BIN)/python -m paceline_chaos.verify --minutes $(MINUTES) $(ARGS)
 
-test: check ## Everything: check, then simulated and real clusters.
+test: java $(SPARK_MADE) check ## Everything: check, then simulated clusters, real ones, and Spark (needs Java 17).
 	@echo "Simulated clusters"
 	@$(PYTEST) $(PARALLEL) tests/sim
 	@echo "Real processes"
 	@$(PYTEST) tests/process
+	@echo "Spark"
+	@$(SPARK_TESTS)
 	@echo "All tests passed."
 
-spark: $(SPARK_MADE) ## Tests of the Spark source, sinks and export, on a real cluster (needs Java 17).
-	@echo "Spark"
-	@$(PYTEST) --timeout 400 tests/spark
+spark: java $(SPARK_MADE) ## Tests of the Spark source, sinks and export alone, on a real cluster.
+	@$(SPARK_TESTS)
 
 check: $(MADE) ## Format, lint, types, house rules and unit tests: under a minute.
 	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "Not formatted: run make format"; exit 1; }
@@ -102,14 +104,15 @@ $(MADE): pyproject.toml constraints.txt
 	touch $(MADE)
 
 $(SPARK_MADE): $(MADE)
-	@if ! java -version >/dev/null 2>&1 && [ ! -x "$$JAVA_HOME/bin/java" ]; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "Installing openjdk-17-jre-headless ..."; \
-	    apt-get update -qq && apt-get install -qq --yes openjdk-17-jre-headless >/dev/null || exit 1; \
-	  else \
-	    echo "Spark needs Java 17 or newer: on Debian or Ubuntu, apt-get install openjdk-17-jre-headless"; \
-	    exit 1; fi; fi
 	@echo "Installing PySpark into $(VENV) (only the first time, a minute or two) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]' \
 	  || { echo "The installation failed; is the package index reachable?"; exit 1; }
 	@touch $(SPARK_MADE)
+
+# Before anything that takes long: without a Java the tests of Spark fail, they are never left out.
+java: $(MADE)
+	@if ! $(BIN)/python -m tests.spark.java 2>/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing openjdk-17-jre-headless ..."; \
+	    apt-get update -qq && apt-get install -qq --yes openjdk-17-jre-headless >/dev/null; fi; \
+	  $(BIN)/python -m tests.spark.java; fi

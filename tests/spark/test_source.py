@@ -1,5 +1,9 @@
 """The batch source on a real cluster: what the client library reads, and no master is read."""
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from paceline.errors import (
     PeerError,
     TopicNotFoundError,
 )
+from paceline.runtime import SystemClock
 from paceline.spark.session import plain_error
 
 COUNT = 3000
@@ -125,25 +130,64 @@ def test_positions_by_record_time_and_offset(spark: Any, topics: Topics, filled:
     assert less == COUNT - 5
 
 
-def test_broker_that_dies_while_it_is_read_is_replaced_by_another(
-    spark: Any, topics: Topics
+def test_brokers_that_die_under_a_read_are_replaced_by_others(
+    spark: Any, topics: Topics, tmp_path: Path
 ) -> None:
-    topic = topics.make("dying")
-    bodies = topics.fill(topic, 20_000, size=400)
-    frame = topics.frame(spark, topic, maxBytesPerPartition="400000")
-    replica = next(
-        node["name"]
-        for node, status in topics.statuses()
-        if status is not None and status["role"] == "replica"
-    )
+    """Both tasks have read a part of their ranges, and wait: then a replica and the master die."""
+    from pyspark.sql import functions as f
 
-    tasks = frame.rdd.getNumPartitions()
-    topics.kill(replica)
-    topics.kill(topics.master())
-    found = [bytes(row["body"]).decode() for row in frame.select("body").collect()]
+    topic = topics.make("dying", queues=2)
+    bodies = topics.fill(topic, 15_000, size=4000)
+    frame = topics.frame(spark, topic, columns="body,offset", maxBytesPerPartition="40000000")
+    assert frame.rdd.getNumPartitions() == 2
+    folder = str(tmp_path)
 
-    assert tasks > 4
-    assert sorted(found) == sorted(bodies)
+    seen: list[int] = []
+
+    def waits(offset: int) -> int:
+        """Passes on what comes; the first of each task not before it is told to."""
+        import threading
+        from pathlib import Path
+
+        from pyspark import TaskContext
+
+        if not seen:
+            seen.append(offset)
+            context = TaskContext.get()
+            assert context is not None
+            (Path(folder) / f"waits-{context.partitionId()}").touch()
+            while not (Path(folder) / "go").exists():
+                threading.Event().wait(0.02)
+        return offset
+
+    def kill_when_both_wait() -> None:
+        try:
+            wait_for(lambda: len(list(tmp_path.glob("waits-*"))) == 2)
+            replica = next(
+                node["name"]
+                for node, status in topics.statuses()
+                if status is not None and status["role"] == "replica"
+            )
+            topics.kill(replica)
+            topics.kill(topics.master())
+        finally:
+            (tmp_path / "go").touch()
+
+    waiting = f.udf(waits, "bigint", useArrow=False)
+    with ThreadPoolExecutor(1) as beside:
+        killing = beside.submit(kill_when_both_wait)
+        rows = frame.select("body", waiting("offset").alias("offset")).collect()
+        killing.result()
+
+    assert sorted(bytes(row["body"]).decode() for row in rows) == sorted(bodies)
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    clock = SystemClock()
+    deadline = clock.monotonic_ms() + 60_000
+    while not is_so():
+        assert clock.monotonic_ms() < deadline, "the tasks have not begun within a minute"
+        threading.Event().wait(0.02)
 
 
 @pytest.mark.parametrize(
