@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any, Protocol, cast
 
+from paceline import runtime
+
 
 class Life(Protocol):
     """One run of one process."""
@@ -118,6 +120,22 @@ class TurnLoop:
             if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
                 work.close()
         self._started.clear()
+
+    def let_go(self) -> None:
+        """The bed is over: what waits for ever ends here, unheard.
+
+        `spawn` keeps a task alive until it has ended, and tasks of dead processes never do: each
+        would keep its whole bed, and complain at the end of the interpreter.
+        """
+        self._ready.clear()
+        self._timers.clear()
+        with self.running():
+            for task in asyncio.all_tasks(cast("asyncio.AbstractEventLoop", self)):
+                runtime._running.discard(task)
+                work = task.get_coro()
+                if work is not None:
+                    work.close()
+        self._ready.clear()
 
     def push_timer(self, due_us: int, handle: Handle) -> None:
         self._timers_count += 1

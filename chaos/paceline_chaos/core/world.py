@@ -124,6 +124,7 @@ class World(Walk):
         finally:
             for name, count in counters_of(self.settings, self.coverage.counts).items():
                 self.coverage.saw(name, count)
+            self.loop.let_go()
 
     def _run(self) -> None:
         with self._running():
