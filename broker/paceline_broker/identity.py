@@ -128,6 +128,16 @@ class StoreIdentity:
         self._write(self._epoch_path, seal({"master_epoch": epoch}))
         self._epoch = epoch
 
+    def load(self) -> Identity | None:
+        """What is on the disk, without counting a start; None: there is no store."""
+        return self._load()
+
+    def replace_store_id(self, random: Random) -> None:
+        """To the controllers it is another disk from now on: some of what it held is gone (R9)."""
+        known = self._load()
+        assert known is not None
+        self._store(replace(known, store_id=random.token(STORE_ID_BYTES).hex()))
+
     def mark_clean_shutdown(self) -> None:
         """Last act of an orderly stop, after the log was flushed and closed."""
         self._store(replace(self.identity, clean_shutdown=True))

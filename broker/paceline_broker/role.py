@@ -234,7 +234,10 @@ class BrokerRole(MastershipOwner):
                 await self._leave("this replica is not registered any more")
                 self._become(RoleState.FENCED)
             return
-        if own.incarnation > known.incarnation or own.store_id != self._store_id:
+        if own.incarnation < known.incarnation:
+            return  # a view from before our registration: it may name another store id (R9)
+        is_other_store = own.store_id != self._store.identity.identity.store_id
+        if own.incarnation > known.incarnation or is_other_store:
             # Another process has registered as this replica: two would be one too many (R9).
             await self._leave("another start of this replica has registered")
             self.on_fatal(
@@ -243,8 +246,8 @@ class BrokerRole(MastershipOwner):
                 "only one may run on a data folder"
             )
             return
-        if own.incarnation < known.incarnation or group.master_epoch < self.epoch:
-            return  # a view from before our registration, or what this store was already told
+        if group.master_epoch < self.epoch:
+            return  # what this store was already told
         is_mine = group.master == known.replica_id and group.master_incarnation == known.incarnation
         if group.master_epoch > self.epoch:
             await self._leave(f"epoch {group.master_epoch} begins")
@@ -377,10 +380,6 @@ class BrokerRole(MastershipOwner):
         """R23: a member is settled by the start of the present epoch, a master by its opening."""
         if self.group_view is not None and (self._mastership is None or self._mastership.is_open):
             self._store.settle_suspicion(self.group_view)
-
-    @property
-    def _store_id(self) -> str:
-        return self._store.identity.identity.store_id
 
     # -- MastershipOwner --------------------------------------------------------------------------
 

@@ -51,6 +51,10 @@ COMMANDS = {
         "paceline.cli.controller:command",
         "Show the controllers; hand leadership over, change who they are.",
     ),
+    "log": _Entry(
+        "paceline_broker.log_command:command",
+        "Look at the log of a stopped broker; give its damage up.",
+    ),
     "export": _Entry(
         "paceline.cli.export:command",
         "Export topics as files, incrementally and exactly once, with Spark.",

@@ -1,4 +1,4 @@
-"""Pins by the admin client: at the masters of broker groups, through failovers."""
+"""Pins (R26) by the admin client: at the masters of broker groups, through failovers."""
 
 import asyncio
 from collections.abc import AsyncIterator
