@@ -131,6 +131,16 @@ class _Link:
         except UnauthenticatedError as error:
             owner.refused(wire.Refused(code=error.code, detail=error.message))
             raise
+        if identity.cluster_id is not None and welcome.cluster_id not in (
+            None,
+            identity.cluster_id,
+        ):
+            # R18: until an operator has recovered its group there, it can only show its store, and
+            # that it does when it starts.
+            log.warning(
+                "controllers_of_another_cluster",
+                extra={"to": self.address, "cluster_id": welcome.cluster_id},
+            )
         self.is_leader = welcome.is_leader
 
     def _parsed(self, message: aiohttp.WSMessage) -> wire.FromController:

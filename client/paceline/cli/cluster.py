@@ -222,7 +222,7 @@ def _trouble(document: Status) -> str:
     if all(row["role"] != "leader" for row in document["controllers"]):
         return "No controller leads: nobody can be elected until a majority of them runs."
     if not document["groups"]:
-        return "No broker has registered yet."
+        return "No broker has registered yet; `paceline cluster recover` shows stores that wait."
     closed = [group["group"] for group in document["groups"] if not group["is_open"]]
     return (
         f"No master takes messages in group {', '.join(closed)}: `paceline cluster ha-status` says"

@@ -29,6 +29,24 @@ async def test_only_newer_views_of_the_same_cluster_count() -> None:
     assert seen == [3, 4]
 
 
+async def test_a_cluster_that_replaces_ours_counts_whatever_its_version() -> None:
+    """R18: its operator has recovered our groups there; what is left of the old one is foreign."""
+    cluster = Cluster("127.0.0.1:1")
+    views = [
+        ClusterView(cluster_id="old", version=9),
+        ClusterView(cluster_id="other", version=99, replaces=("older",)),
+        ClusterView(cluster_id="new", version=3, replaces=("older", "old")),
+        ClusterView(cluster_id="old", version=10),
+        ClusterView(cluster_id="new", version=3, replaces=("older", "old")),
+        ClusterView(cluster_id="new", version=4, replaces=("older", "old")),
+    ]
+
+    taken = [cluster.watch.apply(view) for view in views]
+
+    assert taken == [True, False, True, False, False, True]
+    assert ClusterView.from_json(views[2].to_json()) == views[2]
+
+
 async def test_news_arrive_at_once_also_when_one_controller_hangs() -> None:
     async with FakeCluster() as fake, _Hanging() as hanging:
         fake.publish(controllers=(hanging.address, fake.controller))
