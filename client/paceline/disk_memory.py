@@ -4,7 +4,8 @@ Every file has a volatile image (what the process sees) and a durable one (what 
 copies the dirty 4 KiB pages of a file, `sync_folder` the names of a folder. `crash` throws the rest
 away: each dirty page survives by chance, is lost, or is torn at 512-byte sectors; creates, renames
 and unlinks survive as a prefix of the order in which they were made. `fuse` stops the machine after
-a number of operations, `fail_next` makes one call fail, `flip_bit` damages what is stored.
+a number of operations, `fail_next` makes one call fail, `flip_bit`, `wipe` and `lose` damage what
+is stored.
 
 Everything runs on the caller's thread; `sync` and `warm` suspend only if a delay was asked for.
 """
@@ -298,6 +299,11 @@ class MemoryDisk:
         for index in range(start // PAGE_BYTES, (end - 1) // PAGE_BYTES + 1):
             if index not in inode.dirty:
                 inode.durable[index] = inode.page(index)
+
+    def lose(self, path: str) -> None:
+        """The file is gone, from the folder and from the disk; who has it open goes on with it."""
+        folder_path, _, name = path.rpartition("/")
+        self._folder(folder_path).lose(name)
 
     def evict(self) -> None:
         """Make every mapped view cold until it is warmed."""

@@ -137,6 +137,13 @@ class Folder:
         self.pending.append((name, old_name, inode))
         _apply(self.names, name, old_name, inode)
 
+    def lose(self, name: str) -> None:
+        """A file vanishes without anybody's doing, with what was pending of its name."""
+        assert name in self.names, name
+        self.names.pop(name)
+        self.durable.pop(name, None)
+        self.pending = [change for change in self.pending if change[0] != name]
+
     def settle(self, count: int | None = None) -> None:
         for name, old_name, inode in self.pending[:count]:
             _apply(self.durable, name, old_name, inode)

@@ -20,6 +20,8 @@ from typing import TypeAlias
 
 from paceline_chaos.checkers import (
     groups,
+    handed,
+    learners,
     liveness,
     locks,
     mastership,
@@ -68,6 +70,8 @@ ALL: dict[str, Checker] = {
     "S28": retention.starts_only_rise,
     "S30": mastership.only_caught_up_replicas_count,
     "S32": metadata.controllers_agree,
+    "S33": learners.learners_are_in_no_set,
+    "S34": handed.provisional_offsets_are_handed_over,
     "INV-2": replicas.positions_are_in_order,
     "INV-8": visibility.nothing_above_confirm_is_served,
     "INV-11": locks.tokens_only_grow,

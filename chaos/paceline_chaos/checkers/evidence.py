@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TypeVar, cast
 
 from paceline_chaos.checkers.bounds import SECOND_US, Bounds
-from paceline_chaos.checkers.excuses import Excuses
+from paceline_chaos.checkers.excuses import RETIRED, Excuses
 from paceline_chaos.checkers.parts import Claim, ProbeLine, QueueLog, Ruling, SetTimeline
 from paceline_chaos.history.model import (
     Commit,
@@ -116,10 +116,15 @@ class Evidence:
 
     @cached_property
     def crippled(self) -> frozenset[str]:
-        """Nodes that owe nothing after healing: broken for ever, or with a log that a fault has
-        damaged; until there is repair (R24) such a node refuses what it cannot vouch for."""
+        """Nodes that owe nothing after healing: broken for ever, replaced by others, or with a log
+        that a fault has damaged: such a node refuses what it cannot vouch for (R24)."""
         damaged = {dump.node for dump in self.dumps if self.excuses.explains_damage(dump)}
-        return self.broken | damaged
+        return self.broken | self.retired | damaged
+
+    @cached_property
+    def retired(self) -> frozenset[str]:
+        """Nodes whose place another machine has taken."""
+        return frozenset(fault.target for fault in self.faults if fault.kind == RETIRED)
 
     @cached_property
     def is_over(self) -> bool:
@@ -208,7 +213,7 @@ class Evidence:
         """Group -> the log that counts; groups of which no log is whole are left out."""
         chosen = {}
         for group, dumps in self.dumps_of.items():
-            whole = [dump for dump in dumps if dump.damage is None]
+            whole = [d for d in dumps if d.damage is None and not self.excuses.explains_damage(d)]
             if whole:
                 last = self._final_master(group)
                 named = (dump for dump in whole if _is_of(dump, last))

@@ -6,12 +6,13 @@ how often it was taken, and judge prints that as `excused.NAME` beside `judged.X
 - **lossy**: an operator has ordered an unclean election, and one came after that (R21). What was
   acknowledged before it may be gone. An election that nobody ordered excuses nothing: it is S15's.
 - **given_up**: a single acknowledgement, asked for before such an election.
-- **lacking**: a node whose disk was lost, replaced or flipped by a fault that really hit it, until
+- **lacking**: a node whose disk was lost, replaced or damaged by a fault that really hit it, until
   it has registered again and was seen outside of the set; with memory durability power losses and
   failed syncs count, too. Who is in the set after that has caught up (R9, R23).
 - **replaced**: another disk counts incarnations and confirm anew.
-- **damage**: a log that cannot be read to its end, if a bit of that disk was flipped. Damage that
-  no fault made is R23's.
+- **damage**: a log that is hurt (it cannot be read to its end, ends below what it confirms, or
+  begins above what may be deleted), if a bit of that disk was flipped or a file of it lost. Damage
+  that no fault made is R23's.
 - **tear**: the end of a log whose process went down and never served again: what is torn there
   is above all that it had confirmed, and recovery has not come by yet (R23).
 - **all_damaged**: of no member a whole copy is left, by such faults.
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
     from paceline_chaos.checkers.evidence import Evidence
     from paceline_chaos.checkers.parts import Ruling
 
-REPLACED = frozenset({"disk_lost", "disk_stale"})
+REPLACED = frozenset({"disk_lost", "disk_stale", "disk_wiped"})
 """Faults that put another disk into a node."""
-FLIPPED = "disk_flip"
-_FSYNC_LOSES = REPLACED | {FLIPPED}
+DAMAGED = frozenset({"disk_flip", "disk_missing"})
+"""Faults that change a log under its node's hands."""
+RETIRED = "replace"
+"""Another machine took its place, for good."""
+_FSYNC_LOSES = REPLACED | DAMAGED | {RETIRED}
 """A failed sync costs nothing that counts with fsync, nor does a power loss."""
 _MEMORY_LOSES = _FSYNC_LOSES | {"disk_fail", "power", "power_at"}
-_ENDS_PROCESS = frozenset({"kill", "stop", "power", "power_at", "exit"}) | REPLACED
+_ENDS_PROCESS = frozenset({"kill", "stop", "power", "power_at", "exit", RETIRED}) | REPLACED
 _SERVING = frozenset({"master", "replica"})
 _NEVER = 1 << 62
 Span = tuple[int, int]
@@ -123,7 +127,7 @@ class Excuses:
             named = self._evidence.lines if fault.target == "all" else fault.target.split(",")
             for node in named:
                 since_us: int | None = fault.at_us
-                if fault.kind == FLIPPED:
+                if fault.kind in DAMAGED:
                     since_us = self._emptied_us(node, fault.at_us)
                 until_us = None if since_us is None else self._rejoined_us(node, since_us)
                 spans[node].append((fault.at_us, _NEVER if until_us is None else until_us))
@@ -168,13 +172,18 @@ class Excuses:
         return self.may_lack(node, _NEVER)
 
     def explains_damage(self, dump: ReplicaDump) -> bool:
-        """Whether a dump is damaged, and a flip has hit the disk that it is of."""
-        if dump.damage is None:
+        """Whether a dump is hurt, and a fault has damaged the disk that it is of."""
+        if not self.is_hurt(dump):
             return False
         faults = self._evidence.faults
-        flips = [f.at_us for f in faults if f.kind == FLIPPED and dump.node in f.target.split(",")]
+        flips = [f.at_us for f in faults if f.kind in DAMAGED and dump.node in f.target.split(",")]
         is_left = any(self._emptied_us(dump.node, at_us) is None for at_us in flips)
         return self._take("damage", if_=is_left)
+
+    def is_hurt(self, dump: ReplicaDump) -> bool:
+        """Whether something of a log is not there, whoever is to blame."""
+        is_short = dump.end < dump.confirm or dump.start > self.deleted_below(dump.group)
+        return dump.damage is not None or is_short
 
     def is_tear(self, dump: ReplicaDump) -> bool:
         """Whether a damaged end is one that a start would have cut."""

@@ -184,9 +184,9 @@ def _offset(operation: Commit | QueryOffset) -> int:
 
 def ordered_consumption_keeps_order(evidence: Evidence) -> Findings:
     """S27: deliveries of one (group, queue) under one fencing token: the next begins after the one
-    before it has ended, and is of the next offset, or of the same or an earlier one again (after a
-    failure, or from the committed offset). Under all tokens together no offset is begun before the
-    one below it was handed out, from the first one on. O(n log n)."""
+    before it has ended, and is of the next offset that is not deleted, or of the same or an earlier
+    one again (after a failure, or from the committed offset). Under all tokens together no offset
+    is begun before the one below it was handed out, from the first one on. O(n log n)."""
     found = Findings("S27")
     lanes: defaultdict[_Lane, list[Deliver]] = defaultdict(list)
     for deliver in evidence.delivers:
@@ -199,11 +199,12 @@ def ordered_consumption_keeps_order(evidence: Evidence) -> Findings:
         reached = evidence.start_of(lane[1])
         if evidence.world.get("consume_from", "first") != "first":
             reached = max(reached, delivers[0].message.offset)
+        start = evidence.start_of(lane[1])
         last: dict[int, Deliver] = {}
         for deliver in delivers:
             assert deliver.token is not None
             found.judged += 1
-            _follows(found, last.get(deliver.token), deliver)
+            _follows(found, last.get(deliver.token), deliver, start)
             last[deliver.token] = deliver
             if deliver.message.offset > reached:
                 found.violate(
@@ -215,7 +216,7 @@ def ordered_consumption_keeps_order(evidence: Evidence) -> Findings:
     return found
 
 
-def _follows(found: Findings, before: Deliver | None, deliver: Deliver) -> None:
+def _follows(found: Findings, before: Deliver | None, deliver: Deliver, start: int) -> None:
     if before is None:
         return
     if deliver.asked_us < before.answered_us:
@@ -225,7 +226,7 @@ def _follows(found: Findings, before: Deliver | None, deliver: Deliver) -> None:
             before,
             deliver,
         )
-    elif deliver.message.offset > before.message.offset + 1:
+    elif deliver.message.offset > max(start, before.message.offset + 1):
         found.violate(
             f"{deliver.member} went from {_what(before.message)} to {_what(deliver.message)} "
             f"under one lock",

@@ -20,6 +20,7 @@ from itertools import chain
 from operator import attrgetter
 
 from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.excuses import DAMAGED
 from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.history.model import (
     Deliver,
@@ -35,7 +36,7 @@ from paceline_chaos.history.model import (
 )
 
 _ASKED_FOR = frozenset({"first", "operator", "transfer", "unclean", "settings"})
-_BLOWS = frozenset({"reset", "disk_flip", "disk_fail", "clock_step", "power_at", "exit"})
+_BLOWS = DAMAGED | {"reset", "disk_fail", "clock_step", "power_at", "exit"}
 """Faults that are over at once when no end was entered."""
 
 
@@ -75,6 +76,7 @@ def _has_controllers(evidence: Evidence) -> bool:
     named = evidence.world.get("controllers")
     if isinstance(named, list | tuple):
         seen |= {str(name) for name in named}
+    seen -= evidence.retired
     return not seen or 2 * len(seen - evidence.broken) > len(seen)
 
 
@@ -164,7 +166,7 @@ def _full_set(evidence: Evidence, found: Findings, heal: Phase, group: str, extr
 
 def _led_by_damaged(evidence: Evidence, group: str, start_us: int, end_us: int) -> bool:
     """Whether an open master was seen in that time whose log a fault has damaged."""
-    damaged = evidence.crippled - evidence.broken
+    damaged = evidence.crippled - evidence.broken - evidence.retired
     return any(
         probe.node in damaged and probe.role == "master" and probe.is_open
         for probe in evidence.probes

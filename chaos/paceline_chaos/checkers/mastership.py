@@ -13,6 +13,9 @@ from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.checkers.parts import Ruling
 from paceline_chaos.history.model import FaultEvent, Probe, Send
 
+_EMPTIED = frozenset({"disk_lost", "disk_wiped"})
+"""Faults after which a node holds nothing."""
+
 
 def one_master_for_each_epoch(evidence: Evidence) -> Findings:
     """S13 (INV-4): for each (group, epoch) one node n at most was elected, said that it is master,
@@ -261,7 +264,7 @@ def only_caught_up_replicas_count(evidence: Evidence) -> Findings:
                 )
         _joiners_have_caught_up(evidence, found, group)
         for fault in evidence.faults:
-            if fault.kind == "disk_lost" and fault.is_begin:
+            if fault.kind in _EMPTIED and fault.is_begin:
                 _lost_disks_do_not_count(evidence, found, group, fault)
     return found
 

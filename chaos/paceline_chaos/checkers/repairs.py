@@ -4,7 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 from paceline_chaos.checkers.evidence import Evidence
-from paceline_chaos.checkers.excuses import FLIPPED
+from paceline_chaos.checkers.excuses import DAMAGED
 from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.history.model import FaultEvent
 
@@ -22,13 +22,13 @@ def damage_is_mended(evidence: Evidence) -> Findings:
     broken = {name for phase in evidence.phases for name in phase.broken}
     last: dict[str, FaultEvent] = {}
     for fault in evidence.faults:
-        if fault.kind == FLIPPED and fault.is_begin:
+        if fault.kind in DAMAGED and fault.is_begin:
             for name in fault.target.split(","):
                 last[name] = fault
     whole: defaultdict[str, set[str]] = defaultdict(set)
     dumps = [dump for dumps in evidence.dumps_of.values() for dump in dumps]
     for dump in dumps:
-        if dump.damage is None and dump.node not in broken:
+        if not evidence.excuses.is_hurt(dump) and dump.node not in broken:
             whole[dump.group].add(dump.node)
     for dump in dumps:
         damaged = last.get(dump.node)
@@ -38,10 +38,10 @@ def damage_is_mended(evidence: Evidence) -> Findings:
         if end_us - since_us < evidence.bounds.repair_us:
             continue
         found.judged += 1
-        if dump.damage is not None:
+        if evidence.excuses.is_hurt(dump):
             found.violate(
                 f"the log of {dump.node} was damaged {(end_us - damaged.at_us) / 1e6:.1f} s before "
-                f"the end, and is not mended: {dump.damage}",
+                f"the end, and is not mended: it has [{dump.start}, {dump.end}); {dump.damage}",
                 damaged,
                 dump,
             )

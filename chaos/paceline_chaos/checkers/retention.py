@@ -12,8 +12,9 @@ from paceline_chaos.history.model import Outcome, Probe, Pull, QueryRange, Queue
 def starts_only_rise(evidence: Evidence) -> Findings:
     """S28: for range queries a < b of one queue that are not `maybe_stale`: start(a) <= start(b)
     and start <= end; no pull holds a message below the start that it states itself. No log, in a
-    probe or in the end, begins above what a confirmed retention record gives up (R26). That what
-    was read is never a wrong message is S2 and S10. O(n log n)."""
+    probe or in the end, begins above what a confirmed retention record gives up (R26), unless a
+    fault has taken its first file. That what was read is never a wrong message is S2 and S10.
+    O(n log n)."""
     found = Findings("S28")
     queries: defaultdict[Queue, list[QueryRange]] = defaultdict(list)
     for query in evidence.range_queries:
@@ -27,13 +28,18 @@ def starts_only_rise(evidence: Evidence) -> Findings:
     for log in chain[Probe | ReplicaDump](evidence.probes, evidence.all_dumps):
         found.judged += 1
         limit = evidence.excuses.deleted_below(log.group)
-        if log.start > limit:
+        if log.start > limit and not _is_damaged(evidence, log):
             found.violate(
                 f"the log of {log.node} begins at {log.start}, and nothing from {limit} on may be "
                 f"deleted",
                 log,
             )
     return found
+
+
+def _is_damaged(evidence: Evidence, log: Probe | ReplicaDump) -> bool:
+    """Whether a fault has taken the file that it began with."""
+    return isinstance(log, ReplicaDump) and evidence.excuses.explains_damage(log)
 
 
 def _rise(found: Findings, queries: list[QueryRange]) -> None:

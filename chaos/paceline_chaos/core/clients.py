@@ -346,6 +346,8 @@ class Reader(Client):
             is_waiting = part.code == FetchCode.NOT_YET_AVAILABLE
             if is_waiting:
                 self.world.coverage.saw("fetches_waiting")
+            if part.code == FetchCode.OFFSET_OUT_OF_RANGE and part.start > offset:
+                self.offset = part.start  # deleted
             asked.fail(FetchCode(part.code).name, node=node)
             self.back_off()
             self.turn_away()

@@ -250,6 +250,28 @@ class Controllers:
         self._propose(decision)
         return True
 
+    def step_down(
+        self,
+        alive: set[tuple[ReplicaId, Incarnation]],
+        *,
+        master: ReplicaId | None,
+        master_epoch: MasterEpoch,
+        preferred: ReplicaId | None,
+    ) -> str | None:
+        """A master asks for its replacement; None: another is elected, else why not (R20)."""
+        group = self.group
+        if group is None or (group.master, group.master_epoch) != (master, master_epoch):
+            return f"epoch {master_epoch} is over"
+        beliefs = {replica: self._belief(group, replica, alive) for replica in group.replicas}
+        decision = choose(
+            group, beliefs, term=TERM, reason="transfer", leaving=master, preferred=preferred
+        )
+        if isinstance(decision, NoElection):
+            return decision.reason
+        self._elected_ms = self._clock.now_ms
+        result = self._apply(self._envelope(decision.to_json()))
+        return None if result["ok"] else str(result["reason"])
+
     def favour(self, replica: ReplicaId | None) -> None:
         """For a while this one is preferred, if it is a member."""
         self._favourite, self._favoured_ms = replica, self._clock.now_ms + FAVOUR_MS

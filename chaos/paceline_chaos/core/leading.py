@@ -9,7 +9,6 @@ from collections.abc import Awaitable
 from paceline.ports import Buffer
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
-from paceline_broker.log.flusher import Flusher
 from paceline_broker.log_reader import StoreReader
 from paceline_broker.mastership import Mastership, MastershipOwner
 from paceline_broker.replication.frames import Acknowledgement
@@ -19,6 +18,7 @@ from paceline_broker.replication.term import MasterTerm
 from paceline_chaos.core.controllers import GROUP
 from paceline_chaos.core.network import Closed, Connection, Message, WelcomeWith
 from paceline_chaos.core.process import Process
+from paceline_chaos.core.retaining import WalkedFlusher
 
 REJOIN_BACKOFF_MS_MAX = 4000
 """The default, 30 s, is longer than L1 waits for the full set, and half of a run."""
@@ -56,16 +56,6 @@ class MasterLink:
             self._node.world.loop.call_soon(self.term.lost, self.connection)
 
 
-class _WalkedFlusher(Flusher):
-    """Flushes are steps of the walk, nobody needs to be poked."""
-
-    def __init__(self) -> None:
-        return
-
-    def poke(self) -> None:
-        return
-
-
 class Leading(Process, MastershipOwner):
     """What a broker does while it leads, and how that begins and ends."""
 
@@ -76,6 +66,7 @@ class Leading(Process, MastershipOwner):
         self.is_stopped = False
         """Must not lead or follow any more: an operator has to look (R16)."""
         self.reader: StoreReader
+        self.flusher: WalkedFlusher
 
     def lead(self, group: GroupView) -> None:
         """The epoch was adopted durably (R2): the start record is appended in `Mastership`."""
@@ -94,7 +85,7 @@ class Leading(Process, MastershipOwner):
         self.mastership = Mastership(
             owner=self,
             store=self.store,
-            flusher=_WalkedFlusher(),
+            flusher=self.flusher,
             view=group,
             cluster_id=known.cluster_id,
             group=GROUP,

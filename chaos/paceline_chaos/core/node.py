@@ -29,9 +29,11 @@ from paceline_broker.service.ports import Identity, Role, RoleState
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
 from paceline_chaos.core.controllers import GROUP
+from paceline_chaos.core.handing import Handing
 from paceline_chaos.core.leading import Leading
 from paceline_chaos.core.network import Closed, Connection, Message, WelcomeWith
 from paceline_chaos.core.process import DATA
+from paceline_chaos.core.retaining import WalkedFlusher, make_cleaner
 from paceline_chaos.core.turns import finish_now
 
 MASTER_IDLE_US_MAX = 2_000_000
@@ -101,13 +103,17 @@ class Node(Leading):
 
     def begin_service(self) -> None:
         self.reader = StoreReader(self.store)
+        self.flusher = WalkedFlusher(self, f"{DATA}/log")
+        role = NodeRole(self)
         self.service = Service(
-            role=NodeRole(self),
+            role=role,
             group=GROUP,
             clock=self.clock,
             settings=ServiceSettings(lock_lease_ms=self.world.lease_ms),
             kept=OffsetsFile(self.disk, DATA),
         )
+        self.cleaner = make_cleaner(self, role, self.flusher)
+        self.handing = Handing(self)
 
     def role_changed(self) -> None:
         self.service.role_changed()
@@ -374,6 +380,13 @@ class Node(Leading):
                 self.world.coverage.saw("checkpoints")
         except StorageError as error:
             self.world.note(f"{self.name} writes no checkpoint: {error.message}")
+
+    def clean(self) -> None:
+        """Give up what is too much, if it leads; let go what was given up (R26)."""
+        if self.log.failure is None and self.world.log_bytes_max:
+            before = self.store.projections.log_start
+            self.cleaner.clean()
+            self.world.coverage.saw("retentions", self.store.projections.log_start > before)
 
     # -- reads
 

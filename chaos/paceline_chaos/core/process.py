@@ -18,6 +18,7 @@ from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.mastership import Mastership
 from paceline_broker.replication.master_events import AlterSyncStateSet
+from paceline_broker.service.service import Service
 from paceline_broker.store import Store, lock_data_folder, open_store
 from paceline_chaos.core.clock import MachineClock
 from paceline_chaos.core.controllers import GROUP, Answer, Request
@@ -42,6 +43,7 @@ class Process:
     """One machine with at most one broker process; `generation` counts the processes."""
 
     store: Store
+    service: Service
 
     def __init__(self, world: "Scene", name: str) -> None:
         self.world = world
@@ -53,6 +55,8 @@ class Process:
         self.is_up = False
         self.paused_until_us = 0
         self.deaf_until_us = 0
+        self.is_learner = False
+        """As its configuration says."""
         self.claimed: ReplicaId | None = None
         """The id that its configuration names, also for an emptied disk."""
         self.life = ProcessLife(self)
@@ -145,6 +149,7 @@ class Process:
             end=self.log.end,
             confirm=self.log.confirm,
             last_epoch=self.log.epochs.last_epoch,
+            is_learner=self.is_learner,
             is_empty=self.log.end == 0,
             is_unclean=known.is_unclean,
             is_suspect=self.was_suspect,

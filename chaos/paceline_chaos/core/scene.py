@@ -14,10 +14,11 @@ from paceline_chaos.core.clock import BedClock
 from paceline_chaos.core.controllers import GROUP, Controllers, Request
 from paceline_chaos.core.coverage import Coverage
 from paceline_chaos.core.dice import Dice
+from paceline_chaos.core.handing import StepDown
 from paceline_chaos.core.judge import Judge
 from paceline_chaos.core.network import Connection
 from paceline_chaos.core.node import Node
-from paceline_chaos.core.shape import draw_settings
+from paceline_chaos.core.shape import draw_learners, draw_log_bytes, draw_settings
 from paceline_chaos.core.turns import TurnLoop
 from paceline_chaos.history.model import FaultEvent
 from paceline_chaos.history.recorder import Recorder
@@ -39,6 +40,8 @@ class Scene:
         self.trace: list[str] = []
         self.settings: GroupSettings = replace(draw_settings(self.dice), **(changes or {}))
         self.segment_bytes = self.dice.one_of([4096, 16384, 65536])
+        self.log_bytes_max = draw_log_bytes(seed, self.segment_bytes)
+        """Above this size a master gives up the oldest segments (R26); 0: nothing is given up."""
         self.lag_ms_max = self.dice.one_of([600, 1200, 2000])
         self.unconfirmed_bytes_max = self.dice.one_of([3000, 1 << 20])
         frame_bytes, window_bytes = self.dice.one_of(
@@ -51,6 +54,7 @@ class Scene:
         self.lease_ms = self.dice.one_of([1000, 3000, 10_000])
         self.tells_floor = self.dice.happens(0.6)
         """Whether masters keep the controllers' confirm floor up to date (R16)."""
+        total, learners = self.settings.total_replicas, draw_learners(seed)
         self.recorder = Recorder(
             lambda: self.clock.now_us,
             {
@@ -59,7 +63,8 @@ class Scene:
                 "groups": {str(GROUP): []},
                 "durability": self.settings.durability,
                 "min_in_sync_replicas": self.settings.min_in_sync_replicas,
-                "total_replicas": self.settings.total_replicas,
+                "total_replicas": total,
+                "learners": [f"g1-b{n}" for n in range(total + 1, total + learners + 1)],
                 "all_ack_in_sync_state_set": self.settings.all_ack_in_sync_state_set,
                 "lock_lease_ms": self.lease_ms,
             },
@@ -68,14 +73,18 @@ class Scene:
         self.controllers = Controllers(
             self.dice, self.settings, self.clock, self.coverage, self.recorder
         )
-        names = (f"g1-b{number}" for number in range(1, self.settings.total_replicas + 1))
-        self.nodes = [Node(self, name) for name in names]
+        self.nodes = [Node(self, f"g1-b{n}") for n in range(1, total + learners + 1)]
+        for node in self.nodes[total:]:
+            node.is_learner = True
         self.connections: list[Connection] = []
         self.doors: list[Door] = []
         """Connections of clients."""
         self.is_over = False
         """No new messages are made any more."""
         self._connections_count = 0
+        self.step_downs: list[StepDown] = []
+        """Masters that have asked to be replaced and were not heard yet."""
+        self.step_down_answers: list[tuple[StepDown, str | None]] = []
         self._probes: list[tuple[Node, int, ReplicaId, Incarnation, asyncio.Future[bool]]] = []
         self._cut: set[str] = set()
         self._cut_clients: set[str] = set()

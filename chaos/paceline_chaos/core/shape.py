@@ -19,6 +19,10 @@ MAJORITY_SHARE = 0.5
 EARLY_SHARE = 0.15
 """R37: groups that answer before confirm."""
 EARLY_AUTO_SHARE = 0.4
+LEARNER_SHARE = 0.15
+RETENTION_SHARE = 0.6
+RETAINED_SEGMENT_BYTES_MAX = 16384
+"""Logs of a run have some of these."""
 
 
 def draw_settings(dice: Dice) -> GroupSettings:
@@ -35,6 +39,19 @@ def draw_settings(dice: Dice) -> GroupSettings:
         in_sync_replicas=1 + dice.below(total),
         enable_auto_in_sync_replicas=dice.happens(EARLY_AUTO_SHARE),
     )
+
+
+def draw_learners(seed: int) -> int:
+    """How many more nodes there are that are never members (R18); apart from all other draws."""
+    return int(Dice(f"core bed learners {seed}").happens(LEARNER_SHARE))
+
+
+def draw_log_bytes(seed: int, segment_bytes: int) -> int:
+    """From what size on a master gives up segments, 0 for never (R26); as above."""
+    dice = Dice(f"core bed retention {seed}")
+    if segment_bytes > RETAINED_SEGMENT_BYTES_MAX or not dice.happens(RETENTION_SHARE):
+        return 0
+    return segment_bytes * dice.one_of([2, 3, 5])
 
 
 def losses_max(settings: GroupSettings) -> int:

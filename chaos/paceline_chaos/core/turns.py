@@ -83,6 +83,11 @@ class TurnLoop:
         self.push_timer(self._now_us() + int(delay * 1_000_000), handle)
         return handle
 
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> Handle:
+        return self.call_later(max(0.0, when - self.time()), callback, *args)
+
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=cast("asyncio.AbstractEventLoop", self))
 

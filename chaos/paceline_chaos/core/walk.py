@@ -8,6 +8,7 @@ from paceline_chaos.core.clients import Client
 from paceline_chaos.core.controllers import Answer
 from paceline_chaos.core.doors import Door
 from paceline_chaos.core.faults import Faults
+from paceline_chaos.core.handing import StepDown
 from paceline_chaos.core.network import Connection
 from paceline_chaos.core.node import Node
 from paceline_chaos.core.scene import is_master
@@ -173,12 +174,57 @@ class Walk(Faults):
             if node.is_up and node.replica_id is not None
         }
 
+    # -- transfers
+
+    def _transfer(self) -> None:
+        """The operator orders a hand-over, to somebody or to whoever is best."""
+        group = self.controllers.group
+        wanted = None if group is None else self.dice.one_of([None, *sorted(group.sync_state_set)])
+        self.coverage.saw("transfers_ordered")
+        self.at_some(lambda node: node.handing.order(wanted), is_master)
+
+    def _step_down(self) -> None:
+        """The leader hears a master that asked to be replaced; the master hears what came of it."""
+        heard = [ask for ask in self.step_downs if not self.is_cut_off(ask.node)]
+        if heard:
+            self._hear_step_down(self.dice.one_of(heard))
+        told = [
+            (ask, refusal)
+            for ask, refusal in self.step_down_answers
+            if not self._is_deaf(ask.node) or ask.node.generation != ask.generation
+        ]
+        if told and self.dice.happens(0.7):
+            self._tell_step_down(*self.dice.one_of(told))
+
+    def _hear_step_down(self, ask: StepDown) -> None:
+        self.step_downs.remove(ask)
+        refusal = self.controllers.step_down(
+            self._alive(),
+            master=ask.node.replica_id,
+            master_epoch=ask.master_epoch,
+            preferred=ask.preferred,
+        )
+        self.coverage.saw("transfers_granted", refusal is None)
+        self.step_down_answers.append((ask, refusal))
+
+    def _tell_step_down(self, ask: StepDown, refusal: str | None) -> None:
+        self.step_down_answers.remove((ask, refusal))
+        is_there = ask.node.is_up and ask.node.generation == ask.generation
+        if is_there and not ask.answer.done():
+            self.guarded(ask.node, lambda: ask.answer.set_result(refusal))
+
     # -- many steps at once
 
     def _exchange(self) -> None:
         """Answers, views, timers, flushes and messages of all nodes that are not paused."""
         for _ in range(len(self.controllers.answers)):
             self._answer_with(self.controllers.answers.pop(0))
+        for ask in list(self.step_downs):
+            if not self.is_cut_off(ask.node):
+                self._hear_step_down(ask)
+        for ask, refusal in list(self.step_down_answers):
+            if not self._is_deaf(ask.node):
+                self._tell_step_down(ask, refusal)
         for node in self.nodes:
             if self.acts(node):
                 self.guarded(node, lambda node=node: self._act_once(node))  # type: ignore[misc]

@@ -52,6 +52,8 @@ CALM: dict[str, float] = {
     "boot": 5,
     "log_checkpoint": 0.5,
     "settle": 1.5,
+    "transfer": 0.15,
+    "step_down": 3,
 }
 TROUBLE: dict[str, float] = {
     "break": 0.9,
@@ -228,6 +230,7 @@ class World(Walk):
         for node in self.nodes:
             if self.acts(node):
                 self.guarded(node, node.tell_floor)
+                self.guarded(node, node.clean)
                 if self.dice.happens(0.5):
                     self.guarded(node, node.keep_projections)
 
@@ -315,7 +318,7 @@ class World(Walk):
             and master.mastership.is_open
             and master.mastership.term.can_accept()
             and all(node.log.end == end and node.log.confirm == end for node in self.nodes)
-            and len(group.sync_state_set) == len(self.nodes)
+            and len(group.sync_state_set) == sum(not node.is_learner for node in self.nodes)
         )
 
     def _why_operator(self) -> str | None:
@@ -335,6 +338,12 @@ class World(Walk):
 
     def _check_end(self) -> None:
         for node in self.nodes:
-            if content(node.log, 0, node.log.end) != self.judge.truth:
+            if (
+                content(node.log, node.log.start, node.log.end)
+                != self.judge.truth[node.log.start :]
+            ):
                 raise ViolationError(f"INV-3: the log of {node.name} differs at rest")
             self.judge.same_state(node.name, node.store)
+            self.coverage.saw("logs_cut_short", node.log.start > 0)
+            if node.is_learner:
+                self.coverage.saw("learners_whole")

@@ -48,7 +48,17 @@ KINDS: Mapping[str, str] = {
     " from there on are zeros",
     "disk_lost": "the process dies and comes back with an empty disk",
     "disk_stale": "the process dies and comes back with an older copy of its disk",
+    "disk_missing": "a file of the log is gone (`which`: 0 any, 1 the first, 2 the last)",
+    "disk_wiped": "the process dies, and log and projections are gone; its identity is still there",
+    "replace": "the target dies for ever, its disk is thrown away; after `for_ms` another machine"
+    " takes its place, with an empty disk and a new id. A controller lives until the members have"
+    " changed, or with `dead` 1 dies before",
+    "transfer": "the operator has the target's group led by the target, gracefully",
+    "lead": "the operator has the controllers led by the target",
     "clock_step": "the wall clock jumps by `offset_ms`",
     "exit": "the process ended by itself (never planned); a service manager starts it again",
     "clock_rate": "both clocks run at `rate` for `for_ms`",
 }
+PLANNED_IN_WORLDS = tuple(kind for kind in KINDS if kind not in ("roll", "thin_link", "exit"))
+"""What the plans of simulated worlds draw: all but what is for real processes, or planned by
+nobody."""

@@ -16,6 +16,10 @@ LINK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "thin_link"
 UNSUPPORTED: dict[str, str] = {
     "slow_link": "exists in the simulated world only: thin_link is for real processes",
     "exit": "is never planned: a node does it by itself",
+    **dict.fromkeys(
+        ("disk_missing", "disk_wiped", "replace", "transfer", "lead"),
+        "exists in the simulated world only",
+    ),
 }
 _ROLES = ("master", "replica", "replicas", "any")
 """Of a broker group."""

@@ -19,7 +19,7 @@ SILENCE_MS_MIN, SILENCE_MS_MAX = 300.0, 1500.0
 node is: its band ends."""
 POINTS_MAX = 500
 """Of one line of a plot."""
-BLOWS = frozenset({"reset", "disk_flip", "clock_step"})
+BLOWS = frozenset({"reset", "disk_flip", "disk_missing", "clock_step"})
 """Faults that have no end: without one in the history they are moments."""
 
 

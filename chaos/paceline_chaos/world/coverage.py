@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from paceline_chaos.checkers import ALL
+from paceline_chaos.faults.plan import PLANNED_IN_WORLDS
 from paceline_chaos.history.decided import decided
-from paceline_chaos.history.model import Entry, FaultEvent, Operation, Send
+from paceline_chaos.history.model import Commit, Decision, Entry, FaultEvent, Operation, Send
 
 COVERAGE: Mapping[str, str] = {
     "operations": "operations of clients",
@@ -31,6 +32,15 @@ COVERAGE: Mapping[str, str] = {
     "disk_faults": "faults of disks",
     "network_faults": "faults of the network",
     "clock_faults": "faults of clocks",
+    "learners": "learners that had what was confirmed in the end (R18)",
+    "acting_masters": "replicas outside of the set that were appointed as acting master (R36)",
+    "provisional_commits": "offsets that an acting master took",
+    "repairs": "logs that were damaged and mended by another member (R24)",
+    "brokers_replaced": "replicas whose place another machine took, and that were forgotten",
+    "controllers_replaced": "controllers whose place another took under a new id (R18)",
+    "masters_ordered": "masters that an operator of the plan had take over, gracefully",
+    "leaders_ordered": "controllers that an operator had lead",
+    **{f"hit_{kind}": f"faults of the kind {kind} that hit somebody" for kind in PLANNED_IN_WORLDS},
     "exits": "processes that ended by themselves or were killed as unhealthy",
 }
 MEANS: Mapping[str, int] = {"operations": 1_000, "faults": 5, "elections": 1}
@@ -51,8 +61,10 @@ def coverage(
     counts["retentions"] = logged.get("retention_decided", 0)
     counts["torn_tails"] = logged.get("log_tail_cut", 0)
     counts["controller_terms"] = max(0, logged.get("leading", 0) - 1)
+    counts["repairs"] = logged.get("log_repaired", 0)
     counts["power_losses"] = hits.get("power", 0) + hits.get("power_at", 0)
     for kind, count in hits.items():
+        counts[f"hit_{kind}"] += count
         counts["disk_faults"] += count * kind.startswith("disk_")
         counts["clock_faults"] += count * kind.startswith("clock_")
         counts["network_faults"] += count * (kind in _NETWORK)
@@ -63,8 +75,17 @@ def coverage(
                 counts["operations"] += 1
                 if isinstance(entry, Send) and entry.is_duplicate:
                     counts["retries_deduplicated"] += 1
+                if isinstance(entry, Commit) and entry.is_provisional:
+                    counts["provisional_commits"] += 1
             case FaultEvent(kind="exit"):
                 counts["exits"] += 1
+    counts["acting_masters"] = len(
+        {
+            (entry.members.get("group"), entry.members.get("master_epoch"))
+            for entry in entries
+            if isinstance(entry, Decision) and entry.kind == "acting_master_appointed"
+        }
+    )
     rulings = decided(entries)
     counts["shrinks"], counts["grows"] = rulings.shrinks, rulings.grows
     counts["elections"] = rulings.elections

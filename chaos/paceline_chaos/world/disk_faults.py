@@ -36,6 +36,13 @@ def disk_fault(stage: Stage, fault: Fault, node: Node) -> End | None:
             node.kill()
             node.empty_disk()
             return node.release
+        case "disk_wiped" if isinstance(node, BrokerNode):
+            node.hold()
+            node.kill()
+            node.wipe_log()
+            return node.release
+        case "disk_wiped":
+            return None  # a controller has no log of messages
     raise AssertionError(f"unknown fault {fault.kind}")
 
 
@@ -60,11 +67,7 @@ def flip(node: Node, fault: Fault, *, chance: SeededRandom) -> bool:
         return False
     positions = broker.role.status()
     limit = positions["confirm"] if fault.details.get("region") == 1 else positions["end"]
-    firsts = sorted(
-        int(name[:20])
-        for name in node.disk.list(f"{DATA}/log")
-        if name.endswith(".log") and name[:20].isdigit()
-    )
+    firsts = [int(name[:20]) for name in node.segment_files()]
     if limit <= 0 or not firsts:
         return False
     at = int(chance.uniform(0, limit))
@@ -77,6 +80,28 @@ def flip(node: Node, fault: Fault, *, chance: SeededRandom) -> bool:
     else:
         node.disk.flip_bit(path, at - first, bit)
     node.is_damaged = True
+    return True
+
+
+def lose_file(node: Node, fault: Fault, *, chance: SeededRandom) -> bool:
+    """A file of the log is gone, whether somebody has it open or not; whether there was one."""
+    if not isinstance(node, BrokerNode):
+        return False
+    files = node.segment_files()
+    broker = node.broker
+    if broker is not None:  # what is made ahead is empty, and nobody misses it
+        end = broker.role.status()["end"]
+        files = [name for name in files if int(name[:20]) < end]
+    if not files:
+        return False
+    which = int(fault.details.get("which", 0))
+    if which == 1:
+        name = files[0]
+    else:
+        name = files[-1] if which == 2 else files[int(chance.uniform(0, len(files)))]
+    node.disk.lose(f"{DATA}/log/{name}")
+    node.is_damaged = True
+    node.excuse(fault.kind)
     return True
 
 

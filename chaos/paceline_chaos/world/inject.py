@@ -18,8 +18,9 @@ from functools import partial
 from paceline.runtime import SeededRandom
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import FaultEvent
-from paceline_chaos.world.disk_faults import disk_fault, flip, stale
+from paceline_chaos.world.disk_faults import disk_fault, flip, lose_file, stale
 from paceline_chaos.world.nodes import Node
+from paceline_chaos.world.replacing import Operations
 from paceline_chaos.world.stage import Stage
 
 End = Callable[[], None]
@@ -50,6 +51,7 @@ class Injector:
         self._told: set[int] = set()
         """Of those under way, those whose beginning is in the history."""
         self._next = 0
+        self.operations = Operations(stage)
         self.done: Counter[str] = Counter()
         """Faults that hit somebody, by kind."""
 
@@ -67,6 +69,8 @@ class Injector:
     def begin(self, fault: Fault, chance: SeededRandom, *, is_for_ever: bool = False) -> list[str]:
         """Begin a fault now; the names of the nodes it hit."""
         targets = self._resolve(fault.target, chance)
+        if fault.kind == "replace":
+            targets = [self.operations.whom(name) for name in targets]
         if fault.kind == "split":
             targets = targets[:1]  # one fault, however many names its side has
         effects = [self._begin_at(fault, name, chance, is_for_ever=is_for_ever) for name in targets]
@@ -82,10 +86,10 @@ class Injector:
         is_hit = False
         if fault.kind in _WAITING:
             end = self._wait(fault, name, number)
-        elif fault.kind == "disk_flip":
+        elif fault.kind in _DAMAGES:
             node = self._stage.nodes.get(name)
             end = None
-            if node is not None and flip(node, fault, chance=chance):
+            if node is not None and _DAMAGES[fault.kind](node, fault, chance=chance):
                 is_hit = True
                 self._told.add(number)
                 self._tell_begin(fault, name)
@@ -120,6 +124,8 @@ class Injector:
                 return node is not None and node.is_answering
             case "power":
                 return node is not None and not node.is_powerless
+            case "disk_wiped":
+                return node is not None and node.name in self._stage.brokers
         return True
 
     def _wait(self, fault: Fault, name: str, number: int) -> End | None:
@@ -139,6 +145,16 @@ class Injector:
                 return self._arm_fuse(fault, node, finish, hit)
             case "disk_fail":
                 return self._arm_failure(fault, node, finish, hit)
+            case "replace":
+                come = self.operations.replace(fault, node)
+                if come is not None:
+                    hit()
+                return come
+            case "transfer" | "lead":
+                if not self.operations.order(fault, node, finish):
+                    return None
+                hit()
+                return _nothing
         return stale(self._stage, node, hit)
 
     def _finish(self, number: int) -> None:
@@ -429,10 +445,12 @@ class Injector:
         )
 
 
-_ARMED = frozenset({"power_at", "disk_fail"})
+_ARMED = frozenset({"power_at", "disk_fail", "transfer", "lead"})
 """Faults that end when what they wait for has happened."""
-_WAITING = _ARMED | {"disk_stale"}
+_WAITING = _ARMED | {"disk_stale", "replace"}
 """Faults that hit later than they begin, or never."""
+_DAMAGES = {"disk_flip": flip, "disk_missing": lose_file}
+"""Faults of stored bytes: over at once, if there was something to hit."""
 
 
 def _nothing() -> None:

@@ -24,14 +24,21 @@ from paceline_broker.config import HOUR_MS, BrokerConfig
 from paceline_chaos.sim.machine import Machine
 from paceline_chaos.sim.process import Process, State
 from paceline_chaos.verdict import Violation, code_or_harness
+from paceline_chaos.world.addresses import (
+    CLIENT_PORT,
+    CONTROLLER_PORT,
+    REPLICATION_PORT,
+    Addresses,
+)
 from paceline_chaos.world.topology import MIB, Topology
 from paceline_controller.app import serve as serve_controller
 from paceline_controller.config import ControllerConfig
 from paceline_controller.node import ControllerNode
 
 DATA = "/data"
+_CONTENT = ("log", "projections")
+"""Folders of a broker that hold what it stores."""
 SECRET = b"simulated-world-secret-of-32-bytes"
-CONTROLLER_PORT, RAFT_PORT, CLIENT_PORT, REPLICATION_PORT = 7000, 7001, 8000, 8001
 RESTART_MS = 300
 """A service manager's pause before it starts a process that ended by itself."""
 UNHEALTHY_MS = 3_000
@@ -42,6 +49,7 @@ WELL_MS = 3_000
 """Who has worked for so long has got over the faults of its disk."""
 _DAMAGED = "damaged"
 """In the sentence of a refusal that is for damage."""
+_REMOVED = "was removed from the quorum"
 _BROKEN_INVARIANT = "an invariant is broken"
 _FAILING = frozenset({"disk_fail", "disk_full"})
 """Then calls of the disk fail."""
@@ -51,11 +59,17 @@ class Node:
     """One server: owner of its machine, disk and process. `program` runs in the process."""
 
     def __init__(
-        self, name: str, machine: Machine, topology: Topology, bugs: list[Violation]
+        self,
+        name: str,
+        machine: Machine,
+        topology: Topology,
+        addresses: Addresses,
+        bugs: list[Violation],
     ) -> None:
         self.name = name
         self.machine = machine
         self.topology = topology
+        self.addresses = addresses
         self.disk = MemoryDisk()
         self.disk.sync_delay_ms = topology.sync_ms
         self.chance = SeededRandom(f"{topology.seed}/disk/{name}")
@@ -149,6 +163,8 @@ class Node:
         if process.state is State.EXITED or isinstance(error, PowerLost):
             return
         reason = f"{type(error).__name__}: {error}"
+        if self.may_end(reason):
+            return
         self.exits.append(reason)
         is_refusal = isinstance(error, PacelineError) and _BROKEN_INVARIANT not in reason
         if not is_refusal or not self.is_explained(error):
@@ -160,6 +176,15 @@ class Node:
             self.empty_disk()
             self.on_emptied(self)
         self._start_later()
+
+    def may_end(self, reason: str) -> bool:
+        """Whether it is to end now, for good."""
+        return False
+
+    def retire(self) -> None:
+        """Its machine is switched off for ever; what is on its disk is judged as thrown away."""
+        self.hold()
+        self.kill()
 
     # -- excuses -----------------------------------------------------------------------------------
 
@@ -228,11 +253,17 @@ class BrokerNode(Node):
     """A broker."""
 
     def __init__(
-        self, name: str, group: str, machine: Machine, topology: Topology, bugs: list[Violation]
+        self,
+        name: str,
+        group: str,
+        machine: Machine,
+        topology: Topology,
+        addresses: Addresses,
+        bugs: list[Violation],
     ) -> None:
-        super().__init__(name, machine, topology, bugs)
+        super().__init__(name, machine, topology, addresses, bugs)
         self.group = group
-        self.address = f"{machine.ip}:{CLIENT_PORT}"
+        self.address = addresses.broker(name)
         self._broker: Broker | None = None
         self._unhealthy_since_ms: int | None = None
 
@@ -281,6 +312,22 @@ class BrokerNode(Node):
         content = self.disk.pread(file, self.disk.size(file), 0)
         return str(orjson.loads(content)["store_id"])
 
+    def segment_files(self) -> list[str]:
+        """Names of the files of its log, in order."""
+        if self.is_powerless or not self.disk.exists(f"{DATA}/identity.json"):
+            return []
+        names = self.disk.list(f"{DATA}/log")
+        return [name for name in names if name.endswith(".log") and name[:20].isdigit()]
+
+    def wipe_log(self) -> None:
+        """Log and projections are gone; what says who it is stays. The process must be dead."""
+        assert not self.is_running
+        if self.is_powerless or not self.disk.exists(f"{DATA}/identity.json"):
+            return
+        for folder in _CONTENT:
+            for name in self.disk.list(f"{DATA}/{folder}"):
+                self.disk.lose(f"{DATA}/{folder}/{name}")
+
     def forget_program(self) -> None:
         self._broker = None
 
@@ -302,7 +349,7 @@ class BrokerNode(Node):
             group=self.group,
             data_dir=DATA,
             secret_file="",
-            controllers=controller_addresses(topology),
+            controllers=self.addresses.controller_addresses(),
             listen=Address(ip, CLIENT_PORT),
             replication_listen=Address(ip, REPLICATION_PORT),
             segment_size_bytes=max(MIB, topology.segment_size_bytes),
@@ -325,10 +372,17 @@ class ControllerServer(Node):
     """A controller."""
 
     def __init__(
-        self, name: str, machine: Machine, topology: Topology, bugs: list[Violation]
+        self,
+        name: str,
+        machine: Machine,
+        topology: Topology,
+        addresses: Addresses,
+        bugs: list[Violation],
     ) -> None:
-        super().__init__(name, machine, topology, bugs)
-        self.address = f"{machine.ip}:{CONTROLLER_PORT}"
+        super().__init__(name, machine, topology, addresses, bugs)
+        self.address = addresses.controller(name)
+        self.is_leaving = False
+        """The operator replaces it: it ends when it has heard that it is no member any more."""
         self.on_built: Callable[[ControllerServer, ControllerNode], None] = lambda me, node: None
         self._node: ControllerNode | None = None
 
@@ -336,6 +390,12 @@ class ControllerServer(Node):
     def controller(self) -> ControllerNode | None:
         """The program's object while it runs."""
         return self._node if self.is_running else None
+
+    def may_end(self, reason: str) -> bool:
+        return self.is_leaving and _REMOVED in reason
+
+    def is_explained(self, error: BaseException | None) -> bool:
+        return self.may_end(str(error)) or super().is_explained(error)
 
     @property
     def is_leader(self) -> bool:
@@ -371,10 +431,8 @@ class ControllerServer(Node):
             controller_id=self.name,
             data_dir=DATA,
             secret_file="",
-            peers=tuple(
-                f"{name}={topology.host_of(name)}:{RAFT_PORT}" for name in topology.controllers
-            ),
-            controllers=controller_addresses(topology),
+            peers=tuple(f"{peer}={at}" for peer, at in self.addresses.peers(self.name).items()),
+            controllers=self.addresses.controller_addresses(self.name),
             listen=Address(self.machine.ip, CONTROLLER_PORT),
             heartbeat_timeout_ms=timers.heartbeat_timeout_ms,
             election_open_timeout_ms=timers.election_open_timeout_ms,
@@ -386,8 +444,3 @@ class ControllerServer(Node):
         )
         config.validate()
         return config
-
-
-def controller_addresses(topology: Topology) -> tuple[str, ...]:
-    """Client addresses of all controllers."""
-    return tuple(f"{topology.host_of(name)}:{CONTROLLER_PORT}" for name in topology.controllers)

@@ -3,9 +3,9 @@
 Every fault is drawn from a stream of its own, so that a plan without one of its faults (the
 shrinker) leaves everything else as it was. Plans keep the budget: never is more than a minority of
 the copies of acknowledged bytes damaged, else a loss would prove nothing. What costs a copy is a
-lost, stale or flipped disk, and with memory durability a power loss or a failed sync too; a group
-of `min_in_sync_replicas` m has m copies of everything acknowledged, so at most m - 1 such faults
-hit it, all on one broker, in one run.
+lost, stale, wiped or damaged disk, a machine that is replaced, and with memory durability a power
+loss or a failed sync too; a group of `min_in_sync_replicas` m has m copies of everything
+acknowledged, so at most m - 1 such faults hit it, all on one broker, in one run.
 """
 
 import random
@@ -33,7 +33,12 @@ WEIGHTS: Mapping[str, float] = {
     "disk_full": 0.7,
     "disk_flip": 1.5,
     "disk_lost": 0.7,
-    "disk_stale": 0.7,
+    "disk_stale": 1,
+    "disk_missing": 1,
+    "disk_wiped": 1,
+    "replace": 1.5,
+    "transfer": 1,
+    "lead": 1,
     "clock_step": 1,
     "clock_rate": 0.7,
 }
@@ -46,7 +51,14 @@ _QUIET_MS = 1_000
 """At the beginning of the load: so that there is something to lose."""
 _DISASTER_MS = 16_000
 """So long before the end of the load a disaster begins."""
-_DAMAGE = frozenset({"disk_flip", "disk_lost", "disk_stale"})
+_DAMAGE = frozenset(
+    {"disk_flip", "disk_lost", "disk_stale", "disk_missing", "disk_wiped", "replace"}
+)
+_OF_BROKERS = frozenset({"disk_missing", "disk_wiped", "transfer"})
+_CONTROLLERS_REPLACED_SHARE = 0.4
+_RARE = ("disk_missing", "disk_stale", "disk_wiped", "replace")
+_RARE_SHARE = 0.8
+"""Worlds that get one more of these, if the budget is not spent: each is to be seen often."""
 _MEMORY_DAMAGE = frozenset({"power", "power_at", "disk_fail"})
 
 
@@ -73,7 +85,11 @@ def draw_plan(topology: Topology) -> Plan:
         fault = drawer.draw(kinds, random.Random(f"fault-{topology.seed}-{number}"))
         if fault is not None:
             faults.append(fault)
-    if topology.has_rescue:
+    dice = random.Random(f"rare-{topology.seed}")
+    if dice.random() < _RARE_SHARE:
+        rare = drawer.draw([dice.choice(_RARE)], dice)
+        faults += [] if rare is None else [rare]
+    if topology.has_rescue or topology.is_deserted:
         faults += _draw_disaster(topology, random.Random(f"disaster-{topology.seed}"))
     return Plan(
         faults=tuple(sorted(faults, key=lambda fault: fault.at_ms)),
@@ -82,7 +98,7 @@ def draw_plan(topology: Topology) -> Plan:
 
 
 def _draw_disaster(topology: Topology, dice: random.Random) -> list[Fault]:
-    """One replica falls behind, and when it is back all others are away for long (R21)."""
+    """One replica falls behind, and when it is back all others are away for long (R21, R36)."""
     group = dice.choice(list(topology.groups))
     names = [name for name in topology.groups[group] if name not in topology.learners]
     behind, *others = dice.sample(names, len(names))
@@ -90,6 +106,8 @@ def _draw_disaster(topology: Topology, dice: random.Random) -> list[Fault]:
     at_ms = dice.randint(2 * _QUIET_MS, max(2 * _QUIET_MS, topology.load_ms - _DISASTER_MS))
     first = Fault(at_ms=at_ms, kind="pause", target=behind, for_ms=lag_ms + 1_500)
     kind = dice.choice(("kill", "kill", "power", "isolate"))
+    if kind == "power" and topology.durability == "memory" and topology.is_deserted:
+        kind = "kill"  # nobody accepts the loss of what only they had
     away_ms = dice.randint(8_000, 12_000)
     gone_ms = at_ms + lag_ms + 1_000
     return [
@@ -119,13 +137,16 @@ class _Drawer:
         is_of_controllers = fault.target in ("leader", "follower", "controllers")
         if is_of_controllers:
             group, names = "controllers", self._topology.controllers
-            is_damage = fault.kind in _DAMAGE
+            is_damage = fault.kind in _DAMAGE and (
+                fault.kind != "replace" or fault.details.get("dead") == 1
+            )
             copies = (len(names) - 1) // 2
         else:
             group = dice.choice(list(self._topology.groups))
             names = self._topology.groups[group]
+            members = self._topology.replicas
             is_damage = fault.kind in _DAMAGE or (is_memory and fault.kind in _MEMORY_DAMAGE)
-            copies = min(self._topology.min_in_sync_replicas - 1, (len(names) - 1) // 2)
+            copies = min(self._topology.min_in_sync_replicas - 1, (members - 1) // 2)
         if not is_damage:
             return fault
         if self._damages.get(group, 0) >= copies:
@@ -168,10 +189,22 @@ def _shaped(topology: Topology, kind: str, at_ms: int, for_ms: int, dice: random
             details = {"delay_ms": dice.choice((50, 300, 2500))}
         case "disk_flip":
             details = {"region": dice.choice((0, 1)), "zeros": dice.choice((0, 0, 700, 9_000))}
+        case "disk_missing":
+            details = {"which": dice.choice((0, 0, 1, 2))}
+        case "replace":
+            details = {"dead": dice.choice((0, 1))}
+            if dice.random() < _CONTROLLERS_REPLACED_SHARE:
+                target = dice.choice(("leader", "follower"))
+        case "transfer":
+            target = f"replica:{dice.choice(list(topology.groups))}"
+        case "lead":
+            target = dice.choice(("follower", "follower", "leader"))
         case "clock_step":
             details = {"offset_ms": dice.choice((-1, 1)) * dice.choice((100, 5_000, 3_600_000))}
         case "clock_rate":
             details = {"rate": dice.choice((0.7, 0.98, 1.02, 1.5))}
+    if kind in _OF_BROKERS and target in ("leader", "follower"):
+        target = f"any:{dice.choice(list(topology.groups))}"
     return Fault(at_ms=at_ms, kind=kind, target=target, for_ms=for_ms, other=other, details=details)
 
 

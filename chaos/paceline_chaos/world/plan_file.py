@@ -33,6 +33,8 @@ _DETAILS: Mapping[str, tuple[float, float]] = {
     "region": (0, 1),
     "zeros": (0, 1 << 20),
     "inbound": (0, 1),
+    "which": (0, 2),
+    "dead": (0, 1),
 }
 """Numbers of faults: the least and the most that a world can carry out."""
 _ROLES = ("leader", "follower", "all", "brokers", "controllers", "clients")

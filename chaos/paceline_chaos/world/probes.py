@@ -14,7 +14,7 @@ from typing import Any
 from paceline.telemetry import current_node
 from paceline_chaos.history.entering import enter_probe
 from paceline_chaos.history.model import Decision
-from paceline_chaos.world.nodes import ControllerServer
+from paceline_chaos.world.nodes import ControllerServer, Node
 from paceline_chaos.world.stage import Stage
 from paceline_controller.node import ControllerNode
 
@@ -30,6 +30,11 @@ class Prober:
         self.zombies: set[tuple[str, int]] = set()
         """(broker, epoch) that believed to be master while a later epoch had begun."""
         for node in stage.controllers.values():
+            self._added(node)
+        stage.on_added.append(self._added)
+
+    def _added(self, node: Node) -> None:
+        if isinstance(node, ControllerServer):
             node.on_built = self._watch
 
     def probe(self) -> None:

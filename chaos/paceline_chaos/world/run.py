@@ -15,7 +15,6 @@ from typing import Any
 
 from paceline.admin import AdminClient
 from paceline.disk_memory import MemoryDisk, PowerLost
-from paceline.errors import CorruptLogError, OffsetOutOfRangeError, PacelineError
 from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
 from paceline.types import ReplicaId
@@ -27,7 +26,6 @@ from paceline_chaos.history.model import (
     ControllerDump,
     History,
     Phase,
-    Queue,
     ReplicaDump,
 )
 from paceline_chaos.sim.loop import SimDeadlock, SimStuck
@@ -35,12 +33,12 @@ from paceline_chaos.sim.simulation import Simulation
 from paceline_chaos.stuck import why_operator
 from paceline_chaos.verdict import Verdict, Violation
 from paceline_chaos.world.coverage import coverage, judged_counts
+from paceline_chaos.world.draining import drain
 from paceline_chaos.world.dump import LogDump, dump_log, replayed_digest
 from paceline_chaos.world.inject import Injector
 from paceline_chaos.world.jobs.around import Around
-from paceline_chaos.world.jobs.reading import first_of, pull_http
 from paceline_chaos.world.limits import bounds_of
-from paceline_chaos.world.nodes import DATA, BrokerNode
+from paceline_chaos.world.nodes import DATA, BrokerNode, Node
 from paceline_chaos.world.plan import Plan, draw_plan
 from paceline_chaos.world.probes import PROBE_MS, EventCounter, Prober, counted_logs
 from paceline_chaos.world.script import Director, Notes, Script
@@ -157,10 +155,16 @@ class _World:
         judged then."""
         self.topic_id = 0
         self.segments_begun = 0
+        self.learners = 0
+        """That have something confirmed in the end."""
+        self.stage.on_added.append(self._added)
         for node in self.stage.nodes.values():
-            node.on_exit = self.injector.exited
-            node.on_emptied = self.injector.emptied
+            self._added(node)
         self._probe_later()
+
+    def _added(self, node: Node) -> None:
+        node.on_exit = self.injector.exited
+        node.on_emptied = self.injector.emptied
 
     def run(self) -> None:
         """All phases. One that gets stuck is a violation; the dumps are made all the same."""
@@ -202,6 +206,8 @@ class _World:
             counts[f"given_up_{self.waits_for}"] = 1
         counts["zombie_masters"] = len(self.prober.zombies)
         counts["handles"] = self.simulation.loop.handles_count
+        counts.update(self.injector.operations.done)
+        counts["learners"] = self.learners
         counts.update({f"fault.{kind}": count for kind, count in self.injector.done.items()})
         counts.update({f"log.{event}": count for event, count in logged.items()})
         return dict(counts)
@@ -332,6 +338,9 @@ class _World:
         }
         for name, node in self.stage.brokers.items():
             self._dump_broker(node, confirms.get(name, 0))
+        for gone in self.stage.retired:
+            if isinstance(gone, BrokerNode):
+                self._dump_discarded(gone, [*gone.discarded, gone.disk])
         for name in self.stage.controllers:
             self._dump_controller(name)
 
@@ -361,7 +370,9 @@ class _World:
         return are_acknowledged(self.stage.recorder.history, senders, since_us=since_us)
 
     def _is_level(self) -> bool:
-        """Whether every live replica has everything, confirmed."""
+        """Whether every live replica has everything, confirmed, and all who come have come."""
+        if self.injector.operations.is_exchanging(self.broken):
+            return False
         for name in self.topology.groups:
             ends = set()
             for node in self.stage.group(name):
@@ -372,6 +383,8 @@ class _World:
                     return False
                 positions = broker.role.status()
                 ends |= {positions["end"], positions["confirm"]}
+                if broker.acting_offsets.groups():
+                    return False  # still to be handed to the master (R36)
             if len(ends) != 1:
                 return False
         return True
@@ -379,35 +392,8 @@ class _World:
     # -- the end -----------------------------------------------------------------------------------
 
     async def _drain_all(self, around: Around) -> None:
-        """Read every queue from every live replica, from its first message to its last."""
-        cluster = around.cluster()
-        try:
-            for name, node in self.stage.brokers.items():
-                if name in self.broken:
-                    continue
-                for number in range(self.topology.queues):
-                    await self._drain_queue(around, cluster, node, Queue(TOPIC, node.group, number))
-        finally:
-            await cluster.close()
-
-    async def _drain_queue(
-        self, around: Around, cluster: Any, node: BrokerNode, queue: Queue
-    ) -> None:
-        offset = 0
-        while True:
-            rows = await pull_http(
-                cluster, around, node.address, queue, offset, f"drain/{node.name}"
-            )
-            if isinstance(rows, CorruptLogError) and node.is_damaged:
-                return  # found and told: nothing wrong is served, and repair is another matter
-            if isinstance(rows, OffsetOutOfRangeError):
-                offset = first_of(rows, offset)
-            elif isinstance(rows, PacelineError):
-                await around.think()
-            elif not rows:
-                return
-            else:
-                offset = rows[-1].offset + 1
+        nodes = [node for name, node in self.stage.brokers.items() if name not in self.broken]
+        await drain(around, nodes, queues=self.topology.queues, history=self.stage.recorder.history)
 
     def _dump_broker(self, node: BrokerNode, confirm: int) -> None:
         broker = node.broker
@@ -420,7 +406,11 @@ class _World:
         image = node.disk.crash_image(node.chance, keep_page_cache=has_cache, survival=0.0)
         found = self._add_dump(node, image, replica=replica, confirm=confirm)
         self.segments_begun += max(0, found.segments_count - 1)
-        for disk in node.discarded:
+        self.learners += node.name in self.topology.learners and confirm > 0
+        self._dump_discarded(node, node.discarded)
+
+    def _dump_discarded(self, node: BrokerNode, disks: list[MemoryDisk]) -> None:
+        for disk in disks:
             image = disk.crash_image(node.chance, keep_page_cache=True)
             self._add_dump(node, image, is_discarded=True)
 

@@ -49,6 +49,8 @@ def stock_topology(seed: int, *, load_ms: int, **changes: Any) -> Topology:
         "timers": FAST,
         "calm_ms": 0,
         "log_bytes_max": 0,
+        "learners": (),
+        "is_deserted": False,
     }
     return replace(draw_topology(seed, load_ms=load_ms), **stock | changes)
 

@@ -4,7 +4,8 @@ Owns nothing that moves by itself: `run` starts and stops, `inject` breaks, `pro
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
+from operator import itemgetter
 from typing import Any
 
 from paceline.disk_memory import PowerLost
@@ -12,9 +13,11 @@ from paceline.runtime import SeededRandom
 from paceline.types import GroupName
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.sim.loop import SimStuck
+from paceline_chaos.sim.machine import Machine as SimMachine
 from paceline_chaos.sim.process import Process, State
 from paceline_chaos.sim.simulation import Simulation
 from paceline_chaos.verdict import Violation, code_or_harness
+from paceline_chaos.world.addresses import Addresses
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.nodes import BrokerNode, ControllerServer, Node
 from paceline_chaos.world.topology import Client, Topology
@@ -25,6 +28,7 @@ from paceline_controller.state.model import Group
 US_PER_MS = 1000
 NS_PER_MS = 1_000_000
 _MAKER = "maker"
+_OPERATOR = "operator"
 
 
 class Stage:
@@ -38,36 +42,82 @@ class Stage:
         self.recorder = Recorder(lambda: simulation.now_us, world)
         self.is_over = False
         """Clients begin nothing new."""
+        self.addresses = Addresses(topology)
         self.controllers = {name: self._controller(name) for name in topology.controllers}
         self.brokers = {name: self._broker(name, group) for name, group in topology.brokers.items()}
         self.nodes: dict[str, Node] = {**self.controllers, **self.brokers}
+        self.retired: list[Node] = []
+        """Nodes whose place others have taken; no more in the tables above."""
+        self.on_added: list[Callable[[Node], None]] = []
+        """Told of each node that comes later."""
         self.clients = {client.name: client for client in topology.clients}
         self.client_processes: dict[str, list[Process]] = {name: [] for name in self.clients}
         for name in [*self.clients, _MAKER]:
             self._machine(name)
         self._delays: dict[tuple[str, str], float] = {}
-        self._draw_delays()
+        names = list(self.simulation.machines)
+        pairs = [(source, target) for source in names for target in names]
+        self._draw_delays(pairs, random.Random(f"delays-{topology.seed}"))
 
-    def _machine(self, name: str) -> Any:
-        ip = "127.0.0.99" if name == _MAKER else self.topology.host_of(name)
-        return self.simulation.machine(name, ip=ip)
+    def _machine(self, name: str) -> SimMachine:
+        hosts = {_MAKER: "127.0.0.99", _OPERATOR: "127.0.0.98"}
+        return self.simulation.machine(name, ip=hosts.get(name) or self.addresses.host_of(name))
 
     def _controller(self, name: str) -> ControllerServer:
-        return ControllerServer(name, self._machine(name), self.topology, self.bugs)
+        machine = self._machine(name)
+        return ControllerServer(name, machine, self.topology, self.addresses, self.bugs)
 
     def _broker(self, name: str, group: str) -> BrokerNode:
-        return BrokerNode(name, group, self._machine(name), self.topology, self.bugs)
+        machine = self._machine(name)
+        return BrokerNode(name, group, machine, self.topology, self.addresses, self.bugs)
 
-    def _draw_delays(self) -> None:
+    def _draw_delays(self, pairs: Iterable[tuple[str, str]], dice: random.Random) -> None:
         """Each direction between two machines gets its own latency around the topology's mean."""
-        dice = random.Random(f"delays-{self.topology.seed}")
-        names = list(self.simulation.machines)
-        for source in names:
-            for target in names:
-                if source != target:
-                    mean = self.topology.delay_ms * dice.uniform(0.5, 1.5)
-                    self._delays[source, target] = mean
-                    self.usual_delay(source, target)
+        for source, target in pairs:
+            if source != target:
+                mean = self.topology.delay_ms * dice.uniform(0.5, 1.5)
+                self._delays[source, target] = mean
+                self.usual_delay(source, target)
+
+    def _wire(self, name: str) -> None:
+        """A machine that comes later gets its latencies, to and from all others."""
+        others = [other for other in self.simulation.machines if other != name]
+        pairs = [pair for other in others for pair in ((name, other), (other, name))]
+        self._draw_delays(pairs, random.Random(f"delays-{self.topology.seed}-{name}"))
+
+    # -- who comes and goes ------------------------------------------------------------------------
+
+    def add_controller(self) -> ControllerServer:
+        """A new machine for a controller with a new id and an empty disk; not started."""
+        count = len(self.controllers) + sum(isinstance(n, ControllerServer) for n in self.retired)
+        name = f"c{count + 1}"
+        self.addresses.add(name, is_controller=True)
+        node = self.controllers[name] = self._controller(name)
+        self._added(node)
+        return node
+
+    def add_broker(self, group: str) -> BrokerNode:
+        """A new machine for a broker of a group, with an empty disk; not started."""
+        gone = sum(isinstance(n, BrokerNode) and n.group == group for n in self.retired)
+        name = f"{group}-b{len(self.group(group)) + gone + 1}"
+        self.addresses.add(name, is_controller=False)
+        node = self.brokers[name] = self._broker(name, group)
+        self._added(node)
+        return node
+
+    def _added(self, node: Node) -> None:
+        self.nodes[node.name] = node
+        self._wire(node.name)
+        for tell in self.on_added:
+            tell(node)
+
+    def retire(self, node: Node) -> None:
+        """It never comes back; its disk is kept, to be judged as one that was thrown away."""
+        node.retire()
+        del self.nodes[node.name]
+        self.controllers.pop(node.name, None)
+        self.brokers.pop(node.name, None)
+        self.retired.append(node)
 
     def usual_delay(self, source: str, target: str) -> None:
         """The latency that a direction has when no fault slows it."""
@@ -76,7 +126,7 @@ class Stage:
 
     def logged(self, who: str, event: str, error: BaseException) -> None:
         """Somebody logged an error with its traceback: a bug, unless its disk explains it."""
-        node = self.nodes.get(who)
+        node = next((n for n in (*self.nodes.values(), *self.retired) if n.name == who), None)
         if isinstance(error, PowerLost) or (node is not None and node.is_explained(error)):
             return
         self.bugs.append(code_or_harness(error, of=f"{who} logged {event}: "))
@@ -120,6 +170,17 @@ class Stage:
         assert node is not None
         return node.machine
 
+    def voters(self) -> frozenset[str]:
+        """Names of the controllers that count, as whoever has the newest list has it."""
+        lists = [
+            (members.generation, frozenset(m.controller_id for m in members.members if m.is_voter))
+            for node in self.controllers.values()
+            if node.controller is not None
+            and (members := node.controller.quorum.status().members) is not None
+        ]
+        newest = max(lists, key=itemgetter(0), default=(0, frozenset()))
+        return frozenset(map(str, newest[1])) if newest[0] else frozenset(self.topology.controllers)
+
     def master(self, group: str) -> BrokerNode | None:
         """The running broker that says it is master in the highest epoch."""
         masters = [
@@ -142,12 +203,13 @@ class Stage:
         """
         lost = {*broken, name}
         if name in self.controllers:
-            dead = lost | {
-                node.name
-                for node in self.controllers.values()
-                if node.is_damaged or node.has_lost_disk
+            voters = self.voters()
+            good = {
+                name
+                for name, server in self.controllers.items()
+                if not (server.is_damaged or server.has_lost_disk)
             }
-            return 2 * len(dead & set(self.controllers)) < len(self.controllers)
+            return 2 * len(good & voters - lost) > len(voters)
         group = self.brokers[name].group
         found = self.group_state(group)
         if found is None:
@@ -164,12 +226,10 @@ class Stage:
     def around(self, name: str, *, incarnation: int = 1) -> Around:
         """The surroundings of a client program."""
         topology = self.topology
-        addresses = {node.address: name for name, node in self.brokers.items()}
-        addresses |= {node.address: name for name, node in self.controllers.items()}
         return Around(
             client=name,
             life=incarnation,
-            bootstrap=[node.address for node in self.controllers.values()],
+            bootstrap=list(self.addresses.controller_addresses()),
             recorder=self.recorder,
             clock=self.simulation.machine(name).clock,
             random=SeededRandom(f"{topology.seed}/client/{name}/{incarnation}"),
@@ -177,7 +237,7 @@ class Stage:
             body_bytes_max=topology.body_bytes_max,
             think_ms=topology.think_ms,
             is_over=lambda: self.is_over,
-            node_names=addresses,
+            node_names=self.addresses.names,
         )
 
     def start_client(self, client: Client) -> None:
@@ -199,6 +259,16 @@ class Stage:
             self.simulation.run(lambda: process.is_dead, limit_s=limit_s)
         except SimStuck:
             raise SimStuck(f"within {limit_s:g} s not: {what}") from None
+
+    def begin_tool(self, main: Callable[[Around], Coroutine[Any, Any, None]]) -> None:
+        """Run a program on the operator's machine beside everything else."""
+        is_new = _OPERATOR not in self.simulation.machines
+        machine = self._machine(_OPERATOR)
+        if is_new:
+            self._wire(_OPERATOR)
+        around = self.around(_OPERATOR, incarnation=len(machine.processes) + 1)
+        process = machine.start(lambda: main(around), name=_OPERATOR)
+        process.on_end.append(self._client_ended)
 
     def _client_ended(self, process: Process) -> None:
         if process.state is State.FAILED:

@@ -96,6 +96,9 @@ class Topology:
     learners: tuple[str, ...] = ()
     """Brokers that replicate and are never members (R18)."""
 
+    is_deserted: bool = False
+    """All members of a group are away for a while, and one that is none is there (R36)."""
+
     @property
     def brokers(self) -> dict[str, str]:
         """Broker -> its group."""
@@ -168,8 +171,31 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
         calm_ms=calm_ms,
         timers=dice.choice((Timers(), FAST, FAST)),
     )
+    drawn = _with_learners(_perhaps_deserted(drawn))
     log_bytes = _draw_log_bytes(drawn.segment_size_bytes, random.Random(f"retention-{seed}"))
     return replace(drawn, log_bytes_max=log_bytes)
+
+
+def _with_learners(topology: Topology) -> Topology:
+    """Perhaps one more broker in each group that is never a member."""
+    dice = random.Random(f"learners-{topology.seed}")
+    if topology.replicas > _REPLICAS_BESIDE_LEARNERS or dice.random() >= _LEARNER_SHARE:
+        return topology
+    learners = {group: f"{group}-b{len(names) + 1}" for group, names in topology.groups.items()}
+    groups = {group: (*names, learners[group]) for group, names in topology.groups.items()}
+    return replace(topology, groups=groups, learners=tuple(learners.values()))
+
+
+def _perhaps_deserted(topology: Topology) -> Topology:
+    """With clients that commit, lock and read meanwhile, and nobody who elects by force."""
+    dice = random.Random(f"deserted-{topology.seed}")
+    is_fitting = 2 <= topology.min_in_sync_replicas < topology.replicas
+    if not is_fitting or topology.has_rescue or dice.random() >= _DESERTED_SHARE:
+        return topology
+    first, second, *others = topology.clients
+    jobs = tuple(sorted({*second.jobs, "push", "pull", "ordered"}))
+    clients = (first, Client(name=second.name, jobs=jobs), *others)
+    return replace(topology, clients=clients, is_deserted=True)
 
 
 def _draw_log_bytes(segment_bytes: int, dice: random.Random) -> int:
@@ -188,7 +214,11 @@ def _draw_segments(large: int, seed: int) -> int:
 _JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, 0, 0)
 """How often another client has each of `JOBS`; hasty senders and rescuers are drawn apart."""
 _HASTY_SHARE = 0.4
-_RESCUE_SHARE = 0.06
+_LEARNER_SHARE = 0.2
+_REPLICAS_BESIDE_LEARNERS = 3
+"""Larger worlds cost enough as they are."""
+_DESERTED_SHARE = 0.15
+_RESCUE_SHARE = 0.1
 """Worlds in which all members of a group die, and the operator makes another replica master."""
 
 

@@ -20,6 +20,7 @@ RARE = (
     *("set_changes_refused", "sends_refused_overload", "torn_tails", "elections_unhealthy"),
     *("frames_corrupted", "tails_flipped", "elections_dead", "elections_transfer"),
     *("given_up_lost", "given_up_suspect", "unconfirmed_answers"),
+    *("installs", "learners_whole", "logs_cut_short"),
     *(name for name in COUNTERS if name.startswith("runs_") or "_of_" in name),
 )
 

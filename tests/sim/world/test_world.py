@@ -81,7 +81,7 @@ def test_plans_are_drawn_from_the_seed_and_keep_their_budget() -> None:
         damaged = {
             fault.target
             for fault in plan.faults
-            if fault.kind in ("disk_flip", "disk_lost", "disk_stale")
+            if fault.kind.startswith("disk_") or fault.kind == "replace"
         }
         for group in (topology.controllers, *topology.groups.values()):
             assert len(damaged & set(group)) <= (len(group) - 1) // 2, (seed, damaged)

@@ -96,14 +96,14 @@ def log_begins_late(is_bad: bool) -> Hand:
 def log_begins_where_it_may(is_bad: bool) -> Hand:
     """R26: what a record gives up is deleted once the record is confirmed, and no further."""
     hand = Hand()
-    _dump_cut(hand, kept_from=2, log_start=2 * SIZE, is_confirmed=not is_bad)
+    dump_cut(hand, kept_from=2, log_start=2 * SIZE, is_confirmed=not is_bad)
     return hand
 
 
 @case("S28 of a log that begins above the record")
 def log_begins_above_what_was_given_up(is_bad: bool) -> Hand:
     hand = Hand()
-    _dump_cut(hand, kept_from=2, log_start=(1 if is_bad else 2) * SIZE)
+    dump_cut(hand, kept_from=2, log_start=(1 if is_bad else 2) * SIZE)
     return hand
 
 
@@ -115,11 +115,11 @@ def deleted_is_not_lost(is_bad: bool) -> Hand:
     hand.send("2", 2)
     if is_bad:
         hand.send("x", 5)
-    _dump_cut(hand, kept_from=2, log_start=2 * SIZE)
+    dump_cut(hand, kept_from=2, log_start=2 * SIZE)
     return hand
 
 
-def _dump_cut(hand: Hand, *, kept_from: int, log_start: int, is_confirmed: bool = True) -> None:
+def dump_cut(hand: Hand, *, kept_from: int, log_start: int, is_confirmed: bool = True) -> None:
     """The log of five messages of which those before `kept_from` are gone, and a record."""
     values = [str(number) for number in range(5)]
     sent = {entry.value for entry in hand.history.entries if isinstance(entry, Send)}

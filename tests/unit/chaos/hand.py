@@ -94,7 +94,8 @@ class Hand:
         self._ask(Commit, "p", at, offset=offset, **found | members)
 
     def committed(self, offset: int | None, at: Any = None, **members: Any) -> None:
-        self._ask(QueryOffset, "q", at, consumer_group="G", queue=Q, offset=offset, **members)
+        found: dict[str, Any] = {"consumer_group": "G", "queue": Q}
+        self._ask(QueryOffset, "q", at, offset=offset, **found | members)
 
     def range(self, start: int, end: int, at: Any = None, **members: Any) -> None:
         self._ask(QueryRange, "q", at, queue=Q, start=start, end=end, **members)

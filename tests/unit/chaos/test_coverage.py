@@ -4,6 +4,7 @@ from pathlib import Path
 
 from paceline_chaos import ledger
 from paceline_chaos.checkers import ALL
+from paceline_chaos.faults.plan import PLANNED_IN_WORLDS
 from paceline_chaos.verify import Verification
 from paceline_chaos.world.coverage import (
     COVERAGE,
@@ -13,6 +14,7 @@ from paceline_chaos.world.coverage import (
     lacks,
     said_of_judged,
 )
+from paceline_chaos.world.plan import WEIGHTS
 
 
 def whole(worlds: int) -> dict[str, int]:
@@ -23,6 +25,11 @@ def whole(worlds: int) -> dict[str, int]:
 
 def test_whole_batch_lacks_nothing() -> None:
     assert not lacks(whole(WORLDS_FOR_COVERAGE), worlds=WORLDS_FOR_COVERAGE)
+
+
+def test_every_kind_that_is_drawn_is_asked_for() -> None:
+    assert set(WEIGHTS) == set(PLANNED_IN_WORLDS)
+    assert {f"hit_{kind}" for kind in WEIGHTS} <= set(COVERAGE)
 
 
 def test_few_worlds_owe_nothing() -> None:

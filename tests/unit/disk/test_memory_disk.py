@@ -279,6 +279,18 @@ def test_a_flipped_bit_stays_flipped() -> None:
     assert read(disk) == b"aaacaaaaaa"
 
 
+def test_a_lost_file_stays_lost_and_who_has_it_open_goes_on() -> None:
+    disk = a_disk()
+    file = a_durable_file(disk, b"a" * 10)
+
+    disk.lose(PATH)
+
+    assert disk.pread(file, 10, 0) == b"a" * 10
+    assert not disk.exists(PATH)
+    lose_power(disk)
+    assert not disk.exists(PATH)
+
+
 @pytest.mark.parametrize("fuse", range(6))
 def test_a_small_file_is_replaced_as_a_whole_or_not_at_all(fuse: int) -> None:
     disk = a_disk()

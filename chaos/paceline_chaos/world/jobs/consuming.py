@@ -71,7 +71,7 @@ class Pusher:
                     queues = queues_in(cluster, around.topic)
                     if queues and around.happens(_LOOK_SHARE):
                         # What the library has committed is judged by what the group is told (S21).
-                        await _committed(around, links, PUSH_GROUP, around.choice(queues))
+                        await ask_committed(around, links, PUSH_GROUP, around.choice(queues))
             except PacelineError:
                 await around.think()
             finally:
@@ -114,7 +114,7 @@ async def _call(
     )
 
 
-async def _committed(around: Around, links: GroupLinks, group: str, queue: Queue) -> int | None:
+async def ask_committed(around: Around, links: GroupLinks, group: str, queue: Queue) -> int | None:
     """The offset that a group has committed, 0 if there is none; None if nobody says."""
     row = {"topic": queue.topic, "queue": queue.queue}
     with around.recorder.asking(
@@ -162,7 +162,9 @@ class OrderedConsumer:
         around = self._around
         token = await self._lock(links, queue, None)
         offset = (
-            None if token is None else await _committed(self._around, links, ORDERED_GROUP, queue)
+            None
+            if token is None
+            else await ask_committed(self._around, links, ORDERED_GROUP, queue)
         )
         if token is None or offset is None:
             return

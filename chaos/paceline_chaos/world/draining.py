@@ -1,0 +1,63 @@
+"""When everything is level: all messages are read from all brokers, and where each group stands.
+
+What comes of it is in the history; nothing is judged here.
+"""
+
+from collections.abc import Sequence
+
+from paceline.consumer.links import GroupLinks
+from paceline.errors import CorruptLogError, OffsetOutOfRangeError, PacelineError
+from paceline.net.cluster import Cluster
+from paceline_chaos.history.model import Commit, History, Outcome, Queue
+from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.consuming import ask_committed
+from paceline_chaos.world.jobs.reading import first_of, pull_http
+from paceline_chaos.world.nodes import BrokerNode
+from paceline_chaos.world.workload import TOPIC
+
+_TRIES = 5
+
+
+async def drain(
+    around: Around, nodes: Sequence[BrokerNode], *, queues: int, history: History
+) -> None:
+    """Read every queue from every broker, from its first message to its last, and ask what each
+    group has committed."""
+    cluster = around.cluster()
+    links = GroupLinks(cluster)
+    cluster.start()
+    try:
+        for node in nodes:
+            for number in range(queues):
+                await _drain_queue(around, cluster, node, Queue(TOPIC, node.group, number))
+        for group, queue in sorted(_committed_lanes(history)):
+            for _ in range(_TRIES):
+                if await ask_committed(around, links, group, queue) is not None:
+                    break
+    finally:
+        await links.close()
+        await cluster.close()
+
+
+def _committed_lanes(history: History) -> set[tuple[str, Queue]]:
+    return {
+        (entry.consumer_group, entry.queue)
+        for entry in history.entries
+        if isinstance(entry, Commit) and entry.outcome is Outcome.OK
+    }
+
+
+async def _drain_queue(around: Around, cluster: Cluster, node: BrokerNode, queue: Queue) -> None:
+    offset = 0
+    while True:
+        rows = await pull_http(cluster, around, node.address, queue, offset, f"drain/{node.name}")
+        if isinstance(rows, CorruptLogError) and node.is_damaged:
+            return  # found and told: nothing wrong is served, and repair is another matter
+        if isinstance(rows, OffsetOutOfRangeError):
+            offset = first_of(rows, offset)
+        elif isinstance(rows, PacelineError):
+            await around.think()
+        elif not rows:
+            return
+        else:
+            offset = rows[-1].offset + 1

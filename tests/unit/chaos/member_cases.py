@@ -1,0 +1,141 @@
+"""Who may count and lead at all, and what machines that come and go excuse; as in cases.py."""
+
+from dataclasses import replace
+
+from tests.unit.chaos.excuse_cases import CASES, dump_cut
+from tests.unit.chaos.hand import SECOND, SIZE, Hand
+from tests.unit.chaos.more_cases import case
+
+from paceline_chaos.history.model import ReplicaDump
+
+__all__ = ["CASES"]
+
+
+@case("S33")
+def learner_grows_into_the_set(is_bad: bool) -> Hand:
+    hand = Hand(learners=["b3"])
+    hand.elect(1, 1, [1, 2], reason="first")
+    hand.probe(3, 0)
+    hand.change([1, 2, 3] if is_bad else [1, 2])
+    return hand
+
+
+@case("S33 of an appointment")
+def learner_acts_as_master(is_bad: bool) -> Hand:
+    hand = Hand(learners=["b3"])
+    hand.elect(1, 1, [1, 2], reason="first")
+    hand.probe(3, 0)
+    hand.probe(4, 0)
+    hand.decide("acting_master_appointed", acting=3 if is_bad else 4, master_epoch=2)
+    return hand
+
+
+@case("S33 of what it says itself")
+def learner_says_that_it_acts(is_bad: bool) -> Hand:
+    hand = Hand(learners=["b3"])
+    hand.probe(3, 0, role="acting_master" if is_bad else "replica")
+    return hand
+
+
+def _acting(hand: Hand) -> None:
+    hand.probe(3, 0)
+    hand.elect(1, 1, [1, 2], reason="first")
+    hand.decide("acting_master_appointed", acting=3, master_epoch=2)
+
+
+@case("S34")
+def provisional_offset_is_gone(is_bad: bool) -> Hand:
+    hand = Hand()
+    _acting(hand)
+    hand.commit(7, is_provisional=True)
+    hand.committed(3, maybe_stale=True)
+    hand.phase("drain", SECOND)
+    hand.committed(6 if is_bad else 7, (SECOND + 10, SECOND + 20))
+    return hand
+
+
+@case("S34 after a reset")
+def provisional_offset_was_reset(is_bad: bool) -> Hand:
+    hand = Hand()
+    _acting(hand)
+    if is_bad:
+        hand.commit(2, is_reset=True)
+    hand.commit(7, is_provisional=True)
+    if not is_bad:
+        hand.commit(3, is_reset=True)
+    hand.commit(3)
+    hand.phase("drain", SECOND)
+    hand.committed(3, (SECOND + 10, SECOND + 20))
+    hand.commit(1, (SECOND - 90, SECOND - 80), is_provisional=True, consumer_group="H")
+    hand.committed(1, (SECOND + 30, SECOND + 40), consumer_group="H")
+    return hand
+
+
+@case("S34 of a disk that was thrown away")
+def provisional_offset_went_with_its_disk(is_bad: bool) -> Hand:
+    hand = Hand()
+    _acting(hand)
+    if is_bad:
+        hand.fault("replace", "b3", 1, 2)
+    hand.commit(7, at=(1_000, 1_010), is_provisional=True)
+    if not is_bad:
+        hand.fault("replace", "b3", 2_000, 3_000)
+    hand.commit(1, at=(4_000, 4_010), is_provisional=True, consumer_group="H")
+    hand.phase("drain", SECOND)
+    hand.committed(None, (SECOND + 10, SECOND + 20))
+    hand.committed(1, (SECOND + 30, SECOND + 40), consumer_group="H")
+    return hand
+
+
+@case("S1 of a log whose first file is gone")
+def master_lost_its_first_file(is_bad: bool) -> Hand:
+    """Whose log begins late by a fault is not asked what there was; the others are."""
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0)
+    hand.send("a", 0)
+    hand.send("b", 1)
+    hand.fault("disk_missing", "b1", 50)
+    hand.dump(1, ["a", "b"])
+    dump = hand.history.entries.pop()
+    assert isinstance(dump, ReplicaDump)
+    hand.history.entries.append(replace(dump, start=SIZE, batches=dump.batches[1:]))
+    hand.dump(2, ["a"] if is_bad else ["a", "b"])
+    return hand
+
+
+@case("L8 of a lost file")
+def lost_file_is_not_mended(is_bad: bool) -> Hand:
+    hand = Hand(scrub_ms=100)
+    hand.unknown("a")
+    hand.fault("disk_missing", "b2", 50)
+    hand.phase("heal", SECOND)
+    hand.phase("end", 40 * SECOND)
+    hand.dump(1, ["a"])
+    hand.dump(2, [] if is_bad else ["a"], confirm=SIZE)
+    return hand
+
+
+@case("S30 of a wiped log")
+def wiped_log_stays_a_member(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.decide("replica_registered", replica=2, incarnation=1, index=1)
+    hand.elect(1, 1, [1, 2], index=2)
+    hand.probe(2, SIZE, 15)
+    hand.fault("disk_wiped", "b2", 20)
+    hand.decide("replica_registered", 30, replica=2, incarnation=2, index=3)
+    if not is_bad:
+        members = {"set_epoch": 2, "sync_state_set": [1]}
+        hand.decide("member_removed", 30, replica=2, index=3, **members)
+    return hand
+
+
+@case("S27 of a skip over what was deleted")
+def skipped_what_retention_took(is_bad: bool) -> Hand:
+    """R26: under one lock, too, somebody may find that the next messages are gone."""
+    hand = Hand()
+    for number in range(5):
+        hand.unknown(str(number))
+    hand.deliver(0, "0", token=1)
+    hand.deliver(3 if is_bad else 2, "3" if is_bad else "2", token=1)
+    dump_cut(hand, kept_from=2, log_start=2 * SIZE)
+    return hand
