@@ -43,16 +43,24 @@ class ControllerMetrics:
             "Changes of sync state sets applied since the start, by reason; alert: lag rises.",
             labels=("group", "reason"),
         )
+        self.masters = metrics.counter(
+            "paceline_controller_masters_elected_total",
+            "Master elections applied since the start, ordered ones too, by reason; alert: dead, "
+            "silent, unhealthy or no_progress rises.",
+            labels=("group", "reason"),
+        )
         self._members: dict[str, int] = {}
         """Group -> size of its sync state set, as the last event had it."""
 
     def changed_set(self, event: Mapping[str, Any]) -> None:
-        """An applied event, of whatever kind; elections have a counter of their own."""
+        """An applied event, of whatever kind."""
         members = event.get("sync_state_set")
         if members is None:
             return
         group = str(event["group"])
         before, self._members[group] = self._members.get(group, 0), len(members)
+        if event["kind"] == "master_elected":
+            self.masters.labels(group=group, reason=str(event["reason"])).inc()
         if event["kind"] in _SET_EVENTS:
             reason = event.get("reason") or ("grew" if len(members) > before else "shrank")
             self.set_changes.labels(group=group, reason=str(reason)).inc()

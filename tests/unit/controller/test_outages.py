@@ -107,12 +107,26 @@ def test_set_changes_count_by_reason_and_elections_do_not() -> None:
         metrics.changed_set({"kind": kind, "group": "g1", "sync_state_set": members, **more})
     metrics.changed_set({"kind": "topic_created", "topic": "t"})
 
+    assert samples_of(metrics, "paceline_controller_masters_elected_total") == {"first": 1}
     assert samples_of(metrics, "paceline_controller_set_changes_total") == {
         "shrank": 1,
         "grew": 1,
         "suspect": 1,
         "port refused": 1,
     }
+
+
+async def test_elections_that_are_ordered_are_counted_on_every_controller() -> None:
+    async with a_cluster(2) as (cluster, _):
+        await cluster.ask("POST", "/v1/transfers", {"group": "g1", "to": 2})
+        await cluster.ask("POST", "/v1/elections", {"group": "g1", "preferred": 3})
+
+        for address in cluster.addresses:
+            async with cluster.http.get(f"http://{address}/metrics") as answer:
+                text = await answer.text()
+            for reason in ("first", "transfer", "operator"):
+                labels = f'{{group="g1",reason="{reason}"}}'
+                assert f"paceline_controller_masters_elected_total{labels} 1.0" in text
 
 
 async def test_death_of_a_master_is_in_the_metrics_of_the_leader() -> None:
@@ -129,6 +143,7 @@ async def test_death_of_a_master_is_in_the_metrics_of_the_leader() -> None:
     assert 'paceline_controller_has_master_count{group="g1"} 0.0' in text  # no epoch was opened
     assert 'paceline_controller_heartbeat_jitter_ms{group="g1",replica="2"}' in text
     assert 'paceline_controller_elections_total{outcome="elected",reason="dead"} 1.0' in text
+    assert 'paceline_controller_masters_elected_total{group="g1",reason="dead"} 1.0' in text
     assert 'paceline_controller_sync_state_set_count{group="g1"} 2.0' in text
     assert 'paceline_controller_master_epoch_count{group="g1"} 2.0' in text
     assert "paceline_controller_commit_entries " in text
