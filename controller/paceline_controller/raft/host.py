@@ -231,13 +231,7 @@ class RaftQuorum:
     async def change_members(self, wish: MembersWish, *, timeout_ms: int) -> int:
         """See `Quorum.change_members`."""
         core = self._ensure_leading()
-        assert self._identity is not None
-        described = described_members(
-            core.members,
-            raft=self._raft_addresses,
-            client=self._client_addresses,
-            store_of=self._identity.store_of,
-        )
+        described = self._described(core)
         members = wished_members(described, **asdict(wish))
         if members is described:  # an earlier try is in the log: what is left is to be committed
             await self._barriers.wait(timeout_ms=timeout_ms)
@@ -246,6 +240,16 @@ class RaftQuorum:
         begin = partial(core.wish_members, members, proposal)
         result = await self._proposals.wait(proposal, begin, timeout_ms=timeout_ms)
         return int(result["generation"])
+
+    def _described(self, core: RaftCore) -> Members:
+        """The generation in force; what it does not say as configured."""
+        assert self._identity is not None
+        return described_members(
+            core.members,
+            raft=self._raft_addresses,
+            client=self._client_addresses,
+            store_of=self._identity.store_of,
+        )
 
     def status(self) -> QuorumStatus:
         """See `Quorum.status`."""
@@ -256,7 +260,7 @@ class RaftQuorum:
             core,
             is_leader=self._leadership.is_leader,
             members=quorum_members(
-                core, self._controller_id, directory=self._directory, is_linked=links.is_linked
+                core, self._controller_id, self._described(core), is_linked=links.is_linked
             ),
             syncs=self.syncs,
             now_ms=self._clock.monotonic_ms(),
@@ -344,8 +348,26 @@ class RaftQuorum:
             self._guarded(lambda core: core.receive(peer, message))
 
     def members_heard(self) -> None:
-        """A peer may have told of a newer generation."""
-        self._follow_members()
+        """Links, stores and addresses go by the log and by what peers proved to know."""
+        core, links, identity = self._core, self._links, self._identity
+        if core is None or links is None or identity is None or self._is_stopped:
+            return
+        self._directory.follow(latest=core.members, committed=core.committed_members)
+        if self._directory.newest is self._followed[0] and core.members is self._followed[1]:
+            return
+        self._followed = (self._directory.newest, core.members)
+        for name, member in core.members.voters.items():
+            if name != self._controller_id and identity.learn(name, member.store):
+                links.drop(name)  # what it was linked with is not what votes under that id
+        links.follow_directory()
+        if self._directory.is_removed and identity.may_vote:
+            generation = self._directory.newest.generation
+            self.failed(
+                StorageError(
+                    f"controller {self._controller_id} was removed from the quorum (generation"
+                    f" {generation} of its members): its data folder is of no use any more"
+                )
+            )
 
     def failed(self, error: Exception) -> None:
         """Stop for good: not another tick, vote or answer of this node."""
@@ -388,34 +410,12 @@ class RaftQuorum:
             self._timer.cancel()
         try:
             self._core.tick()
-            self._follow_members()
+            self.members_heard()
             self._tell_leadership()
         except Exception as error:  # as above
             self.failed(error)
             return
         self._timer = asyncio.get_running_loop().call_later(self._core.next_tick_s(), self._tick)
-
-    def _follow_members(self) -> None:
-        """Links, stores and addresses go by the log and by what peers proved to know."""
-        core, links, identity = self._core, self._links, self._identity
-        if core is None or links is None or identity is None or self._is_stopped:
-            return
-        self._directory.follow(latest=core.members, committed=core.committed_members)
-        if self._directory.newest is self._followed[0] and core.members is self._followed[1]:
-            return
-        self._followed = (self._directory.newest, core.members)
-        for name, member in core.members.voters.items():
-            if name != self._controller_id and identity.learn(name, member.store):
-                links.drop(name)  # what it was linked with is not what votes under that id
-        links.follow_directory()
-        if self._directory.is_removed and identity.may_vote:
-            generation = self._directory.newest.generation
-            self.failed(
-                StorageError(
-                    f"controller {self._controller_id} was removed from the quorum (generation"
-                    f" {generation} of its members): its data folder is of no use any more"
-                )
-            )
 
     async def _sync_forever(self) -> None:
         assert self._core is not None

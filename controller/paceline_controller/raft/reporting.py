@@ -6,7 +6,6 @@ from paceline.address import Address
 from paceline.types import ControllerId
 from paceline_controller.quorum import QuorumMember, QuorumMembers, QuorumStatus
 from paceline_controller.raft.core import RaftCore
-from paceline_controller.raft.directory import Directory
 from paceline_controller.raft.members import Member, Members
 from paceline_controller.raft.sync_times import SyncWindow
 
@@ -49,22 +48,19 @@ def quorum_status(
 def quorum_members(
     core: RaftCore,
     own: ControllerId,
+    latest: Members,
     *,
-    directory: Directory,
     is_linked: Callable[[ControllerId], bool],
 ) -> QuorumMembers:
-    """The generation in force, with what this node knows of each member."""
+    """`latest`, the generation in force, with what this node knows of each member."""
     followers = core.followers()
-    latest = core.members
-    addresses = directory.addresses()
     found = []
     for name, member in sorted(latest.everyone().items()):
         follower = followers.get(name)
-        at = addresses.get(name)
         found.append(
             QuorumMember(
                 controller_id=name,
-                raft=member.raft or ("" if at is None else str(at)),
+                raft=member.raft,
                 client=member.client,
                 is_voter=name in latest.voters,
                 is_linked=name == own or is_linked(name),

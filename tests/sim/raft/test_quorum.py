@@ -133,6 +133,17 @@ async def test_a_waiting_proposal_of_a_lost_leader_ends_as_unknown(cluster: Clus
         await leader.propose({"value": 1}, timeout_ms=1_000)
 
 
+async def test_every_node_tells_where_all_members_listen(cluster: Cluster) -> None:
+    """Its own address too, also while nobody has changed the configured list."""
+    await cluster.start()
+
+    for node in cluster.nodes.values():
+        members = node.status().members
+        assert members is not None
+        listening = {name: f"{host}:{port}" for name, (host, port) in cluster.addresses.items()}
+        assert {member.controller_id: member.raft for member in members.members} == listening
+
+
 async def test_status_tells_of_waiting_commands_and_of_a_silent_leader(cluster: Cluster) -> None:
     await cluster.start()
     await cluster.write("first")
