@@ -8,6 +8,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import orjson
+
 from paceline.errors import ConfigError
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
@@ -26,6 +28,8 @@ PRESENT_MS = 10_000
 """Between two presentations, which may be long: each is an entry of the controllers' log."""
 TELL_MS = 60_000
 """Between two log lines that say what this broker waits for."""
+PRESENTATION_BYTES_MAX = 960 * 1024
+"""As an entry of the controllers' log: 1 MiB at most, and the envelope comes on top."""
 WAITS = ("RECOVERY_NEEDED", "GROUP_KNOWN")
 """Answers to a presentation after which the registration is repeated."""
 
@@ -80,6 +84,13 @@ class RecoveryWait:
                 replication_address=self._replication_address,
                 config=self._config,
             )
+            size = len(orjson.dumps(self._presentation.to_json()))
+            if size > PRESENTATION_BYTES_MAX:  # the controllers would refuse it for ever
+                raise ConfigError(
+                    f"the store has {len(self._presentation.topics)} topics, {size} bytes of them: "
+                    f"above {PRESENTATION_BYTES_MAX} it cannot be shown to controllers that do not "
+                    "know its group; put a controller's old folder back"
+                )
         result = await self._controllers.request(self._presentation)
         if result.get("reason") not in WAITS:
             raise refused(result)

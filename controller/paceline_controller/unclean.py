@@ -50,7 +50,7 @@ def choose_other(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId
     A member that is there but ill may get well; one that is known to lack records, or a suspect
     that nobody stands for, is as good as any other replica.
     """
-    if not group.settings.enable_elect_unclean_master:
+    if not group.settings.enable_elect_unclean_master or _awaits_the_named(group):
         return None
     for member in group.sync_state_set:
         is_there = beliefs[member].standing in (Standing.HEALTHY, Standing.UNHEALTHY)
@@ -63,3 +63,10 @@ def choose_other(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId
         if not replica.is_learner and beliefs[replica.replica_id].standing is Standing.HEALTHY
     ]
     return min(candidates)[2] if candidates else None
+
+
+def _awaits_the_named(group: Group) -> bool:
+    """It was recovered from a store that an operator named, and nobody has led since: that store
+    takes a moment to come, and no setting overrules the operator (R18)."""
+    has_led = group.opened_epoch > 0 or group.unclean_elections_count > 0
+    return group.recovered_store is not None and not has_led

@@ -171,6 +171,17 @@ async def test_a_store_that_will_not_be_heard_ends_with_the_reason(pauses: list[
         await registered(broker)
 
 
+async def test_a_store_with_too_much_to_show_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline_broker.presenting.PRESENTATION_BYTES_MAX", 100)
+    disk = MemoryDisk()
+    await a_store(disk)
+    broker = Broker(disk=disk)
+    broker.controllers = cast(Any, Controllers(NEEDED))
+
+    with pytest.raises(ConfigError, match="1 topics, .* old folder back"):
+        await registered(broker)
+
+
 async def test_a_store_of_no_cluster_at_all_is_not_presented() -> None:
     broker = Broker()
     broker.controllers = cast(Any, Controllers(NEEDED))

@@ -14,9 +14,10 @@ from tests.unit.controller.recovery_bed import (
 )
 
 from paceline.types import GroupName, MasterEpoch, ReplicaId
-from paceline_controller.election import NoElection, choose
+from paceline_controller.election import Belief, NoElection, Standing, choose
 from paceline_controller.state.commands import CreateTopic, RemoveGroup
 from paceline_controller.state.operator_commands import ForgetStore, RecoverGroup
+from paceline_controller.unclean import choose_other
 
 # -- recovering -----------------------------------------------------------------------------------
 
@@ -278,6 +279,23 @@ def test_a_topic_made_since_under_an_old_name_is_not_mixed_up() -> None:
 
     assert reason(result) == "TOPIC_CONTRADICTS"
     assert g2 not in driver.machine.groups
+
+
+def test_no_setting_overrules_the_operator_before_the_named_store_has_come() -> None:
+    """R18, R21: with enable_elect_unclean_master another one would be elected meanwhile."""
+    driver = Recovery()
+    driver.present_all()
+    driver.recover(1, defaults=replace(SETTINGS, enable_elect_unclean_master=True))
+    driver.come_back(2)
+    away = {**beliefs(driver), ReplicaId(1): Belief(standing=Standing.GONE)}
+
+    before = choose_other(driver.group, away)
+    driver.come_back(1)
+    driver.elect_chosen()
+    driver.report_open(confirm=500)
+    afterwards = choose_other(driver.group, away)
+
+    assert (before, afterwards) == (None, 2)
 
 
 # -- afterwards -----------------------------------------------------------------------------------
