@@ -36,7 +36,7 @@ from paceline_broker.replication.master_events import (
     RoundRequested,
 )
 from paceline_broker.replication.pace import Paces
-from paceline_broker.replication.peer import Peer, outdated, parting, refusal_of
+from paceline_broker.replication.peer import Peer, outdated, parting, refusal_of, why_lossy
 
 
 class MasterReplication:
@@ -189,12 +189,9 @@ class MasterReplication:
         epoch_seen = max(introduction.epoch, introduction.epochs.last_epoch)
         if epoch_seen > self.epoch:  # R5
             return self._fence(f"replica {replica} knows of epoch {epoch_seen}")
-        if introduction.confirm > self._end and not self._is_unclean:
-            # What was confirmed is missing here: a stale copy of this log was restored (R16).
-            return self._fence(
-                f"LOSSY: replica {replica} has confirmed {introduction.confirm}, "
-                f"the log here ends at {self._end}"
-            )
+        lossy = why_lossy(event, end=self._end, confirm=self.confirm, members=self._set)  # R16
+        if lossy is not None and not self._is_unclean:
+            return self._fence(lossy)
         refused = refusal_of(introduction, self.replica_id, self.epoch, self._replicas)
         truncate_to = parting(event, end=self._end)
         installs = truncate_to is None or truncate_to < start  # R14

@@ -89,6 +89,31 @@ def parting(event: ReplicaIntroduced, *, end: PhysicalOffset) -> PhysicalOffset 
     )
 
 
+def why_lossy(
+    event: ReplicaIntroduced,
+    *,
+    end: PhysicalOffset,
+    confirm: PhysicalOffset,
+    members: frozenset[ReplicaId],
+) -> str | None:
+    """Why a master of this log lacks what was confirmed, as an old copy does (R16), or None.
+
+    An old copy that was elected appends, and soon is as long as what it lacks. But a member that
+    confirmed what follows the parting point has acknowledged nothing of this epoch, and without it
+    nothing here was confirmed; unless more was confirmed here too, in epochs before: which of the
+    two is right a person decides, and the replica stops by itself.
+    """
+    introduction = event.introduction
+    said = f"LOSSY: replica {introduction.replica_id} has confirmed {introduction.confirm}, "
+    if introduction.confirm > end:
+        return said + f"the log here ends at {end}"
+    point = parting(event, end=end)
+    is_lacking = point is not None and confirm <= point < introduction.confirm
+    if is_lacking and introduction.replica_id in members:
+        return said + f"the log here is another from {point} on"
+    return None
+
+
 def outdated(
     peers: Mapping[ConnectionId, Peer], replicas: Mapping[ReplicaId, ReplicaView]
 ) -> list[ConnectionId]:

@@ -18,6 +18,7 @@ from paceline_chaos.mutants.projections import PROJECTIONS
 from paceline_chaos.mutants.raft import RAFT
 from paceline_chaos.mutants.replication import REPLICATION
 from paceline_chaos.mutants.retention import RETENTION
+from paceline_chaos.mutants.returning import RETURNING
 from paceline_chaos.mutants.world import WORLD
 
 __all__ = ["CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
@@ -34,6 +35,7 @@ _ALL = (
     *FOUNDING,
     *RAFT,
     *RETENTION,
+    *RETURNING,
 )
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""

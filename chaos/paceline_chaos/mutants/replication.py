@@ -82,7 +82,7 @@ def _registration_removes_nobody() -> list[Patch]:
     ]
 
 
-def _grow_without_catching_up() -> list[Patch]:
+def grow_without_catching_up() -> list[Patch]:
     """A replica becomes a member as soon as it is connected."""
 
     def try_grow(master: MasterReplication, peer: Peer) -> MasterReady:
@@ -283,7 +283,7 @@ REPLICATION = (
         rule="R10-grow",
         meaning="members need not catch up",
         caught_by=LOST_BY_SET | {"S11", "S17", "S30"},
-        patches=_grow_without_catching_up,
+        patches=grow_without_catching_up,
     ),
     Mutant(
         rule="R10-twice",

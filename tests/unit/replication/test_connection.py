@@ -178,8 +178,9 @@ async def test_diverging_tail_is_cut_before_the_replica_counts() -> None:
         assert replica.truncations == [parting]
 
 
-async def test_replica_stops_rather_than_cut_what_it_knows_as_confirmed() -> None:
-    """R16."""
+@pytest.mark.parametrize("is_confirmed", [False, True])
+async def test_what_a_member_knows_as_confirmed_is_not_cut(is_confirmed: bool) -> None:
+    """R16: by a master that lacks it, and is an old copy; or that has confirmed other records."""
     replica = ReplicaNode(2)
     append_start(replica.log, 3)
     append_start(replica.log, 4)
@@ -191,11 +192,17 @@ async def test_replica_stops_rather_than_cut_what_it_knows_as_confirmed() -> Non
         for number in range(9):
             append(group.master.log, a_batch(bytes([number]) * 100), 3)
         group.master.log.flush_now()
+        if is_confirmed:
+            group.master.log.set_confirm(group.master.log.end)
         group.replicas.append(replica)
         group.master.lead(a_view(epoch=5, sync_state_set=frozenset({1, 2})))
         replica.follow(group.master.port, epoch=5)
 
-        await eventually(lambda: replica.stop_reason is not None)
+        if is_confirmed:
+            await eventually(lambda: replica.stop_reason is not None)
+        else:
+            await eventually(lambda: group.master.fence is not None)
+            assert replica.stop_reason is None
 
         assert content(replica.log) == before
 

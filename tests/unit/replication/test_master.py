@@ -14,6 +14,7 @@ from tests.unit.replication.builders import (
 )
 
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId
+from paceline.wire.cluster import GroupView
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication.handshake import ConnectionId
 from paceline_broker.replication.master_events import (
@@ -225,6 +226,40 @@ def test_replica_that_confirmed_more_than_the_master_has_fences_it_as_lossy() ->
 
     assert ready.fence is not None
     assert ready.fence.startswith("LOSSY")
+
+
+WENT_ON = EpochTable.of([(1, 0), (3, 64)])
+"""Of an old copy that was elected: as long as what was confirmed without it, and other bytes."""
+CONFIRMED = an_introduction(2, end=88, confirm=88, epochs=EpochTable.of([(1, 0)]))
+
+
+def test_member_that_confirmed_what_another_epoch_has_here_fences_it_as_lossy() -> None:
+    """R16: without that member nothing is confirmed in this epoch, so nothing is lost with it."""
+    ready = a_master(known_confirm=64).step(introduced(9, CONFIRMED, epochs=WENT_ON))
+
+    assert ready.fence is not None
+    assert ready.fence.startswith("LOSSY")
+
+
+@pytest.mark.parametrize(
+    ("view", "known_confirm"),
+    [
+        (a_view(is_unclean=True), 64),
+        (a_view(sync_state_set=frozenset({1, 3})), 64),
+        (a_view(), 72),
+    ],
+    ids=["unclean", "no-member", "confirmed-on-both-sides"],
+)
+def test_else_the_replica_decides_what_its_own_confirm_is_worth(
+    view: GroupView, known_confirm: int
+) -> None:
+    """R16."""
+    master = a_master(view, known_confirm=known_confirm)
+
+    ready = master.step(introduced(9, CONFIRMED, epochs=WENT_ON))
+
+    assert ready.welcome is not None
+    assert ready.welcome[1].truncate_to == 64
 
 
 def test_unclean_epoch_takes_replicas_that_confirmed_more() -> None:

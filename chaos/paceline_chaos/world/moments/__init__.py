@@ -17,6 +17,7 @@ from paceline_chaos.world.moments import (
     keeping,
     leading,
     pace,
+    returning,
 )
 from paceline_chaos.world.scripted import Scripted
 from paceline_chaos.world.topology import Client
@@ -96,6 +97,28 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=keeping.kept,
         unmet=keeping.was_kept,
         load_ms=22_000,
+        topology={
+            "segment_size_bytes": keeping.SEGMENT_BYTES,
+            "log_bytes_max": 2 * keeping.SEGMENT_BYTES,
+        },
+    ),
+    "returns": Scripted(
+        rule="R9, R10: an old copy and an empty disk count once they have caught up",
+        script=returning.returns,
+        unmet=returning.have_returned,
+        load_ms=14_000,
+    ),
+    "stale-master": Scripted(
+        rule="R16: a master that is an old copy stands still while it is a member, then follows",
+        script=returning.stale_master,
+        unmet=returning.was_deposed,
+        load_ms=14_000,
+    ),
+    "state-lost": Scripted(
+        rule="R5, R14: who lost its state sets its data aside and begins anew",
+        script=returning.state_lost,
+        unmet=returning.began_anew,
+        load_ms=16_000,
         topology={
             "segment_size_bytes": keeping.SEGMENT_BYTES,
             "log_bytes_max": 2 * keeping.SEGMENT_BYTES,

@@ -36,11 +36,11 @@ def _pinned(d: Director) -> Steps:
     """While a pin stands nothing at or above it is given up; afterwards it goes on."""
     projections = d.projections(d.master)
     position = int(projections.log_start)
-    _put_pin(d, position)
+    put_pin(d, position)
     yield _watched(d, d.pass_ms(HELD_MS))
     d.expect(d.projections(d.master).log_start <= position, "a pinned position was given up (R26)")
     d.expect(OWNER in d.projections(d.master).pins.all(), "the pin fell before its lease ended")
-    _put_pin(d, None)
+    put_pin(d, None)
     yield _watched(d, lambda: d.projections(d.master).log_start > position)
     d.saw("pins")
 
@@ -81,7 +81,8 @@ def _is_as_its_master(d: Director, replica: BrokerNode) -> bool:
     )
 
 
-def _put_pin(d: Director, position: int | None) -> None:
+def put_pin(d: Director, position: int | None) -> None:
+    """The master appends a record that no client waits for."""
     mastership = d.mastership_of(d.master)
     assert mastership is not None
     projections = d.projections(d.master)

@@ -1,0 +1,95 @@
+"""Who comes back is counted too early, moves too early, never, or drops what it had (R5, R10, R14,
+R16); caught by the scripts of `world/moments/returning.py`.
+"""
+
+from typing import Any
+
+from paceline.wire.cluster import GroupView
+from paceline_broker.log.commit_log import CommitLog
+from paceline_broker.replication import master as master_module
+from paceline_broker.replication import peer as peer_module
+from paceline_broker.standstill import Standstill, Way
+from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.replication import grow_without_catching_up
+
+
+def _never() -> list[Patch]:
+    """Who stands still waits for an operator, whatever the set is."""
+    return [(Standstill, "way_back", lambda standing, group: None)]
+
+
+def _as_a_member() -> list[Patch]:
+    """Who stands still follows whoever leads, also while the group counts on what it holds."""
+    way_back = Standstill.way_back
+
+    def at_once(standing: Standstill, group: GroupView | None) -> Way | None:
+        if standing.reason is None or group is None or group.master is None:
+            return way_back(standing, group)
+        own = standing._store.identity.identity.replica_id
+        return None if own == group.master else standing._way
+
+    return [(Standstill, "way_back", at_once)]
+
+
+def _dropped() -> list[Patch]:
+    """What is given up is destroyed."""
+    begin_anew_at = CommitLog.begin_anew_at
+
+    def without_a_copy(log: CommitLog, *of: Any, sets_aside: bool = False, **named: Any) -> None:
+        begin_anew_at(log, *of, **named)
+
+    return [(CommitLog, "begin_anew_at", without_a_copy)]
+
+
+def _length_is_enough() -> list[Patch]:
+    """A master that is as long as what a member has confirmed is taken for whole."""
+
+    def why_lossy(event: Any, **of: Any) -> str | None:
+        return peer_module.why_lossy(event, **{**of, "members": frozenset()})
+
+    return [(master_module, "why_lossy", why_lossy)]
+
+
+def _moment(script: str) -> dict[str, Any]:
+    return {"bed": "moments", "script": script, "caught_by": frozenset({f"moments:{script}"})}
+
+
+RETURNING = (
+    Mutant(
+        rule="R10-early",
+        meaning="a replica that comes back is a member before it has caught up",
+        patches=grow_without_catching_up,
+        **_moment("returns"),
+    ),
+    Mutant(
+        rule="R16-parting",
+        meaning="a master with other records than what was confirmed goes on",
+        patches=_length_is_enough,
+        **_moment("stale-master"),
+    ),
+    Mutant(
+        rule="R16-member",
+        meaning="a member that lacks what was confirmed follows at once",
+        patches=_as_a_member,
+        **_moment("stale-master"),
+    ),
+    Mutant(
+        rule="R16-back",
+        meaning="who stood still never comes back by itself",
+        patches=_never,
+        **_moment("stale-master"),
+    ),
+    Mutant(
+        rule="R14-back",
+        meaning="who lost its state never comes back by itself",
+        patches=_never,
+        **_moment("state-lost"),
+    ),
+    Mutant(
+        rule="R5-aside",
+        meaning="data that is given up is destroyed",
+        patches=_dropped,
+        **_moment("state-lost"),
+    ),
+)
+"""Each with the script of its rule."""
