@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,12 +37,16 @@ class RunningCluster:
 
     data_dir: Path
     bootstrap: list[str]
+    started: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Nodes that the test itself started (machines.py), by name: they are the ones that count."""
+    forgotten: set[str] = field(default_factory=set)
+    """Names of nodes that were taken out of the cluster for good."""
 
     def nodes(self) -> list[dict[str, Any]]:
         """Name, role, pid and address of every node, as last started."""
         document = orjson.loads((self.data_dir / "cluster.json").read_bytes())
-        nodes: list[dict[str, Any]] = document["nodes"]
-        return nodes
+        nodes = {node["name"]: node for node in document["nodes"]} | self.started
+        return [node for name, node in nodes.items() if name not in self.forgotten]
 
     def brokers(self, group: str | None = None) -> list[dict[str, Any]]:
         """The broker nodes, all or of one group."""
@@ -197,6 +201,14 @@ def _wait_ready(launcher: _Launcher) -> list[str]:
             bootstrap: list[str] = state["bootstrap"]
             return bootstrap
     raise AssertionError("the cluster did not become ready: " + launcher.stderr())
+
+
+def has_ended(pid: int) -> bool:
+    """Whether that process is over, reaped by its parent or not yet (Linux)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def paceline_command(*arguments: str) -> list[str]:

@@ -270,7 +270,7 @@ async def controller_leader(cluster: RunningCluster) -> str:
         terms: dict[int, set[str]] = {}
         async with http_session() as session:
             answers = await asyncio.gather(
-                *(_controller_status(session, address) for address in cluster.bootstrap)
+                *(controller_status(session, address) for address in cluster.bootstrap)
             )
         for answer in answers:
             if answer is not None and answer["leader"] is not None:
@@ -280,10 +280,11 @@ async def controller_leader(cluster: RunningCluster) -> str:
         newest = terms[max(terms)] if terms else set()
         return next(iter(newest)) if len(newest) == 1 else None
 
-    return await eventually(leader, what="a leading controller")
+    return await eventually(leader, within_ms=20_000, what="a leading controller")
 
 
-async def _controller_status(session: aiohttp.ClientSession, address: str) -> dict[str, Any] | None:
+async def controller_status(session: aiohttp.ClientSession, address: str) -> dict[str, Any] | None:
+    """`/v1/status` of one controller; None while it does not answer."""
     try:
         async with session.get(f"http://{address}/v1/status") as answer:
             document: dict[str, Any] = orjson.loads(await answer.read())

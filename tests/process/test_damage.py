@@ -11,6 +11,7 @@ from tests.process.harness import (
     RunningCluster,
     broker_status,
     eventually,
+    has_ended,
     http_session,
     running_cluster,
     the_master,
@@ -89,7 +90,7 @@ async def _damage(
         cluster.send_signal(name, signal.SIGTERM)
 
         async def is_gone() -> bool:
-            return not Path(f"/proc/{pid}").exists() or _is_zombie(pid)
+            return has_ended(pid)
 
         await eventually(is_gone, what=f"the end of {name}")
         damage(cluster.data_dir / name)
@@ -107,13 +108,6 @@ async def _damage(
         status = await eventually(is_well, within_ms=REPAIRED_WITHIN_MS, what=f"{name} is mended")
         await all_in_sync(cluster)
         return clock.monotonic_ms() - began_ms, status
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 @pytest.mark.parametrize(

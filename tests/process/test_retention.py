@@ -17,6 +17,7 @@ from tests.process.harness import (
     RunningCluster,
     broker_status,
     eventually,
+    has_ended,
     http_session,
     running_cluster,
     the_master,
@@ -70,20 +71,17 @@ async def _begins_above(cluster: RunningCluster, position: int) -> None:
     await eventually(have_all, within_ms=60_000, what=f"all logs begin above {position}")
 
 
-async def _has_ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 async def _come_back(
     cluster: RunningCluster, name: str, change: Callable[[Path], None]
 ) -> dict[str, Any]:
     """Kill a replica, change its folder, and wait until it is in the set again."""
     node = cluster.node(name)
     cluster.send_signal(name, signal.SIGKILL)
-    await eventually(lambda: _has_ended(node["pid"]), what=f"the end of {name}")
+
+    async def is_gone() -> bool:
+        return has_ended(node["pid"])
+
+    await eventually(is_gone, what=f"the end of {name}")
     change(cluster.data_dir / name)
     async with http_session() as session:
 
