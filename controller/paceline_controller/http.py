@@ -245,6 +245,7 @@ class ControllerHttp:
             "confirm_floor": group.confirm_floor,
             "is_open": group.is_open,
             "is_lossy": group.unclean_elections_count > 0,
+            "is_claimed": group.is_claimed,
             "next_settings": None if following is None else following.to_json(),
             "standings": standings,
             "history": group.history,

@@ -223,6 +223,12 @@ def _trouble(document: Status) -> str:
         return "No controller leads: nobody can be elected until a majority of them runs."
     if not document["groups"]:
         return "No broker has registered yet; `paceline cluster recover` shows stores that wait."
+    unbegun = [group["group"] for group in document["groups"] if group["epoch"] == 0]
+    if unbegun:
+        return (
+            f"Group {', '.join(unbegun)} has not begun: too few of its brokers have registered, or"
+            " stores with its records wait (`paceline cluster recover`)."
+        )
     closed = [group["group"] for group in document["groups"] if not group["is_open"]]
     return (
         f"No master takes messages in group {', '.join(closed)}: `paceline cluster ha-status` says"

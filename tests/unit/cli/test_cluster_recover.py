@@ -10,6 +10,8 @@ from tests.unit.cli.conftest import Outcome, run_command
 from tests.unit.controller.harness import Controllers
 from tests.unit.controller.test_recovery_sessions import OldBroker, old_brokers
 
+from paceline.cli.cluster import _trouble
+
 
 class Operator:
     """Runs `paceline cluster recover ...` beside the cluster's own thread."""
@@ -117,3 +119,12 @@ def test_a_store_is_recovered_or_forgotten(operator: Operator) -> None:
 
     assert both.exit_code == 2
     assert "exclude each other" in both.stderr
+
+
+def test_the_status_of_a_group_that_has_not_begun_points_to_stores_that_wait() -> None:
+    group = {"group": "g1", "epoch": 0, "is_open": False}
+
+    said = _trouble({"controllers": [{"role": "leader"}], "groups": [group]})
+
+    assert said.startswith("Group g1 has not begun")
+    assert "paceline cluster recover" in said

@@ -131,6 +131,18 @@ async def test_what_may_be_lost_is_refused_with_its_reason() -> None:
         assert (accepted, result["is_unclean"]) == (200, True)
 
 
+async def test_a_group_that_is_not_begun_says_why() -> None:
+    async with old_brokers() as (cluster, _):
+        empty = TalkingBroker(cluster, 9)
+        await empty.join()
+
+        status, group = await cluster.ask("GET", "/v1/groups/g1")
+
+        assert (status, group["is_claimed"], group["master_epoch"]) == (200, True, 0)
+        assert empty.replica_id == 4
+        await empty.stop()
+
+
 async def test_a_store_is_forgotten() -> None:
     async with old_brokers() as (cluster, brokers):
         gone, _ = await cluster.ask("DELETE", f"/v1/stores/{brokers[0].store_id}")
