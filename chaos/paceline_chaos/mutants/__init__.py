@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from paceline_chaos.mutants.acting import ACTING
 from paceline_chaos.mutants.clients import CLIENTS
+from paceline_chaos.mutants.deletion import DELETION
 from paceline_chaos.mutants.disks import DISKS
 from paceline_chaos.mutants.epochs import EPOCHS
 from paceline_chaos.mutants.founding import FOUNDING
@@ -36,6 +37,7 @@ _ALL = (
     *RAFT,
     *RETENTION,
     *RETURNING,
+    *DELETION,
 )
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""

@@ -18,6 +18,7 @@ from paceline_chaos.world.moments import (
     leading,
     pace,
     returning,
+    topics,
 )
 from paceline_chaos.world.scripted import Scripted
 from paceline_chaos.world.topology import Client
@@ -123,6 +124,12 @@ SCENARIOS: Mapping[str, Scripted] = {
             "segment_size_bytes": keeping.SEGMENT_BYTES,
             "log_bytes_max": 2 * keeping.SEGMENT_BYTES,
         },
+    ),
+    "deleted": Scripted(
+        rule="R35: what hangs on a deleted topic goes with it, on every replica",
+        script=topics.deleted,
+        unmet=topics.were_dropped,
+        load_ms=9_000,
     ),
     "unclean": Scripted(
         rule="R21: an unclean epoch clamps offsets, voids locks, fences producers",

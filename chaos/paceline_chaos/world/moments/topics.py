@@ -1,0 +1,75 @@
+"""What hangs on a deleted topic goes with it, on every replica, by a record (R35)."""
+
+from paceline.admin import AdminClient
+from paceline.consumer.pull import PullConsumer
+from paceline.types import TopicName
+from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
+from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.run import Result
+from paceline_chaos.world.script import GROUP, Director, Steps
+
+DOOMED = TopicName("doomed")
+"""Of nobody's load; nothing is sent to it: a commit hangs on it."""
+WATCHED_MS = 2_000
+"""Four looks of a cleaner; one is enough."""
+
+
+def deleted(d: Director) -> Steps:
+    """A topic with a commit is deleted; then the master dies, and another one folds the same."""
+    yield d.is_whole
+    d.stage.begin_tool(_make)
+    yield lambda: _topic_id(d) is not None
+    topic_id = _topic_id(d)
+    assert topic_id is not None
+    yield lambda: all(_hanging(d, topic_id))
+    d.saw("a commit on every replica")
+    d.stage.begin_tool(_delete)
+    yield lambda: _topic_id(d) is None
+    yield d.pass_ms(WATCHED_MS)
+    d.expect(not any(_hanging(d, topic_id)), "a replica keeps what hangs on a deleted topic (R35)")
+    d.kill(d.master, for_ms=1_000)
+    yield lambda: not d.is_whole()
+    yield d.is_whole
+    d.expect(not any(_hanging(d, topic_id)), "a deleted topic came back with a new master (R35)")
+    d.mark("after")
+    yield d.pass_ms(500)
+
+
+async def _make(around: Around) -> None:
+    cluster = around.cluster()
+    try:
+        async with AdminClient(cluster) as admin, PullConsumer(cluster) as consumer:
+            await admin.create_topic(DOOMED, queues=2)
+            queues = await consumer.queues(DOOMED)
+            await consumer.commit("doomed-readers", dict.fromkeys(queues, 0))
+    finally:
+        await cluster.close()
+
+
+async def _delete(around: Around) -> None:
+    cluster = around.cluster()
+    try:
+        async with AdminClient(cluster) as admin:
+            await admin.delete_topic(DOOMED)
+    finally:
+        await cluster.close()
+
+
+def _topic_id(d: Director) -> int | None:
+    machine = d.stage.machine()
+    topic = None if machine is None else machine.topics.get(DOOMED)
+    return None if topic is None else int(topic.topic_id)
+
+
+def _hanging(d: Director, topic_id: int) -> list[bool]:
+    """For each running broker, whether anything of its state hangs on that id."""
+    running = [node for node in d.stage.group(GROUP) if node.broker is not None]
+    return [topic_id in d.projections(node).topic_ids() for node in running]
+
+
+def were_dropped(result: Result) -> list[str]:
+    return [
+        *unseen(result, a_commit_on_every_replica=1),
+        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *unequal_logs(result),
+    ]
