@@ -436,6 +436,8 @@ class AdminClient:
 
     def _gave_up(self, last: PacelineError | None) -> PacelineError:
         why = "no controller answered" if last is None else last.message
+        if isinstance(last, NotLeaderError):
+            why = "no controller leads; a majority of them must run and reach each other"
         return DeadlineError(f"no result within {self._timeout_ms} ms: {why}")
 
 

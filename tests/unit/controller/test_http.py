@@ -8,6 +8,7 @@ from tests.unit.controller.harness import DEADLINE_S, TalkingBroker, controllers
 from tests.unit.controller.test_sessions import a_cluster
 
 from paceline.admin import AdminClient
+from paceline.errors import DeadlineError
 from paceline.wire.cluster import ClusterView
 
 
@@ -179,6 +180,19 @@ async def test_a_linearizable_read_wants_a_leader_with_a_majority() -> None:
         await eventually(lambda: cluster.nodes[cluster.ids[1]].leader_address() is None, "nobody")
         status, problem = await cluster.ask("GET", path, node=1)
         assert (status, problem["code"], problem["leader"]) == (421, "NOT_LEADER", None)
+
+
+async def test_an_admin_client_says_that_nobody_leads() -> None:
+    async with (
+        a_cluster(2) as (cluster, _),
+        AdminClient([str(cluster.addresses[0])], timeout_ms=300) as admin,
+    ):
+        cluster.log.elect(None)
+
+        for asking in (admin.history("g1"), admin.create_topic("t")):
+            with pytest.raises(DeadlineError, match="no controller leads"):
+                await asking
+        assert (await admin.view()).groups, "views are what a controller has"
 
 
 async def test_an_admin_client_reads_its_own_writes_while_leadership_moves() -> None:
