@@ -8,7 +8,6 @@ import contextlib
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
@@ -23,6 +22,8 @@ from tests.process.harness import (
     eventually,
     has_ended,
 )
+
+from paceline.cli.free_ports import free_ports
 
 _PROGRAM = (
     "import sys; from paceline.cli.local_cluster import run_program; "
@@ -146,10 +147,5 @@ def taking_over(cluster: RunningCluster) -> Iterator[Machines]:
 
 
 def _free_addresses() -> tuple[str, str]:
-    sockets = [socket.socket(), socket.socket()]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    names = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return names[0], names[1]
+    first, second = free_ports(2, host="127.0.0.1")
+    return f"127.0.0.1:{first}", f"127.0.0.1:{second}"

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import orjson
 
+from paceline.cli.free_ports import free_ports
 from paceline.errors import ConfigError
 from paceline.node_process import be_program
 from paceline.runtime import SystemClock, SystemRandom
@@ -212,11 +213,7 @@ def _ports(plan: ClusterPlan, count: int) -> list[int]:
         for port in ports:
             _check_free(port)
         return ports
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
+    return free_ports(count, host=HOST)
 
 
 def _check_free(port: int) -> None:

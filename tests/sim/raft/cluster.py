@@ -2,12 +2,12 @@
 
 import asyncio
 import hashlib
-import socket
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 
+from paceline.cli.free_ports import free_ports
 from paceline.disk_real import RealDisk
 from paceline.errors import NotLeaderError, OutcomeUnknownError
 from paceline.ports import Disk
@@ -137,10 +137,4 @@ async def eventually(condition: Callable[[], bool], *, limit_ms: int = 10_000) -
 
 
 def _free_addresses(count: int) -> list[tuple[str, int]]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    addresses = [one.getsockname() for one in sockets]
-    for one in sockets:
-        one.close()
-    return addresses
+    return [("127.0.0.1", port) for port in free_ports(count, host="127.0.0.1")]

@@ -1,7 +1,6 @@
 """Controllers around a shared in-memory log, and brokers that only talk: on free ports."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +9,7 @@ import aiohttp
 from aiohttp import web
 
 from paceline.address import Address
+from paceline.cli.free_ports import free_ports
 from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire import session as wire
@@ -36,9 +36,8 @@ async def eventually(condition: Callable[[], object], what: str) -> None:
 
 def free_address() -> Address:
     """A port of the moment; the node under test binds it right away."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return Address("127.0.0.1", probe.getsockname()[1])
+    [port] = free_ports(1, host="127.0.0.1")
+    return Address("127.0.0.1", port)
 
 
 class Controllers:
