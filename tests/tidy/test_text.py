@@ -12,6 +12,7 @@ DOCUMENTS = tuple(sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")}))
 NOTE = re.compile(r"\b(FIXME|XXX|HACK)\b|\bTODO\b(?!\(#\d+\))")
 RULE = re.compile(r"\b(?:INV-(\d+)|R(\d+))\b")
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+MERGE = re.compile(r"<{7} |={7}$|>{7} ")
 INVARIANTS_COUNT, RULES_COUNT = 12, 38
 
 
@@ -21,6 +22,17 @@ def test_no_note_was_forgotten() -> None:
         for module in SOURCES
         for number, line in enumerate(module.text.splitlines(), 1)
         if NOTE.search(line)
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_merge_was_left_half_done() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in DOCUMENTS
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if MERGE.match(line)
     ]
 
     assert not wrong, "\n".join(wrong)
