@@ -248,7 +248,8 @@ class Supervisor:
                 result = await self._proposer.begin(self._make_lead(term))
                 break
             except NotLeaderError:
-                return  # over before it began; the next change tells
+                # It is handing over, and may lead on; if it is over, that ends this task.
+                await pause(LEAD_RETRY_MS)
             except PacelineError as error:
                 log.warning("lead_failed", extra={"term": term, "why": error.message})
                 await pause(LEAD_RETRY_MS)

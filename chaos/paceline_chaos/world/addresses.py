@@ -22,8 +22,11 @@ class Addresses:
         """As configurations have them."""
         self.names: dict[str, str] = {}
         """Client address of a node -> its name; shared with all clients."""
+        self.bootstrap: list[str] = []
+        """What clients are given, kept up to date; shared with all of them."""
         for name in topology.controllers:
             self.names[self.controller(name)] = name
+            self.bootstrap.append(self.controller(name))
         for name in topology.brokers:
             self.names[self.broker(name)] = name
 
@@ -42,7 +45,9 @@ class Addresses:
 
     def replace_controller(self, old: str, new: str) -> None:
         """The members have changed: configurations say so from now on."""
-        self.controllers[self.controllers.index(old)] = new
+        place = self.controllers.index(old)
+        self.controllers[place] = new
+        self.bootstrap[place] = self.controller(new)
 
     # -- addresses ---------------------------------------------------------------------------------
 

@@ -229,7 +229,7 @@ class Stage:
         return Around(
             client=name,
             life=incarnation,
-            bootstrap=list(self.addresses.controller_addresses()),
+            bootstrap=self.addresses.bootstrap,
             recorder=self.recorder,
             clock=self.simulation.machine(name).clock,
             random=SeededRandom(f"{topology.seed}/client/{name}/{incarnation}"),

@@ -105,6 +105,9 @@ class _Outbound:
 class RaftCore:
     """Owner of journal, snapshots and the library's node of one controller."""
 
+    _leaves_in = -1
+    """The generation in which this leader has begun to leave."""
+
     def __init__(
         self,
         shell: Shell,
@@ -127,7 +130,7 @@ class RaftCore:
         self._campaigns = 0
         self._controller_id = controller_id
         self._gate = gate
-        self._hand_over_after = 0.0
+        self._hand_over_after = self._yields_from = self._yields_until = 0.0
         self._committed_members = configured([controller_id, *peers])
         self.journal = Journal(
             disk, folder, controller_id=controller_id, segment_bytes=settings.segment_bytes
@@ -392,9 +395,30 @@ class RaftCore:
         step = self.next_members_step()
         if step.members is not None:
             self.change_members(step.members)
-        elif step.is_hand_over and self._now() >= self._hand_over_after:
-            self._hand_over_after = self._now() + self._settings.append_ms / 1000
-            self.transfer_leadership()
+        elif step.is_hand_over:
+            self._yield_leadership()
+
+    @property
+    def takes_commands(self) -> bool:
+        """Whether this node leads; one that leaves the quorum takes none now and then, so that
+        another can lead.
+
+        Else it is ahead again by the time that the other's request for its vote is here; where both
+        votes are needed, for ever.
+        """
+        return self.is_leading and self._now() >= self._yields_until
+
+    def _yield_leadership(self) -> None:
+        """Hand over; in between commands are taken, for as long as they were refused."""
+        now, wait = self._now(), self._settings.election_min_ms / 1000
+        generation = self.members.generation
+        if generation != self._leaves_in:
+            self._leaves_in = generation
+            self._yields_from = now + self._settings.farewell_ms / 1000
+        if now >= self._yields_from:
+            self._yields_until, self._yields_from = now + wait, now + 2 * wait
+        if now < self._yields_until and now >= self._hand_over_after and self.transfer_leadership():
+            self._hand_over_after = now + self._settings.append_ms / 1000
 
     @property
     def _is_alone(self) -> bool:

@@ -458,7 +458,7 @@ class RaftQuorum:
     def _ensure_leading(self) -> RaftCore:
         if self._core is None or self._is_stopping or self._is_stopped:
             raise ShuttingDownError("this controller is not running")
-        if not self._core.is_leading or self._hand_over.is_under_way:
+        if not self._core.takes_commands or self._hand_over.is_under_way:
             leader = self._core.leader
             hint = None if leader == self._controller_id else leader
             raise NotLeaderError("this controller does not lead", leader=hint)
@@ -468,7 +468,7 @@ class RaftQuorum:
         self._guarded(lambda core: core.append(payload))
 
     def _propose_barrier(self) -> str | None:
-        if self._core is None or not self._core.is_leading:
+        if self._core is None or not self._core.takes_commands:
             return None
         proposal, payload = self._proposals.envelope(None)
         self._append(payload)

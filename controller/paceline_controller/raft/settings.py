@@ -63,6 +63,10 @@ class RaftSettings:
     segment_bytes: int = SEGMENT_BYTES
     """A segment of the journal that has become so large is followed by another."""
 
+    farewell_ms: int = 500
+    """A leader that is to leave leads on for so long once its successors vote: where they are,
+    brokers and clients that know nobody else hear from it."""
+
     append_bytes: int = APPEND_BYTES
     """Entries of one append message, and one entry more."""
 

@@ -12,7 +12,7 @@ from paceline_chaos.history.model import FaultEvent, ReplicaDump
 from paceline_chaos.world.plan import Plan, draw_plan
 from paceline_chaos.world.run import Result, run_world
 from paceline_chaos.world.script import GROUP, stock_topology
-from paceline_chaos.world.topology import Topology, draw_topology
+from paceline_chaos.world.topology import Client, Topology, draw_topology
 
 SEED = 3
 
@@ -111,3 +111,20 @@ def test_in_a_deserted_world_somebody_acts_and_hands_over() -> None:
     assert result.counters["acting_masters"] >= 1
     assert result.counters["provisional_commits"] >= 1
     assert result.verdict.is_good, result.verdict.violations[:3]
+
+
+def test_the_only_controller_is_replaced_while_commands_keep_coming() -> None:
+    """The one that leaves needs the other's vote, and must not be ahead of it again by then."""
+    clients = tuple(
+        Client(name=f"client-{number}", jobs=("send", "topics", "operate"))
+        for number in range(1, 4)
+    )
+    result = run(
+        Fault(at_ms=1_500, kind="replace", target="leader", for_ms=300),
+        controllers=("c1",),
+        clients=clients,
+        sync_ms=12.0,
+    )
+
+    assert result.counters["controllers_replaced"] == 1
+    assert result.counters["controller_terms"] < 10
