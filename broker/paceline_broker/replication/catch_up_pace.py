@@ -27,6 +27,8 @@ WAITING_COUNT_MAX = 4096
 EARNED, EARNED_OF_TICK = 0.01, 0.1
 """Of one wait within the limit; and of a tick at least, for few sends a second."""
 CREDIT_START, CREDIT_MAX, CREDIT_MIN = 1.0, 3.0, -10.0
+NEAR_FLOOR = 1.2
+"""The floor moves with what is appended, a little in every tick."""
 FLOOR_TICKS = 10
 """So long at the floor: what waits take now is not what catching up costs."""
 BURST_MS = 20
@@ -130,7 +132,7 @@ class CatchUpPace:
 
     def _learn_at_the_floor(self, waits: list[int]) -> None:
         """The load has changed, or nothing was known: giving way further would not help."""
-        is_at_floor = self.bytes_per_s <= self._least()
+        is_at_floor = self.bytes_per_s <= NEAR_FLOOR * self._least()
         self._floor_ticks = self._floor_ticks + 1 if is_at_floor else 0
         if self._floor_ticks > FLOOR_TICKS:
             self._calm.extend(waits)

@@ -163,6 +163,20 @@ def test_waits_that_giving_way_does_not_shorten_become_the_calm() -> None:
     assert clock.pace.bytes_per_s > RATE_MIN
 
 
+def test_a_floor_that_moves_with_the_load_is_a_floor_too() -> None:
+    """With real sends no two ticks append as much: the pace stayed down for ever."""
+    clock = Clock()
+    clock.appended_per_tick = 2 * MIB
+    clock.calm(10)
+
+    for number in range(150):
+        clock.appended_per_tick = 2 * MIB + (number % 3) * 65536
+        clock.tick(40, 40, catches_up=True)
+
+    assert clock.pace.limit_ms > 40
+    assert clock.pace.bytes_per_s > 60 * MIB
+
+
 def test_each_catch_up_begins_with_care() -> None:
     clock = Clock()
     for _ in range(10):
