@@ -1,11 +1,11 @@
-"""Learners that count, and groups founded on records, against R18; caught by the scripts `learner`
-and `forgotten` of the moments."""
+"""Who counts, leads or votes without the right to, against R18; caught by the scripts `learner`,
+`forgotten` and `amnesia` of the moments."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from paceline.types import ReplicaId
+from paceline.types import ControllerId, ReplicaId
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.session_commands import RegisterReplica
 from paceline_broker.identity import StoreIdentity
@@ -13,6 +13,7 @@ from paceline_broker.replication.peer import Peer
 from paceline_chaos.mutants.mutant import Mutant, Patch
 from paceline_controller import liveness as liveness_module
 from paceline_controller.election import choose_unclean
+from paceline_controller.raft.identity import Identity
 from paceline_controller.state import mastership as mastership_module
 from paceline_controller.state import recovery as recovery_module
 from paceline_controller.state import replicas as replicas_module
@@ -115,6 +116,15 @@ def _anew() -> list[Patch]:
     ]
 
 
+def _amnesia_forgiven() -> list[Patch]:
+    """A controller that comes with an empty disk may vote at once."""
+
+    def meet(identity: Identity, peer: ControllerId, **_: Any) -> None:
+        identity._unmet.discard(peer)
+
+    return [(Identity, "may_vote", property(lambda identity: True)), (Identity, "meet", meet)]
+
+
 def _moment(script: str) -> dict[str, Any]:
     return {"bed": "moments", "script": script, "caught_by": frozenset({f"moments:{script}"})}
 
@@ -137,6 +147,12 @@ FOUNDING = (
         meaning="a learner is made master by order",
         patches=_ordered,
         **_moment("learner"),
+    ),
+    Mutant(
+        rule="R18-amnesia",
+        meaning="a controller that lost its disk votes at once",
+        patches=_amnesia_forgiven,
+        **_moment("amnesia"),
     ),
     Mutant(
         rule="R18-records",

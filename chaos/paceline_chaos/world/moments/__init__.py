@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from paceline_chaos.world.moments import (
     acting,
+    amnesia,
     damage,
     founding,
     handing,
@@ -86,6 +87,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=founding.forgotten,
         unmet=founding.was_kept,
         load_ms=14_000,
+    ),
+    "amnesia": Scripted(
+        rule="R18: a controller that lost its disk does not vote",
+        script=amnesia.amnesia,
+        unmet=amnesia.was_remembered,
+        load_ms=20_000,
     ),
     "recovered": Scripted(
         rule="R18: the operator alone has a forgotten group led again, from a store it names",
