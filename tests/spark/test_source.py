@@ -120,6 +120,30 @@ def test_tags_as_an_option(spark: Any, topics: Topics, filled: str) -> None:
     assert {row["tag"] for row in frame.select("tag").distinct().collect()} == {"t1", "t2"}
 
 
+def test_keys_as_an_option_and_as_a_filter(spark: Any, topics: Topics, filled: str) -> None:
+    everything = [row.asDict() for row in topics.frame(spark, filled).collect()]
+
+    by_option = topics.frame(spark, filled, keyFilter="k1 || k2", tags="t1").collect()
+    by_filter = topics.frame(spark, filled).where("key in ('k1', 'k2') and tag = 't1'").collect()
+
+    wanted = [row for row in everything if row["key"] in ("k1", "k2") and row["tag"] == "t1"]
+    assert wanted
+    for found in (by_option, by_filter):
+        assert sorted(bytes(row["body"]) for row in found) == sorted(
+            bytes(row["body"]) for row in wanted
+        )
+
+
+def test_spark_finds_the_format_by_itself(spark: Any, topics: Topics, filled: str) -> None:
+    """A session of its own has nothing registered: the format comes from `pyspark_paceline`."""
+    fresh = spark.newSession()
+
+    frame = topics.frame(fresh, filled, columns="body", minPartitions="4")
+
+    assert frame.rdd.getNumPartitions() >= 2
+    assert frame.count() == COUNT
+
+
 def test_positions_by_record_time_and_offset(spark: Any, topics: Topics, filled: str) -> None:
     assert topics.frame(spark, filled, startingOffsets="-5").count() == 20
     assert topics.frame(spark, filled, startingOffsets="-1h").count() == COUNT

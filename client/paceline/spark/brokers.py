@@ -66,18 +66,21 @@ class Fetched(NamedTuple):
 
 
 class Deadline:
-    """Rounds of attempts with growing pauses, until the time is over."""
+    """Rounds of attempts with growing pauses, until the time is over or they were enough."""
 
-    def __init__(self, clock: Clock, timeout_ms: int) -> None:
+    def __init__(self, clock: Clock, access: Access) -> None:
         self._clock = clock
-        self._end_ms = clock.monotonic_ms() + timeout_ms
+        self._end_ms = clock.monotonic_ms() + access.retry_timeout_ms
+        self._left = access.num_retries
         self._pause_ms = PAUSE_FIRST_MS
 
     def pause(self) -> bool:
-        """Wait before the next round; False when there is no time for one."""
+        """Wait before the next round; False when there is to be none."""
         left_ms = self._end_ms - self._clock.monotonic_ms()
-        if left_ms <= 0:
+        if left_ms <= 0 or self._left == 0:
             return False
+        if self._left is not None:
+            self._left -= 1
         threading.Event().wait(min(self._pause_ms, left_ms) / 1000)
         self._pause_ms = min(PAUSE_MAX_MS, 2 * self._pause_ms)
         return True
@@ -112,7 +115,7 @@ class Brokers:
     def view(self, *, is_fresh: bool = False) -> ClusterView:
         """The cluster view, of whichever endpoint answers first. PeerError when none does."""
         if self._view is None or is_fresh:
-            deadline = Deadline(self._clock, self._access.retry_timeout_ms)
+            deadline = Deadline(self._clock, self._access)
             while True:
                 found = self._newest_view()
                 if isinstance(found, ClusterView):
@@ -207,7 +210,8 @@ class Brokers:
     def _anywhere(
         self, group: GroupName, ask: Callable[[str], Answer], *, is_of_master: bool
     ) -> Answer:
-        deadline = Deadline(self._clock, self._access.retry_timeout_ms)
+        access = self._access
+        deadline = Deadline(self._clock, access)
         view = self.view()
         while True:
             last: PacelineError = PeerError(f"group {group} has no broker that could be asked")
@@ -219,8 +223,9 @@ class Brokers:
                         raise
                     last = error
             if not deadline.pause():
+                tried = "" if access.num_retries is None else f", numRetries {access.num_retries}"
                 raise PeerError(
-                    f"no broker of group {group} answered in {self._access.retry_timeout_ms} ms:"
+                    f"no broker of group {group} answered in {access.retry_timeout_ms} ms{tried}:"
                     f" {last.message}"
                 )
             view = self.view(is_fresh=True)
@@ -244,7 +249,7 @@ class Brokers:
         R32). Raises what the master refuses for good, and OutcomeUnknownError when time is up
         after an attempt that may have been stored.
         """
-        deadline = Deadline(self._clock, self._access.retry_timeout_ms)
+        deadline = Deadline(self._clock, self._access)
         path = f"/v1/topics/{topic}/queues/{queue_id}/batches"
         is_unknown = False
         view = self.view()

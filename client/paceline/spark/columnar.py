@@ -116,6 +116,33 @@ def tag_mask(piece: Piece, tags: frozenset[str]) -> Any:
     return None if mask.true_count == len(mask) else mask
 
 
+def key_mask(piece: Piece, keys: frozenset[str]) -> Any:
+    """Which records of a piece have one of the keys; None and False as `tag_mask`."""
+    if not piece.view.header.columns & COLUMN_KEY:
+        return False
+    [found] = arrow_columns(piece, ["key"])
+    mask = pc.is_in(found, value_set=_wanted(keys))
+    if not mask.true_count:
+        return False
+    return None if mask.true_count == len(mask) else mask
+
+
+def mask_of(piece: Piece, *, tags: frozenset[str] | None, keys: frozenset[str] | None) -> Any:
+    """Which records of a piece a read wants; None and False as `tag_mask`."""
+    by_tag = None if tags is None else tag_mask(piece, tags)
+    if by_tag is False or keys is None:
+        return by_tag
+    by_key = key_mask(piece, keys)
+    if by_key is False or by_tag is None:
+        return by_key
+    return by_tag if by_key is None else pc.and_(by_tag, by_key)
+
+
+@lru_cache(maxsize=16)
+def _wanted(texts: frozenset[str]) -> Any:
+    return pa.array(sorted(texts), pa.string())
+
+
 def _repeated(value: Any, kind: Any, count: int) -> Any:
     return pa.repeat(pa.scalar(value, kind), count)
 

@@ -48,6 +48,8 @@ def _equal(bounds: Bounds, column: str, values: Iterable[Any]) -> bool:
             bounds.groups = found if bounds.groups is None else bounds.groups & found
         case "tag" if "" not in found:
             bounds.tags = found if bounds.tags is None else bounds.tags & found
+        case "key" if "" not in found:
+            bounds.keys = found if bounds.keys is None else bounds.keys & found
         case "offset":
             low, high = min(found), max(found) + 1
             bounds.offset_low = max(bounds.offset_low, low)

@@ -31,6 +31,8 @@ class Access:
     endpoints: tuple[str, ...]
     request_timeout_ms: int = 30_000
     retry_timeout_ms: int = 60_000
+    num_retries: int | None = None
+    """None: as often as the time allows."""
     token: str | None = None
     token_file: str | None = None
     tls_ca: str | None = None
@@ -62,6 +64,7 @@ class ReadOptions:
     new_queues_start: StartKind
     columns: tuple[str, ...]
     tags: frozenset[str] | None
+    keys: frozenset[str] | None
     max_records_per_trigger: int
     max_bytes_per_trigger: int | None
     min_records_per_trigger: int | None
@@ -154,18 +157,22 @@ class Options:
         return tuple(dict.fromkeys(found))
 
 
-ACCESS_OPTIONS = ("endpoints", "requestTimeoutMs", "retryTimeoutMs", "token", "tokenFile", "tlsCa")
+ACCESS_OPTIONS = (
+    "endpoints", "requestTimeoutMs", "retryTimeoutMs", "numRetries", "token", "tokenFile", "tlsCa",
+    "tls.ca",
+)  # fmt: skip
+"""tls.ca is tlsCa, for those who know it so from other sources."""
 READ_OPTIONS = (
     *ACCESS_OPTIONS,
     "topic", "topics", "topicsPattern", "assign", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "startingTimestampStrategy", "newQueues", "columns",
-    "includeProperties", "tags", "maxRecordsPerTrigger", "maxBytesPerTrigger",
+    "includeProperties", "tags", "keyFilter", "maxRecordsPerTrigger", "maxBytesPerTrigger",
     "minRecordsPerTrigger", "maxTriggerDelay", "minPartitions", "maxBytesPerPartition",
     "batchBytes", "failOnDataLoss", "pin", "leaseSeconds", "consumerGroup", "readFrom", "pushdown",
 )  # fmt: skip
 WRITE_OPTIONS = (
     *ACCESS_OPTIONS,
-    "topic", "producerId", "jobId", "chunkRecords", "chunkBytes", "compression", "dedup",
+    "topic", "producerId", "jobId", "chunkRecords", "chunkBytes", "compression", "dedup", "acks",
     "checkpointLocation",
 )  # fmt: skip
 """checkpointLocation is Spark's own; it shows it to a sink as well."""
@@ -200,7 +207,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         == "error",
         new_queues_start=StartKind(options.choice("newQueues", "earliest", ("earliest", "latest"))),
         columns=names,
-        tags=_tags(options),
+        tags=_texts(options, "tags"),
+        keys=_texts(options, "keyFilter"),
         max_records_per_trigger=options.integer("maxRecordsPerTrigger", 1_000_000, low=1),
         max_bytes_per_trigger=most_bytes,
         min_records_per_trigger=least,
@@ -221,6 +229,8 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     """The checked options of a write. Raises BadRequestError naming the option."""
     options = Options(given, known=WRITE_OPTIONS)
     topic = options.optional("topic")
+    # Brokers acknowledge what the whole sync state set has (R4); nothing less can be asked for.
+    options.choice("acks", "all", ("all", "-1"))
     return WriteOptions(
         access=_access(options),
         topic=None if topic is None else check_topic_name(topic),
@@ -253,14 +263,19 @@ def _access(options: Options) -> Access:
         endpoints.append(str(address))
     if options.has("token") and options.has("tokenFile"):
         raise BadRequestError("give token or tokenFile, not both", field="token")
+    if options.has("tlsCa") and options.has("tls.ca"):
+        raise BadRequestError("tls.ca is another name of tlsCa: give one of them", field="tlsCa")
+    authority = options.optional("tlsCa") or options.optional("tls.ca")
+    retries = options.integer("numRetries", 0, low=0, high=1_000_000)
     return Access(
         endpoints=tuple(endpoints),
         request_timeout_ms=options.integer("requestTimeoutMs", 30_000, low=1, high=3_600_000),
         retry_timeout_ms=options.integer("retryTimeoutMs", 60_000, low=0, high=86_400_000),
+        num_retries=retries if options.has("numRetries") else None,
         token=options.optional("token"),
         token_file=options.optional("tokenFile"),
-        tls_ca=options.optional("tlsCa"),
-        is_tls=is_tls or options.has("tlsCa"),
+        tls_ca=authority,
+        is_tls=is_tls or authority is not None,
     )
 
 
@@ -346,12 +361,19 @@ def _duration(options: Options, name: str, default_ms: int) -> int:
     return int(match.group(1)) * {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}[match.group(2)]
 
 
-def _tags(options: Options) -> frozenset[str] | None:
-    """`*` or nothing: all; else RocketMQ's `a || b`, or a comma list."""
-    text = options.text("tags", "*").strip()
+def _texts(options: Options, name: str) -> frozenset[str] | None:
+    """`*` or nothing: all; RocketMQ's `a || b`, a comma list, or JSON where texts hold such."""
+    text = options.text(name, "*").strip()
     if text == "*":
         return None
-    parts = [part.strip() for part in re.split(r"\|\||,", text)]
-    if not all(parts):
-        raise BadRequestError(f"option tags must be like a || b, not {text!r}", field="tags")
+    parts: Any = [part.strip() for part in re.split(r"\|\||,", text)]
+    if text.startswith("["):
+        try:
+            parts = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise BadRequestError(f"option {name} is no JSON: {error}", field=name) from None
+    if not parts or not all(isinstance(part, str) and part for part in parts):
+        raise BadRequestError(
+            f'option {name} must be like a || b, or ["a", "b"], not {text!r}', field=name
+        )
     return frozenset(parts)

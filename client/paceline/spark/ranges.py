@@ -48,6 +48,7 @@ class Bounds:
     topics: frozenset[str] | None = None
     groups: frozenset[str] | None = None
     tags: frozenset[str] | None = None
+    keys: frozenset[str] | None = None
 
     def takes(self, queue: QueueName) -> bool:
         """Whether anything of this queue may match."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from paceline.errors import OffsetOutOfRangeError, TopicNotFoundError
 from paceline.spark.brokers import Brokers, Fetched
-from paceline.spark.columnar import Gatherer, Piece, tag_mask
+from paceline.spark.columnar import Gatherer, Piece, mask_of
 from paceline.spark.offsets import described
 from paceline.spark.options import Access
 from paceline.spark.ranges import QueueRange, Task
@@ -32,6 +32,7 @@ class ReadPlan:
     """Arrow's; the columns in the order asked."""
     batch_bytes: int
     tags: frozenset[str] | None
+    keys: frozenset[str] | None
     fail_on_data_loss: bool
     reads_masters: bool
 
@@ -47,7 +48,7 @@ def read_task(plan: ReadPlan, task: Task | None) -> Iterator[Any]:
     ):
         for one in task.ranges:
             for piece in _pieces(plan, one, brokers, ahead):
-                mask = None if plan.tags is None else tag_mask(piece, plan.tags)
+                mask = mask_of(piece, tags=plan.tags, keys=plan.keys)
                 if mask is not False:
                     yield from gatherer.add(piece, mask)
     yield from gatherer.flush()

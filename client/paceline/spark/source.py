@@ -106,7 +106,7 @@ class PacelineReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._bounds = Bounds(tags=options.tags)
+        self._bounds = Bounds(tags=options.tags, keys=options.keys)
         self._columns = chosen_columns(schema)
         if options.is_pushdown:
             self.pushFilters = _PushFilters(self)
@@ -127,7 +127,8 @@ class PacelineReader(DataSourceReader):
         return [TaskPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        plan = read_plan(self._options, self._columns, tags=self._bounds.tags)
+        bounds = self._bounds
+        plan = read_plan(self._options, self._columns, tags=bounds.tags, keys=bounds.keys)
         return read_task(plan, partition.value)
 
 
@@ -176,7 +177,11 @@ def chosen_columns(schema: StructType) -> tuple[Column, ...]:
 
 
 def read_plan(
-    options: ReadOptions, columns: tuple[Column, ...], *, tags: frozenset[str] | None
+    options: ReadOptions,
+    columns: tuple[Column, ...],
+    *,
+    tags: frozenset[str] | None,
+    keys: frozenset[str] | None,
 ) -> ReadPlan:
     """What the tasks of a query are told."""
     return ReadPlan(
@@ -184,6 +189,7 @@ def read_plan(
         schema=arrow_schema(columns),
         batch_bytes=options.batch_bytes,
         tags=tags,
+        keys=keys,
         fail_on_data_loss=options.fail_on_data_loss,
         reads_masters=options.reads_masters,
     )

@@ -184,7 +184,8 @@ class PacelineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TaskPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        plan = read_plan(self._options, self._columns, tags=self._options.tags)
+        options = self._options
+        plan = read_plan(options, self._columns, tags=options.tags, keys=options.keys)
         return read_task(plan, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -104,6 +104,18 @@ def test_nobody_there_is_said_after_the_time_to_retry() -> None:
         brokers.view()
 
 
+def test_retries_can_be_counted_beside_the_time(nodes: list[Stub]) -> None:
+    for stub in nodes:
+        stub.on["/v1/fetch"] = lambda body: fetched()  # nothing there yet
+    endpoints = (nodes[0].address,)
+    access = Access(endpoints=endpoints, retry_timeout_ms=3_600_000, num_retries=1)
+    with Brokers(access) as brokers, pytest.raises(PeerError, match="numRetries 1"):
+        brokers.fetch(GROUP, 1, 0, 0, bytes_max=1000)
+
+    for stub in nodes:
+        assert [path for path, _ in stub.asked].count("/v1/fetch") == 2
+
+
 def test_wrong_credentials_are_said_at_once(nodes: list[Stub]) -> None:
     nodes[0].on["/v1/routes"] = lambda body: refusal(UnauthenticatedError("no such token"))
 

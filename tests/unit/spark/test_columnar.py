@@ -12,7 +12,15 @@ from paceline.errors import CorruptLogError
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
 from paceline.records.header import HEADER_BYTES, Codec, Section
-from paceline.spark.columnar import Gatherer, Piece, arrow_columns, arrow_schema, tag_mask
+from paceline.spark.columnar import (
+    Gatherer,
+    Piece,
+    arrow_columns,
+    arrow_schema,
+    key_mask,
+    mask_of,
+    tag_mask,
+)
 from paceline.spark.columns import COLUMNS, columns_named
 
 NAMES = [column.name for column in COLUMNS]
@@ -150,3 +158,49 @@ def test_tags_choose_records() -> None:
     assert tag_mask(piece, frozenset({"c"})) is False
     assert tag_mask(a_piece(a_batch(2, tags=["a", "a"])), frozenset({"a"})) is None
     assert tag_mask(a_piece(a_batch(2)), frozenset({"a"})) is False
+
+
+def test_keys_choose_records_also_of_a_part_of_a_batch() -> None:
+    batch = a_batch(5, keys=["a", None, "b", "a", "c"])
+
+    def offsets(piece: Piece, *keys: str) -> Any:
+        mask = key_mask(piece, frozenset(keys))
+        gatherer = Gatherer(SCHEMA, batch_bytes=1)
+        return [at for found in gatherer.add(piece, mask) for at in found["offset"].to_pylist()]
+
+    assert offsets(a_piece(batch), "a") == [0, 3]
+    assert offsets(a_piece(batch, 1, 4), "a", "b") == [2, 3]
+    assert key_mask(a_piece(batch), frozenset({"d"})) is False
+    assert key_mask(a_piece(batch, 1, 2), frozenset({"a"})) is False
+    assert key_mask(a_piece(batch), frozenset()) is False
+    assert key_mask(a_piece(a_batch(2, keys=["a", "a"])), frozenset({"a"})) is None
+    assert key_mask(a_piece(a_batch(2)), frozenset({"a"})) is False
+
+
+def test_tags_and_keys_must_both_match() -> None:
+    piece = a_piece(a_batch(4, tags=["x", "x", "y", "x"], keys=["a", "b", "a", "a"]))
+
+    def chosen(tags: set[str] | None, keys: set[str] | None) -> Any:
+        mask = mask_of(
+            piece,
+            tags=None if tags is None else frozenset(tags),
+            keys=None if keys is None else frozenset(keys),
+        )
+        return mask.to_pylist() if isinstance(mask, pa.Array) else mask
+
+    assert chosen({"x"}, {"a"}) == [True, False, False, True]
+    assert chosen({"x", "y"}, {"a"}) == [True, False, True, True]
+    assert chosen({"x"}, {"a", "b"}) == [True, True, False, True]
+    assert chosen(None, {"b"}) == [False, True, False, False]
+    assert chosen({"z"}, {"a"}) is False
+    assert chosen({"x"}, {"z"}) is False
+    assert chosen(None, None) is None
+    assert chosen({"x", "y"}, {"a", "b"}) is None
+
+
+def test_key_that_is_no_text_is_refused_by_a_filter_too() -> None:
+    batch = bytearray(a_batch(1, keys=["kkk"]))
+    batch[bytes(batch).rindex(b"kkk")] = 0xFF
+
+    with pytest.raises(CorruptLogError, match="key"):
+        key_mask(a_piece(bytes(batch)), frozenset({"kkk"}))

@@ -37,6 +37,8 @@ def test_exact_filters_are_taken() -> None:
             a_filter("LessThan", "offset", 150),
             a_filter("LessThanOrEqual", "offset", 160),
             a_filter("EqualTo", "tag", "x"),
+            a_filter("In", "key", ("k1", "k2")),
+            a_filter("EqualTo", "key", "k2"),
             a_filter("IsNotNull", "offset"),
         ],
     )
@@ -47,6 +49,7 @@ def test_exact_filters_are_taken() -> None:
     assert bounds.groups == frozenset({"g1"})
     assert (bounds.offset_low, bounds.offset_high) == (101, 150)
     assert bounds.tags == frozenset({"x"})
+    assert bounds.keys == frozenset({"k2"})
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,8 @@ def test_exact_filters_are_taken() -> None:
         a_filter("EqualTo", "tag", None),
         a_filter("EqualNullSafe", "tag", None),
         a_filter("EqualTo", "tag", ""),
+        a_filter("IsNotNull", "key"),
+        a_filter("In", "key", ("", "k")),
         a_filter("StringStartsWith", "topic", "a"),
         a_filter("GreaterThan", "queue_id", 1),
         a_filter("GreaterThan", "offset", 1.5),

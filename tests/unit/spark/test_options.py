@@ -1,11 +1,21 @@
 """Options of source and sink: every wrong one is an error that names it."""
 
+from pathlib import Path
+
 import pytest
 
 from paceline.errors import PacelineError
 from paceline.spark.moments import parse_moment
 from paceline.spark.offsets import StartKind
-from paceline.spark.options import MIB, read_options, write_options
+from paceline.spark.options import (
+    MIB,
+    READ_OPTIONS,
+    WRITE_OPTIONS,
+    read_options,
+    write_options,
+)
+
+ROOT = Path(__file__).parents[3]
 
 PLAIN = {"endpoints": "127.0.0.1:7700", "topic": "orders"}
 
@@ -58,6 +68,14 @@ def test_unknown_option_is_named_with_the_nearest_known() -> None:
         ({"columns": ""}, "columns"),
         ({"includeProperties": "yes"}, "includeProperties"),
         ({"tags": "a || "}, "tags"),
+        ({"keyFilter": ""}, "keyFilter"),
+        ({"keyFilter": "a ||"}, "keyFilter"),
+        ({"keyFilter": "[]"}, "keyFilter"),
+        ({"keyFilter": '["a", ""]'}, "keyFilter"),
+        ({"keyFilter": '["a", 1]'}, "keyFilter"),
+        ({"keyFilter": "[a]"}, "keyFilter"),
+        ({"numRetries": "-1"}, "numRetries"),
+        ({"tlsCa": "a.pem", "tls.ca": "b.pem"}, "tlsCa"),
         ({"maxRecordsPerTrigger": "0"}, "maxRecordsPerTrigger"),
         ({"maxRecordsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "maxBytesPerTrigger"),
         ({"maxTriggerDelay": "15"}, "maxTriggerDelay"),
@@ -120,6 +138,32 @@ def test_tags_in_both_spellings() -> None:
     assert read_options({**PLAIN, "tags": "*"}).tags is None
 
 
+def test_keys_are_written_like_tags_or_as_json() -> None:
+    assert read_options(PLAIN).keys is None
+    assert read_options({**PLAIN, "keyFilter": "*"}).keys is None
+    assert read_options({**PLAIN, "keyFilter": "k1 || k2"}).keys == frozenset({"k1", "k2"})
+    assert read_options({**PLAIN, "keyFilter": '["a,b", "c||d"]'}).keys == frozenset(
+        {"a,b", "c||d"}
+    )
+
+
+def test_names_that_other_sources_have_are_taken() -> None:
+    options = read_options({**PLAIN, "tls.ca": "ca.pem", "numRetries": "0"})
+
+    assert (options.access.tls_ca, options.access.is_tls) == ("ca.pem", True)
+    assert options.access.num_retries == 0
+    assert read_options(PLAIN).access.num_retries is None
+    for acks in ("all", "-1"):
+        write_options({**PLAIN, "acks": acks})
+
+
+def test_guide_names_every_option() -> None:
+    guide = (ROOT / "docs/SPARK.md").read_text()
+
+    for name in {*READ_OPTIONS, *WRITE_OPTIONS}:
+        assert f"`{name}`" in guide, name
+
+
 def test_moments_are_milliseconds_or_iso_times() -> None:
     assert parse_moment("1700000000000", name="t") == 1_700_000_000_000
     assert parse_moment("2023-11-14T22:13:20", name="t") == 1_700_000_000_000
@@ -149,7 +193,14 @@ def test_sink_takes_its_own_options_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"jobId": "a b"}, {"chunkRecords": "70000"}, {"compression": "gzip"}, {"dedup": "no"}]
+    "wrong",
+    [
+        {"jobId": "a b"},
+        {"chunkRecords": "70000"},
+        {"compression": "gzip"},
+        {"dedup": "no"},
+        {"acks": "1"},
+    ],
 )
 def test_wrong_option_of_a_sink_names_itself(wrong: dict[str, str]) -> None:
     with pytest.raises(PacelineError) as refusal:

@@ -45,6 +45,7 @@ def offsets(access: Access, start: int, end: int, *, is_strict: bool = True) -> 
         schema=arrow_schema(columns_named(("offset",))),
         batch_bytes=1,
         tags=None,
+        keys=None,
         fail_on_data_loss=is_strict,
         reads_masters=False,
     )
@@ -71,6 +72,7 @@ def test_nothing_to_read_is_no_batch() -> None:
             schema=arrow_schema(columns_named(("offset",))),
             batch_bytes=1,
             tags=None,
+            keys=None,
             fail_on_data_loss=True,
             reads_masters=False,
         )
