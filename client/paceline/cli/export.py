@@ -1,5 +1,6 @@
 """`paceline export`: a topic as files, incremental and exactly once; runs Spark (docs/SPARK.md)."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,10 @@ import click
 
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json
-from paceline.errors import BadRequestError, CorruptLogError
+from paceline.errors import CorruptLogError
 
 FILE_MIB_DEFAULT = 256
+RETRY_MS_MIN = 30_000
 
 
 @click.command("export")
@@ -107,27 +109,25 @@ def command(
     Needs Java 17 or newer and pip install 'paceline[spark]'.
     """
     try:
-        from paceline.spark.export.command import Work, run_export
-        from paceline.spark.export.run import ExportOrder
+        from paceline.spark.export.command import Work, order_of, run_export
     except ImportError as error:
         from paceline.errors import ConfigError
 
         raise ConfigError(
             f"{error.name} is not installed: pip install 'paceline[spark]'"
         ) from error
-    options = {
-        **_access(connect, token_file=token_file, tls_ca=tls_ca),
-        "topics": topics,
-        "startingOffsets": start,
-        "failOnDataLoss": "false" if accept_loss else "true",
-    }
-    _check_folder(to)
-    order = ExportOrder(
-        to=to.absolute(),
-        options=options,
-        format=file_format,
-        partition_by=tuple(part.strip() for part in partition_by.split(",") if part.strip()),
+    order = order_of(
+        bootstrap=connect.bootstrap,
+        topics=topics,
+        to=to,
+        file_format=file_format,
+        partition_by=partition_by,
         body=body,
+        start=start,
+        accept_loss=accept_loss,
+        token_file=token_file,
+        tls_ca=tls_ca,
+        retry_timeout_ms=max(connect.timeout_ms, RETRY_MS_MIN),
     )
     work = Work(
         order=order,
@@ -139,29 +139,6 @@ def command(
     with _Shown(is_silent=as_json) as shown:
         summary = run_export(work, tell=shown.tell, tasks=shown.tasks)
     _echo(summary, as_json=as_json)
-
-
-def _access(connect: Connect, *, token_file: Path | None, tls_ca: Path | None) -> dict[str, str]:
-    """Options of the source that say how brokers are reached."""
-    found = {
-        "endpoints": connect.bootstrap,
-        "retryTimeoutMs": str(max(connect.timeout_ms, 30_000)),
-    }
-    for name, path in (("tokenFile", token_file), ("tlsCa", tls_ca)):
-        if path is not None:
-            found[name] = str(path.absolute())
-    return found
-
-
-def _check_folder(to: Path) -> None:
-    if "://" in str(to) or str(to).startswith(("s3:", "hdfs:", "gs:")):
-        raise BadRequestError(
-            f"--to must be a folder of a local or mounted file system, not {to}: batches are shown"
-            " by renaming a folder, which object stores cannot do in one step",
-            field="to",
-        )
-    if to.exists() and not to.is_dir():
-        raise BadRequestError(f"--to {to} is a file", field="to")
 
 
 class _Shown:
@@ -187,6 +164,7 @@ class _Shown:
             disable=is_silent or not console.is_terminal,
             transient=True,
         )
+        self._changing = threading.Lock()
         self._task = self._progress.add_task("starting", total=None)
 
     def __enter__(self) -> "_Shown":
@@ -197,10 +175,14 @@ class _Shown:
         self._progress.stop()
 
     def tell(self, what: str) -> None:
-        self._progress.reset(self._task, total=None, description=what)
+        with self._changing:  # a new task: rich resets none to an unknown total
+            self._progress.remove_task(self._task)
+            self._task = self._progress.add_task(what, total=None)
 
     def tasks(self, done: int, count: int) -> None:
-        self._progress.update(self._task, completed=done, total=count)
+        """Called from another thread than `tell`."""
+        with self._changing:
+            self._progress.update(self._task, completed=done, total=count)
 
 
 def _echo(summary: dict[str, Any], *, as_json: bool) -> None:

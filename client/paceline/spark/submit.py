@@ -11,14 +11,14 @@ from pathlib import Path
 import orjson
 
 from paceline.errors import BadRequestError, ConfigError, PacelineError, to_problem
-from paceline.spark.export.command import Work, run_export
-from paceline.spark.export.run import ExportOrder
+from paceline.spark.export.command import Work, order_of, run_export
 
 MIB = 1024 * 1024
+FILE_MIB_MAX = 65_536
 
 
 def parse(arguments: list[str]) -> Work:
-    """The work that the arguments name; a wrong one ends the program with 2."""
+    """The work that the arguments name; a wrong one ends the program with 2, or BadRequestError."""
     parser = argparse.ArgumentParser(prog="submit.py", description=__doc__)
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT[,...]")
     parser.add_argument("--topic", required=True, metavar="NAME[,...]")
@@ -33,30 +33,39 @@ def parse(arguments: list[str]) -> Work:
     parser.add_argument("--accept-loss", action="store_true")
     parser.add_argument("--token-file", type=Path)
     parser.add_argument("--tls-ca", type=Path)
-    found = parser.parse_args(arguments)
-    options = {
-        "endpoints": found.bootstrap,
-        "topics": found.topic,
-        "startingOffsets": found.start,
-        "failOnDataLoss": "false" if found.accept_loss else "true",
-    }
-    for name, path in (("tokenFile", found.token_file), ("tlsCa", found.tls_ca)):
-        if path is not None:
-            options[name] = str(path.absolute())
-    order = ExportOrder(
-        to=found.to.absolute(),
-        options=options,
-        format=found.format,
-        partition_by=tuple(part.strip() for part in found.partition_by.split(",") if part.strip()),
+    found = parser.parse_args(_with_start_joined(arguments))
+    if not 1 <= found.file_mib <= FILE_MIB_MAX:
+        parser.error(f"--file-mib must be from 1 to {FILE_MIB_MAX}, not {found.file_mib}")
+    order = order_of(
+        bootstrap=found.bootstrap,
+        topics=found.topic,
+        to=found.to,
+        file_format=found.format,
+        partition_by=found.partition_by,
         body=found.body,
+        start=found.start,
+        accept_loss=found.accept_loss,
+        token_file=found.token_file,
+        tls_ca=found.tls_ca,
     )
     return Work(
         order=order,
         master=None,
         is_compact=found.compact,
         is_verify=found.verify,
-        file_bytes=max(1, found.file_mib) * MIB,
+        file_bytes=found.file_mib * MIB,
     )
+
+
+def _with_start_joined(arguments: list[str]) -> list[str]:
+    """`--start -1h` as one argument: argparse takes what begins with a dash for an option."""
+    found: list[str] = []
+    for argument in arguments:
+        if found and found[-1] == "--start":
+            found[-1] = f"--start={argument}"
+        else:
+            found.append(argument)
+    return found
 
 
 def main(arguments: list[str]) -> int:

@@ -4,9 +4,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.errors import OffsetOutOfRangeError
+from paceline.errors import BadRequestError, OffsetOutOfRangeError
 from paceline.spark.export.run import Exported, ExportOrder, check_ready, compact, export
 from paceline.spark.export.verify import verify
 from paceline.spark.session import open_session, plain_error, stop_quietly
@@ -29,6 +30,53 @@ class Work:
     is_compact: bool
     is_verify: bool
     file_bytes: int
+
+
+def order_of(
+    *,
+    bootstrap: str,
+    topics: str,
+    to: Path,
+    file_format: str,
+    partition_by: str,
+    body: str | None,
+    start: str,
+    accept_loss: bool,
+    token_file: Path | None,
+    tls_ca: Path | None,
+    retry_timeout_ms: int | None = None,
+) -> ExportOrder:
+    """The order that the arguments of a command name. BadRequestError: no folder can be there."""
+    _check_folder(to)
+    options = {
+        "endpoints": bootstrap,
+        "topics": topics,
+        "startingOffsets": start,
+        "failOnDataLoss": "false" if accept_loss else "true",
+    }
+    if retry_timeout_ms is not None:
+        options["retryTimeoutMs"] = str(retry_timeout_ms)
+    for name, path in (("tokenFile", token_file), ("tlsCa", tls_ca)):
+        if path is not None:
+            options[name] = str(path.absolute())
+    return ExportOrder(
+        to=to.absolute(),
+        options=options,
+        format=file_format,
+        partition_by=tuple(part.strip() for part in partition_by.split(",") if part.strip()),
+        body=body,
+    )
+
+
+def _check_folder(to: Path) -> None:
+    if "://" in str(to) or str(to).startswith(("s3:", "s3a:", "hdfs:", "gs:")):
+        raise BadRequestError(
+            f"--to must be a folder of a local or mounted file system, not {to}: batches are shown"
+            " by renaming a folder, which object stores cannot do in one step",
+            field="to",
+        )
+    if to.exists() and not to.is_dir():
+        raise BadRequestError(f"--to {to} is a file", field="to")
 
 
 def run_export(work: Work, *, tell: Callable[[str], None], tasks: Tasks) -> dict[str, Any]:
