@@ -16,6 +16,8 @@ how often it was taken, and judge prints that as `excused.NAME` beside `judged.X
 - **tear**: the end of a log whose process went down and never served again: what is torn there
   is above all that it had confirmed, and recovery has not come by yet (R23).
 - **all_damaged**: of no member a whole copy is left, by such faults.
+- **withheld_locks**: no ordered consumer can go on while masters grant no lock after an acting
+  master (R36); see `withheld.py`.
 - **deleted**: what retention has removed; see `deleted_below`.
 """
 
@@ -24,6 +26,7 @@ from collections import Counter, defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from paceline_chaos.checkers.withheld import withheld_spans
 from paceline_chaos.history.model import Outcome, ReplicaDump, Send
 
 if TYPE_CHECKING:
@@ -55,6 +58,13 @@ class Excuses:
     def _take(self, name: str, *, if_: bool) -> bool:
         self.used[name] += if_
         return if_
+
+    def withheld_locks(self, group: str, start_us: int) -> list[Span]:
+        """No ordered consumer can go on: when the masters of `group` granted no lock after an
+        acting master (R36), as far as that reaches beyond `start_us`."""
+        spans = [span for span in withheld_spans(self._evidence, group) if span[1] > start_us]
+        self._take("withheld_locks", if_=bool(spans))
+        return spans
 
     # -- orders -----------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from operator import attrgetter
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.excuses import DAMAGED
 from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.checkers.withheld import Span, outside
 from paceline_chaos.history.model import (
     Deliver,
     FaultEvent,
@@ -331,8 +332,9 @@ def everybody_gets_an_answer(evidence: Evidence) -> Findings:
 def groups_make_progress(evidence: Evidence) -> Findings:
     """L5: from `settle_us` after h until clients are told to end: a group of consumers that got
     messages gets one in every window of `progress_us`, if at the window's beginning there was an
-    acknowledged message in a topic of its, which it got only after the window or never.
-    O(n log n)."""
+    acknowledged message in a topic of its, which it got only after the window or never. For who
+    consumes under locks no window reaches into the time in which the message's masters withhold
+    them after an acting master (R36, `withheld_us`). O(n log n)."""
     found = Findings("L5")
     heal, end_us = evidence.phase("heal"), _end_of_work(evidence)
     if heal is None:
@@ -341,41 +343,69 @@ def groups_make_progress(evidence: Evidence) -> Findings:
     for deliver in evidence.delivers:
         groups[deliver.consumer_group].append(deliver)
     window_us = evidence.bounds.progress_us
+    start_us = heal.at_us + evidence.bounds.settle_us
+    if start_us + window_us > end_us:
+        return found
+    places = {send.queue.group for send in evidence.acks if send.queue is not None}
     for name, delivers in groups.items():
+        is_locked = any(deliver.token is not None for deliver in delivers)
+        spans: dict[str, list[Span]] = {place: [] for place in sorted(places)}
+        if is_locked:
+            withheld = evidence.excuses.withheld_locks
+            spans = {place: withheld(place, start_us) for place in spans}
+        found.judged += any(
+            until_us - from_us >= window_us
+            for place in spans
+            for from_us, until_us in outside(spans[place], start_us, end_us)
+        )
         began = sorted(deliver.asked_us for deliver in delivers)
-        start_us = heal.at_us + evidence.bounds.settle_us
-        if start_us + window_us > end_us:
-            continue
         marks = [start_us, *(us for us in began if start_us < us < end_us), end_us]
-        found.judged += 1
-        for before, after in zip(marks, marks[1:], strict=False):
-            if after - before <= window_us:
-                continue
-            waiting = _waiting(evidence, delivers, before, before + window_us)
-            if waiting is not None:
-                found.violate(
-                    f"group {name} got nothing for {after - before} us while {waiting.value} "
-                    f"waited",
-                    heal,
-                    waiting,
-                )
-                break
+        standing = _standing(evidence, delivers, marks, spans)
+        if standing is not None:
+            waited_us, waiting = standing
+            found.violate(
+                f"group {name} got nothing for {waited_us} us while {waiting.value} waited",
+                heal,
+                waiting,
+            )
     return found
 
 
-def _waiting(evidence: Evidence, delivers: list[Deliver], at_us: int, until_us: int) -> Send | None:
-    """An acknowledged message that was there at `at_us` and not handed out before `until_us`."""
+def _standing(
+    evidence: Evidence, delivers: list[Deliver], marks: list[int], spans: dict[str, list[Span]]
+) -> tuple[int, Send] | None:
+    """The first time that a group stood still for too long, and a message that waited for it."""
+    window_us = evidence.bounds.progress_us
+    for before, after in zip(marks, marks[1:], strict=False):
+        if after - before <= window_us:
+            continue
+        for place, withheld in spans.items():
+            for from_us, until_us in outside(withheld, before, after):
+                if until_us - from_us <= window_us:
+                    continue
+                waiting = _waiting(evidence, delivers, place, from_us)
+                if waiting is not None:
+                    return until_us - from_us, waiting
+    return None
+
+
+def _waiting(evidence: Evidence, delivers: list[Deliver], place: str, at_us: int) -> Send | None:
+    """An acknowledged message of group `place` that was there at `at_us` and not handed out within
+    the window that begins there."""
     topics = {deliver.queue.topic for deliver in delivers}
     handed = {
         (deliver.queue, deliver.message.offset)
         for deliver in delivers
-        if deliver.asked_us < until_us
+        if deliver.asked_us < at_us + evidence.bounds.progress_us
     }
     for send in evidence.acks:
         assert send.queue is not None
-        if send.queue.topic in topics and send.answered_us <= at_us:
-            place = (send.queue, send.offset or 0)
-            if place not in handed and place[1] >= evidence.start_of(send.queue):
+        if send.queue.group != place or send.queue.topic not in topics:
+            continue
+        if send.answered_us <= at_us:
+            offset = send.offset or 0
+            is_handed = (send.queue, offset) in handed
+            if not is_handed and offset >= evidence.start_of(send.queue):
                 return send
     return None
 

@@ -22,6 +22,11 @@ _REJOIN_MS = 3_000
 _GAP_MS = 1_500
 """L2: the promise of a failover."""
 _CLOSE_MS = 1_000
+_WORD_MS = 9_000
+"""L5: so long after the controllers' word an acting master may still grant a lease (R36)."""
+_PACE_SHARE = 100
+"""Clocks differ by one part in so many, and by `_MARGIN_MS`."""
+_MARGIN_MS = 1_000
 _REPAIR_MS = 3_000
 """L8: a log is mended so long after the verification that finds the damage."""
 
@@ -31,6 +36,7 @@ def bounds_of(topology: Topology, *, has_gray: bool) -> Bounds:
     middle of calm."""
     timers = topology.timers
     master_ms = _CONNECT_MS + _LEADER_MS + timers.heartbeat_timeout_ms
+    leases_ms = _WORD_MS + timers.lock_lease_ms
     return Bounds(
         first_ack_us=1000 * (master_ms + _NEWS_MS),
         master_us=1000 * master_ms,
@@ -38,6 +44,7 @@ def bounds_of(topology: Topology, *, has_gray: bool) -> Bounds:
         failover_us=1000 * (timers.heartbeat_timeout_ms + timers.election_open_timeout_ms),
         settle_us=1000 * (master_ms + timers.replica_lag_ms_max),
         calm_gap_us=1000 * (_GAP_MS + (timers.replica_lag_ms_max if has_gray else 0)),
+        withheld_us=1000 * (leases_ms + leases_ms // _PACE_SHARE + _MARGIN_MS),
         repair_us=1000 * (master_ms + 2 * topology.scrub_ms + _REPAIR_MS),
         patience_us=1000 * (OUTCOME_MS_MAX + _CLOSE_MS),
     )
