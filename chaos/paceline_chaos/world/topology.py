@@ -217,7 +217,7 @@ _HASTY_SHARE = 0.4
 _LEARNER_SHARE = 0.2
 _REPLICAS_BESIDE_LEARNERS = 3
 """Larger worlds cost enough as they are."""
-_DESERTED_SHARE = 0.15
+_DESERTED_SHARE = 0.3
 _RESCUE_SHARE = 0.1
 """Worlds in which all members of a group die, and the operator makes another replica master."""
 
