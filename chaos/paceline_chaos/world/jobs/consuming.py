@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.errors import PacelineError
+from paceline.errors import OffsetOutOfRangeError, PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import reading_address
@@ -26,7 +26,7 @@ from paceline_chaos.history.model import (
     Unlock,
 )
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
-from paceline_chaos.world.jobs.reading import pull_http, seen
+from paceline_chaos.world.jobs.reading import first_of, pull_http, seen
 
 PUSH_GROUP = "push-1"
 ORDERED_GROUP = "ordered-1"
@@ -248,6 +248,9 @@ class OrderedConsumer:
         if address is None:
             return None
         rows = await pull_http(cluster, around, address, queue, offset, "")
+        if isinstance(rows, OffsetOutOfRangeError):
+            kept = first_of(rows, offset)  # the same if it is not retention: who acts may have less
+            return kept if kept > offset else None
         if isinstance(rows, PacelineError):
             return None
         for row in rows[: around.whole(1, 10)]:
