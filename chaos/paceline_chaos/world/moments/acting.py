@@ -47,7 +47,9 @@ def acting(d: Director) -> Steps:
     for (group, key), provisional in kept.items():
         committed = offsets.get(group, key)
         d.expect(
-            committed is not None and committed.offset >= provisional.offset,
+            committed is not None
+            and (committed.generation, committed.offset)
+            >= (provisional.generation, provisional.offset),  # a client's reset wins (R33)
             f"{group} had committed {provisional.offset} and has {committed} with a master",
         )
     yield d.is_whole
