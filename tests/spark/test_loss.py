@@ -55,6 +55,12 @@ def fill_until_gone(topics: Topics, topic: str, *, first: int, beyond: int) -> l
     while start_of(topics, topic) <= beyond:
         assert clock.monotonic_ms() < deadline, "nothing was deleted within a minute"
         bodies += topics.fill(topic, 300, first=first + len(bodies), size=2000)
+    # Retention runs each 200 ms: what a test reads next must not vanish under it.
+    start, since_ms = start_of(topics, topic), clock.monotonic_ms()
+    while clock.monotonic_ms() - since_ms < 1_000:
+        assert clock.monotonic_ms() < deadline, "retention did not come to rest within a minute"
+        if (now := start_of(topics, topic)) != start:
+            start, since_ms = now, clock.monotonic_ms()
     return bodies
 
 
