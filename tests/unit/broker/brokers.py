@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tests.unit.replication.builders import a_view
 from tests.unit.replication.nodes import GROUP, SECRET, eventually
@@ -18,6 +18,7 @@ from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView, ReplicaView
 from paceline_broker.config import BrokerConfig
+from paceline_broker.duties import register
 from paceline_broker.identity import StoreIdentity
 from paceline_broker.mastership import Mastership
 from paceline_broker.replication.server import ReplicationServer
@@ -135,6 +136,19 @@ class Broker:
         end = writer.append(header, memoryview(batch)[HEADER_BYTES:])
         projections.fold_messages(parse_header(batch), queue, queue.end, now)
         return end
+
+
+async def registered(broker: Broker) -> None:
+    """Register its store as a process does when it starts."""
+    await register(
+        links=cast(Any, broker.controllers),
+        store=broker.store,
+        config=broker.config,
+        boot_id="boot",
+        random=SeededRandom("register"),
+        client_address="127.0.0.1:1",
+        replication_address="127.0.0.1:2",
+    )
 
 
 def a_group(*brokers: Broker, **changes: Any) -> GroupView:

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
+from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, registered, tell
 from tests.unit.service.fakes import turn
 
 from paceline.disk_memory import MemoryDisk
-from paceline.runtime import ManualClock, SeededRandom, cancel_and_wait, spawn
+from paceline.runtime import ManualClock, cancel_and_wait, spawn
 from paceline.types import PhysicalOffset
 from paceline.wire.session_commands import RegisterReplica
-from paceline_broker.duties import TICK_MS, Duties, register
+from paceline_broker.duties import TICK_MS, Duties
 from paceline_broker.log.layout import segment_name
 
 
@@ -29,15 +29,7 @@ async def test_a_log_that_recovery_cut_to_nothing_is_suspect_not_new() -> None:
     disk.flip_bit(f"{DATA}/log/{segment_name(PhysicalOffset(0))}", 40)
 
     again = Broker(disk=disk)
-    await register(
-        links=cast(Any, again.controllers),
-        store=again.store,
-        config=again.config,
-        boot_id="boot",
-        random=SeededRandom("register"),
-        client_address="127.0.0.1:1",
-        replication_address="127.0.0.1:2",
-    )
+    await registered(again)
 
     [command] = again.controllers.requests
     assert isinstance(command, RegisterReplica)

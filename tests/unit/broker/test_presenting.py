@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from tests.unit.broker.brokers import CLUSTER, DATA, Broker, a_group, eventually, tell
+from tests.unit.broker.brokers import CLUSTER, DATA, Broker, a_group, eventually, registered, tell
 
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import ConfigError
@@ -14,7 +14,6 @@ from paceline.types import PhysicalOffset, ReplicaId
 from paceline.wire.cluster import ClusterView
 from paceline.wire.session_commands import PresentedTopic, PresentStore, RegisterReplica
 from paceline_broker.acting.locks import longest_leases_ms
-from paceline_broker.duties import register
 from paceline_broker.log.layout import segment_name
 from paceline_broker.presenting import PRESENT_MS, RETRY_MS, present_store
 from paceline_broker.projections.projections import TopicRecord
@@ -51,18 +50,6 @@ def presented(broker: Broker) -> PresentStore:
         client_address="127.0.0.1:1",
         replication_address="127.0.0.1:2",
         config=broker.config,
-    )
-
-
-async def registered(broker: Broker) -> None:
-    await register(
-        links=cast(Any, broker.controllers),
-        store=broker.store,
-        config=broker.config,
-        boot_id="boot",
-        random=SeededRandom("register"),
-        client_address="127.0.0.1:1",
-        replication_address="127.0.0.1:2",
     )
 
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import pytest
@@ -12,6 +13,8 @@ from click.testing import CliRunner
 from tests.unit.client.fake_cluster import FakeCluster
 
 from paceline.cli import main as cli
+
+Served = TypeVar("Served")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +64,15 @@ def run_command(*arguments: str, stdin: str | bytes = b"", bootstrap: str = "") 
     )
 
 
-@pytest.fixture
-def paceline() -> Iterator[Runner]:
-    """`paceline` against a cluster of one group with the topic `orders` of 2 queues."""
-    started = threading.Event()
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-    found: list[FakeCluster] = []
+@contextmanager
+def beside(serving: AbstractAsyncContextManager[Served]) -> Iterator[Served]:
+    """What `serving` gives, served on an event loop of its own in another thread."""
+    started, loop, stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
+    found: list[Served] = []
 
     async def serve() -> None:
-        async with FakeCluster() as cluster:
-            cluster.add_topic("orders", 2)
-            found.append(cluster)
+        async with serving as served:
+            found.append(served)
             started.set()
             await stop.wait()
 
@@ -80,8 +80,22 @@ def paceline() -> Iterator[Runner]:
     thread.start()
     assert started.wait(10)
     try:
-        yield Runner(found[0], loop)
+        yield found[0]
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(10)
         loop.close()
+
+
+@pytest.fixture
+def paceline() -> Iterator[Runner]:
+    """`paceline` against a cluster of one group with the topic `orders` of 2 queues."""
+
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[Runner]:
+        async with FakeCluster() as cluster:
+            cluster.add_topic("orders", 2)
+            yield Runner(cluster, asyncio.get_running_loop())
+
+    with beside(serve()) as runner:
+        yield runner

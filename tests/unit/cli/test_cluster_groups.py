@@ -1,12 +1,12 @@
 """`paceline cluster sync-state-set|elect|history|epochs|clean` against real controllers."""
 
 import asyncio
-import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import orjson
 import pytest
-from tests.unit.cli.conftest import Outcome, run_command
+from tests.unit.cli.conftest import Outcome, beside, run_command
 from tests.unit.controller.harness import Controllers, TalkingBroker, eventually
 from tests.unit.controller.test_sessions import a_cluster
 
@@ -47,26 +47,13 @@ class Operator:
 
 @pytest.fixture
 def operator() -> Iterator[Operator]:
-    started = threading.Event()
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-    found: list[Operator] = []
-
-    async def serve() -> None:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[Operator]:
         async with a_cluster() as (cluster, brokers):
-            found.append(Operator(cluster, brokers, loop))
-            started.set()
-            await stop.wait()
+            yield Operator(cluster, brokers, asyncio.get_running_loop())
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    assert started.wait(10)
-    try:
-        yield found[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
-        loop.close()
+    with beside(serve()) as served:
+        yield served
 
 
 def test_the_sync_state_set_is_shown(operator: Operator) -> None:

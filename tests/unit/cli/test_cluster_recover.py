@@ -1,12 +1,11 @@
 """`paceline cluster recover` against a real controller and stores that wait."""
 
-import asyncio
-import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import orjson
 import pytest
-from tests.unit.cli.conftest import Outcome, run_command
+from tests.unit.cli.conftest import Outcome, beside, run_command
 from tests.unit.controller.harness import Controllers
 from tests.unit.controller.test_recovery_sessions import OldBroker, old_brokers
 
@@ -27,26 +26,13 @@ class Operator:
 
 @pytest.fixture
 def operator() -> Iterator[Operator]:
-    started = threading.Event()
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-    found: list[Operator] = []
-
-    async def serve() -> None:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[Operator]:
         async with old_brokers() as (cluster, brokers):
-            found.append(Operator(cluster, brokers))
-            started.set()
-            await stop.wait()
+            yield Operator(cluster, brokers)
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    assert started.wait(10)
-    try:
-        yield found[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
-        loop.close()
+    with beside(serve()) as served:
+        yield served
 
 
 def test_stores_that_wait_are_shown_with_what_choosing_them_means(operator: Operator) -> None:

@@ -1,13 +1,12 @@
 """`paceline cluster pins list|add|remove` against the real door of a broker."""
 
-import asyncio
-import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
 import pytest
-from tests.unit.cli.conftest import Outcome, run_command
+from tests.unit.cli.conftest import Outcome, beside, run_command
 from tests.unit.client.test_pins import a_master
 from tests.unit.http.test_http import send
 
@@ -29,26 +28,15 @@ class Operator:
 
 @pytest.fixture
 def pins() -> Iterator[Operator]:
-    started, loop, stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
-    found: list[Operator] = []
-
-    async def serve() -> None:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[Operator]:
         async with a_master() as (cluster, door, _):
             for body in "abc":
                 await send(door, body)
-            found.append(Operator(cluster.controller))
-            started.set()
-            await stop.wait()
+            yield Operator(cluster.controller)
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    assert started.wait(10)
-    try:
-        yield found[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
-        loop.close()
+    with beside(serve()) as served:
+        yield served
 
 
 def test_a_pin_is_added_listed_and_removed(pins: Operator) -> None:
