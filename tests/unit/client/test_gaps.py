@@ -107,7 +107,7 @@ async def test_what_was_fetched_before_the_gap_is_delivered_all_the_same() -> No
 
 def _stands_at(consumer: PushConsumer) -> int | None:
     """The next offset to be fetched, once there is no room for it."""
-    for held in consumer._held.values():
+    for held in consumer._owner.held.values():
         if not held.fetch.has_room and not held.fetch.is_in_flight:
             return held.fetch.position
     return None

@@ -1,0 +1,311 @@
+"""The queues a member of a group holds: taken, fetched, committed, given up (DESIGN 6).
+
+A `QueueOwner` says which queues are ours and what was fetched of them; a `Processing` decides what
+becomes of the messages. Offsets are committed up to what was processed without a gap. A queue is
+given up only when its listeners have ended and its offset is committed, so that its next owner
+begins where we stopped.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from paceline.allocation import Allocation
+from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
+from paceline.consumer.gaps import Gap, OnGap
+from paceline.consumer.group_offsets import OffsetStore
+from paceline.consumer.links import GroupLinks
+from paceline.consumer.membership import Membership
+from paceline.consumer.process_queue import ProcessQueue
+from paceline.consumer.push_settings import PushSettings
+from paceline.errors import PacelineError
+from paceline.message import ReceivedMessage, received_messages
+from paceline.net.cluster import Cluster, Wakeup
+from paceline.records.header import Kind
+from paceline.routing import QueueKey, QueueName
+from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.types import GroupName, TopicName
+from paceline.wire.stream import FetchPart
+
+log = logging.getLogger("paceline.client")
+
+
+class HeldQueue:
+    """A queue that is ours: fetch and process state."""
+
+    __slots__ = ("attempts", "fetch", "is_releasing", "queue", "topic")
+
+    def __init__(self, queue: ProcessQueue, topic: TopicName) -> None:
+        self.queue = queue
+        self.topic = topic
+        self.fetch = QueueFetch(queue.key, queue.committed)
+        self.attempts: dict[int, int] = {}
+        """Failed listener calls by queue offset."""
+        self.is_releasing = False
+
+
+class Processing(Protocol):
+    """What becomes of fetched messages. Told on the event loop; returns at once."""
+
+    def arrived(self, held: HeldQueue) -> None:
+        """Messages wait in `held.queue`: take them, and `finish` or `fail` each."""
+        ...
+
+    def dropped(self, held: HeldQueue) -> None:
+        """The queue is not ours any more, or begins again as another `HeldQueue`."""
+        ...
+
+
+class QueueOwner:
+    """All queues of one member; `start`, and `close` when nothing more is to be processed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        links: GroupLinks,
+        offsets: OffsetStore,
+        *,
+        group: str,
+        client_id: str,
+        topics: list[str],
+        settings: PushSettings,
+        allocation: Allocation,
+        processing: Processing,
+        on_gap: OnGap | None,
+    ) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._settings = settings
+        self._processing = processing
+        self._on_gap = on_gap
+        self.missed_count = 0
+        """Messages that were deleted before this member could fetch them."""
+        self._links = links
+        self._offsets = offsets
+        self._sessions: dict[GroupName, FetchSession] = {}
+        self.held: dict[QueueKey, HeldQueue] = {}
+        self._targets: set[QueueKey] = set()
+        self._commit_task: asyncio.Task[None] | None = None
+        self._changes: set[asyncio.Task[None]] = set()
+        self._quiet = Wakeup()
+        self._is_closing = False
+        self._membership = Membership(
+            cluster,
+            links,
+            group=group,
+            client_id=client_id,
+            topics=topics,
+            allocation=allocation,
+            on_targets=self._on_targets,
+            on_owned=self._on_owned,
+            on_lost=self._on_lost,
+        )
+
+    @property
+    def queues(self) -> list[QueueKey]:
+        """The queues this member consumes at the moment."""
+        return sorted(key for key, held in self.held.items() if not held.is_releasing)
+
+    def start(self) -> None:
+        """Join the group."""
+        self._membership.start()
+        self._commit_task = spawn(self._commit_for_ever(), name="commit")
+
+    async def release_all(self) -> None:
+        """Stop taking messages, let running listeners end, commit."""
+        self._is_closing = True
+        self._membership.stop_claiming()
+        await asyncio.gather(*(self._release(held) for held in list(self.held.values())))
+
+    async def leave(self) -> None:
+        """Leave the group; after `release_all`."""
+        await cancel_and_wait(self._commit_task, *self._changes)
+        if self._commit_task is not None:
+            await self._membership.close()
+
+    async def close(self) -> None:
+        """Close what was opened; also after a failure of the others."""
+        await cancel_and_wait(self._commit_task, *self._changes)
+        for session in self._sessions.values():
+            session.close()
+        await self._links.close()
+
+    def settled(self, held: HeldQueue) -> None:
+        """A listener call of this queue has ended: there may be room, or no more to wait for."""
+        if held.queue.is_dropped:
+            self._quiet.set()
+        else:
+            self._regulate(held)
+
+    # -- queues come and go -----------------------------------------------------------------------
+
+    def _on_targets(self, targets: set[QueueKey]) -> None:
+        self._targets = targets
+        for key, held in list(self.held.items()):
+            if key not in targets and not held.is_releasing:
+                self._background(self._release(held), name=f"release-{key.group}-{key.queue}")
+
+    def _on_owned(self, key: QueueKey) -> None:
+        self._background(self._acquire(key), name=f"acquire-{key.group}-{key.queue}")
+
+    def _on_lost(self) -> None:
+        """Nobody knows us any more: others may take our queues, so we must not go on."""
+        for held in list(self.held.values()):
+            self._drop(held)
+
+    def _background(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        task = spawn(work, name=name)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+
+    async def _acquire(self, key: QueueKey) -> None:
+        """Start a queue from the committed offset."""
+        topic = self._cluster.topic_name(key.topic_id)
+        try:
+            queue = await self._offsets.opened(key)
+        except PacelineError as error:
+            log.warning(
+                "queue_not_started",
+                extra={"group": key.group, "queue": key.queue, "error": error.message},
+            )
+            self._membership.release(key)  # claimed again with the next answer
+            return
+        if key not in self._targets or self._is_closing or topic is None:
+            self._membership.release(key)
+            return
+        held = self.held[key] = HeldQueue(queue, topic)
+        log.info("queue_started", extra={"queue": str(key), "offset": queue.committed})
+        self._session(key.group).add(held.fetch)
+
+    async def _release(self, held: HeldQueue) -> None:
+        """Give a queue up: stop fetching, wait for its listeners, commit, let others have it."""
+        if held.is_releasing:
+            return
+        held.is_releasing = True
+        key = held.queue.key
+        self._session(key.group).remove(key)
+        held.queue.drop()
+        self._processing.dropped(held)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._settings.close_timeout_ms / 1000
+        while held.queue.in_process_count and loop.time() < deadline:
+            await self._quiet.wait(min(50, self._settings.close_timeout_ms))
+        try:
+            await self._commit([held])
+            await self._offsets.closed(held.queue)
+        except PacelineError as error:
+            log.warning("commit_failed", extra={"queue": str(key), "error": error.message})
+        self.held.pop(key, None)
+        self._membership.release(key)
+        log.info("queue_released", extra={"queue": str(key), "offset": held.queue.commit_offset})
+
+    def _drop(self, held: HeldQueue) -> None:
+        held.queue.drop()
+        self._processing.dropped(held)
+        self._session(held.queue.key.group).remove(held.queue.key)
+        self.held.pop(held.queue.key, None)
+        self._membership.release(held.queue.key)
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def _session(self, group: GroupName) -> FetchSession:
+        session = self._sessions.get(group)
+        if session is None:
+            session = self._sessions[group] = FetchSession(
+                self._links.link(group),
+                self._cluster.random,
+                fetch_bytes_max=self._settings.fetch_bytes_max,
+                queue_bytes_max=self._settings.queue_bytes_max,
+                on_batches=self._on_batches,
+                on_trouble=self._on_trouble,
+            )
+        return session
+
+    def _on_batches(self, fetch: QueueFetch, batches: list[FetchedBatch]) -> None:
+        held = self.held.get(fetch.key)
+        if held is None or held.fetch is not fetch or held.queue.is_dropped:
+            return
+        for batch in batches:
+            header = batch.view.header
+            messages: list[ReceivedMessage] = []
+            if header.kind == Kind.NORMAL:
+                messages = list(
+                    received_messages(
+                        batch.view, topic=held.topic, group=fetch.key.group, skip=batch.skip
+                    )
+                )
+            held.queue.put(messages, header.end_queue_offset)
+        self._regulate(held)
+        self._processing.arrived(held)
+
+    def _on_trouble(self, fetch: QueueFetch, trouble: Trouble, part: FetchPart | None) -> None:
+        held = self.held.get(fetch.key)
+        is_ours = held is not None and held.fetch is fetch and not held.queue.is_dropped
+        if held is None or not is_ours or trouble is not Trouble.OUT_OF_RANGE:
+            return  # damage and brokers that lag are asked again; deleted topics leave the targets
+        assert part is not None
+        position = min(max(fetch.position, part.start), part.end)
+        fields = {"queue": str(fetch.key), "offset": fetch.position, "goes_on_at": position}
+        log.warning("offset_out_of_range", extra=fields)
+        if position > fetch.position:
+            self._skip(held, position)
+        else:  # an unclean election (R21) has cut what was here
+            self._restart(held, position)
+
+    def _skip(self, held: HeldQueue, start: int) -> None:
+        """Retention was faster (R26). What was fetched before it is processed all the same."""
+        key = held.queue.key
+        gap = Gap(QueueName(held.topic, key.group, key.queue), held.fetch.position, start)
+        self.missed_count += gap.end - gap.start
+        held.queue.put((), start)
+        held.fetch.seek(start)
+        self._regulate(held)
+        self._session(key.group).wake()
+        if self._on_gap is not None:
+            self._on_gap(gap)
+
+    def _restart(self, held: HeldQueue, position: int) -> None:
+        """Go on from another offset with a fresh process queue; running listeners end unseen."""
+        held.queue.drop()
+        self._processing.dropped(held)
+        self._session(held.queue.key.group).remove(held.queue.key)
+        fresh = ProcessQueue(held.queue.key, position, generation=held.queue.generation)
+        replaced = self.held[held.queue.key] = HeldQueue(fresh, held.topic)
+        self._session(held.queue.key.group).add(replaced.fetch)
+
+    def _regulate(self, held: HeldQueue) -> None:
+        queue, settings = held.queue, self._settings
+        has_room = (
+            len(queue) < settings.messages_per_queue_max
+            and queue.bytes_held < settings.bytes_per_queue_max
+            and queue.span < settings.span_max
+        )
+        if has_room != held.fetch.has_room:
+            held.fetch.has_room = has_room
+            if has_room:
+                self._session(queue.key.group).wake()
+
+    # -- offsets ----------------------------------------------------------------------------------
+
+    async def _commit_for_ever(self) -> None:
+        while True:
+            await pause(self._settings.commit_interval_ms)
+            try:
+                await self._commit([held for held in self.held.values() if not held.is_releasing])
+            except PacelineError as error:
+                log.warning("commit_failed", extra={"group": self._group, "error": error.message})
+
+    async def _commit(self, helds: list[HeldQueue]) -> None:
+        """Commit what moved."""
+        moved = [held.queue for held in helds if held.queue.commit_offset > held.queue.committed]
+        await self._offsets.commit(moved, self._obey_reset)
+
+    def _obey_reset(self, queue: ProcessQueue, offset: int, generation: int) -> None:
+        """Somebody reset the group on this queue (R33): go on from where they said."""
+        held = self.held.get(queue.key)
+        if held is None or held.queue is not queue or queue.is_dropped:
+            return
+        log.info("offset_reset", extra={"queue": str(queue.key), "offset": offset})
+        queue.generation = generation
+        self._restart(held, offset)
