@@ -12,12 +12,11 @@ import orjson
 
 from paceline.errors import ConfigError
 from paceline.records.decode import BatchView
-from paceline.records.header import Kind
 from paceline.runtime import pause
 from paceline.wire.session_commands import BrokerCommand, PresentedTopic, PresentStore
 from paceline_broker.acting.locks import longest_leases_ms
 from paceline_broker.config import BrokerConfig
-from paceline_broker.projections.projections import Projections
+from paceline_broker.projections.projections import Projections, needs_payload
 from paceline_broker.store import Store
 
 log = logging.getLogger("paceline.broker")
@@ -151,6 +150,6 @@ def _folded_to_end(store: Store) -> Projections:
     """
     projections = Projections.restore(store.projections.snapshot())
     for header, batch in store.log.batches(projections.position, store.log.end):
-        needs_payload = header.kind != Kind.NORMAL
-        projections.apply(header, BatchView(batch) if needs_payload else None)
+        view = BatchView(batch) if needs_payload(header) else None
+        projections.apply(header, view)
     return projections

@@ -12,7 +12,6 @@ from typing import Any
 from paceline.errors import CorruptLogError
 from paceline.ports import Disk, File
 from paceline.records.decode import BatchView
-from paceline.records.header import Kind
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline.wire.cluster import GroupView
 from paceline_broker.checkpoints import CheckpointFolder, ReceivedCheckpoint
@@ -20,7 +19,7 @@ from paceline_broker.identity import StoreIdentity
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.log.recovery import RecoveryReport, is_checkpoint_intact
-from paceline_broker.projections.projections import Projections
+from paceline_broker.projections.projections import Projections, needs_payload
 
 log = logging.getLogger("paceline.store")
 
@@ -78,8 +77,8 @@ class Store:
         if projections.position >= limit:
             return
         for header, batch in self.log.batches(projections.position, limit):
-            needs_payload = header.kind != Kind.NORMAL
-            projections.apply(header, BatchView(batch) if needs_payload else None)
+            view = BatchView(batch) if needs_payload(header) else None
+            projections.apply(header, view)
         if projections.position != limit:
             raise CorruptLogError(f"the fold stopped at {projections.position}, not {limit}")
 

@@ -26,11 +26,21 @@ from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Of
 from paceline_broker.projections.pins import PinRequest, Pins
 from paceline_broker.projections.producers import Producers
 
-FEATURE_LEVEL = 2
+FEATURE_LEVEL = 3
 """Written into every epoch-start record; a replica that knows only a lower level stops (R29).
 
 2: retention records move the log's start and drop pins; pin records; an epoch's start may withhold
-locks (R36)."""
+locks (R36). 3: the message model: delayed and half messages, batches that brokers derive (R34),
+receipts."""
+
+
+PENDING_KINDS = frozenset({Kind.DELAY, Kind.HALF})
+"""Messages that are not in a queue yet."""
+
+
+def needs_payload(header: BatchHeader) -> bool:
+    """Whether the fold reads more of a batch than its header."""
+    return header.kind != Kind.NORMAL or header.is_derived
 
 
 class Touched(NamedTuple):
@@ -120,8 +130,8 @@ class Projections:
     ) -> list[LockOutcome] | list[CommitOutcome] | None:
         """Fold the batch that begins at `position`; returns what a request record decided.
 
-        `batch` may be None for kind NORMAL, whose payload the fold does not read. Raises
-        CorruptLogError if the batch is not the next one or its record is not understood.
+        `batch` may be None unless `needs_payload(header)`. Raises CorruptLogError if the batch is
+        not the next one or its record is not understood.
         """
         if header.physical_offset != self.position:
             raise CorruptLogError(
@@ -132,9 +142,16 @@ class Projections:
             key = queue_key(header.topic_id, header.queue_id)
             queue = self.consume_queues.get_or_make(key)
             self.fold_messages(header, queue, header.base_queue_offset, header.store_unix_ms)
+            if header.is_derived:
+                assert batch is not None, header
+                self._close_sources(header, batch)
             return None
         assert batch is not None, header
-        outcomes = self._apply_internal(header, batch)
+        if header.kind in PENDING_KINDS:
+            outcomes = None
+            self._fold_pending(header, batch)
+        else:
+            outcomes = self._apply_internal(header, batch)
         self.position = PhysicalOffset(self.position + header.size_bytes)
         self.log_time_ms = max(self.log_time_ms, header.store_unix_ms)
         return outcomes
@@ -162,6 +179,16 @@ class Projections:
         if queue.is_watched:
             queue.is_watched = False
             self.touched.append(Touched(self.position, queue))
+
+    def _fold_pending(self, header: BatchHeader, batch: BatchView) -> None:
+        """Messages that wait (R34): in no consume queue until a derived batch puts them there."""
+        key = queue_key(header.topic_id, header.queue_id)
+        if header.producer_id:
+            # What a duplicate is answered with (R30): there is no queue offset yet.
+            self.producers.add(key, header, header.physical_offset, header.store_unix_ms)
+
+    def _close_sources(self, header: BatchHeader, batch: BatchView) -> None:
+        """A derived batch of messages: what it was made from is done, by the same record (R34)."""
 
     def _apply_internal(
         self, header: BatchHeader, batch: BatchView

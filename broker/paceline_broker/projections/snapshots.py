@@ -3,7 +3,7 @@
 offset size field
 0      4    magic            0x534a4c50 "PLJS"
 4      4    crc32c           of bytes 8 .. end
-8      4    version          1; another one is refused
+8      4    version          2; 1 has no parts, others are refused
 12     4    0
 16     8    position         u64, log position the state stands at
 24     8    log_time_ms      i64
@@ -11,11 +11,14 @@ offset size field
 40     8    b                u64, bytes of the producers
 48     a    consume queues   `ConsumeQueues.snapshot`
 ..     b    producers        `Producers.snapshot`
-..     ..   document         canonical JSON (sorted keys): locks, offsets, topics
+..     8    c                u64, bytes of the document (version 1: it is the rest)
+..     c    document         canonical JSON (sorted keys): locks, offsets, topics;
+                          "parts": [[name, length], ...]
+..     ..   parts            named binary states in order of name
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -25,9 +28,10 @@ from paceline.errors import CorruptLogError
 from paceline.types import PhysicalOffset
 
 MAGIC = 0x534A4C50
-VERSION = 1
+VERSION = 2
 _CHECK = struct.Struct("<II")
 _HEAD = struct.Struct("<IIQqQQ")
+_LENGTH = struct.Struct("<Q")
 _START = _CHECK.size + _HEAD.size
 
 
@@ -40,6 +44,8 @@ class Snapshot:
     consume_queues: bytes
     producers: bytes
     document: dict[str, Any]
+    parts: dict[str, bytes] = field(default_factory=dict)
+    """State that is too large for JSON, by the name of its projection."""
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -52,8 +58,12 @@ def encode(snapshot: Snapshot) -> bytes:
         len(snapshot.consume_queues),
         len(snapshot.producers),
     )
-    document = orjson.dumps(snapshot.document, option=orjson.OPT_SORT_KEYS)
-    rest = b"".join((head, snapshot.consume_queues, snapshot.producers, document))
+    names = sorted(snapshot.parts)
+    listed = [[name, len(snapshot.parts[name])] for name in names]
+    document = orjson.dumps({**snapshot.document, "parts": listed}, option=orjson.OPT_SORT_KEYS)
+    pieces = [head, snapshot.consume_queues, snapshot.producers]
+    pieces += [_LENGTH.pack(len(document)), document, *map(snapshot.parts.__getitem__, names)]
+    rest = b"".join(pieces)
     return _CHECK.pack(MAGIC, crc32c(rest)) + rest
 
 
@@ -68,14 +78,31 @@ def decode(content: bytes) -> Snapshot:
     version, _, position, log_time_ms, queues_size, producers_size = _HEAD.unpack_from(
         view, _CHECK.size
     )
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise CorruptLogError(f"projection snapshot of version {version}, known is {VERSION}")
     producers_at = _START + queues_size
-    document_at = producers_at + producers_size
+    at = producers_at + producers_size
+    document, parts = _document_and_parts(view[at:], has_parts=version > 1)
     return Snapshot(
         position=PhysicalOffset(position),
         log_time_ms=log_time_ms,
         consume_queues=bytes(view[_START:producers_at]),
-        producers=bytes(view[producers_at:document_at]),
-        document=orjson.loads(view[document_at:]),
+        producers=bytes(view[producers_at:at]),
+        document=document,
+        parts=parts,
     )
+
+
+def _document_and_parts(
+    rest: memoryview, *, has_parts: bool
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    if not has_parts:
+        return orjson.loads(rest), {}
+    (size,) = _LENGTH.unpack_from(rest)
+    at = _LENGTH.size + size
+    document = orjson.loads(rest[_LENGTH.size : at])
+    parts = {}
+    for name, length in document.pop("parts"):
+        parts[name] = bytes(rest[at : at + length])
+        at += length
+    return document, parts

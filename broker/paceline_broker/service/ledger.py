@@ -14,7 +14,9 @@ from paceline.errors import NotYetAvailableError, PacelineError
 from paceline.ports import Clock
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_internal
-from paceline.records.header import HEADER_BYTES, Kind, stamp
+from paceline.records.header import HEADER_BYTES, Kind, parse_header, stamp
+from paceline.types import PhysicalOffset
+from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.locks import LockOutcome
 from paceline_broker.projections.offsets import CommitOutcome
 from paceline_broker.projections.projections import Projections
@@ -52,6 +54,37 @@ def append_internal(
     writer.append(header, memoryview(whole)[HEADER_BYTES:])
     view = BatchView(whole)
     return projections.apply(view.header, view)
+
+
+def append_messages(
+    writer: LogWriter, projections: Projections, batch: bytes, *, store_unix_ms: int
+) -> PhysicalOffset:
+    """Append a batch of messages that this master made (R34) and fold it; its physical offset.
+
+    `batch` is from `encode_batch`, for one queue, with a `Cause` and sources. One synchronous step,
+    like `append_internal`; confirmed once confirm passes `writer.end` of the moment after it.
+    """
+    assert store_unix_ms >= projections.log_time_ms, (store_unix_ms, projections.log_time_ms)
+    assert writer.end == projections.position, (writer.end, projections.position)  # R28
+    header = parse_header(batch)
+    assert header.is_derived, header
+    assert not header.producer_id, header
+    position = writer.end
+    base = 0
+    if header.kind == Kind.NORMAL:
+        key = queue_key(header.topic_id, header.queue_id)
+        base = projections.consume_queues.get_or_make(key).end
+    stamped = stamp(
+        batch,
+        physical_offset=position,
+        base_queue_offset=base,
+        store_unix_ms=store_unix_ms,
+        master_epoch=writer.epoch,
+    )
+    writer.append(stamped, memoryview(batch)[HEADER_BYTES:])
+    view = BatchView.stamped(batch, stamped)
+    projections.apply(view.header, view)
+    return position
 
 
 class Ledger:

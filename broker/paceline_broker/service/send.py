@@ -19,8 +19,15 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.ports import Buffer, Clock
-from paceline.records.decode import check_batch
-from paceline.records.header import HEADER_BYTES, BatchHeader, Kind, stamp
+from paceline.records.decode import BatchView, check_batch
+from paceline.records.header import (
+    COLUMN_DUE,
+    COLUMN_SOURCE,
+    HEADER_BYTES,
+    BatchHeader,
+    Kind,
+    stamp,
+)
 from paceline.types import PhysicalOffset
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
@@ -35,6 +42,9 @@ from paceline_broker.service.ledger import append_internal
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
+
+TAKEN_KINDS = frozenset({Kind.NORMAL})
+"""What this version takes from clients (`CLIENT_KINDS` is what there may be)."""
 
 
 class Sink(Protocol):
@@ -139,8 +149,7 @@ class Sender:
         """Store a batch as it came from a client; never raises, the sink hears of it once."""
         try:
             header = check_batch(batch)
-            if header.kind != Kind.NORMAL:
-                raise BadRequestError(f"kind {header.kind} cannot be sent", field="kind")
+            _check_from_client(header)
         except CorruptLogError as error:
             sink.failed(request_id, CorruptBatchError(error.message))
             return
@@ -163,14 +172,18 @@ class Sender:
             sink.failed(request_id, error)
             return
         projections = self._role.projections
-        queue = projections.consume_queues.get_or_make(header.topic_id << 16 | queue_id)
-        if header.producer_id and self._is_answered(header, queue.key, writer, sink, request_id):
+        key = header.topic_id << 16 | queue_id
+        if header.producer_id and self._is_answered(header, key, writer, sink, request_id):
             return
         now = self._clock.unix_ms()
         if now < projections.log_time_ms:
             now = projections.log_time_ms
         logged = projections.topics.get(header.topic_id)
-        base = queue.end
+        is_pending = header.kind != Kind.NORMAL
+        base = 0
+        if not is_pending:
+            queue = projections.consume_queues.get_or_make(key)
+            base = queue.end
         try:
             if logged is None or logged.queues < count:
                 self._log_topic(writer, projections, header.topic_id, now)
@@ -188,7 +201,12 @@ class Sender:
             sink.failed(request_id, error)
             return
         assert position == projections.position, (position, projections.position)  # R28
-        projections.fold_messages(header, queue, base, now)
+        if is_pending:
+            base = position  # what it is named by until it is in a queue
+            pending = BatchView.stamped(batch, stamped)
+            projections.apply(pending.header, pending)
+        else:
+            projections.fold_messages(header, queue, base, now)
         assert end == projections.position, (end, projections.position)
         self._counters.stored(header.topic_id, header.record_count, header.size_bytes)
         answer = ProduceAnswer(writer.epoch, header.record_count, base, 0, now, 0)
@@ -287,6 +305,16 @@ def _duplicate_answer(
         original.store_unix_ms,
         PRODUCE_FLAG_DUPLICATE,
     )
+
+
+def _check_from_client(header: BatchHeader) -> None:
+    """Which batches a client may send at all; BadRequestError."""
+    if header.kind not in TAKEN_KINDS:
+        raise BadRequestError(f"kind {header.kind} cannot be sent", field="kind")
+    if header.flags or header.columns & COLUMN_SOURCE:
+        raise BadRequestError("flags and sources are the broker's: send 0 and none", field="flags")
+    if (header.kind == Kind.DELAY) != bool(header.columns & COLUMN_DUE):
+        raise BadRequestError("due times belong to kind DELAY, which needs them", field="due")
 
 
 class FutureSink:

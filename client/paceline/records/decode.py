@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise, repeat
 from operator import itemgetter, sub
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 from crc32c import crc32c
@@ -21,9 +21,11 @@ from paceline.records.compression import decompress
 from paceline.records.header import (
     COLUMN_BODY,
     COLUMN_BORN,
+    COLUMN_DUE,
     COLUMN_KEY,
     COLUMN_PROPERTY,
     COLUMN_SETS,
+    COLUMN_SOURCE,
     COLUMN_TAG,
     HEADER_BYTES,
     KEY_BYTES_MAX,
@@ -79,6 +81,13 @@ class BatchView:
         self._payload: memoryview | None = None
         self._directory: _Directory | None = None
 
+    @classmethod
+    def stamped(cls, batch: Buffer, header: bytes) -> "BatchView":
+        """The view of a batch whose stamped header is not in front of its payload."""
+        view = cls(batch)
+        view.header = parse_header(header)
+        return view
+
     def verify(self) -> None:
         """Check the payload CRC; CorruptLogError if a byte changed since the producer made it."""
         crc = crc32c(self.raw[HEADER_BYTES:])
@@ -133,6 +142,19 @@ class BatchView:
         if not self.header.columns & COLUMN_BORN:
             return [self.header.born_first_unix_ms] * self.header.record_count
         return self.section(Section.BORN).cast("q").tolist()
+
+    def due(self) -> list[int]:
+        """When each record is due, unix ms; CorruptLogError without such a column."""
+        return self._numbers(Section.DUE, COLUMN_DUE, "q")
+
+    def sources(self) -> list[int]:
+        """What each record was made from (`unpack_source`); CorruptLogError without a column."""
+        return self._numbers(Section.SOURCE, COLUMN_SOURCE, "Q")
+
+    def _numbers(self, section: Section, column: int, code: Literal["q", "Q"]) -> list[int]:
+        if not self.header.columns & column:
+            raise CorruptLogError(f"a batch without {section.name}")
+        return self.section(section).cast(code).tolist()
 
     def records(self, skip: int = 0) -> Iterator[Record]:
         """The records from number `skip` on (0-based in the batch); columns are decoded at once."""
@@ -256,6 +278,8 @@ def _layouts() -> dict[int, _Layout]:
         Section.KEY_OFFSETS: (4, 4),
         Section.PROPERTY_OFFSETS: (4, 4),
         Section.TAG_IDS: (2, 0),
+        Section.DUE: (8, 0),
+        Section.SOURCE: (8, 0),
     }
     found = {}
     for columns in COLUMN_SETS:

@@ -62,6 +62,8 @@ def encode_batch(
     tags: Sequence[str | None] | None = None,
     properties: Sequence[Mapping[str, str] | None] | None = None,
     born_unix_ms: int | Sequence[int],
+    due_unix_ms: Sequence[int] | None = None,
+    sources: Sequence[int] | None = None,
     topic_id: int,
     queue_id: int,
     kind: Kind = Kind.NORMAL,
@@ -74,14 +76,17 @@ def encode_batch(
     """The record batch of 1 to 65,535 messages of one queue, ready to send and to store.
 
     The columns are parallel to `bodies`; None or "" means no key or tag, None or {} no properties.
-    Keys are UTF-8 text. With a `codec` the payload is compressed, unless that would not shrink it.
+    Keys are UTF-8 text. `due_unix_ms` is for kind DELAY, `sources` (`pack_source`) is what brokers
+    write into the batches they derive. With a `codec` the payload is compressed, unless that would
+    not shrink it.
     The broker's fields (offsets, store time, epoch) are zero until `stamp`.
     Raises TooLargeError over 4 MiB a body, 32,767 B a key, tag or properties, 16 MiB in all, and
     BadRequestError for columns of other lengths and values that are no bytes, text or in range.
     """
     count = len(bodies)
     try:
-        is_one_body = count == 1 and keys is tags is properties is None
+        is_plain = keys is tags is properties is None and due_unix_ms is sources is None
+        is_one_body = count == 1 and is_plain
         if is_one_body and codec == 0 and len(bodies[0]) <= _ONE_BODY_BYTES_MAX:
             payload = _one_body_payload(bodies[0])
             (born,) = (born_unix_ms,) if isinstance(born_unix_ms, int) else born_unix_ms
@@ -94,6 +99,7 @@ def encode_batch(
             return header + payload
         _check_count(count, base_sequence)
         parts, born_first, born_last = _parts(bodies, keys, tags, properties, born_unix_ms)
+        parts += _number_parts(due_unix_ms, sources, count)
         out, raw_bytes, codec = _payload(parts, codec)
         with out.getbuffer() as whole:
             size, crc = len(whole), crc32c(whole[HEADER_BYTES:])
@@ -177,6 +183,22 @@ def _parts(
         parts += _tag_parts(tags)
     parts.sort(key=_section_of)
     return parts, born_first, born_last
+
+
+def _number_parts(
+    due_unix_ms: Sequence[int] | None, sources: Sequence[int] | None, count: int
+) -> list[_Part]:
+    """The columns of one 64-bit number per record."""
+    parts = []
+    for section, code, values in (
+        (Section.DUE, "q", due_unix_ms),
+        (Section.SOURCE, "Q", sources),
+    ):
+        if values is not None:
+            _check_length(section.name, values, count)
+            packed = struct.pack(f"<{count}{code}", *values)
+            parts.append(_Part(section, len(packed), (packed,)))
+    return parts
 
 
 def _section_of(part: _Part) -> int:

@@ -49,6 +49,35 @@ class Kind(IntEnum):
     TOPIC = 9
     RETENTION = 10
     PIN = 11
+    POP = 12
+
+
+class Cause(IntEnum):
+    """Why a broker made a batch of messages out of others: the low byte of `flags` (R34).
+
+    Such a batch has a SOURCE column and no producer; the fold closes every source by it.
+    """
+
+    CLIENT = 0
+    """Nobody derived it: a client sent it."""
+    DELAYED = 1
+    """It was due."""
+    COMMITTED = 2
+    """Its transaction was committed."""
+    RETRIED = 3
+    """A consumer sent it back."""
+    DEAD = 4
+    """No attempt is left, or its target is gone."""
+    CHECKED_OUT = 5
+    """Its transaction was never ended, and the checks are used up."""
+    RESENT = 6
+    """It was a dead letter."""
+    REPLIED = 7
+    ESCAPED = 8
+    """Another group's acting master sent it on (R36)."""
+
+
+CAUSE_MASK = 0xFF
 
 
 CLIENT_KINDS = frozenset({Kind.NORMAL, Kind.DELAY, Kind.HALF})
@@ -76,6 +105,8 @@ class Section(IntEnum):
     KEY_BLOB = 7
     PROPERTY_BLOB = 8
     TAG_BLOB = 9
+    DUE = 10
+    SOURCE = 11
 
 
 COLUMN_BORN = 1 << Section.BORN
@@ -83,12 +114,22 @@ COLUMN_BODY = 1 << Section.BODY_OFFSETS | 1 << Section.BODY_BLOB
 COLUMN_KEY = 1 << Section.KEY_OFFSETS | 1 << Section.KEY_BLOB
 COLUMN_PROPERTY = 1 << Section.PROPERTY_OFFSETS | 1 << Section.PROPERTY_BLOB
 COLUMN_TAG = 1 << Section.TAG_IDS | 1 << Section.TAG_OFFSETS | 1 << Section.TAG_BLOB
+COLUMN_DUE = 1 << Section.DUE
+COLUMN_SOURCE = 1 << Section.SOURCE
 
 
 def _column_sets() -> frozenset[int]:
     """All legal values of `columns`: the sections of one column are present together or not."""
     found = {0}
-    for column in (COLUMN_BORN, COLUMN_BODY, COLUMN_KEY, COLUMN_PROPERTY, COLUMN_TAG):
+    for column in (
+        COLUMN_BORN,
+        COLUMN_BODY,
+        COLUMN_KEY,
+        COLUMN_PROPERTY,
+        COLUMN_TAG,
+        COLUMN_DUE,
+        COLUMN_SOURCE,
+    ):
         found |= {columns | column for columns in found}
     return frozenset(found)
 
@@ -126,6 +167,16 @@ class BatchHeader(NamedTuple):
     def end_offset(self) -> int:
         """Physical offset of the first byte after this batch."""
         return self.physical_offset + self.size_bytes
+
+    @property
+    def cause(self) -> int:
+        """`Cause` of a batch that a broker made; 0 for a client's."""
+        return self.flags & CAUSE_MASK
+
+    @property
+    def is_derived(self) -> bool:
+        """A broker made it out of the records its SOURCE column names (R34)."""
+        return bool(self.flags & CAUSE_MASK and self.columns & COLUMN_SOURCE)
 
     @property
     def end_queue_offset(self) -> int:
@@ -201,6 +252,22 @@ def _fault(buffer: Buffer, at: int) -> str:
         f" record_count {header.record_count}, columns {header.columns:#x},"
         f" base_sequence {header.base_sequence}, reserved {header.reserved}"
     )
+
+
+SOURCE_INDEX_BITS = 16
+SOURCE_POSITION_MAX = 2**48 - 1
+
+
+def pack_source(position: int, index: int) -> int:
+    """One value of the SOURCE column: record `index` of the batch at physical offset `position`."""
+    assert 0 <= position <= SOURCE_POSITION_MAX, position
+    assert 0 <= index < RECORDS_MAX, index
+    return position << SOURCE_INDEX_BITS | index
+
+
+def unpack_source(source: int) -> tuple[int, int]:
+    """(position, index) of a value of the SOURCE column."""
+    return source >> SOURCE_INDEX_BITS, source & RECORDS_MAX
 
 
 def peek_size(buffer: Buffer, at: int = 0) -> int:

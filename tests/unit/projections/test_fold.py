@@ -1,19 +1,25 @@
 """The fold as a whole: locks, commits, epochs, snapshots (R28, R29, R33, INV-9, INV-11)."""
 
 import random
+import struct
 
+import orjson
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.projections.logs import START_MS, HandLog
 
 from paceline.errors import CorruptLogError, PacelineError
 from paceline.records.decode import BatchView
-from paceline.records.header import Kind
+from paceline.records.encode import encode_batch
+from paceline.records.header import Cause, Kind, pack_source, parse_header
 from paceline.types import PhysicalOffset, QueueOffset
+from paceline_broker.projections import snapshots
 from paceline_broker.projections.locks import Token
 from paceline_broker.projections.offsets import Committed
-from paceline_broker.projections.projections import FEATURE_LEVEL, Projections
+from paceline_broker.projections.producers import Verdict
+from paceline_broker.projections.projections import FEATURE_LEVEL, Projections, needs_payload
 
 KEY = 1 << 16
 
@@ -333,3 +339,75 @@ def test_damaged_snapshot_is_refused(seed: int, at: float, flip: int) -> None:
 def test_any_bytes_are_a_snapshot_or_corrupt(content: bytes) -> None:
     with pytest.raises(PacelineError):
         Projections.restore(content)
+
+
+# -- messages that wait, and batches made out of them ---------------------------------------------
+
+
+def test_a_waiting_message_is_in_no_queue_and_its_producer_goes_on() -> None:
+    """R34, R31: sequences of a queue run through what waits for it."""
+    log = a_log()
+    log.send(producer_id=9, base_sequence=0)
+    place = log.end
+    waiting = encode_batch(
+        [b"later"],
+        born_unix_ms=START_MS,
+        due_unix_ms=[START_MS + 1000],
+        topic_id=1,
+        queue_id=0,
+        kind=Kind.DELAY,
+        producer_id=9,
+        base_sequence=1,
+    )
+    log.append(waiting)
+
+    assert log.projections.queue_end(1 << 16) == 1
+    verdict, original = log.projections.producers.decide(1 << 16, parse_header(waiting))
+    assert verdict is Verdict.DUPLICATE
+    assert original is not None
+    assert original.base_queue_offset == place
+    assert folded(log.batches).snapshot() == log.projections.snapshot()
+
+
+def test_a_derived_batch_is_a_message_of_its_queue() -> None:
+    log = a_log()
+    log.send()
+    derived = encode_batch(
+        [b"now"],
+        born_unix_ms=START_MS,
+        sources=[pack_source(96, 0)],
+        topic_id=1,
+        queue_id=0,
+        flags=Cause.DELAYED,
+    )
+    log.append(derived, base=1)
+
+    assert needs_payload(parse_header(derived))
+    assert log.projections.queue_end(1 << 16) == 2
+
+
+def test_a_snapshot_of_before_the_message_model_is_still_read() -> None:
+    """Format 1 ends with the document and has no parts."""
+    projections = folded(a_random_log(3).batches)
+    found = snapshots.decode(projections.snapshot())
+    document = orjson.dumps(found.document, option=orjson.OPT_SORT_KEYS)
+    sizes = (len(found.consume_queues), len(found.producers))
+    head = struct.pack("<IIQqQQ", 1, 0, found.position, found.log_time_ms, *sizes)
+    rest = head + found.consume_queues + found.producers + document
+    old = struct.pack("<II", snapshots.MAGIC, crc32c(rest)) + rest
+
+    assert Projections.restore(old).snapshot() == projections.snapshot()
+
+
+def test_named_parts_come_back() -> None:
+    parts = {"b": b"", "a": b"12", "c": b"345"}
+    whole = snapshots.Snapshot(
+        position=PhysicalOffset(8),
+        log_time_ms=5,
+        consume_queues=b"q",
+        producers=b"pp",
+        document={"x": 1},
+        parts=parts,
+    )
+
+    assert snapshots.decode(snapshots.encode(whole)) == whole

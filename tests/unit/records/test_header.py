@@ -122,7 +122,7 @@ def test_every_other_value_of_a_size_byte_is_refused_without_the_payload() -> No
         {"codec": 2, "payload_raw_bytes": 12},
         {"payload_raw_bytes": 8},
         {"record_count": 0},
-        {"columns": 1 << 10},
+        {"columns": 1 << 12},
         {"columns": 0b10},
         {"columns": 0b10000},
         {"base_sequence": -2},

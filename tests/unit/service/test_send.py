@@ -17,13 +17,14 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.ports import Buffer
-from paceline.records.header import Kind
+from paceline.records.header import Cause, Kind, parse_header
 from paceline.types import PhysicalOffset
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_UNCONFIRMED,
     ProduceAnswer,
 )
+from paceline_broker.service.ledger import append_messages
 
 
 class Answers:
@@ -281,3 +282,55 @@ async def test_other_kinds_than_normal_are_refused(kind: Kind) -> None:
 
     assert sink.last.is_definite is True
     assert bench.log.end == before
+
+
+# -- messages that wait, and what only brokers may send -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"flags": 1}, "flags and sources are the broker's"),
+        ({"sources": [5]}, "flags and sources are the broker's"),
+        ({"due_unix_ms": [5]}, "due times belong to kind DELAY"),
+        ({"kind": Kind.LOCK}, "kind 3 cannot be sent"),
+    ],
+)
+async def test_clients_do_not_send_what_is_the_brokers(fields: dict[str, Any], said: str) -> None:
+    bench, sink = Bench(), Answers()
+
+    bench.service.sender.send(a_batch(b"a", **fields), sink, 1)
+
+    assert said in sink.last.message
+    assert not [view for view in bench.log.views() if view.header.topic_id]
+
+
+async def test_a_message_that_waits_is_answered_with_its_place() -> None:
+    """R34: it is in no queue; the topic's record stands before it (R35)."""
+    bench, sink = Bench(), Answers()
+    batch = a_batch(b"a", kind=Kind.DELAY, due_unix_ms=[5], producer_id=4, base_sequence=0)
+
+    for request_id in (1, 2):
+        bench.service.sender.send_checked(batch, parse_header(batch), sink, request_id)
+    await until(lambda: len(sink.answers) == 2)
+
+    views = bench.log.views()
+    assert [view.header.kind for view in views[-2:]] == [Kind.TOPIC, Kind.DELAY]
+    place = views[-1].header.physical_offset
+    assert [answer.base_queue_offset for _, answer in sink.answers] == [place, place]
+    assert sink.last.flags == PRODUCE_FLAG_DUPLICATE
+    assert bench.role.projections.queue_end(1 << 16) == 0
+    assert bench.role.projections.consume_queues.get(1 << 16) is None
+
+
+async def test_a_master_puts_messages_it_made_into_their_queue() -> None:
+    bench = Bench()
+    writer = bench.role.writer()
+    now = bench.role.projections.log_time_ms
+    derived = a_batch(b"a", b"b", sources=[1, 2], flags=Cause.DELAYED)
+
+    position = append_messages(writer, bench.role.projections, derived, store_unix_ms=now)
+
+    view = bench.log.views()[-1]
+    assert (view.header.physical_offset, view.header.cause) == (position, Cause.DELAYED)
+    assert bench.role.projections.queue_end(1 << 16) == 2

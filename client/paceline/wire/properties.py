@@ -1,0 +1,65 @@
+"""Pure: property names that belong to the system (RocketMQ's list, appendix A.4).
+
+Applications may not set them; the library sets some for its features, brokers the rest, in the
+batches that they derive.
+"""
+
+from collections.abc import Mapping
+
+from paceline.errors import BadRequestError
+
+UNIQ_KEY = "UNIQ_KEY"
+"""Unique key of the message that a derived one was made from (`message_ids.unique_key`)."""
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE = "REAL_QID"
+RETRY_TOPIC = "RETRY_TOPIC"
+"""The topic that a message sent back was consumed from."""
+RECONSUME_TIMES = "RECONSUME_TIME"
+"""How often it was sent back."""
+MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+DELAY_LEVEL = "DELAY"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_OUT_MS = "TIMER_OUT_MS"
+"""When a delayed message was due."""
+PRODUCER_GROUP = "PGROUP"
+CHECK_IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRANSACTION_ID = "__transactionId__"
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+CORRELATION_ID = "CORRELATION_ID"
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+TTL = "TTL"
+SHARDING_KEY = "__SHARDINGKEY"
+
+LIBRARY = frozenset(
+    {PRODUCER_GROUP, CHECK_IMMUNITY_S, CORRELATION_ID, REPLY_TO_CLIENT, TTL, SHARDING_KEY}
+)
+"""What the client library may set, in batches that come over the wire."""
+
+_NAMES = """
+KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET
+MAX_OFFSET ORIGIN_MESSAGE_ID RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY
+EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME INNER_NUM INNER_BASE
+CHECK_IMMUNITY_TIME_IN_SECONDS TRAN_PREPARED_QUEUE_OFFSET __transactionId__
+TRANSACTION_CHECK_TIMES INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME
+PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK POP_CK_OFFSET 1ST_POP_TIME __SHARDINGKEY
+REDIRECT INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET TRACE_CONTEXT TIMER_DELAY_SEC
+TIMER_DELAY_MS TIMER_DELIVER_MS __BORNHOST BORN_TIMESTAMP TIMER_ENQUEUE_MS
+TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL
+DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID
+"""
+RESERVED = frozenset(_NAMES.split())
+
+
+def check_application_properties(properties: Mapping[str, str]) -> None:
+    """Refuse names of the system in what an application sets; BadRequestError names the first."""
+    taken = RESERVED.intersection(properties)
+    if taken:
+        name = min(taken)
+        raise BadRequestError(
+            f"property {name} belongs to the system: choose another name",
+            field=f"properties.{name}",
+        )
