@@ -26,8 +26,9 @@ from paceline_broker.http_requests import (
     read_body,
     read_json,
 )
-from paceline_broker.service.calls import QUEUES_MAX, U16_MAX, U32_MAX
+from paceline_broker.service.calls import U16_MAX, U32_MAX
 from paceline_broker.service.gather import Fetched
+from paceline_broker.service.member_fields import QUEUES_MAX
 from paceline_broker.service.service import Service
 
 BATCH_TYPE = "application/vnd.paceline.batch"

@@ -195,6 +195,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         for task in self._tasks:
             task.cancel()
         self._server.forget(self)
+        self._server.service.connection_lost(self)
         self._before.connection_lost(exc)
         if not self.closed.done():
             self.closed.set_result(None)
@@ -356,7 +357,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     async def _answer_call(self, request_id: int, document: dict[str, Any]) -> None:
         try:
-            answer = await self._calls.call(document)
+            answer = await self._calls.call(document, caller=self)
         except PacelineError as error:
             self.failed(request_id, error)
             return

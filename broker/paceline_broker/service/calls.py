@@ -4,7 +4,7 @@ A call is one JSON object in, one out; docs/protocol/stream.md lists them. Input
 strictly: unknown fields are refused, and every error names its field.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any
 
 from paceline.errors import BY_CODE, BadRequestError, PacelineError
@@ -28,15 +28,13 @@ from paceline_broker.projections.offsets import (
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.acting import MAYBE_STALE, ActingUse
 from paceline_broker.service.ledger import Ledger, Outcomes
-from paceline_broker.service.members import Coordinator, Owned
+from paceline_broker.service.member_fields import QUEUES_MAX, about_member, owned_of, topics_of
+from paceline_broker.service.members import Coordinator
 from paceline_broker.service.planning import Planner
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 
-QUEUES_MAX = 10_000
-"""Queues named in one call; a bound on work per loop turn."""
-TOPICS_MAX = 1000
 CLIENT_ID_PATTERN = r"[A-Za-z0-9._:@/-]{1,255}"
 U32_MAX = 2**32 - 1
 U16_MAX = 2**16 - 1
@@ -78,9 +76,12 @@ class Calls:
             "routes": self._routes_call,
         }
 
-    async def call(self, document: object) -> dict[str, Any]:
-        """Carry out `{"call": name, ...}`. Raises PacelineError."""
-        fields = Fields(document, name="call")
+    async def call(self, document: object, *, caller: Hashable = None) -> dict[str, Any]:
+        """Carry out `{"call": name, ...}`. Raises PacelineError.
+
+        `caller` is the stream it came over, whose end is told to `Service.connection_lost`.
+        """
+        fields = Fields(document, name="call", caller=caller)
         name = fields.text("call")
         found = self._calls.get(name)
         if found is None:
@@ -251,13 +252,21 @@ class Calls:
     async def _heartbeat(self, fields: Fields) -> dict[str, Any]:
         group = check_name(fields.text("group"), "group")
         client_id = fields.text("client_id", pattern=CLIENT_ID_PATTERN)
-        topics = _topics(fields)
-        owned = _owned(fields)
+        topics = topics_of(fields)
+        owned = owned_of(fields)
         generation = fields.integer("generation")
         wait_ms = fields.integer("wait_ms") if fields.has("wait_ms") else 0
+        about = about_member(fields)
         fields.done()
         return await self._coordinator.heartbeat(
-            group, client_id, topics, owned, generation=generation, wait_ms=wait_ms
+            group,
+            client_id,
+            topics,
+            owned,
+            generation=generation,
+            wait_ms=wait_ms,
+            via=fields.caller,
+            about=about,
         )
 
     async def _leave(self, fields: Fields) -> dict[str, Any]:
@@ -315,27 +324,6 @@ def _token(row: Fields) -> Token | None:
     ):
         raise BadRequestError("token must be [epoch, position]", field="token")
     return Token.from_json(token)
-
-
-def _topics(fields: Fields) -> tuple[str, ...]:
-    topics = fields.any("topics")
-    if not isinstance(topics, list) or len(topics) > TOPICS_MAX:
-        raise BadRequestError(f"topics must be a list of at most {TOPICS_MAX}", field="topics")
-    return tuple(check_topic_name(topic) for topic in topics)
-
-
-def _owned(fields: Fields) -> Owned:
-    owned = fields.any("owned")
-    if not isinstance(owned, list) or len(owned) > QUEUES_MAX:
-        raise BadRequestError(f"owned must be a list of at most {QUEUES_MAX}", field="owned")
-    found: list[tuple[int, str, int]] = []
-    for row in owned:
-        match row:
-            case [int(topic_id), str(group), int(queue)] if topic_id >= 0 and queue >= 0:
-                found.append((topic_id, check_name(group, "owned"), queue))
-            case _:
-                raise BadRequestError("owned holds [topic_id, group, queue]", field="owned")
-    return tuple(sorted(found))
 
 
 def _check_distinct(keys: list[int]) -> None:

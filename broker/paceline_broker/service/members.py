@@ -6,11 +6,16 @@ computes the same allocation from the same list, and starts a new queue only onc
 member still names it as owned. Nothing here is logged: a new master learns it again from the
 heartbeats, and answers nobody before it has listened for one interval.
 
+A member leaves when it says so, when it has been silent for `member_expiry_ms`, or when the stream
+that its last heartbeat came over has closed and it has not come back within `member_lost_ms`: so a
+killed one is replaced at once, and one whose connection was cut keeps its queues.
+
 `MemberTable` is pure (time comes in); `Coordinator` waits, expires and answers.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +42,12 @@ class Member:
     topics: tuple[str, ...]
     owned: Owned
     heard_ms: int
+    via: Hashable = None
+    """The connection of its last heartbeat; None if that was a single request."""
+    lost_ms: int | None = None
+    """When that connection closed."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What it tells of itself for people to read: how it consumes, what it subscribes to."""
 
 
 @dataclass(slots=True)
@@ -45,33 +56,59 @@ class MemberTable:
 
     expiry_ms: int
     generation_first: int
+    lost_after_ms: int = 0
+    """How long a member may be without a connection that it had."""
     groups: dict[str, dict[str, Member]] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
     members_count: int = 0
+    _by_via: dict[Hashable, set[tuple[str, str]]] = field(default_factory=dict)
 
     def hear(
-        self, group: str, client_id: str, topics: tuple[str, ...], owned: Owned, *, now_ms: int
+        self,
+        group: str,
+        client_id: str,
+        topics: tuple[str, ...],
+        owned: Owned,
+        *,
+        now_ms: int,
+        via: Hashable = None,
+        about: Mapping[str, Any] | None = None,
     ) -> bool:
         """Take a heartbeat; whether it changed what the others must know."""
         members = self.groups.setdefault(group, {})
         member = members.get(client_id)
+        is_new = member is None
         if member is None:
-            members[client_id] = Member(topics, owned, now_ms)
+            member = members[client_id] = Member(topics, owned, now_ms)
             self.members_count += 1
-            self._change(group)
-            return True
-        member.heard_ms = now_ms
-        if member.topics == topics and member.owned == owned:
+        if member.via != via:
+            self._forget_via(group, client_id, member)
+            member.via = via
+            if via is not None:
+                self._by_via.setdefault(via, set()).add((group, client_id))
+        member.heard_ms, member.lost_ms = now_ms, None
+        member.about = about or {}
+        if not is_new and member.topics == topics and member.owned == owned:
             return False
         member.topics, member.owned = topics, owned
         self._change(group)
         return True
 
+    def connection_lost(self, via: Hashable, *, now_ms: int) -> bool:
+        """A connection has closed; whether members came over it."""
+        lost = self._by_via.pop(via, set())
+        for group, client_id in lost:
+            member = self.groups[group][client_id]
+            member.via, member.lost_ms = None, now_ms
+        return bool(lost)
+
     def leave(self, group: str, client_id: str) -> bool:
         """Drop a member; False if it was none."""
         members = self.groups.get(group, {})
-        if members.pop(client_id, None) is None:
+        member = members.pop(client_id, None)
+        if member is None:
             return False
+        self._forget_via(group, client_id, member)
         self.members_count -= 1
         self._change(group)
         if not members:
@@ -79,12 +116,13 @@ class MemberTable:
         return True
 
     def expire(self, now_ms: int) -> list[str]:
-        """Drop members silent for `expiry_ms`; the groups that changed."""
+        """Drop members silent for `expiry_ms`, or lost; the groups that changed."""
         silent = [
             (group, client_id)
             for group, members in self.groups.items()
             for client_id, member in members.items()
             if now_ms - member.heard_ms >= self.expiry_ms
+            or (member.lost_ms is not None and now_ms - member.lost_ms >= self.lost_after_ms)
         ]
         for group, client_id in silent:
             self.leave(group, client_id)
@@ -100,9 +138,35 @@ class MemberTable:
                 "client_id": client_id,
                 "topics": list(member.topics),
                 "owned": [list(queue) for queue in member.owned],
+                **member.about,
             }
             for client_id, member in sorted(self.groups.get(group, {}).items())
         ]
+
+    def inconsistent_topics(self, group: str) -> list[str]:
+        """Topics that not all members subscribe to, or not with the same filter.
+
+        Each message of them is for some members only, but any member may get its queue: RocketMQ's
+        classic pitfall.
+        """
+        members = self.groups.get(group, {}).values()
+        told: dict[str, set[str]] = {}
+        counts: Counter[str] = Counter()
+        for member in members:
+            filters = member.about.get("filters", {})
+            for topic in set(member.topics):
+                counts[topic] += 1
+                told.setdefault(topic, set()).add(repr(filters.get(topic)))
+        return sorted(
+            topic for topic in told if len(told[topic]) > 1 or counts[topic] < len(members)
+        )
+
+    def _forget_via(self, group: str, client_id: str, member: Member) -> None:
+        of_via = self._by_via.get(member.via)
+        if of_via is not None:
+            of_via.discard((group, client_id))
+            if not of_via:
+                del self._by_via[member.via]
 
     def _change(self, group: str) -> None:
         self.generations[group] = self.generation(group) + 1
@@ -127,7 +191,7 @@ class Coordinator:
         self._settings = settings
         self._epoch: MasterEpoch | None = None
         self._ready_ms = 0
-        self._table = MemberTable(settings.member_expiry_ms, 0)
+        self._table = MemberTable(settings.member_expiry_ms, 0, settings.member_lost_ms)
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -139,7 +203,8 @@ class Coordinator:
             return
         self._epoch = epoch
         first = (epoch or 0) << GENERATION_BITS
-        self._table = MemberTable(self._settings.member_expiry_ms, first)
+        settings = self._settings
+        self._table = MemberTable(settings.member_expiry_ms, first, settings.member_lost_ms)
         self._ready_ms = self._clock.monotonic_ms() + self._settings.member_interval_ms
         for group in list(self._waiters):
             self._wake(group)
@@ -160,10 +225,13 @@ class Coordinator:
         *,
         generation: int,
         wait_ms: int,
+        via: Hashable = None,
+        about: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Take a member's heartbeat; its answer is the list of members and their generation.
 
-        With the present `generation` it waits up to `wait_ms` for a change. Raises NotMasterError
+        With the present `generation` it waits up to `wait_ms` for a change. `via` is the
+        connection that it came over, if its end is told to `connection_lost`. Raises NotMasterError
         (details: `master`) when this broker does not coordinate the group, OverloadedError.
         """
         self._check_mine(group)
@@ -172,7 +240,8 @@ class Coordinator:
         is_new = client_id not in table.groups.get(group, {})
         if is_new and table.members_count >= self._settings.members_max:
             raise OverloadedError("too many group members here", retry_after_ms=1000)
-        if table.hear(group, client_id, topics, owned, now_ms=now_ms):
+        heard = table.hear(group, client_id, topics, owned, now_ms=now_ms, via=via, about=about)
+        if heard:
             self._wake(group)
         self._schedule_sweep()
         if self._ready_ms > now_ms:
@@ -181,6 +250,12 @@ class Coordinator:
             await self._wait(group, min(wait_ms, self._settings.member_interval_ms))
         self._check_mine(group)  # the mastership may have gone meanwhile
         return self.describe(group)
+
+    def connection_lost(self, via: Hashable) -> None:
+        """A stream has closed: its members are gone if they do not come back soon."""
+        if self._table.connection_lost(via, now_ms=self._clock.monotonic_ms()):
+            loop = asyncio.get_running_loop()
+            loop.call_later((self._settings.member_lost_ms + 1) / 1000, self._drop_silent)
 
     def leave(self, group: str, client_id: str) -> dict[str, Any]:
         """A member goes; its queues are free at once."""
@@ -196,6 +271,7 @@ class Coordinator:
             "generation": self._table.generation(group),
             "interval_ms": self._settings.member_interval_ms,
             "members": self._table.members(group),
+            "inconsistent_topics": self._table.inconsistent_topics(group),
         }
 
     def group_names(self) -> list[str]:
@@ -250,6 +326,9 @@ class Coordinator:
 
     def _expire(self) -> None:
         self._sweep = None
+        self._drop_silent()
+        self._schedule_sweep()
+
+    def _drop_silent(self) -> None:
         for group in self._table.expire(self._clock.monotonic_ms()):
             self._wake(group)
-        self._schedule_sweep()

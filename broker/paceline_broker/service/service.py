@@ -1,5 +1,7 @@
 """All use-cases of one broker, wired to its role: what the doors (HTTP, streams) are given."""
 
+from collections.abc import Hashable
+
 from paceline.ports import Clock
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
@@ -53,6 +55,10 @@ class Service:
         """The role, its epoch, its reader or its projections changed: wake whoever waits."""
         self.fetcher.role_changed()
         self.coordinator.role_changed()
+
+    def connection_lost(self, connection: Hashable) -> None:
+        """A stream has closed."""
+        self.coordinator.connection_lost(connection)
 
     def stop_waiting(self) -> None:
         """The process ends: long polls answer with what there is."""

@@ -21,6 +21,8 @@ class ServiceSettings:
     parked_batches_max: int = 1024
     """Batches that wait for a view at one time; beyond it they are refused at once."""
     member_expiry_ms: int = 10_000
+    member_lost_ms: int = 300
+    """How long a group member whose stream has closed may take to come back; then it is dropped."""
     member_interval_ms: int = 1000
     """Time between heartbeats of a group member; a new coordinator waits as long (DESIGN 6)."""
     members_max: int = 10_000

@@ -5,7 +5,7 @@ All errors are `BadRequestError` with `field`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import orjson
@@ -32,12 +32,14 @@ def parse_object(text: bytes | str, *, size_bytes_max: int) -> dict[str, Any]:
 class Fields:
     """Reads one JSON object member by member."""
 
-    def __init__(self, document: object, *, name: str) -> None:
-        """`name` says in errors what kind of object this is."""
+    def __init__(self, document: object, *, name: str, caller: Hashable = None) -> None:
+        """`name` says in errors what kind of object this is; `caller` is where it came from."""
         if not isinstance(document, dict):
             raise BadRequestError(f"{name} must be an object", field=name)
         self._document: Mapping[str, Any] = document
         self._name = name
+        self.caller = caller
+        """The connection that a request came over, if its end matters; never part of the JSON."""
         self._seen: set[str] = set()
 
     def has(self, key: str) -> bool:

@@ -106,6 +106,55 @@ async def test_query_waits_for_a_read_round_even_when_all_is_confirmed() -> None
     assert answer["queues"] == [{"topic_id": 1, "queue": 0, "start": 0, "end": 10}]
 
 
+async def test_a_member_whose_stream_closed_is_dropped_unless_it_comes_back() -> None:
+    bench = Bench(member_interval_ms=0)
+    killed, cut, other = object(), object(), object()
+    await bench.service.calls.call(heartbeat("killed"), caller=killed)
+    await bench.service.calls.call(heartbeat("cut"), caller=cut)
+    await bench.service.calls.call(heartbeat("moved"), caller=cut)
+    await bench.service.calls.call(heartbeat("moved"), caller=other)
+    await beat(bench, "posting")
+
+    for connection in (killed, cut):
+        bench.service.connection_lost(connection)
+    await bench.service.calls.call(heartbeat("cut"), caller=object())
+    bench.clock.advance(bench.service.settings.member_lost_ms)
+    before = await beat(bench, "posting")
+    waiting = await started(beat(bench, "posting", generation=before["generation"], wait_ms=60_000))
+    async with asyncio.timeout(5):
+        [answer] = await waiting
+
+    assert [row["client_id"] for row in answer["members"]] == ["cut", "moved", "posting"]
+    await bench.service.close()
+
+
+def test_a_connection_that_carried_no_member_any_more_drops_nobody() -> None:
+    table = MemberTable(expiry_ms=10_000, generation_first=0)
+    table.hear("g", "a", ("t",), (), now_ms=0, via="old")
+    table.leave("g", "a")
+    table.hear("g", "a", ("t",), (), now_ms=0, via="new")
+
+    assert not table.connection_lost("old", now_ms=0)
+    assert table.expire(1) == []
+    assert table.connection_lost("new", now_ms=1)
+    assert table.expire(1) == ["g"]
+
+
+async def test_members_that_subscribe_differently_are_told_of() -> None:
+    bench = Bench(member_interval_ms=0)
+    both = {"topics": ["orders", "bills"], "mode": "concurrent", "message_model": "clustering"}
+    await beat(bench, "a", filters={"orders": "red"}, **both)
+
+    agreed = await beat(bench, "b", filters={"orders": "red"}, **both)
+    differing = await beat(bench, "c", filters={"orders": "blue"}, topics=["orders"])
+
+    assert agreed["inconsistent_topics"] == []
+    assert differing["inconsistent_topics"] == ["bills", "orders"]
+    assert differing["members"][0]["filters"] == {"orders": "red"}
+    assert differing["members"][0]["message_model"] == "clustering"
+    await bench.service.close()
+
+
 @pytest.mark.parametrize(
     ("call", "fields"),
     [("offsets", {"group": "g"}), ("ends", {"queues": [QUEUE]}), ("lag", {"group": "g"})],
@@ -179,6 +228,11 @@ async def test_commit_of_many_queues_says_which_were_refused() -> None:
 
 
 # -- members --------------------------------------------------------------------------------------
+
+
+def heartbeat(client_id: str) -> dict[str, Any]:
+    fields = {"topics": ["orders"], "owned": [], "generation": 0}
+    return {"call": "heartbeat", "group": "g", "client_id": client_id, **fields}
 
 
 def beat(bench: Bench, client_id: str, **fields: Any) -> Any:
