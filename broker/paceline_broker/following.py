@@ -8,6 +8,7 @@ from paceline_broker.checkpoints import ReceivedCheckpoint
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.replication.install import CheckpointTarget, Reception
 from paceline_broker.store import Store
+from paceline_broker.surroundings import Surroundings
 
 
 class FollowingOwner(Protocol):
@@ -39,15 +40,19 @@ def install(store: Store, reception: Reception, start: PhysicalOffset) -> None:
 class Following:
     """ReplicaHooks."""
 
-    def __init__(self, role: FollowingOwner, store: Store) -> None:
+    def __init__(self, role: FollowingOwner, around: Surroundings) -> None:
         self._role = role
-        self._store = store
+        self._around = around
+        self._store = around.store
 
     def wrote(self) -> None:
         self._role.flusher.poke()
 
     def confirmed(self, confirm: PhysicalOffset) -> None:
         self._role.replica_confirmed(confirm)
+        withheld = self._store.projections.locks.withheld
+        if withheld.leases_ms:
+            self._around.withheld.look(withheld, now_ms=self._around.clock.monotonic_ms())
 
     def truncating(self, truncate_to: PhysicalOffset) -> None:
         self._role.replica_truncating(truncate_to)

@@ -23,6 +23,7 @@ from paceline.ports import Buffer, Clock
 from paceline.records.header import Kind
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
+from paceline_broker.acting.withheld import WithheldWatch
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.replication.early_answers import answers_early
@@ -76,6 +77,7 @@ class Mastership:
         clock: Clock,
         settings: MasterSettings,
         unconfirmed_bytes_max: int,
+        withheld: WithheldWatch,
     ) -> None:
         """Appends and writes the epoch-start record; the epoch was fsynced before (R2).
 
@@ -97,7 +99,7 @@ class Mastership:
         if store.projections.position > self._log.end:  # R14: what was installed is ahead of it
             raise CorruptLogError("the log has not come as far as the installed checkpoint")
         store.fold_to(self._log.end)  # R28: before the first append
-        self._append_epoch_start(view, clock)
+        self._append_epoch_start(view, clock, withheld)
         self._log.write_pending()
         machine = MasterReplication(
             replica_id=replica_id,
@@ -122,15 +124,18 @@ class Mastership:
             answers_early=self.answers_early,
         )
 
-    def _append_epoch_start(self, view: GroupView, clock: Clock) -> None:
+    def _append_epoch_start(self, view: GroupView, clock: Clock, watch: WithheldWatch) -> None:
         projections = self._store.projections
+        now_ms = clock.monotonic_ms()
         store_unix_ms = max(clock.unix_ms(), projections.log_time_ms, self._log.last_store_unix_ms)
         document = epoch_start_document(
             epoch=view.master_epoch,
             is_unclean=view.is_unclean,
             withhold_locks_ms=view.acting_leases_ms,
+            withheld_rest_ms=watch.rest_ms(projections.locks.withheld, now_ms=now_ms),
         )
         append_internal(self, projections, Kind.EPOCH_START, document, store_unix_ms=store_unix_ms)
+        watch.look(projections.locks.withheld, now_ms=now_ms)
 
     @property
     def term(self) -> MasterTerm:

@@ -326,7 +326,7 @@ class BrokerRole(MastershipOwner):
         assert self._client is None, "the master changed within an epoch"  # INV-4
         if self.standstill.reason is not None:
             return
-        self._client = make_client(self._around, group, hooks=Following(self, self._store))
+        self._client = make_client(self._around, group, hooks=Following(self, self._around))
         self._client_master = master.replica_id
         self._pace_flushes(group)
         self._client.start()

@@ -1,12 +1,13 @@
 """What the role is given once, and what it makes of it for one epoch."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paceline.address import parse_address
 from paceline.ports import Clock, Random
 from paceline.telemetry import Node
 from paceline.wire.cluster import GroupView, ReplicaView
+from paceline_broker.acting.withheld import WithheldWatch
 from paceline_broker.config import BrokerConfig
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.master_requests import Controllers
@@ -32,6 +33,7 @@ class Surroundings:
     clock: Clock
     random: Random
     node: Node
+    withheld: WithheldWatch = field(default_factory=WithheldWatch)
 
 
 def make_mastership(
@@ -53,6 +55,7 @@ def make_mastership(
         clock=around.clock,
         settings=MasterSettings(replica_lag_ms_max=config.replica_lag_ms_max),
         unconfirmed_bytes_max=config.unconfirmed_bytes_max,
+        withheld=around.withheld,
     )
 
 

@@ -45,6 +45,8 @@ class Withheld(NamedTuple):
 
     until_unix_ms: int
     leases_ms: int
+    since_epoch: MasterEpoch = MasterEpoch(0)
+    """Its start record was the first to withhold them; later ones only go on."""
 
 
 class LockEntry(NamedTuple):
@@ -166,25 +168,34 @@ class Locks:
             self._locks[at] = outcome.lock
         return outcomes
 
-    def renew_all(self, *, log_time_before_ms: int, now_unix_ms: int) -> None:
-        """An epoch begins: leases that stood when the log stopped run once more in full (R33)."""
-        if log_time_before_ms < self._withheld.until_unix_ms:
-            leases_ms = self._withheld.leases_ms
-            self._withheld = Withheld(now_unix_ms + leases_ms, leases_ms)
+    def renew_all(
+        self, *, log_time_before_ms: int, now_unix_ms: int, withheld_rest_ms: int | None = None
+    ) -> None:
+        """An epoch begins: leases that stood when the log stopped run once more in full (R33).
+
+        So does what is withheld, but for the time that the epoch's master has seen pass: then
+        `withheld_rest_ms` is left (R36).
+        """
+        withheld = self._withheld
+        if log_time_before_ms < withheld.until_unix_ms:
+            rest_ms = withheld.leases_ms
+            if withheld_rest_ms is not None:
+                rest_ms = min(rest_ms, withheld_rest_ms)
+            self._withheld = withheld._replace(until_unix_ms=now_unix_ms + rest_ms)
         for at, lock in list(self._locks.items()):
             if log_time_before_ms >= lock.expires_unix_ms:
                 del self._locks[at]
             else:
                 self._locks[at] = lock._replace(expires_unix_ms=now_unix_ms + lock.lease_ms)
 
-    def withhold(self, leases_ms: int, *, now_unix_ms: int) -> None:
+    def withhold(self, leases_ms: int, *, now_unix_ms: int, epoch: MasterEpoch) -> None:
         """An epoch begins after an acting master that may have granted locks (R36).
 
         Its tokens are above all that is known here, so all of that is fenced; and nobody is granted
         anything before its leases have surely run out.
         """
         self._locks.clear()
-        self._withheld = Withheld(now_unix_ms + leases_ms, leases_ms)
+        self._withheld = Withheld(now_unix_ms + leases_ms, leases_ms, epoch)
 
     def void_all(self) -> None:
         """An unclean epoch begins (R21)."""
@@ -219,7 +230,8 @@ class Locks:
     @classmethod
     def from_json(cls, rows: list[list[Any]], withheld: Sequence[int] = (0, 0)) -> "Locks":
         locks = cls()
-        locks._withheld = Withheld(*withheld)
+        until_unix_ms, leases_ms, *since = withheld  # feature level 2 named no epoch
+        locks._withheld = Withheld(until_unix_ms, leases_ms, MasterEpoch(sum(since)))
         for group, key, client_id, token, expires, lease in rows:
             found = Token(MasterEpoch(token[0]), PhysicalOffset(token[1]))
             locks._locks[group, key] = Lock(client_id, found, expires, lease)

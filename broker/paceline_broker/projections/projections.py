@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from paceline.errors import CorruptLogError
 from paceline.records.decode import BatchView
 from paceline.records.header import BatchHeader, Kind
-from paceline.types import PhysicalOffset
+from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.projections import snapshots
 from paceline_broker.projections.consume_queues import ConsumeQueue, ConsumeQueues, queue_key
 from paceline_broker.projections.locks import LockOutcome, LockRequest, Locks, Token
@@ -69,13 +69,22 @@ class TopicRecord:
 
 
 def epoch_start_document(
-    *, epoch: int, is_unclean: bool, withhold_locks_ms: int = 0
+    *,
+    epoch: int,
+    is_unclean: bool,
+    withhold_locks_ms: int = 0,
+    withheld_rest_ms: int | None = None,
 ) -> dict[str, Any]:
-    """The document of the record that begins an epoch; the role appends it (DESIGN 4, R21, R36)."""
+    """The document of the record that begins an epoch; the role appends it (DESIGN 4, R21, R36).
+
+    `withhold_locks_ms`: for leases of an acting master that has just ended; `withheld_rest_ms`:
+    what the master knows to be left of those that an earlier epoch withheld locks for.
+    """
     return {
         "epoch": epoch,
         "feature_level": FEATURE_LEVEL,
         "is_unclean": is_unclean,
+        "withheld_rest_ms": withheld_rest_ms,
         "withhold_locks_ms": withhold_locks_ms,
     }
 
@@ -233,10 +242,16 @@ class Projections:
             self.locks.void_all()
             self.producers.fence_all()
         now_unix_ms = header.store_unix_ms
-        self.locks.renew_all(log_time_before_ms=self.log_time_ms, now_unix_ms=now_unix_ms)
+        self.locks.renew_all(
+            log_time_before_ms=self.log_time_ms,
+            now_unix_ms=now_unix_ms,
+            withheld_rest_ms=document.get("withheld_rest_ms"),  # absent before feature level 3
+        )
         withhold_ms = document.get("withhold_locks_ms", 0)
         if withhold_ms:
-            self.locks.withhold(withhold_ms, now_unix_ms=now_unix_ms)
+            self.locks.withhold(
+                withhold_ms, now_unix_ms=now_unix_ms, epoch=MasterEpoch(document["epoch"])
+            )
 
     def _fold_topic(self, record: TopicRecord) -> None:
         if not record.is_deleted:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from paceline.ports import Buffer
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
+from paceline_broker.acting.withheld import WithheldWatch
 from paceline_broker.log_reader import StoreReader
 from paceline_broker.mastership import Mastership, MastershipOwner
 from paceline_broker.replication.frames import Acknowledgement
@@ -97,6 +98,7 @@ class Leading(Process, MastershipOwner):
                 rejoin_backoff_ms_max=REJOIN_BACKOFF_MS_MAX,
             ),
             unconfirmed_bytes_max=world.unconfirmed_bytes_max,
+            withheld=WithheldWatch(),
         )
         self.mastership.term._settings = world.term_settings
         self.role_changed()

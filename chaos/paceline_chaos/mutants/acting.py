@@ -6,6 +6,8 @@ from paceline_broker import mastership as mastership_module
 from paceline_broker.acting.hand_over import HandOver
 from paceline_broker.acting.locks import ActingLocks
 from paceline_broker.acting.offsets import Provisional
+from paceline_broker.acting.withheld import WithheldWatch
+from paceline_broker.projections.locks import Withheld
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.service import calls as calls_module
 from paceline_chaos.mutants.mutant import Mutant, Patch
@@ -27,6 +29,15 @@ def _nothing_withheld() -> list[Patch]:
         return epoch_start_document(withhold_locks_ms=0, **more)
 
     return [(mastership_module, "epoch_start_document", document)]
+
+
+def _nothing_is_left() -> list[Patch]:
+    """Whoever begins the second epoch takes the leases for over."""
+
+    def rest_ms(watch: WithheldWatch, withheld: Withheld, *, now_ms: int) -> int:
+        return 0
+
+    return [(WithheldWatch, "rest_ms", rest_ms)]
 
 
 def _forgotten_offsets() -> list[Patch]:
@@ -62,6 +73,12 @@ ACTING = (
         rule="R36-withhold",
         meaning="the next master grants locks while leases of an acting one run",
         patches=_nothing_withheld,
+        **_MOMENT,
+    ),
+    Mutant(
+        rule="R36-rest",
+        meaning="the second epoch after an acting master grants locks while its leases run",
+        patches=_nothing_is_left,
         **_MOMENT,
     ),
     Mutant(

@@ -86,10 +86,10 @@ def _tail_not_folded() -> list[Patch]:
     """A new master appends before it has folded its tail."""
     append_epoch_start = Mastership._append_epoch_start
 
-    def append_unfolded(led: Mastership, view: Any, clock: Any) -> None:
+    def append_unfolded(led: Mastership, view: Any, clock: Any, watch: Any) -> None:
         led._store.reload_projections()
         led._store.projections.position = led._log.end
-        append_epoch_start(led, view, clock)
+        append_epoch_start(led, view, clock, watch)
 
     return [(Mastership, "_append_epoch_start", append_unfolded)]
 
@@ -253,7 +253,7 @@ def _token_used_again() -> list[Patch]:
 def _epoch_voids_locks() -> list[Patch]:
     """An epoch start frees all locks, though their holders know nothing of it."""
 
-    def renew_all(locks: Locks, *, log_time_before_ms: int, now_unix_ms: int) -> None:
+    def renew_all(locks: Locks, **of: int | None) -> None:
         locks._locks.clear()
 
     return [(Locks, "renew_all", renew_all)]

@@ -55,9 +55,9 @@ def _restarted_in_its_epoch() -> list[Patch]:
 
     append_epoch_start = Mastership._append_epoch_start
 
-    def append_once(led: Mastership, view: Any, clock: Any) -> None:
+    def append_once(led: Mastership, view: Any, clock: Any, watch: Any) -> None:
         if led._log.epochs.last_epoch < view.master_epoch:
-            append_epoch_start(led, view, clock)
+            append_epoch_start(led, view, clock, watch)
 
     return [
         (replicas, "vacate", stays),

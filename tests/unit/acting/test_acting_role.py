@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from tests.unit.broker.brokers import Broker, a_group, eventually, tell
 
 from paceline.disk_memory import MemoryDisk
@@ -128,6 +129,34 @@ async def test_a_master_begins_by_withholding_locks_that_an_acting_one_may_have_
 
         assert withheld.leases_ms == 70_000
         assert withheld.until_unix_ms == broker.role.projections.log_time_ms + 70_000
+
+
+@pytest.mark.parametrize("is_master_first", [True, False])
+async def test_the_next_epoch_withholds_the_rest_that_this_process_knows_of(
+    is_master_first: bool,
+) -> None:
+    """Who led or followed in the first epoch after the acting one counts from its record on."""
+    first, second = Broker(1), Broker(2)
+    leader, follower = (first, second) if is_master_first else (second, first)
+    async with first.running(), second.running():
+        members = frozenset({1, 2})
+        view = a_group(first, second, master=leader.number, sync_state_set=members)
+        tell(replace(view, acting_leases_ms=70_000), 1, first, second)
+        await eventually(lambda: follower.role.projections.locks.withheld.leases_ms == 70_000)
+        await pause(50)
+
+        tell(
+            a_group(first, second, master=1, epoch=view.master_epoch + 1, sync_state_set=members),
+            2,
+            first,
+            second,
+        )
+        await eventually(lambda: first.role.state is RoleState.MASTER)
+        await eventually(lambda: first.role.epoch == view.master_epoch + 1)
+
+        projections = first.role.projections
+        left_ms = projections.locks.withheld.until_unix_ms - projections.log_time_ms
+        assert 60_000 < left_ms <= 69_950
 
 
 def refusal_of(broker: Broker) -> PacelineError:

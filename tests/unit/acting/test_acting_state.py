@@ -6,7 +6,8 @@ from paceline.errors import NotYetAvailableError
 from paceline.types import MasterEpoch, PhysicalOffset, QueueOffset
 from paceline_broker.acting.locks import PROOF_MS, ActingLocks
 from paceline_broker.acting.offsets import ENTRIES_MAX, EXPIRY_MS, ProvisionalOffsets
-from paceline_broker.projections.locks import LockEntry, LockRequest, Locks, Token
+from paceline_broker.acting.withheld import WithheldWatch
+from paceline_broker.projections.locks import LockEntry, LockRequest, Locks, Token, Withheld
 from paceline_broker.projections.offsets import CommitEntry, Committed
 
 LEASE_MS = 60_000
@@ -115,7 +116,7 @@ def test_the_next_master_fences_older_tokens_and_withholds_every_lock() -> None:
     locks.apply(request(), new_token=old, now_unix_ms=0)
     new = Token(MasterEpoch(8), PhysicalOffset(20))
 
-    locks.withhold(70_000, now_unix_ms=1_000)
+    locks.withhold(70_000, now_unix_ms=1_000, epoch=EPOCH)
 
     assert locks.token_of("g", KEY) is None
     for client, token in (("a", old), ("a", None), ("b", None)):
@@ -128,7 +129,7 @@ def test_the_next_master_fences_older_tokens_and_withholds_every_lock() -> None:
 def test_another_epoch_withholds_once_more_in_full() -> None:
     """Its master's clock may be ahead, as with leases (R33)."""
     locks = Locks()
-    locks.withhold(70_000, now_unix_ms=1_000)
+    locks.withhold(70_000, now_unix_ms=1_000, epoch=EPOCH)
 
     locks.renew_all(log_time_before_ms=70_000, now_unix_ms=500_000)
 
@@ -136,6 +137,50 @@ def test_another_epoch_withholds_once_more_in_full() -> None:
     [outcome] = locks.decide(request(), new_token=new, now_unix_ms=569_999)
     assert outcome.code == "LOCK_HELD"
     assert Locks.from_json(locks.to_json(), locks.withheld).withheld == locks.withheld
+
+
+@pytest.mark.parametrize(("rest_ms", "left_ms"), [(30_000, 30_000), (0, 0), (99_000, 70_000)])
+def test_another_epoch_withholds_only_the_rest_that_its_master_knows_of(
+    rest_ms: int, left_ms: int
+) -> None:
+    """Never longer than in full either, whatever the record says."""
+    locks = Locks()
+    locks.withhold(70_000, now_unix_ms=1_000, epoch=EPOCH)
+
+    locks.renew_all(log_time_before_ms=2_000, now_unix_ms=500_000, withheld_rest_ms=rest_ms)
+
+    assert locks.withheld == Withheld(500_000 + left_ms, 70_000, EPOCH)
+
+
+def test_what_is_over_in_log_time_is_not_withheld_again() -> None:
+    locks = Locks()
+    locks.withhold(70_000, now_unix_ms=1_000, epoch=EPOCH)
+
+    locks.renew_all(log_time_before_ms=71_000, now_unix_ms=90_000, withheld_rest_ms=70_000)
+
+    assert locks.withheld.until_unix_ms == 71_000
+
+
+def test_the_rest_is_counted_from_when_this_process_first_saw_the_record() -> None:
+    """Never shorter than the acting leases can run: they ended no later than that (R36)."""
+    watch = WithheldWatch()
+    withheld = Withheld(71_000, 70_000, EPOCH)
+
+    assert watch.rest_ms(withheld, now_ms=900_000) == 70_000  # seen only now: in full
+    watch.look(withheld._replace(until_unix_ms=500_000), now_ms=930_000)  # the same, gone on with
+    assert watch.rest_ms(withheld, now_ms=940_000) == 30_000
+    assert watch.rest_ms(withheld, now_ms=980_000) == 0
+
+    another = Withheld(71_000, 70_000, MasterEpoch(EPOCH + 2))
+    assert watch.rest_ms(another, now_ms=980_001) == 70_000
+
+
+def test_what_names_no_epoch_is_withheld_in_full() -> None:
+    """A checkpoint of feature level 2: what it says may be of any acting master."""
+    watch = WithheldWatch()
+    watch.look(Withheld(0, 0), now_ms=0)
+
+    assert watch.rest_ms(Withheld(71_000, 70_000), now_ms=900_000) == 70_000
 
 
 # -- offsets --------------------------------------------------------------------------------------

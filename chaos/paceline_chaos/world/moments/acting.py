@@ -4,6 +4,7 @@ from typing import Any
 
 from paceline_broker.acting.offsets import Provisional
 from paceline_broker.acting.term import ActingTerm
+from paceline_broker.projections.locks import Withheld
 from paceline_chaos.history.model import Deliver, Lock, Outcome
 from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
 from paceline_chaos.world.nodes import BrokerNode
@@ -12,6 +13,8 @@ from paceline_chaos.world.script import GROUP, Director, Steps
 
 AWAY_MS = 9_000
 """The members': an appointment, one lease, and some work."""
+LATE_MS = 700
+"""Until the record that withholds is confirmed, and has come to a replica."""
 
 
 def acting(d: Director) -> Steps:
@@ -53,8 +56,25 @@ def acting(d: Director) -> Steps:
             f"{group} had committed {provisional.offset} and has {committed} with a master",
         )
     yield d.is_whole
+    yield from _elected_again(d, withheld)
     d.mark("whole")
     yield d.pass_ms(500)
+
+
+def _elected_again(d: Director, withheld: Withheld) -> Steps:
+    """One more election while locks are withheld: the time that is over counts, and no more."""
+    yield d.pass_ms(2_500)
+    old = d.master
+    left_ms = withheld.until_unix_ms - d.projections(old).log_time_ms
+    d.expect(left_ms > 2_000, "too little is left of what was withheld to tell")
+    d.kill(old, for_ms=1_000)
+    yield lambda: d.stage.master(GROUP) not in (None, old) and d.is_open()
+    again = d.projections(d.master).locks.withheld
+    later_ms = again.until_unix_ms - withheld.until_unix_ms
+    d.expect(later_ms > -LATE_MS, f"an election made locks free {-later_ms} ms too early")
+    d.expect(later_ms < LATE_MS, f"an election withheld locks for {later_ms} ms more")
+    d.saw("a second election")
+    yield d.is_whole
 
 
 def acted(result: Result) -> list[str]:
@@ -67,7 +87,7 @@ def acted(result: Result) -> list[str]:
         send for send in acknowledged(result, since="acting") if send.answered_us < marks["back"]
     ]
     return [
-        *unseen(result, an_acting_master=1, offsets_handed_over=1),
+        *unseen(result, an_acting_master=1, offsets_handed_over=1, a_second_election=1),
         *([] if delivered else ["nobody was handed a message by the acting master"]),
         *([] if _during(result, Lock, meanwhile) else ["nobody got a lock of it"]),
         *([f"{early[0].member} had a lock before one lease was over"] if early else []),
