@@ -25,6 +25,7 @@ from paceline_broker.projections.locks import LockOutcome, LockRequest, Locks, T
 from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Offsets
 from paceline_broker.projections.pins import PinRequest, Pins
 from paceline_broker.projections.producers import Producers
+from paceline_broker.projections.send_backs import SendBacks
 
 FEATURE_LEVEL = 3
 """Written into every epoch-start record; a replica that knows only a lower level stops (R29).
@@ -123,6 +124,7 @@ class Projections:
         self.locks = Locks()
         self.producers = Producers()
         self.pins = Pins()
+        self.send_backs = SendBacks()
         self.topics: dict[int, TopicRecord] = {}
         self.log_start = PhysicalOffset(0)
         """Nothing below is kept, as the newest retention record says, confirmed or not."""
@@ -195,9 +197,11 @@ class Projections:
         if header.producer_id:
             # What a duplicate is answered with (R30): there is no queue offset yet.
             self.producers.add(key, header, header.physical_offset, header.store_unix_ms)
+        self.send_backs.fold(header, batch)
 
     def _close_sources(self, header: BatchHeader, batch: BatchView) -> None:
         """A derived batch of messages: what it was made from is done, by the same record (R34)."""
+        self.send_backs.fold(header, batch)
 
     def _apply_internal(
         self, header: BatchHeader, batch: BatchView
@@ -206,8 +210,7 @@ class Projections:
             document = batch.document()
             match header.kind:
                 case Kind.OFFSET_COMMIT:
-                    commit = CommitRequest.from_json(document)
-                    return self.offsets.apply(commit, self, now_unix_ms=header.store_unix_ms)
+                    return self._fold_commit(header, CommitRequest.from_json(document))
                 case Kind.LOCK:
                     token = Token(*_token_of(header))
                     request = LockRequest.from_json(document)
@@ -232,6 +235,14 @@ class Projections:
                 offset=header.physical_offset,
             ) from error
         return None
+
+    def _fold_commit(self, header: BatchHeader, request: CommitRequest) -> list[CommitOutcome]:
+        outcomes = self.offsets.apply(request, self, now_unix_ms=header.store_unix_ms)
+        if request.is_reset:
+            for outcome in outcomes:
+                if outcome.code is None:
+                    self.send_backs.note_reset(request.group, outcome.key, self.position)
+        return outcomes
 
     def _begin_epoch(self, header: BatchHeader, document: dict[str, Any]) -> None:
         level = document["feature_level"]
@@ -258,13 +269,20 @@ class Projections:
             self.topics[record.topic_id] = record
             return
         self.topics.pop(record.topic_id, None)
-        for projection in (self.consume_queues, self.offsets, self.locks, self.producers):
+        for projection in (
+            self.consume_queues,
+            self.offsets,
+            self.locks,
+            self.producers,
+            self.send_backs,
+        ):
             projection.drop_topic(record.topic_id)
 
     def topic_ids(self) -> list[int]:
         """Every topic that something here hangs on, sorted (R35)."""
         keys = self.offsets.keys() | self.locks.keys()
-        return sorted(set(self.topics) | {key >> 16 for key in keys})
+        found = set(self.topics) | self.send_backs.topic_ids() | {key >> 16 for key in keys}
+        return sorted(found)
 
     def _fold_retention(self, header: BatchHeader, document: dict[str, Any]) -> None:
         if document["log_start"] is not None:
@@ -287,6 +305,7 @@ class Projections:
         while later and later[0].record_end <= confirm:
             self.retained = later.popleft()
         self.consume_queues.drop_below(self.retained.log_start)
+        self.send_backs.drop_below(self.retained.log_start)
 
     # -- facts for decisions (offsets.QueueFacts) --------------------------------------------------
 
@@ -319,8 +338,10 @@ class Projections:
                     "locks_withheld": list(self.locks.withheld),
                     "offsets": self.offsets.to_json(),
                     "pins": self.pins.to_json(),
+                    "send_back_resets": self.send_backs.resets_json(self.log_start),
                     "topics": [self.topics[key].to_json() for key in sorted(self.topics)],
                 },
+                parts={"send_backs": self.send_backs.snapshot(self.log_start)},
             )
         )
 
@@ -338,6 +359,11 @@ class Projections:
         projections.offsets = Offsets.from_json(found.document["offsets"])
         # Absent before feature level 2.
         projections.pins = Pins.from_json(found.document.get("pins", []))
+        # Absent before feature level 3.
+        projections.send_backs = SendBacks.restore(
+            memoryview(found.parts.get("send_backs", b"")),
+            found.document.get("send_back_resets", []),
+        )
         projections.log_start = PhysicalOffset(found.document.get("log_start", 0))
         # Snapshots are kept once their position is confirmed.
         projections.retained = Retained(projections.position, projections.log_start)

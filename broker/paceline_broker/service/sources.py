@@ -1,0 +1,180 @@
+"""Single messages read back from the log, to be made into others: sent back, buried, resent.
+
+Only confirmed messages that a queue still has. A record is taken out of its batch column by
+column, so that one message of a large batch does not cost the decoding of all.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import orjson
+
+from paceline.errors import (
+    CorruptLogError,
+    NotYetAvailableError,
+    OffsetOutOfRangeError,
+    PacelineError,
+)
+from paceline.records.decode import BatchView
+from paceline.records.header import (
+    COLUMN_BODY,
+    COLUMN_BORN,
+    COLUMN_KEY,
+    COLUMN_PROPERTY,
+    COLUMN_TAG,
+    HEADER_BYTES,
+    BatchHeader,
+    Section,
+    pack_source,
+    parse_header,
+    unpack_source,
+)
+from paceline.runtime import pause
+from paceline.types import PhysicalOffset
+from paceline_broker.service.ports import Role
+
+_BYTES_A_TURN = 1024 * 1024
+"""After so many bytes were checked, others have their turn on the loop."""
+
+
+class Wanted(NamedTuple):
+    """One message by its queue."""
+
+    key: int
+    offset: int
+
+
+class Source(NamedTuple):
+    """One message as it lies in the log."""
+
+    key: int
+    offset: int
+    header: BatchHeader
+    number: int
+    """Which record of its batch it is."""
+    body: bytes
+    message_key: str
+    tag: str
+    properties: dict[str, str]
+    born_unix_ms: int
+
+    @property
+    def packed(self) -> int:
+        """Its value in a SOURCE column."""
+        return pack_source(self.header.physical_offset, self.number)
+
+
+class SourceReader:
+    """Reads messages of this broker's confirmed log."""
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+
+    async def read(self, wanted: Sequence[Wanted]) -> list[Source | PacelineError]:
+        """Each message, or why it cannot be had: OffsetOutOfRangeError (deleted),
+        NotYetAvailableError (not confirmed here, or damaged and being mended)."""
+        views: dict[PhysicalOffset, BatchView] = {}
+        found: list[Source | PacelineError] = []
+        checked = 0
+        for one in wanted:
+            try:
+                position, size = self._place(one)
+                if position not in views:
+                    views[position] = await self._batch(position, size)
+                    checked += size
+                    if checked >= _BYTES_A_TURN:
+                        checked = 0
+                        await pause(0)
+                found.append(_source(one, views[position]))
+            except (OffsetOutOfRangeError, NotYetAvailableError) as error:
+                found.append(error)
+        return found
+
+    async def due_of(self, made: int) -> int | None:
+        """When a confirmed DELAY record is due (`made` as `pack_source`); None if it is gone."""
+        position, index = unpack_source(made)
+        reader = self._role.reader
+        if position < reader.start or position + HEADER_BYTES > reader.confirm:
+            return None
+        header = reader.read(PhysicalOffset(position), HEADER_BYTES)
+        if reader.is_cold(header):
+            await reader.warm(header)
+        try:
+            view = await self._batch(PhysicalOffset(position), parse_header(header).size_bytes)
+        except (CorruptLogError, NotYetAvailableError):
+            return None
+        return view.due()[index]
+
+    def _place(self, one: Wanted) -> tuple[PhysicalOffset, int]:
+        """Position and size of the batch that holds the message."""
+        reader = self._role.reader
+        queue = self._role.projections.consume_queues.get(one.key)
+        start = 0 if queue is None else queue.start
+        end = 0 if queue is None else queue.confirmed_end(reader.confirm)
+        if one.offset < start:
+            raise OffsetOutOfRangeError(
+                f"the queue begins at {start}: message {one.offset} is deleted",
+                start=start,
+                end=end,
+            )
+        if queue is None or one.offset >= end:
+            # Never "out of range": another master may know more (R3).
+            raise NotYetAvailableError(
+                f"message {one.offset} is not confirmed here, the end is {end}"
+            )
+        first, beyond = queue.entries(one.offset, one.offset + 1)
+        _, positions = queue.index(first, beyond)
+        return PhysicalOffset(positions[0]), queue.sizes(first, beyond)[0]
+
+    async def _batch(self, position: PhysicalOffset, size: int) -> BatchView:
+        reader = self._role.reader
+        view = reader.read(position, size)
+        if len(view) < size or reader.is_damaged(position, PhysicalOffset(position + size)):
+            raise NotYetAvailableError("the log is damaged there; it is being repaired")
+        if reader.is_cold(view):
+            await reader.warm(view)
+        if not reader.is_sound(view, position):  # R24
+            raise NotYetAvailableError("the log is damaged there; it is being repaired")
+        return BatchView(view)
+
+
+def _source(one: Wanted, view: BatchView) -> Source:
+    header = view.header
+    index = one.offset - header.base_queue_offset
+    assert 0 <= index < header.record_count, (one, header)
+    born = header.born_first_unix_ms
+    if header.columns & COLUMN_BORN:
+        born = view.section(Section.BORN).cast("q")[index]
+    tag = ""
+    if header.columns & COLUMN_TAG:
+        tag_id = view.section(Section.TAG_IDS).cast("H")[index]
+        tag = ["", *view.tag_names()][tag_id]
+    return Source(
+        one.key,
+        one.offset,
+        header,
+        index,
+        _value(view, index, COLUMN_BODY, Section.BODY_OFFSETS, Section.BODY_BLOB),
+        _value(view, index, COLUMN_KEY, Section.KEY_OFFSETS, Section.KEY_BLOB).decode(),
+        tag,
+        _properties(view, index),
+        born,
+    )
+
+
+def _properties(view: BatchView, index: int) -> dict[str, str]:
+    document = _value(view, index, COLUMN_PROPERTY, Section.PROPERTY_OFFSETS, Section.PROPERTY_BLOB)
+    found: dict[str, str] = orjson.loads(document or b"{}")
+    return found
+
+
+def _value(
+    view: BatchView, index: int, column: int, offsets_section: Section, blob_section: Section
+) -> bytes:
+    if not view.header.columns & column:
+        return b""
+    offsets, blob = view.section(offsets_section).cast("i"), view.section(blob_section)
+    start, end = offsets[index], offsets[index + 1]
+    if not 0 <= start <= end <= len(blob):
+        raise CorruptLogError(f"{blob_section.name} of record {index} is outside its batch")
+    return bytes(blob[start:end])
