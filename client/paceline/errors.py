@@ -183,6 +183,18 @@ class LockFencedError(ConflictError):
     code = "LOCK_FENCED"
 
 
+class TransactionNotFoundError(NotFoundError):
+    """No half message has this transaction id, or it is forgotten: its log is gone (R34)."""
+
+    code = "TRANSACTION_NOT_FOUND"
+
+
+class TransactionEndedError(ConflictError):
+    """The transaction has ended in another way; details: `outcome` (R34)."""
+
+    code = "TRANSACTION_ENDED"
+
+
 # -- role and replication -------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Of
 from paceline_broker.projections.pins import PinRequest, Pins
 from paceline_broker.projections.producers import Producers
 from paceline_broker.projections.send_backs import SendBacks
+from paceline_broker.projections.transactions import Transactions
 
 FEATURE_LEVEL = 3
 """Written into every epoch-start record; a replica that knows only a lower level stops (R29).
@@ -125,6 +126,7 @@ class Projections:
         self.producers = Producers()
         self.pins = Pins()
         self.send_backs = SendBacks()
+        self.transactions = Transactions()
         self.topics: dict[int, TopicRecord] = {}
         self.log_start = PhysicalOffset(0)
         """Nothing below is kept, as the newest retention record says, confirmed or not."""
@@ -198,10 +200,12 @@ class Projections:
             # What a duplicate is answered with (R30): there is no queue offset yet.
             self.producers.add(key, header, header.physical_offset, header.store_unix_ms)
         self.send_backs.fold(header, batch)
+        self.transactions.fold(header, batch)
 
     def _close_sources(self, header: BatchHeader, batch: BatchView) -> None:
         """A derived batch of messages: what it was made from is done, by the same record (R34)."""
         self.send_backs.fold(header, batch)
+        self.transactions.fold(header, batch)
 
     def _apply_internal(
         self, header: BatchHeader, batch: BatchView
@@ -223,6 +227,8 @@ class Projections:
                     self._fold_topic(TopicRecord(**document))
                 case Kind.RETENTION:
                     self._fold_retention(header, document)
+                case Kind.OPERATION:
+                    self._fold_operation(document, header.store_unix_ms)
                 case Kind.PIN:
                     self.pins.apply(
                         PinRequest.from_json(document), now_unix_ms=header.store_unix_ms
@@ -264,6 +270,14 @@ class Projections:
                 withhold_ms, now_unix_ms=now_unix_ms, epoch=MasterEpoch(document["epoch"])
             )
 
+    def _fold_operation(self, document: dict[str, Any], now_unix_ms: int) -> None:
+        """What was decided about messages that wait, by the feature it belongs to."""
+        match document:
+            case {"transactions": dict(found)}:
+                self.transactions.apply(found, now_unix_ms=now_unix_ms)
+            case _:
+                raise CorruptLogError("an operation that is not known to this version")
+
     def _fold_topic(self, record: TopicRecord) -> None:
         if not record.is_deleted:
             self.topics[record.topic_id] = record
@@ -275,6 +289,7 @@ class Projections:
             self.locks,
             self.producers,
             self.send_backs,
+            self.transactions,
         ):
             projection.drop_topic(record.topic_id)
 
@@ -289,6 +304,7 @@ class Projections:
             self.log_start = PhysicalOffset(max(self.log_start, document["log_start"]))
             end = PhysicalOffset(header.physical_offset + header.size_bytes)
             self._retained_later.append(Retained(end, self.log_start))
+            self.transactions.drop_below(self.log_start)
         self.pins.drop(document.get("dropped_pins", []))
         if document["producers_before_unix_ms"] is not None:
             self.producers.forget_before(document["producers_before_unix_ms"])
@@ -341,7 +357,10 @@ class Projections:
                     "send_back_resets": self.send_backs.resets_json(self.log_start),
                     "topics": [self.topics[key].to_json() for key in sorted(self.topics)],
                 },
-                parts={"send_backs": self.send_backs.snapshot(self.log_start)},
+                parts={
+                    "send_backs": self.send_backs.snapshot(self.log_start),
+                    "transactions": self.transactions.snapshot(),
+                },
             )
         )
 
@@ -363,6 +382,9 @@ class Projections:
         projections.send_backs = SendBacks.restore(
             memoryview(found.parts.get("send_backs", b"")),
             found.document.get("send_back_resets", []),
+        )
+        projections.transactions = Transactions.restore(
+            memoryview(found.parts.get("transactions", b""))
         )
         projections.log_start = PhysicalOffset(found.document.get("log_start", 0))
         # Snapshots are kept once their position is confirmed.

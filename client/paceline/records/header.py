@@ -75,6 +75,8 @@ class Cause(IntEnum):
     REPLIED = 7
     ESCAPED = 8
     """Another group's acting master sent it on (R36)."""
+    AGAIN = 9
+    """It waits still: the same records, written again at the log's end (R26)."""
 
 
 CAUSE_MASK = 0xFF
