@@ -105,6 +105,8 @@ class BrokerHttp:
         router.add_post("/v1/call", self._call)
         router.add_put("/v1/groups/{group}/offsets", self._of_group("commit"))
         router.add_get("/v1/groups/{group}/offsets", self._of_group("offsets"))
+        router.add_post("/v1/groups/{group}/reset", self._of_group("reset"))
+        router.add_post("/v1/groups/{group}/clone", self._of_group("clone_offsets"))
         router.add_get("/v1/groups/{group}/lag", self._of_group("lag"))
         router.add_get("/v1/groups/{group}/members", self._of_group("members"))
         router.add_post("/v1/groups/{group}/members", self._of_group("heartbeat"))

@@ -84,6 +84,10 @@ class Offsets:
         """A copy of everything a group has committed."""
         return dict(self._groups.get(group, {}))
 
+    def resets(self, group: str) -> int:
+        """Grows with each reset of a queue of the group, and changes when a topic of it goes."""
+        return sum([committed.generation for committed in self._groups.get(group, {}).values()])
+
     def groups(self) -> list[str]:
         return sorted(self._groups)
 

@@ -27,6 +27,7 @@ from paceline_broker.projections.offsets import (
 )
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.acting import MAYBE_STALE, ActingUse
+from paceline_broker.service.calls_offsets import OffsetCalls
 from paceline_broker.service.ledger import Ledger, Outcomes
 from paceline_broker.service.member_fields import QUEUES_MAX, about_member, owned_of, topics_of
 from paceline_broker.service.members import Coordinator
@@ -61,11 +62,15 @@ class Calls:
         self._coordinator = coordinator
         self._settings = settings
         self._planner = Planner(role)
+        offsets = OffsetCalls(role, routes, ledger)
         self._calls: Mapping[str, Call] = {
             "commit": self._commit,
             "offsets": self._offsets,
             "ends": self._ends,
             "lag": self._lag,
+            "resets": offsets.resets,
+            "reset": offsets.reset,
+            "clone_offsets": offsets.clone,
             "cuts": self._cuts,
             "times": self._times,
             "lock": self._lock,

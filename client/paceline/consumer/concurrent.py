@@ -1,39 +1,39 @@
 """Concurrent processing: listeners run side by side, over all queues of a member.
 
 A failed message is tried again with back-off and, after the last attempt, reported and counted as
-done.
+done. A call that takes longer than the consume timeout is reported as well.
 """
 
 import asyncio
 import logging
 from collections import deque
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
-from paceline.consumer.push_settings import Listener, OnGivenUp, PushSettings
+from paceline.consumer.push_settings import OnGivenUp, PushSettings
 from paceline.consumer.queue_owner import HeldQueue
 from paceline.message import ReceivedMessage
 from paceline.runtime import cancel_and_wait, spawn
 
 log = logging.getLogger("paceline.client")
 
-
-class Settled(Protocol):
-    """`QueueOwner.settled`."""
-
-    def __call__(self, held: HeldQueue) -> None: ...
+Run: TypeAlias = Callable[[Sequence[ReceivedMessage]], Awaitable[int | None]]
+"""Calls the application's listener: how many of the messages, from the first on, are done; None =
+all. An exception: none."""
 
 
 class ConcurrentProcessing:
     """The `Processing` of an unordered push consumer."""
 
     def __init__(
-        self, listener: Listener, settings: PushSettings, on_given_up: OnGivenUp | None
+        self, run: Run, settings: PushSettings, on_given_up: OnGivenUp | None, *, batch_max: int
     ) -> None:
-        self._listener = listener
+        self._run = run
         self._settings = settings
         self._on_given_up = on_given_up
-        self.settled: Settled = lambda held: None
-        """Set by the consumer: to be told of each listener call that ended."""
+        self._batch_max = batch_max
+        self.settled: Callable[[HeldQueue], None] = lambda held: None
+        """Set by the consumer: to be told of each queue whose listener call has ended."""
         self._ready: deque[HeldQueue] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
@@ -53,11 +53,12 @@ class ConcurrentProcessing:
 
     def arrived(self, held: HeldQueue) -> None:
         """Let idle workers have what waits in a queue."""
-        if held.queue.has_waiting and held not in self._ready:
+        if not held.queue.has_waiting or held.is_paused:
+            return
+        if not held.is_ready:
+            held.is_ready = True
             self._ready.append(held)
-        for _ in range(min(len(self._idle), max(1, len(held.queue)))):
-            if not self._idle:
-                break
+        for _ in range(min(len(self._idle), -(-held.queue.waiting_count // self._batch_max))):
             waiter = self._idle.popleft()
             if not waiter.done():
                 waiter.set_result(None)
@@ -69,31 +70,45 @@ class ConcurrentProcessing:
 
     async def _work(self) -> None:
         """One listener: takes messages of the queues in turn."""
+        ready, batch_max = self._ready, self._batch_max
         while True:
-            while not self._ready:
+            while not ready:
                 waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._idle.append(waiter)
                 await waiter
-            held = self._ready.popleft()
-            if not held.queue.has_waiting:
+            held = ready.popleft()
+            queue = held.queue
+            if not queue.has_waiting or held.is_paused:
+                held.is_ready = False
                 continue
-            message = held.queue.take()
-            if held.queue.has_waiting:
-                self._ready.append(held)
-            await self._process(held, message)
+            messages = queue.take_many(batch_max)
+            if queue.has_waiting:
+                ready.append(held)
+            else:
+                held.is_ready = False
+            await self._process(held, messages)
 
-    async def _process(self, held: HeldQueue, message: ReceivedMessage) -> None:
+    async def _process(self, held: HeldQueue, messages: Sequence[ReceivedMessage]) -> None:
+        queue = held.queue
+        failure: Exception | None = None
         try:
-            await self._listener(message)
+            answer = await self._run(messages)
+            done_count = len(messages) if answer is None else max(0, min(answer, len(messages)))
         except Exception as error:  # the application's code: what it raises is its answer
-            if not self._is_given_up(held, message, error):
-                return
-        held.attempts.pop(message.queue_offset, None)
-        held.queue.finish(message)
+            done_count, failure = 0, error
+        if done_count < len(messages):
+            for message in messages[done_count:]:
+                self._failed(held, message, failure or NotProcessedError(message.queue_offset))
+            messages = messages[:done_count]
+        attempts = held.attempts
+        for message in messages:
+            if attempts:
+                attempts.pop(message.queue_offset, None)
+            queue.finish(message)
         self.settled(held)
 
-    def _is_given_up(self, held: HeldQueue, message: ReceivedMessage, error: Exception) -> bool:
-        """Note a failed call; False if the message is tried again, here or by the next owner."""
+    def _failed(self, held: HeldQueue, message: ReceivedMessage, error: Exception) -> None:
+        """Note a failed call: the message is tried again, left to the next owner, or given up."""
         attempts = held.attempts[message.queue_offset] = (
             held.attempts.get(message.queue_offset, 0) + 1
         )
@@ -105,22 +120,25 @@ class ConcurrentProcessing:
         }
         if held.queue.is_dropped:
             held.queue.fail(message)
-            self.settled(held)
-            return False
-        if attempts < self._settings.attempts_max:
+        elif attempts < self._settings.attempts_max:
             log.info("message_failed", extra=fields)
             held.queue.fail(message)
             wait_ms = min(
                 self._settings.retry_max_ms, self._settings.retry_first_ms * 2 ** (attempts - 1)
             )
             asyncio.get_running_loop().call_later(wait_ms / 1000, self._try_again, held, message)
-            return False
-        log.error("message_given_up", extra=fields)
-        if self._on_given_up is not None:
-            self._on_given_up(message, error)
-        return True
+        else:
+            log.error("message_given_up", extra=fields)
+            if self._on_given_up is not None:
+                self._on_given_up(message, error)
+            held.attempts.pop(message.queue_offset)
+            held.queue.finish(message)
 
     def _try_again(self, held: HeldQueue, message: ReceivedMessage) -> None:
         if not held.queue.is_dropped:
             held.queue.put_back(message)
             self.arrived(held)
+
+
+class NotProcessedError(Exception):
+    """A batch listener has said that it did not get so far."""

@@ -1,21 +1,36 @@
 """Where a group stands on its queues, kept by the brokers as records (R33)."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.errors import LockFencedError, OffsetMovedBackError, OffsetOutOfRangeError
+from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey
 from paceline.types import GroupName
 
 log = logging.getLogger("paceline.client")
 
+RETRY_PREFIX = "%RETRY%"
 _REFUSALS = (OffsetMovedBackError, OffsetOutOfRangeError, LockFencedError)
+
+TIMESTAMP_AGO_MS = 30 * 60 * 1000
+"""RocketMQ's default of consumeTimestamp."""
 
 OnReset: TypeAlias = Callable[[ProcessQueue, int, int], None]
 """(queue, offset, generation): somebody has reset the group there."""
+
+
+class Start(NamedTuple):
+    """Where to begin on a queue of which nothing is remembered."""
+
+    where: str
+    """One of `STARTS`."""
+    unix_ms: int | None = None
+    """With "timestamp": the store time to begin at; None = `TIMESTAMP_AGO_MS` ago."""
 
 
 class OffsetStore(Protocol):
@@ -29,6 +44,10 @@ class OffsetStore(Protocol):
         """Remember the commit offsets. Raises PacelineError; then the next call tells them."""
         ...
 
+    async def look_for_resets(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
+        """Ask whether somebody has moved us; cheap while nobody has. Raises PacelineError."""
+        ...
+
     async def closed(self, queue: ProcessQueue) -> None:
         """A queue is given up, and what could be committed of it is."""
         ...
@@ -37,12 +56,17 @@ class OffsetStore(Protocol):
 class GroupOffsets:
     """The `OffsetStore` of a group whose members share the queues."""
 
-    def __init__(self, links: GroupLinks, *, group: str, start: str, timeout_ms: int) -> None:
+    def __init__(
+        self, cluster: Cluster, links: GroupLinks, *, group: str, start: Start, timeout_ms: int
+    ) -> None:
         """`start`: where the group begins on a queue it has never committed."""
+        self._cluster = cluster
         self._links = links
         self._group = group
         self._start = start
         self._timeout_ms = timeout_ms
+        self._resets: dict[GroupName, int] = {}
+        """Resets of our group that a broker group had seen when we last looked."""
 
     async def opened(self, key: QueueKey) -> ProcessQueue:
         row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
@@ -51,31 +75,58 @@ class GroupOffsets:
         committed = answer["offsets"][0]
         if committed["offset"] is not None:
             return ProcessQueue(key, committed["offset"], generation=committed["generation"])
-        ends = (await self._call(key.group, {"call": "ends", "queues": [row]}))["queues"][0]
-        offset = ends["start"] if self._start == "first" else ends["end"]
+        offset = await self._first_offset(key, row)
         queue = ProcessQueue(key, offset, generation=committed["generation"])
         # Else a restart before the first commit would begin at another "last".
         await self._commit_rows(key.group, [queue], [{**row, "offset": offset}])
         return queue
 
+    async def _first_offset(self, key: QueueKey, row: dict[str, Any]) -> int:
+        return await first_offset(self._start, self._cluster, key, row, self._call)
+
     async def commit(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
-        """One call per broker group."""
+        """One call per broker group, side by side: one without a master holds up no other."""
         by_group: dict[GroupName, list[ProcessQueue]] = {}
         for queue in queues:
             by_group.setdefault(queue.key.group, []).append(queue)
-        for group, moved in by_group.items():
-            rows = [
-                {
-                    "topic_id": queue.key.topic_id,
-                    "queue": queue.key.queue,
-                    "offset": queue.commit_offset,
-                    "generation": queue.generation,
-                }
-                for queue in moved
-            ]
-            for queue, row in zip(moved, await self._commit_rows(group, moved, rows), strict=True):
-                if row["generation"] > queue.generation:
-                    on_reset(queue, row["offset"], row["generation"])
+        await _each(self._commit_group(group, moved, on_reset) for group, moved in by_group.items())
+
+    async def _commit_group(
+        self, group: GroupName, moved: Sequence[ProcessQueue], on_reset: OnReset
+    ) -> None:
+        rows = [
+            {
+                "topic_id": queue.key.topic_id,
+                "queue": queue.key.queue,
+                "offset": queue.commit_offset,
+                "generation": queue.generation,
+            }
+            for queue in moved
+        ]
+        for queue, row in zip(moved, await self._commit_rows(group, moved, rows), strict=True):
+            if row["generation"] > queue.generation:
+                on_reset(queue, row["offset"], row["generation"])
+
+    async def look_for_resets(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
+        """One small call per broker group; the offsets are asked for when a reset has happened."""
+        by_group: dict[GroupName, list[ProcessQueue]] = {}
+        for queue in queues:
+            by_group.setdefault(queue.key.group, []).append(queue)
+        await _each(self._look(group, held, on_reset) for group, held in by_group.items())
+
+    async def _look(
+        self, group: GroupName, held: Sequence[ProcessQueue], on_reset: OnReset
+    ) -> None:
+        resets = (await self._call(group, {"call": "resets", "group": self._group}))["resets"]
+        if resets == self._resets.get(group):
+            return
+        rows = [{"topic_id": queue.key.topic_id, "queue": queue.key.queue} for queue in held]
+        ask = {"call": "offsets", "group": self._group, "queues": rows}
+        answer = await self._call(group, ask)
+        for queue, row in zip(held, answer["offsets"], strict=True):
+            if row["offset"] is not None and row["generation"] > queue.generation:
+                on_reset(queue, row["offset"], row["generation"])
+        self._resets[group] = resets
 
     async def closed(self, queue: ProcessQueue) -> None:
         """Nothing is held for a queue beside its offset."""
@@ -107,3 +158,32 @@ class GroupOffsets:
         return await self._links.call(
             group, document, timeout_ms=self._timeout_ms, attempt_ms=5_000
         )
+
+
+Ask: TypeAlias = Callable[[GroupName, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+async def first_offset(
+    start: Start, cluster: Cluster, key: QueueKey, row: dict[str, Any], ask: Ask
+) -> int:
+    """The offset that `start` means on a queue; retry topics are always read from their start."""
+    name = cluster.topic_name(key.topic_id)
+    where = "first" if name is not None and name.startswith(RETRY_PREFIX) else start.where
+    offset: int
+    if where == "timestamp":
+        unix_ms = start.unix_ms
+        if unix_ms is None:
+            unix_ms = cluster.clock.unix_ms() - TIMESTAMP_AGO_MS
+        document = {"call": "times", "unix_ms": max(0, unix_ms), "queues": [row]}
+        offset = (await ask(key.group, document))["queues"][0]["offset"]
+        return offset
+    ends = (await ask(key.group, {"call": "ends", "queues": [row]}))["queues"][0]
+    offset = ends["start"] if where == "first" else ends["end"]
+    return offset
+
+
+async def _each(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All of them, side by side; the first error after all have ended."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome

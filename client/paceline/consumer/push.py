@@ -7,18 +7,21 @@ back-off and, after the last attempt, reported and counted as done. What retenti
 was consumed is passed over, and reported.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from paceline.allocation import Allocation, allocate_averagely
-from paceline.consumer.concurrent import ConcurrentProcessing
+from paceline.consumer.concurrent import ConcurrentProcessing, Run
 from paceline.consumer.gaps import OnGap
-from paceline.consumer.group_offsets import GroupOffsets
+from paceline.consumer.group_offsets import GroupOffsets, Start
 from paceline.consumer.links import GroupLinks
+from paceline.consumer.push_settings import BatchListener as BatchListener
 from paceline.consumer.push_settings import Listener as Listener
 from paceline.consumer.push_settings import OnGivenUp as OnGivenUp
 from paceline.consumer.push_settings import PushSettings as PushSettings
 from paceline.consumer.queue_owner import QueueOwner
+from paceline.errors import ConfigError
+from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey, acting_groups
 from paceline.types import GroupName
@@ -34,31 +37,37 @@ class PushConsumer:
         *,
         group: str,
         topics: Sequence[str],
-        listener: Listener,
+        listener: Listener | None = None,
+        batch_listener: BatchListener | None = None,
         settings: PushSettings | None = None,
         client_id: str | None = None,
         allocation: Allocation = allocate_averagely,
         on_given_up: OnGivenUp | None = None,
         on_gap: OnGap | None = None,
     ) -> None:
-        """`listener` is an async function. `client_id` must be unique in the group (default:
-        random). BadNameError for names, ConfigError for settings."""
+        """Exactly one async function: `listener` for one message, `batch_listener` for several of
+        one queue. `client_id` must be unique in the group (default: random). BadNameError for
+        names, ConfigError for settings."""
         self._settings = settings or PushSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
         self._topics = [check_topic_name(topic) for topic in topics]
+        run, batch_max = _runner(listener, batch_listener, self._settings)
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
-        self._processing = ConcurrentProcessing(listener, self._settings, on_given_up)
-        links = GroupLinks(self._cluster)
+        self._processing = ConcurrentProcessing(
+            run, self._settings, on_given_up, batch_max=batch_max
+        )
+        self._links = GroupLinks(self._cluster)
         self._owner = QueueOwner(
             self._cluster,
-            links,
+            self._links,
             GroupOffsets(
-                links,
+                self._cluster,
+                self._links,
                 group=self.group,
-                start=self._settings.start,
+                start=Start(self._settings.start, self._settings.consume_timestamp),
                 timeout_ms=self._settings.close_timeout_ms,
             ),
             group=self.group,
@@ -111,6 +120,17 @@ class PushConsumer:
         self._processing.start()
         self._owner.start()
 
+    def pause(self, queues: Iterable[QueueKey] | None = None) -> None:
+        """Hand out and fetch nothing more of `queues` (None = all), until `resume`.
+
+        Listener calls that run go on. The queues stay ours; their offsets are still committed.
+        """
+        self._owner.pause(None if queues is None else set(queues))
+
+    def resume(self, queues: Iterable[QueueKey] | None = None) -> None:
+        """Undo `pause` for these queues; for None every pause."""
+        self._owner.resume(None if queues is None else set(queues))
+
     async def close(self) -> None:
         """Stop taking messages, let running listeners end, commit, leave the group."""
         if self._is_closing:
@@ -125,3 +145,20 @@ class PushConsumer:
             await self._owner.close()
             if self._owns_cluster:
                 await self._cluster.close()
+
+
+def _runner(
+    listener: Listener | None, batch_listener: BatchListener | None, settings: PushSettings
+) -> tuple[Run, int]:
+    """How the application's listener is called, and with how many messages."""
+    if (listener is None) == (batch_listener is None):
+        raise ConfigError("give either listener or batch_listener")
+    if batch_listener is not None:
+        return batch_listener, settings.consume_message_batch_max_size
+    assert listener is not None
+    one = listener
+
+    async def run(messages: Sequence[ReceivedMessage]) -> None:
+        await one(messages[0])
+
+    return run, 1

@@ -1,6 +1,6 @@
 """How a push consumer works: what an application may set."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -9,8 +9,14 @@ from paceline.message import ReceivedMessage
 
 Listener: TypeAlias = Callable[[ReceivedMessage], Awaitable[None]]
 """Processes one message; an exception means that it is to be tried again."""
+BatchListener: TypeAlias = Callable[[Sequence[ReceivedMessage]], Awaitable[int | None]]
+"""Processes messages of one queue, in order; an exception means that all are to be tried again, and
+a number how many of them, from the first on, are done (RocketMQ's ackIndex + 1); None = all."""
 OnGivenUp: TypeAlias = Callable[[ReceivedMessage, Exception], None]
 """Told of a message whose last attempt failed; it is counted as done afterwards."""
+
+CONSUME_BATCH_MAX = 1024
+STARTS = ("first", "last", "timestamp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +26,21 @@ class PushSettings:
     concurrency: int = 20
     """Listener calls at one time (consumeThreadMax)."""
     start: str = "last"
-    """Where a group begins on a queue it has never committed: "first" or "last"."""
+    """Where a group begins on a queue it has never committed: "first", "last", or "timestamp"
+    (consumeFromWhere)."""
+    consume_timestamp: int | None = None
+    """With start "timestamp": begin with what was stored at or after this Unix time in ms; None =
+    30 minutes ago (consumeTimestamp)."""
+    consume_message_batch_max_size: int = 32
+    """Most messages of one call of a batch listener (RocketMQ's default is 1)."""
     messages_per_queue_max: int = 1_000
     """Fetched and not done, per queue (pullThresholdForQueue); above it the queue pauses."""
-    bytes_per_queue_max: int = 16 * 1024 * 1024
+    bytes_per_queue_max: int = 100 * 1024 * 1024
+    """(pullThresholdSizeForQueue)"""
+    messages_per_topic_max: int = -1
+    """Of all queues of a topic that this member holds, shared evenly (pullThresholdForTopic)."""
+    bytes_per_topic_max: int = -1
+    """(pullThresholdSizeForTopic)"""
     span_max: int = 2_000
     """From the oldest message that is not done to the newest (consumeConcurrentlyMaxSpan)."""
     attempts_max: int = 16
@@ -31,6 +48,7 @@ class PushSettings:
     retry_first_ms: int = 100
     retry_max_ms: int = 10_000
     commit_interval_ms: int = 1_000
+    """(persistConsumerOffsetInterval, there 5 s)"""
     close_timeout_ms: int = 10_000
     """How long giving up a queue, or `close`, waits for running listeners."""
     fetch_bytes_max: int = 4 * 1024 * 1024
@@ -38,8 +56,22 @@ class PushSettings:
 
     def validate(self) -> None:
         """Raises ConfigError with the sentence for the user."""
-        if self.start not in ("first", "last"):
-            raise ConfigError(f'start must be "first" or "last", not {self.start!r}')
-        for name in ("concurrency", "messages_per_queue_max", "attempts_max", "span_max"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.start not in STARTS:
+            raise ConfigError(f"start must be one of {', '.join(STARTS)}, not {self.start!r}")
+        if self.consume_timestamp is not None and self.consume_timestamp < 0:
+            raise ConfigError(f"consume_timestamp is a Unix time in ms: {self.consume_timestamp}")
+        _check_range(self, 1, "concurrency", 1_000)
+        _check_range(self, 1, "consume_message_batch_max_size", CONSUME_BATCH_MAX)
+        _check_range(self, 1, "messages_per_queue_max", 65_535)
+        _check_range(self, 1, "bytes_per_queue_max", 1024 * 1024 * 1024)
+        _check_range(self, 1, "span_max", 65_535)
+        _check_range(self, 1, "attempts_max", 2**31 - 1)
+        for name, high in (("messages_per_topic_max", 6_553_500), ("bytes_per_topic_max", 1 << 37)):
+            if getattr(self, name) != -1:
+                _check_range(self, 1, name, high)
+
+
+def _check_range(settings: PushSettings, low: int, name: str, high: int) -> None:
+    value = getattr(settings, name)
+    if not low <= value <= high:
+        raise ConfigError(f"{name} must be from {low} to {high}, not {value}")

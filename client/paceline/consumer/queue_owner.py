@@ -8,8 +8,9 @@ begins where we stopped.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from collections import Counter
+from collections.abc import Collection, Coroutine
+from typing import Any, NamedTuple, Protocol
 
 from paceline.allocation import Allocation
 from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
@@ -34,7 +35,7 @@ log = logging.getLogger("paceline.client")
 class HeldQueue:
     """A queue that is ours: fetch and process state."""
 
-    __slots__ = ("attempts", "fetch", "is_releasing", "queue", "topic")
+    __slots__ = ("attempts", "fetch", "is_paused", "is_ready", "is_releasing", "queue", "topic")
 
     def __init__(self, queue: ProcessQueue, topic: TopicName) -> None:
         self.queue = queue
@@ -43,6 +44,17 @@ class HeldQueue:
         self.attempts: dict[int, int] = {}
         """Failed listener calls by queue offset."""
         self.is_releasing = False
+        self.is_paused = False
+        """Nothing more is fetched, nothing more is handed to listeners."""
+        self.is_ready = False
+        """Owned by the `Processing`: it stands in its line."""
+
+
+class _Limits(NamedTuple):
+    """How much of a queue may be fetched and not done."""
+
+    messages: int
+    size_bytes: int
 
 
 class Processing(Protocol):
@@ -85,6 +97,9 @@ class QueueOwner:
         self._offsets = offsets
         self._sessions: dict[GroupName, FetchSession] = {}
         self.held: dict[QueueKey, HeldQueue] = {}
+        self._held_counts: Counter[TopicName] = Counter()
+        self._paused: set[QueueKey] = set()
+        self._is_suspended = False
         self._targets: set[QueueKey] = set()
         self._commit_task: asyncio.Task[None] | None = None
         self._changes: set[asyncio.Task[None]] = set()
@@ -135,8 +150,35 @@ class QueueOwner:
         """A listener call of this queue has ended: there may be room, or no more to wait for."""
         if held.queue.is_dropped:
             self._quiet.set()
-        else:
+        elif not held.fetch.has_room:
             self._regulate(held)
+
+    # -- pausing ----------------------------------------------------------------------------------
+
+    def pause(self, keys: Collection[QueueKey] | None) -> None:
+        """Hand out nothing more of these queues, or of all; also when they come back to us."""
+        if keys is None:
+            self._is_suspended = True
+        else:
+            self._paused.update(keys)
+        self._apply_pauses()
+
+    def resume(self, keys: Collection[QueueKey] | None) -> None:
+        """Undo `pause`; of all: every pause."""
+        if keys is None:
+            self._is_suspended = False
+            self._paused.clear()
+        else:
+            self._paused.difference_update(keys)
+        self._apply_pauses()
+
+    def _apply_pauses(self) -> None:
+        for key, held in self.held.items():
+            is_paused = self._is_suspended or key in self._paused
+            if is_paused != held.is_paused and not held.queue.is_dropped:
+                held.is_paused = is_paused
+                self._regulate(held)
+                self._processing.arrived(held)
 
     # -- queues come and go -----------------------------------------------------------------------
 
@@ -174,9 +216,21 @@ class QueueOwner:
         if key not in self._targets or self._is_closing or topic is None:
             self._membership.release(key)
             return
-        held = self.held[key] = HeldQueue(queue, topic)
+        self._hold(queue, topic)
         log.info("queue_started", extra={"queue": str(key), "offset": queue.committed})
-        self._session(key.group).add(held.fetch)
+
+    def _hold(self, queue: ProcessQueue, topic: TopicName) -> None:
+        held = HeldQueue(queue, topic)
+        before = self.held.get(queue.key)
+        self.held[queue.key] = held
+        self._held_counts[topic] += before is None
+        held.is_paused = self._is_suspended or queue.key in self._paused
+        held.fetch.has_room = not held.is_paused
+        self._session(queue.key.group).add(held.fetch)
+
+    def _let_go(self, held: HeldQueue) -> None:
+        if self.held.pop(held.queue.key, None) is not None:
+            self._held_counts[held.topic] -= 1
 
     async def _release(self, held: HeldQueue) -> None:
         """Give a queue up: stop fetching, wait for its listeners, commit, let others have it."""
@@ -196,7 +250,7 @@ class QueueOwner:
             await self._offsets.closed(held.queue)
         except PacelineError as error:
             log.warning("commit_failed", extra={"queue": str(key), "error": error.message})
-        self.held.pop(key, None)
+        self._let_go(held)
         self._membership.release(key)
         log.info("queue_released", extra={"queue": str(key), "offset": held.queue.commit_offset})
 
@@ -204,7 +258,7 @@ class QueueOwner:
         held.queue.drop()
         self._processing.dropped(held)
         self._session(held.queue.key.group).remove(held.queue.key)
-        self.held.pop(held.queue.key, None)
+        self._let_go(held)
         self._membership.release(held.queue.key)
 
     # -- messages ---------------------------------------------------------------------------------
@@ -271,28 +325,44 @@ class QueueOwner:
         self._processing.dropped(held)
         self._session(held.queue.key.group).remove(held.queue.key)
         fresh = ProcessQueue(held.queue.key, position, generation=held.queue.generation)
-        replaced = self.held[held.queue.key] = HeldQueue(fresh, held.topic)
-        self._session(held.queue.key.group).add(replaced.fetch)
+        self._hold(fresh, held.topic)
 
     def _regulate(self, held: HeldQueue) -> None:
-        queue, settings = held.queue, self._settings
+        """Flow control (RocketMQ's): fetch no more while too much of it is not done."""
+        queue, limits = held.queue, self._limits(held.topic)
         has_room = (
-            len(queue) < settings.messages_per_queue_max
-            and queue.bytes_held < settings.bytes_per_queue_max
-            and queue.span < settings.span_max
+            not held.is_paused
+            and len(queue) < limits.messages
+            and queue.bytes_held < limits.size_bytes
+            and queue.span < self._settings.span_max
         )
         if has_room != held.fetch.has_room:
             held.fetch.has_room = has_room
             if has_room:
                 self._session(queue.key.group).wake()
 
+    def _limits(self, topic: TopicName) -> "_Limits":
+        """Of one queue of a topic; thresholds of topics are shared by the queues held."""
+        settings = self._settings
+        messages, size_bytes = settings.messages_per_queue_max, settings.bytes_per_queue_max
+        if settings.messages_per_topic_max < 0 and settings.bytes_per_topic_max < 0:
+            return _Limits(messages, size_bytes)
+        count = max(1, self._held_counts[topic])
+        if settings.messages_per_topic_max > 0:
+            messages = min(messages, max(1, settings.messages_per_topic_max // count))
+        if settings.bytes_per_topic_max > 0:
+            size_bytes = min(size_bytes, max(1, settings.bytes_per_topic_max // count))
+        return _Limits(messages, size_bytes)
+
     # -- offsets ----------------------------------------------------------------------------------
 
     async def _commit_for_ever(self) -> None:
         while True:
             await pause(self._settings.commit_interval_ms)
+            mine = [held for held in self.held.values() if not held.is_releasing]
             try:
-                await self._commit([held for held in self.held.values() if not held.is_releasing])
+                await self._commit(mine)
+                await self._offsets.look_for_resets([held.queue for held in mine], self._obey_reset)
             except PacelineError as error:
                 log.warning("commit_failed", extra={"group": self._group, "error": error.message})
 

@@ -18,6 +18,9 @@ class FakeGroupCalls:
         self.changed = asyncio.Event()
         self.failures: list[PacelineError] = []
         """Raised one by one by the next calls that are no heartbeats."""
+        self.times_asked: list[int] = []
+        self.told_at_time = 0
+        """What `times` tells as the offset of whatever moment."""
         self.told_start: int | None = None
         """What `ends` tells as first offset: retention is faster than the asker."""
 
@@ -34,6 +37,17 @@ class FakeGroupCalls:
                 }
             case "ends":
                 return {"queues": [self._range(broker, row) for row in _rows(document)]}
+            case "times":
+                self.times_asked.append(document["unix_ms"])
+                found = [self._range(broker, row) for row in _rows(document)]
+                return {"queues": [{**row, "offset": self.told_at_time} for row in found]}
+            case "resets":
+                mine = [
+                    generation
+                    for (group, *_), (_, generation) in broker.log.offsets.items()
+                    if group == document["group"]
+                ]
+                return {"resets": sum(mine)}
             case "commit":
                 return self._commit(broker, document)
             case "leave":

@@ -1,0 +1,158 @@
+"""Calls that move a whole consumer group: reset, clone, and whether that has happened (R33).
+
+A reset is a commit record that may lower, and starts a generation: commits under way cannot undo
+it, and members that consume learn of it by asking `resets` each second.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from paceline.errors import BadRequestError
+from paceline.records.header import Kind
+from paceline.wire.fields import I64_MAX, Fields
+from paceline.wire.names import check_name
+from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.projections.offsets import (
+    CommitEntry,
+    CommitOutcome,
+    CommitRequest,
+    Committed,
+)
+from paceline_broker.projections.projections import Projections
+from paceline_broker.service.ledger import Ledger
+from paceline_broker.service.planning import Planner
+from paceline_broker.service.ports import Role
+from paceline_broker.service.routes import Routes
+
+ENDS = ("first", "last")
+
+
+class OffsetCalls:
+    """The calls of one broker; `None` as outcome of `refusal` means that a record is appended."""
+
+    def __init__(self, role: Role, routes: Routes, ledger: Ledger) -> None:
+        self._role = role
+        self._routes = routes
+        self._ledger = ledger
+        self._planner = Planner(role)
+
+    async def resets(self, fields: Fields) -> dict[str, Any]:
+        """A number that changes with each reset of the group here; cheap, and perhaps of before
+        a moment ago: who asks again each second hears of it all the same."""
+        group = check_name(fields.text("group"), "group")
+        fields.done()
+        return {"resets": self._role.projections.offsets.resets(group)}
+
+    async def reset(self, fields: Fields) -> dict[str, Any]:
+        """Move a group on a topic's queues here: to the first or last offset, to one, to a time."""
+        group = check_name(fields.text("group"), "group")
+        keys = self._keys(fields)
+        at = self._target(fields)
+        is_back_only = fields.has("back_only") and fields.flag("back_only")
+        fields.done()
+        wanted = await at(keys)
+        committed = await self._ledger.query(lambda found: found.offsets.of_group(group))
+        if is_back_only:  # RocketMQ's reset without force: nothing is skipped
+            wanted = [row for row in wanted if row[1] < _offset(committed.get(row[0]), row[1])]
+        return await self._move(group, wanted, committed)
+
+    async def clone(self, fields: Fields) -> dict[str, Any]:
+        """Give a group the offsets that another one has on a topic's queues here."""
+        group = check_name(fields.text("group"), "group")
+        source = check_name(fields.text("source"), "source")
+        keys = self._keys(fields)
+        fields.done()
+
+        def ask(found: Projections) -> tuple[dict[int, Committed], dict[int, Committed]]:
+            return found.offsets.of_group(source), found.offsets.of_group(group)
+
+        theirs, ours = await self._ledger.query(ask)
+        wanted = [(key, int(theirs[key].offset)) for key in keys if key in theirs]
+        return await self._move(group, wanted, ours)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _keys(self, fields: Fields) -> list[int]:
+        """The queues meant: those named, or all that the topic has in this broker group."""
+        topic = self._routes.topic_named(fields.text("topic"))
+        count = self._routes.queue_counts.get(topic.topic_id, 0)
+        if not fields.has("queues"):
+            return [queue_key(topic.topic_id, queue) for queue in range(count)]
+        queues = fields.any("queues")
+        if not isinstance(queues, list) or not queues or len(set(map(str, queues))) != len(queues):
+            raise fields.wrong("queues", "a list of different queue ids", queues)
+        if any(type(queue) is not int or not 0 <= queue < count for queue in queues):
+            raise BadRequestError(
+                f"topic {topic.topic} has the queues 0 to {count - 1} here", field="queues"
+            )
+        return [queue_key(topic.topic_id, queue) for queue in queues]
+
+    def _target(self, fields: Fields) -> "Target":
+        named = [name for name in ("to", "offset", "unix_ms") if fields.has(name)]
+        if len(named) != 1:
+            raise BadRequestError("name one of to, offset, unix_ms", field="to")
+        if named == ["unix_ms"]:
+            unix_ms = fields.integer("unix_ms")
+
+            async def at_time(keys: list[int]) -> list[tuple[int, int]]:
+                found = [(key, await self._planner.offset_at(key, unix_ms)) for key in keys]
+                return [(key, answer["offset"]) for key, answer in found]
+
+            return at_time
+        if named == ["to"] and fields.text("to") not in ENDS:
+            raise fields.wrong("to", "first or last", fields.text("to"))
+        to = fields.text("to") if named == ["to"] else ""
+        asked = 0 if to else fields.integer("offset")
+
+        async def at_offset(keys: list[int]) -> list[tuple[int, int]]:
+            ranges = await self._ledger.query(lambda found: [_range(found, key) for key in keys])
+            named = {"first": 0, "last": I64_MAX}.get(to, asked)
+            return [
+                (key, min(max(named, start), end))
+                for key, (start, end) in zip(keys, ranges, strict=True)
+            ]
+
+        return at_offset
+
+    async def _move(
+        self, group: str, wanted: list[tuple[int, int]], before: dict[int, Committed]
+    ) -> dict[str, Any]:
+        rows: list[dict[str, Any]] = []
+        if wanted:
+            request = CommitRequest(
+                group=group,
+                is_reset=True,
+                entries=tuple(CommitEntry(key, offset) for key, offset in wanted),
+            )
+            outcomes = await self._ledger.request(
+                Kind.OFFSET_COMMIT, request.to_json(), refusal=lambda *_: None
+            )
+            for outcome in outcomes or []:
+                assert isinstance(outcome, CommitOutcome)
+                rows.append(_moved_json(outcome, before.get(outcome.key)))
+        return {"group": group, "queues": rows}
+
+
+Target = Callable[[list[int]], Awaitable[list[tuple[int, int]]]]
+"""The offset that is meant on each of these queues."""
+
+
+def _range(projections: Projections, key: int) -> tuple[int, int]:
+    queue = projections.consume_queues.get(key)
+    return (0, 0) if queue is None else (queue.start, queue.end)
+
+
+def _offset(committed: Committed | None, otherwise: int) -> int:
+    return otherwise if committed is None else int(committed.offset)
+
+
+def _moved_json(outcome: CommitOutcome, before: Committed | None) -> dict[str, Any]:
+    committed = outcome.committed
+    return {
+        "topic_id": outcome.key >> 16,
+        "queue": outcome.key & 0xFFFF,
+        "before": None if before is None else before.offset,
+        "offset": None if committed is None else committed.offset,
+        "generation": 0 if committed is None else committed.generation,
+        "code": outcome.code,
+    }

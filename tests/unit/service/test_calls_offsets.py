@@ -1,0 +1,143 @@
+"""Groups that are moved: reset to an end, an offset or a time, cloned; who hears of it (R33)."""
+
+from typing import Any
+
+import pytest
+from tests.unit.http.door import a_batch
+from tests.unit.service.fakes import Bench
+from tests.unit.service.test_send import Answers
+
+from paceline.errors import BadRequestError, OffsetMovedBackError, TopicNotFoundError
+
+QUEUE = {"topic": "orders", "queue": 0}
+
+
+def stored(bench: Bench, count: int) -> None:
+    bench.service.sender.send(a_batch(*[b"x"] * count), Answers(), 0)
+    bench.writer.confirm_all()
+
+
+async def offset_of(bench: Bench, group: str) -> tuple[Any, Any]:
+    row = (await bench.call("offsets", group=group, queues=[QUEUE]))["offsets"][0]
+    return row["offset"], row["generation"]
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ({"to": "first"}, 0),
+        ({"to": "last"}, 30),
+        ({"offset": 7}, 7),
+        ({"offset": 10**9}, 30),
+        ({"unix_ms": 0}, 0),
+    ],
+)
+async def test_a_reset_moves_the_group_and_starts_a_generation(
+    target: dict[str, Any], expected: int
+) -> None:
+    bench = Bench()
+    stored(bench, 30)
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 20, "generation": 0}])
+
+    answer = await bench.call("reset", group="g", topic="orders", queues=[0], **target)
+
+    [row] = answer["queues"]
+    assert (row["before"], row["offset"], row["generation"], row["code"]) == (20, expected, 1, None)
+    assert await offset_of(bench, "g") == (expected, 1)
+    with pytest.raises(OffsetMovedBackError):  # a commit that was under way undoes nothing
+        await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 30, "generation": 0}])
+    await bench.service.close()
+
+
+async def test_a_reset_to_a_time_goes_to_the_first_batch_stored_then_or_later() -> None:
+    bench = Bench()
+    for _ in range(3):
+        stored(bench, 10)
+        bench.clock.advance(60_000)
+    second_at = bench.clock.unix_ms() - 2 * 60_000
+
+    answer = await bench.call("reset", group="g", topic="orders", queues=[0], unix_ms=second_at)
+
+    assert [row["offset"] for row in answer["queues"]] == [10]
+    await bench.service.close()
+
+
+async def test_a_reset_of_a_topic_moves_all_its_queues_also_those_never_consumed() -> None:
+    bench = Bench()
+    stored(bench, 5)
+    count = bench.service.routes.queue_counts[1]
+
+    answer = await bench.call("reset", group="new", topic="orders", to="last")
+
+    assert [(row["queue"], row["offset"]) for row in answer["queues"]] == [
+        (queue, 5 if queue == 0 else 0) for queue in range(count)
+    ]
+    await bench.service.close()
+
+
+async def test_going_back_only_never_skips_messages() -> None:
+    bench = Bench()
+    stored(bench, 30)
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 10}])
+
+    forward = await bench.call("reset", group="g", topic="orders", to="last", back_only=True)
+    back = await bench.call("reset", group="g", topic="orders", offset=4, back_only=True)
+
+    assert forward["queues"] == []
+    assert [(row["queue"], row["offset"]) for row in back["queues"]] == [(0, 4)]
+    await bench.service.close()
+
+
+async def test_resets_is_a_number_that_changes_with_every_reset_and_with_no_commit() -> None:
+    bench = Bench()
+    stored(bench, 10)
+    seen = [(await bench.call("resets", group="g"))["resets"]]
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 3}])
+    seen.append((await bench.call("resets", group="g"))["resets"])
+    for _ in range(2):
+        await bench.call("reset", group="g", topic="orders", queues=[0], to="first")
+        seen.append((await bench.call("resets", group="g"))["resets"])
+
+    assert seen == [0, 0, 1, 2]
+    await bench.service.close()
+
+
+async def test_a_clone_has_the_offsets_of_its_source() -> None:
+    bench = Bench()
+    stored(bench, 10)
+    await bench.call("commit", group="source", offsets=[{**QUEUE, "offset": 6}])
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 9}])
+
+    answer = await bench.call("clone_offsets", group="g", source="source", topic="orders")
+
+    assert [(row["before"], row["offset"]) for row in answer["queues"]] == [(9, 6)]
+    assert await offset_of(bench, "g") == (6, 1)
+    assert await offset_of(bench, "source") == (6, 0)
+    await bench.service.close()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topic": "orders"},
+        {"topic": "orders", "to": "middle"},
+        {"topic": "orders", "to": "first", "offset": 1},
+        {"topic": "orders", "to": "first", "queues": []},
+        {"topic": "orders", "to": "first", "queues": [99]},
+        {"topic": "orders", "to": "first", "queues": [0, 0]},
+        {"topic": "orders", "to": "first", "queues": "all"},
+        {"topic": "orders", "to": "first", "colour": "red"},
+    ],
+)
+async def test_wrong_resets_change_nothing(fields: dict[str, Any]) -> None:
+    bench = Bench()
+    stored(bench, 10)
+    end = bench.log.end
+
+    with pytest.raises(BadRequestError):
+        await bench.call("reset", group="g", **fields)
+    with pytest.raises(TopicNotFoundError):
+        await bench.call("reset", group="g", topic="nothing", to="first")
+
+    assert bench.log.end == end
+    await bench.service.close()
