@@ -17,6 +17,7 @@ from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, PacelineError
 from paceline.node_process import boot_id, run_command, run_node, tune_malloc
 from paceline.ports import Clock, Disk, Random
+from paceline.records.dues import parse_levels
 from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.secret import read_secret
 from paceline.telemetry import Metrics, Node, start_logging
@@ -26,7 +27,7 @@ from paceline_broker.acting.hand_over import HandOver
 from paceline_broker.acting.offsets import ProvisionalOffsets
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.cleaner import Cleaner
-from paceline_broker.clocks import Clocks
+from paceline_broker.clocks import Clocks, Trust
 from paceline_broker.config import BrokerConfig
 from paceline_broker.controller_link import ControllerLinks
 from paceline_broker.duties import Duties, register
@@ -79,9 +80,7 @@ class Broker:
         self._server = ReplicationServer(group=self._group, secret=secret, random=random)
         self.role = BrokerRole(self._surroundings(secret))
         self._links.on_hand_over = self.role.hand_overs.ordered
-        settings = ServiceSettings(
-            send_timeout_ms=config.slave_timeout_ms, lock_lease_ms=config.lock_lease_ms
-        )
+        settings = _service_settings(config)
         self._acting_file = OffsetsFile(disk, config.data_dir)
         self._service = Service(
             role=self.role,
@@ -89,6 +88,7 @@ class Broker:
             clock=clock,
             settings=settings,
             kept=self._acting_file,
+            trust=self._trust,
         )
         self._hand_over = HandOver(self.role, self._acting_file, self._probes, clock)
         self.role.on_role_changed = self._service.role_changed
@@ -146,6 +146,12 @@ class Broker:
 
     def _told_time(self, controller: str, unix_ms: int) -> None:
         self._clocks.told(controller, unix_ms=unix_ms, now_ms=self._clock.monotonic_ms())
+
+    def _trust(self) -> Trust:
+        """What the controllers say of the own wall clock, now (R29)."""
+        return self._clocks.trust(
+            own_unix_ms=self._clock.unix_ms(), now_ms=self._clock.monotonic_ms()
+        )
 
     @property
     def acting_offsets(self) -> ProvisionalOffsets:
@@ -213,6 +219,7 @@ class Broker:
             config=self._config,
             clock=self._clock,
             clean=self._cleaner.run,
+            deliver=self._service.delivery.run,
         )
         await duties.run()
 
@@ -234,6 +241,18 @@ class Broker:
         await self._service.close()
         await self._acting_file.close()
         self._store.close(clean=self.refusal is None)
+
+
+def _service_settings(config: BrokerConfig) -> ServiceSettings:
+    return ServiceSettings(
+        send_timeout_ms=config.slave_timeout_ms,
+        lock_lease_ms=config.lock_lease_ms,
+        message_delay_level_ms=parse_levels(config.message_delay_level),
+        timer_max_delay_sec=config.timer_max_delay_sec,
+        timer_pending_max=config.timer_pending_max,
+        timer_congest_num_each_slot=config.timer_congest_num_each_slot,
+        recall_message_enable=config.recall_message_enable,
+    )
 
 
 def _open_store(config: BrokerConfig, disk: Disk, random: Random, boot: str, node: Node) -> Store:

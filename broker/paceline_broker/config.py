@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from paceline.address import Address
 from paceline.config import require, setting
+from paceline.records.dues import parse_levels
 from paceline.wire.session_commands import ELECTION_PRIORITY_MAX
+from paceline_broker.service.settings import MESSAGE_DELAY_LEVEL
 
 MIB = 1024 * 1024
 HOUR_MS = 3_600_000
@@ -141,6 +143,35 @@ class BrokerConfig:
         default=5000,
         minimum=10,
     )
+    message_delay_level: str = setting(
+        "The delays of levels 1, 2, ...: numbers with s, m, h or d (RocketMQ's messageDelayLevel). "
+        "The same on all brokers of a group.",
+        default=MESSAGE_DELAY_LEVEL,
+    )
+    timer_max_delay_sec: int = setting(
+        "Longest delay of a message (RocketMQ's timerMaxDelaySec, 3 days); above it a send is "
+        "refused.",
+        default=3 * 24 * 3600,
+        minimum=1,
+        maximum=366 * 24 * 3600,
+    )
+    timer_pending_max: int = setting(
+        "Messages that wait for their time, at most; above it sends of delayed ones are refused "
+        "with 429. A million take some 40 MB of memory.",
+        default=10_000_000,
+        minimum=1,
+    )
+    timer_congest_num_each_slot: int = setting(
+        "Messages due in the same second, at most (RocketMQ's timerCongestNumEachSlot); above it "
+        "429. Default: no limit.",
+        default=2**31 - 1,
+        minimum=1,
+    )
+    recall_message_enable: bool = setting(
+        "Whether a delayed message can be taken back before it is due (RocketMQ's "
+        "recallMessageEnable, which is off there).",
+        default=True,
+    )
     log_level: str = setting("debug, info, warning or error.", default="info")
 
     def validate(self) -> None:
@@ -160,6 +191,10 @@ class BrokerConfig:
             f"disk_space_clean_forcibly_ratio ({self.disk_space_clean_forcibly_ratio}) must not be "
             f"above disk_space_warning_level_ratio ({self.disk_space_warning_level_ratio})",
         )
+        try:
+            parse_levels(self.message_delay_level)
+        except ValueError as error:
+            require(False, f"message_delay_level: {error}")
         for name in ("listen", "replication_listen"):
             address: Address = getattr(self, name)
             require(

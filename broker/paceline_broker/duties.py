@@ -111,10 +111,12 @@ class Duties:
         config: BrokerConfig,
         clock: Clock,
         clean: Callable[[], Coroutine[Any, Any, None]],
+        deliver: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """`clean`: runs for ever (cleaner.py)."""
+        """What runs for ever: `clean` (cleaner.py), `deliver` (service/delivery.py)."""
         self._role = role
         self._clean = clean
+        self._deliver = deliver
         self._store = store
         self._config = config
         self._clock = clock
@@ -128,6 +130,7 @@ class Duties:
             group.create_task(self._watch(), name="duties-watch")
             group.create_task(self._keep_checkpoints(), name="duties-checkpoints")
             group.create_task(self._clean(), name="duties-cleaner")
+            group.create_task(self._deliver(), name="duties-delivery")
 
     async def _watch(self) -> None:
         while True:

@@ -29,6 +29,7 @@ KERNEL = frozenset(
         "event_loop",
         "http_guard",
         "memory_images",
+        "message_ids",
         "metric_names",
         "node_process",
         "ports",

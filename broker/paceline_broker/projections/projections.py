@@ -26,6 +26,7 @@ from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Of
 from paceline_broker.projections.pins import PinRequest, Pins
 from paceline_broker.projections.producers import Producers
 from paceline_broker.projections.send_backs import SendBacks
+from paceline_broker.projections.timers import Timers
 from paceline_broker.projections.transactions import Transactions
 
 FEATURE_LEVEL = 3
@@ -126,6 +127,7 @@ class Projections:
         self.producers = Producers()
         self.pins = Pins()
         self.send_backs = SendBacks()
+        self.timers = Timers()
         self.transactions = Transactions()
         self.topics: dict[int, TopicRecord] = {}
         self.log_start = PhysicalOffset(0)
@@ -199,11 +201,13 @@ class Projections:
         if header.producer_id:
             # What a duplicate is answered with (R30): there is no queue offset yet.
             self.producers.add(key, header, header.physical_offset, header.store_unix_ms)
+        self.timers.fold(header, batch)
         self.send_backs.fold(header, batch)
         self.transactions.fold(header, batch)
 
     def _close_sources(self, header: BatchHeader, batch: BatchView) -> None:
         """A derived batch of messages: what it was made from is done, by the same record (R34)."""
+        self.timers.fold(header, batch)
         self.send_backs.fold(header, batch)
         self.transactions.fold(header, batch)
 
@@ -275,6 +279,8 @@ class Projections:
         match document:
             case {"transactions": dict(found)}:
                 self.transactions.apply(found, now_unix_ms=now_unix_ms)
+            case {"timers": {"recalled": list(sources)}}:
+                self.timers.close_all(sources)
             case _:
                 raise CorruptLogError("an operation that is not known to this version")
 
@@ -358,6 +364,7 @@ class Projections:
                     "topics": [self.topics[key].to_json() for key in sorted(self.topics)],
                 },
                 parts={
+                    "timers": self.timers.snapshot(),
                     "send_backs": self.send_backs.snapshot(self.log_start),
                     "transactions": self.transactions.snapshot(),
                 },
@@ -383,6 +390,7 @@ class Projections:
             memoryview(found.parts.get("send_backs", b"")),
             found.document.get("send_back_resets", []),
         )
+        projections.timers = Timers.restore(memoryview(found.parts.get("timers", b"")))
         projections.transactions = Transactions.restore(
             memoryview(found.parts.get("transactions", b""))
         )

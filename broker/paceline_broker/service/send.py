@@ -7,6 +7,7 @@ duplicates and sequence refusals included, leaves when confirm has passed that `
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from paceline.errors import (
@@ -15,7 +16,6 @@ from paceline.errors import (
     CorruptLogError,
     OverloadedError,
     PacelineError,
-    StorageError,
     TopicNotFoundError,
 )
 from paceline.ports import Buffer, Clock
@@ -37,13 +37,13 @@ from paceline.wire.stream import (
 )
 from paceline_broker.probe import Counters
 from paceline_broker.projections.producers import StoredBatch, Verdict
-from paceline_broker.projections.projections import Projections, TopicRecord
-from paceline_broker.service.ledger import append_internal
+from paceline_broker.service.delays import take_delayed
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
+from paceline_broker.service.topic_records import log_topic
 
-TAKEN_KINDS = frozenset({Kind.NORMAL})
+TAKEN_KINDS = frozenset({Kind.NORMAL, Kind.DELAY})
 """What this version takes from clients (`CLIENT_KINDS` is what there may be)."""
 
 
@@ -143,6 +143,8 @@ class Sender:
         self._settings = settings
         self._parked: dict[int, _Parked] = {}
         self._parked_last = 0
+        self.on_pending: Callable[[], None] = lambda: None
+        """Called when messages that wait were appended: one of them may be the next to act on."""
         routes.on_change(self._retry_parked)
 
     def send(self, batch: Buffer, sink: Sink, request_id: int) -> None:
@@ -178,15 +180,19 @@ class Sender:
         now = self._clock.unix_ms()
         if now < projections.log_time_ms:
             now = projections.log_time_ms
-        logged = projections.topics.get(header.topic_id)
         is_pending = header.kind != Kind.NORMAL
         base = 0
         if not is_pending:
             queue = projections.consume_queues.get_or_make(key)
             base = queue.end
         try:
+            if header.kind == Kind.DELAY:
+                batch, header = take_delayed(
+                    batch, header, projections.timers, self._settings, now_unix_ms=now
+                )
+            logged = projections.topics.get(header.topic_id)
             if logged is None or logged.queues < count:
-                self._log_topic(writer, projections, header.topic_id, now)
+                log_topic(writer, projections, self._routes, header.topic_id, store_unix_ms=now)
             position = writer.end
             stamped = stamp(
                 batch,
@@ -197,7 +203,7 @@ class Sender:
             )
             # No await since ensure_can_append, so the log, the fold and the stamp agree.
             end = writer.append(stamped, memoryview(batch)[HEADER_BYTES:])
-        except StorageError as error:  # a full disk at a roll: the mastership is over (R22)
+        except PacelineError as error:  # refused; or a full disk at a roll: it is over (R22)
             sink.failed(request_id, error)
             return
         assert position == projections.position, (position, projections.position)  # R28
@@ -205,11 +211,22 @@ class Sender:
             base = position  # what it is named by until it is in a queue
             pending = BatchView.stamped(batch, stamped)
             projections.apply(pending.header, pending)
+            self.on_pending()
         else:
             projections.fold_messages(header, queue, base, now)
         assert end == projections.position, (end, projections.position)
         self._counters.stored(header.topic_id, header.record_count, header.size_bytes)
         answer = ProduceAnswer(writer.epoch, header.record_count, base, 0, now, 0)
+        self._answer_later(answer, end, writer, sink, request_id)
+
+    def _answer_later(
+        self,
+        answer: ProduceAnswer,
+        end: PhysicalOffset,
+        writer: LogWriter,
+        sink: Sink,
+        request_id: int,
+    ) -> None:
         timeout_ms = self._settings.send_timeout_ms
         if writer.answers_early:  # R37: by the group's choice, never by default
             early = _StoredEarly(sink, request_id, answer, writer, end)
@@ -235,16 +252,6 @@ class Sender:
         stored = _Stored(sink, request_id, duplicate, writer)
         writer.wait_confirmed(writer.end, stored, timeout_ms=timeout_ms)
         return True
-
-    def _log_topic(
-        self, writer: LogWriter, projections: Projections, topic_id: int, now: int
-    ) -> None:
-        """A topic record precedes the first batch of a topic (R35), and says when it grew."""
-        topic = self._routes.topics_by_id[topic_id]
-        record = TopicRecord(
-            topic=topic.topic, topic_id=topic_id, queues=self._routes.queue_counts[topic_id]
-        )
-        append_internal(writer, projections, Kind.TOPIC, record.to_json(), store_unix_ms=now)
 
     # -- topics that are newer than the view -------------------------------------------------------
 

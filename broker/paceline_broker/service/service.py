@@ -1,14 +1,16 @@
 """All use-cases of one broker, wired to its role: what the doors (HTTP, streams) are given."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from paceline.ports import Clock
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 from paceline_broker.acting.offsets_file import OffsetsFile
+from paceline_broker.clocks import Trust
 from paceline_broker.probe import Counters
 from paceline_broker.service.acting import ActingUse
 from paceline_broker.service.calls import Calls
+from paceline_broker.service.delivery import Delivery
 from paceline_broker.service.fetch import Fetcher
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.members import Coordinator
@@ -31,14 +33,17 @@ class Service:
         clock: Clock,
         settings: ServiceSettings,
         kept: OffsetsFile,
+        trust: Callable[[], Trust],
     ) -> None:
-        """`kept`: the provisional offsets of this data folder (R36)."""
+        """`kept`: provisional offsets of this data folder (R36); `trust`: of the clock (R29)."""
         self.role = role
         self.clock = clock
         self.settings = settings
         self.counters = Counters()
         self.routes = Routes(group)
         self.sender = Sender(role, self.routes, clock, self.counters, settings)
+        self.delivery = Delivery(role, self.routes, clock, trust)
+        self.sender.on_pending = self.delivery.poke
         self.fetcher = Fetcher(role, self.routes, self.counters, settings)
         self.ledger = Ledger(role, clock, settings)
         self.coordinator = Coordinator(role, self.routes, clock, settings)
@@ -54,6 +59,7 @@ class Service:
     def role_changed(self) -> None:
         """The role, its epoch, its reader or its projections changed: wake whoever waits."""
         self.fetcher.role_changed()
+        self.delivery.poke()
         self.coordinator.role_changed()
 
     def connection_lost(self, connection: Hashable) -> None:

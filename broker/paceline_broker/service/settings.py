@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+from paceline.records.dues import parse_levels
+
+MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""RocketMQ's 18 levels."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
@@ -29,3 +34,10 @@ class ServiceSettings:
     """Members over all groups; beyond it 429 (soft state must be bounded)."""
     producer_expiry_ms: int = 7 * 24 * 3600 * 1000
     """How long a silent producer's sequences are remembered (DESIGN 5)."""
+    message_delay_level_ms: tuple[int, ...] = parse_levels(MESSAGE_DELAY_LEVEL)
+    timer_max_delay_sec: int = 3 * 24 * 3600
+    timer_pending_max: int = 10_000_000
+    """Messages that wait for their time; beyond it 429."""
+    timer_congest_num_each_slot: int = 2**31 - 1
+    """Messages due in one second; beyond it 429."""
+    recall_message_enable: bool = True

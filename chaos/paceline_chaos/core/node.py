@@ -11,6 +11,7 @@ from paceline.runtime import spawn
 from paceline.types import MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.acting.offsets_file import OffsetsFile
+from paceline_broker.clocks import Trust
 from paceline_broker.log_reader import StoreReader
 from paceline_broker.mastership import Mastership
 from paceline_broker.projections.projections import Projections
@@ -111,6 +112,7 @@ class Node(Leading):
             clock=self.clock,
             settings=ServiceSettings(lock_lease_ms=self.world.lease_ms),
             kept=OffsetsFile(self.disk, DATA),
+            trust=lambda: Trust.UNKNOWN,  # no duty fires here
         )
         self.cleaner = make_cleaner(self, role, self.flusher)
         self.handing = Handing(self)

@@ -227,7 +227,8 @@ class BatchView:
             raise CorruptLogError(f"tag id {max(ids)} with {names_count} tags")
         return ids
 
-    def _raw_payload(self) -> memoryview:
+    def payload(self) -> memoryview:
+        """The payload, uncompressed."""
         payload = self._payload
         if payload is None:
             header = self.header
@@ -240,13 +241,17 @@ class BatchView:
     def _sections(self) -> _Directory:
         """(start, length) of each present section in the uncompressed payload, checked."""
         if self._directory is None:
-            self._directory = _parse_directory(self.header, self._raw_payload())
+            self._directory = _parse_directory(self.header, self.payload())
         return self._directory
 
     def section(self, section: Section) -> memoryview:
         """The bytes of one section that is there, uncompressed; checked for its length only."""
         start, length = self._sections()[section]
-        return self._raw_payload()[start : start + length]
+        return self.payload()[start : start + length]
+
+    def place_of(self, section: Section) -> tuple[int, int]:
+        """Start and length, in the uncompressed payload, of a section that is there."""
+        return self._sections()[section]
 
     def _offsets(self, section: Section, count: int, blob_bytes: int) -> list[int]:
         """The count + 1 offsets of a column: from 0 to the end of its blob, never falling."""

@@ -53,7 +53,7 @@ class StuckStore:
         return asyncio.get_running_loop().create_future()
 
 
-async def _nothing_to_clean() -> None: ...
+async def _nothing_to_do() -> None: ...
 
 
 class WatchedRole:
@@ -87,7 +87,8 @@ async def test_a_stalled_disk_is_noticed_while_a_checkpoint_waits_for_it(
             Any, SimpleNamespace(checkpoint_interval_ms=TICK_MS, disk_stall_ms=DISK_STALL_MS)
         ),
         clock=clock,
-        clean=_nothing_to_clean,
+        clean=_nothing_to_do,
+        deliver=_nothing_to_do,
     )
 
     running = spawn(duties.run(), name="duties")

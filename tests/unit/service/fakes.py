@@ -24,6 +24,7 @@ from paceline.types import (
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.acting.term import ActingTerm
+from paceline_broker.clocks import Trust
 from paceline_broker.log.repair import first_bad
 from paceline_broker.projections.projections import Projections, epoch_start_document
 from paceline_broker.service.ledger import append_internal
@@ -307,12 +308,14 @@ class Bench:
         self.disk = MemoryDisk()
         self.disk.make_folder("/data")
         self.kept = OffsetsFile(self.disk, "/data")
+        self.trust = Trust.AGREES
         self.service = Service(
             role=self.role,
             group=GROUP,
             clock=self.clock,
             settings=ServiceSettings(**settings),
             kept=self.kept,
+            trust=lambda: self.trust,
         )
         self.service.view_changed(a_view())
 

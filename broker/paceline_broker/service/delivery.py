@@ -1,0 +1,311 @@
+"""Delivering messages that wait for their time, on an open master (R28, R29, R34, R35).
+
+A turn takes what is due, makes one batch for each target queue, appends and folds them: delivery
+and completion are one record, so a new master, which has folded its whole tail before it fires,
+goes on exactly where this one stopped. A turn is one synchronous step and small; the loop serves
+others between two of them, so a backlog is worked off beside the sends.
+
+Never early: a time has come when the master's wall clock says so and the controllers' majority
+agrees with that clock. While they say nothing, the clock is what it was when they last agreed, plus
+the process's running time (R29).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from paceline.errors import (
+    CorruptLogError,
+    NotMasterError,
+    PacelineError,
+    TooLargeError,
+    TopicNotFoundError,
+)
+from paceline.message_ids import OffsetMessageId
+from paceline.ports import Clock
+from paceline.records.encode import encode_batch
+from paceline.records.header import Cause, unpack_source
+from paceline.runtime import pause
+from paceline.types import PhysicalOffset, TopicId
+from paceline.wire import properties as names
+from paceline_broker.clocks import Trust
+from paceline_broker.projections.projections import Projections
+from paceline_broker.projections.timers import Due, Timers
+from paceline_broker.service.ledger import append_messages
+from paceline_broker.service.ports import LogWriter, Role
+from paceline_broker.service.routes import Routes
+from paceline_broker.service.topic_records import log_topic
+from paceline_broker.service.waiting import SourceBatch, Sources
+
+log = logging.getLogger("paceline.delivery")
+
+TURN_MESSAGES = 64
+"""Some 400 us of the loop."""
+TURN_BYTES = 256 * 1024
+IDLE_MS = 500
+"""Between two looks when nothing is known to come; sends of delayed messages wake it."""
+REFUSED_MS = 20
+"""After the log refused to take more."""
+HELD_MS = 5000
+"""A message that cannot be delivered now is tried again after this long."""
+DEAD_LETTER_TOPIC = "%DLQ%paceline.delay"
+DELAY_PROPERTIES = frozenset({names.DELAY_LEVEL, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS})
+
+Properties = Mapping[str, str]
+
+
+class Lateness:
+    """What was delivered, and how late, since this process started."""
+
+    BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 60_000)
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.dead_letters = 0
+        self.recalled = 0
+        self.late_ms_sum = 0
+        self.late_ms_max = 0
+        self.buckets = [0] * (len(self.BOUNDS_MS) + 1)
+
+    def saw(self, late_ms: int) -> None:
+        self.delivered += 1
+        self.late_ms_sum += late_ms
+        self.late_ms_max = max(self.late_ms_max, late_ms)
+        for at, bound in enumerate(self.BOUNDS_MS):
+            if late_ms <= bound:
+                self.buckets[at] += 1
+                return
+        self.buckets[-1] += 1
+
+
+class FireClock:
+    """Up to when messages may be delivered now (R29)."""
+
+    def __init__(self, clock: Clock, trust: Callable[[], Trust]) -> None:
+        self._clock = clock
+        self._trust = trust
+        self._agreed: tuple[int, int] | None = None
+        """(wall clock, running time) when the controllers agreed last."""
+
+    def now_unix_ms(self) -> int | None:
+        """None: the wall clock is wrong, or nobody has said that it is right."""
+        unix_ms, running_ms = self._clock.unix_ms(), self._clock.monotonic_ms()
+        trust = self._trust()
+        if trust is Trust.AGREES:
+            self._agreed = (unix_ms, running_ms)
+            return unix_ms
+        if trust is Trust.DIFFERS or self._agreed is None:
+            return None
+        agreed_unix_ms, agreed_running_ms = self._agreed
+        return min(unix_ms, agreed_unix_ms + running_ms - agreed_running_ms)
+
+
+class Delivery:
+    """The duty of a master; `run` ends only by cancellation."""
+
+    def __init__(
+        self, role: Role, routes: Routes, clock: Clock, trust: Callable[[], Trust]
+    ) -> None:
+        self._role = role
+        self._routes = routes
+        self._clock = clock
+        self._fire = FireClock(clock, trust)
+        self.sources = Sources()
+        self._timers: Timers | None = None
+        self._held: dict[int, int] = {}
+        """Sources that cannot be delivered now, and until when (running time)."""
+        self._news = asyncio.Event()
+        self._awaits_confirm = False
+        self.lateness = Lateness()
+        role.reader.on_confirm(self._confirm_moved)
+
+    def poke(self) -> None:
+        """Something is pending that may be due before what is waited for, or the role changed."""
+        self._news.set()
+
+    def _confirm_moved(self, confirm: PhysicalOffset) -> None:
+        if self._awaits_confirm:
+            self._news.set()
+
+    async def run(self) -> None:
+        while True:
+            self._news.clear()
+            try:
+                wait_ms = self.turn()
+                for view in self.sources.take_cold():
+                    await self._role.reader.warm(view)
+            except NotMasterError:
+                wait_ms = IDLE_MS
+            except PacelineError as error:  # the disk failed: the role hears of it as well (R22)
+                log.warning("delivery_failed", extra={"fault": error.message})
+                wait_ms = IDLE_MS
+            await self._wait(wait_ms)
+
+    async def _wait(self, wait_ms: int) -> None:
+        if wait_ms == 0:
+            await pause(0)  # others have their turn
+            return
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    # -- a turn ------------------------------------------------------------------------------------
+
+    def turn(self) -> int:
+        """Deliver some of what is due; how many ms there is nothing to do after it.
+
+        Raises NotMasterError, StorageError.
+        """
+        writer = self._role.writer()
+        projections = self._role.projections
+        timers = projections.timers
+        self._take_state(timers)
+        next_ms = timers.next_due_ms()
+        now_ms = self._fire.now_unix_ms() if writer.is_open else None
+        if next_ms is None or now_ms is None:
+            return IDLE_MS
+        if next_ms > now_ms:
+            return min(IDLE_MS, next_ms - now_ms)
+        try:
+            writer.ensure_can_append()
+        except NotMasterError:
+            raise
+        except PacelineError:
+            return REFUSED_MS
+        self._release_held()
+        confirm = self._role.reader.confirm
+        entries = timers.due(now_ms, below=confirm, max_count=TURN_MESSAGES, skip=self._held)
+        if not entries:
+            self._awaits_confirm = True
+            return min(IDLE_MS, HELD_MS)
+        done = self._deliver(writer, projections, entries)
+        self._count(now_ms, entries, done)
+        return 0
+
+    def _take_state(self, timers: Timers) -> None:
+        self._awaits_confirm = False
+        if timers is not self._timers:  # another role: nothing read or held before counts
+            self._timers = timers
+            self.sources.forget()
+            self._held.clear()
+
+    def _release_held(self) -> None:
+        if self._held:
+            now = self._clock.monotonic_ms()
+            self._held = {source: until for source, until in self._held.items() if until > now}
+
+    def _hold(self, source: int, why: str) -> None:
+        log.warning("message_held", extra={"source": source, "fault": why})
+        self._held[source] = self._clock.monotonic_ms() + HELD_MS
+
+    def _deliver(self, writer: LogWriter, projections: Projections, entries: Sequence[Due]) -> int:
+        """Append one batch for each target queue; how many messages they hold. No await in it."""
+        by_queue: dict[int, list[tuple[Due, SourceBatch]]] = {}
+        size = count = 0
+        for entry in entries:
+            batch = self._read(entry.source)
+            if batch is None:
+                continue
+            by_queue.setdefault(entry.key, []).append((entry, batch))
+            count += 1
+            _, index = unpack_source(entry.source)
+            size += len(batch.message(index).body)
+            if size >= TURN_BYTES:
+                break
+        for key, found in by_queue.items():
+            count -= self._append(writer, projections, key, found)
+        return count
+
+    def _read(self, source: int) -> SourceBatch | None:
+        position, _ = unpack_source(source)
+        try:
+            return self.sources.get(self._role.reader, PhysicalOffset(position))
+        except CorruptLogError as error:
+            self._hold(source, error.message)
+            return None
+
+    def _append(
+        self,
+        writer: LogWriter,
+        projections: Projections,
+        key: int,
+        found: Sequence[tuple[Due, SourceBatch]],
+    ) -> int:
+        """Append the batch for one queue; how many of its messages had to be left out."""
+        topic_id, queue_id, cause = key >> 16, key & 0xFFFF, Cause.DELAYED
+        count = self._routes.queue_counts.get(topic_id)
+        if count is None or queue_id >= count:
+            if count is None and not self._routes.is_deleted(topic_id):
+                return self._hold_all(found, "its topic is newer than this broker's view")
+            dead_letters = self._dead_letters()
+            if dead_letters is None:
+                return self._hold_all(found, f"its queue is gone, and so is {DEAD_LETTER_TOPIC}")
+            topic_id, queue_id, cause = dead_letters, 0, Cause.DEAD  # R35
+        now_ms = max(projections.log_time_ms, self._clock.unix_ms())
+        batch = self._encode(topic_id, queue_id, cause, found)
+        log_topic(writer, projections, self._routes, topic_id, store_unix_ms=now_ms)
+        append_messages(writer, projections, batch, store_unix_ms=now_ms)
+        if cause is Cause.DEAD:
+            self.lateness.dead_letters += len(found)
+        return 0
+
+    def _dead_letters(self) -> TopicId | None:
+        """The topic of messages without a target, if this group has it."""
+        try:
+            topic_id = self._routes.topic_named(DEAD_LETTER_TOPIC).topic_id
+        except TopicNotFoundError:
+            return None
+        return topic_id if self._routes.queue_counts.get(topic_id) else None
+
+    def _hold_all(self, found: Sequence[tuple[Due, SourceBatch]], why: str) -> int:
+        for entry, _ in found:
+            self._hold(entry.source, why)
+        return len(found)
+
+    def _encode(
+        self,
+        topic_id: int,
+        queue_id: int,
+        cause: Cause,
+        found: Sequence[tuple[Due, SourceBatch]],
+    ) -> bytes:
+        messages = [batch.message(unpack_source(entry.source)[1]) for entry, batch in found]
+
+        def encoded(properties: Sequence[Properties]) -> bytes:
+            return encode_batch(
+                [message.body for message in messages],
+                keys=[message.key for message in messages],
+                tags=[message.tag for message in messages],
+                properties=properties,
+                born_unix_ms=[message.born_unix_ms for message in messages],
+                sources=[entry.source for entry, _ in found],
+                topic_id=topic_id,
+                queue_id=queue_id,
+                flags=cause,
+            )
+
+        try:
+            return encoded([self._properties(entry, batch, cause) for entry, batch in found])
+        except TooLargeError:  # properties at their limit: the message goes, what we add does not
+            return encoded([message.properties for message in messages])
+
+    def _properties(self, entry: Due, batch: SourceBatch, cause: Cause) -> Properties:
+        position, index = unpack_source(entry.source)
+        own = batch.message(index).properties
+        properties = {name: value for name, value in own.items() if name not in DELAY_PROPERTIES}
+        group = self._role.identity.group
+        properties.setdefault(names.UNIQ_KEY, batch.unique_key(index, group))
+        properties[names.TIMER_OUT_MS] = str(entry.due_unix_ms)
+        if cause is Cause.DEAD:
+            topic_id = entry.key >> 16
+            topic = self._routes.topic_name(topic_id) or f"id {topic_id}"
+            properties[names.DLQ_ORIGIN_TOPIC] = topic
+            message_id = OffsetMessageId(group, position, index)
+            properties[names.DLQ_ORIGIN_MESSAGE_ID] = str(message_id)
+        return properties
+
+    def _count(self, now_ms: int, entries: Sequence[Due], done: int) -> None:
+        for entry in entries[:done]:
+            self.lateness.saw(now_ms - entry.due_unix_ms)

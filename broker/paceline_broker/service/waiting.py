@@ -1,0 +1,114 @@
+"""Messages that wait, read back from the log when their time has come.
+
+A batch of them is read, verified and decoded once, however many turns its messages are spread over:
+what is derived from it gets a CRC of its own, so a byte that the disk changed must be seen here
+(R24). Bytes below confirm never change, so what was read stays right until the role changes.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from paceline.errors import CorruptLogError
+from paceline.message_ids import unique_key
+from paceline.records.decode import BatchView
+from paceline.records.header import HEADER_BYTES, BatchHeader, parse_header
+from paceline.types import GroupName, PhysicalOffset
+from paceline_broker.service.gather import HOT_TAIL_BYTES
+from paceline_broker.service.ports import LogReader
+
+KEPT_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Waiting(NamedTuple):
+    """One message as it was stored."""
+
+    body: memoryview
+    key: str | None
+    tag: str
+    properties: Mapping[str, str]
+    born_unix_ms: int
+
+
+class SourceBatch:
+    """A verified batch of messages that wait, decoded."""
+
+    def __init__(self, view: BatchView) -> None:
+        self.header: BatchHeader = view.header
+        self._bodies = view.body_views()
+        self._keys = view.keys()
+        self._tags = view.tags()
+        self._properties = view.properties()
+        self._born = view.born()
+
+    def message(self, index: int) -> Waiting:
+        return Waiting(
+            self._bodies[index],
+            self._keys[index],
+            self._tags[index],
+            self._properties[index],
+            self._born[index],
+        )
+
+    def unique_key(self, index: int, group: GroupName) -> str:
+        return unique_key(self.header, index, group)
+
+
+class Sources:
+    """Reads batches below confirm by position. Owned by the event loop."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, SourceBatch] = OrderedDict()
+        self._kept_bytes = 0
+        self._cold: list[memoryview] = []
+
+    def take_cold(self) -> list[memoryview]:
+        """Views that `get` could not give since the last call: reading them waits for the disk."""
+        cold, self._cold = self._cold, []
+        return cold
+
+    def forget(self) -> None:
+        """The role has changed: the log may be another."""
+        self._kept.clear()
+        self._kept_bytes = 0
+        self._cold.clear()
+
+    def get(self, reader: LogReader, position: PhysicalOffset) -> SourceBatch | None:
+        """The batch at `position`, all below confirm; None while it is cold (`take_cold`).
+
+        CorruptLogError: it is not what was written, which is reported and mended (R24).
+        """
+        kept = self._kept.get(position)
+        if kept is not None:
+            self._kept.move_to_end(position)
+            return kept
+        view = self._read(reader, position)
+        if view is None:
+            return None
+        batch = SourceBatch(BatchView(view))
+        self._kept[position] = batch
+        self._kept_bytes += batch.header.payload_raw_bytes
+        while self._kept_bytes > KEPT_BYTES_MAX and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_bytes -= oldest.header.payload_raw_bytes
+        return batch
+
+    def _read(self, reader: LogReader, position: PhysicalOffset) -> memoryview | None:
+        is_deep = position < reader.confirm - HOT_TAIL_BYTES
+        head = reader.read(position, HEADER_BYTES)
+        if is_deep and reader.is_cold(head):
+            self._cold.append(head)
+            return None
+        try:
+            header = parse_header(head)
+        except CorruptLogError:
+            reader.is_sound(head, position)
+            raise
+        view = reader.read(position, header.size_bytes)
+        if is_deep and reader.is_cold(view):
+            self._cold.append(view)
+            return None
+        end = PhysicalOffset(header.end_offset)
+        if reader.is_damaged(position, end) or not reader.is_sound(view, position):
+            raise CorruptLogError("a message that waits is damaged", offset=position)
+        return view
