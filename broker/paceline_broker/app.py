@@ -89,6 +89,7 @@ class Broker:
             settings=settings,
             kept=self._acting_file,
             trust=self._trust,
+            ask=self._links.request,
         )
         self._hand_over = HandOver(self.role, self._acting_file, self._probes, clock)
         self.role.on_role_changed = self._service.role_changed
@@ -252,6 +253,9 @@ def _service_settings(config: BrokerConfig) -> ServiceSettings:
         timer_pending_max=config.timer_pending_max,
         timer_congest_num_each_slot=config.timer_congest_num_each_slot,
         recall_message_enable=config.recall_message_enable,
+        auto_create_topic_enable=config.auto_create_topic_enable,
+        default_topic_queue_nums=config.default_topic_queue_nums,
+        auto_create_subscription_group=config.auto_create_subscription_group,
     )
 
 

@@ -6,6 +6,7 @@ from paceline.address import Address
 from paceline.config import require, setting
 from paceline.records.dues import parse_levels
 from paceline.wire.session_commands import ELECTION_PRIORITY_MAX
+from paceline.wire.topic_commands import QUEUES_MAX
 from paceline_broker.service.settings import MESSAGE_DELAY_LEVEL
 
 MIB = 1024 * 1024
@@ -102,6 +103,20 @@ class BrokerConfig:
     )
     lock_lease_ms: int = setting(
         "Lease of a queue lock, in log time.", default=60_000, minimum=1000
+    )
+    auto_create_topic_enable: bool = setting(
+        "RocketMQ's autoCreateTopicEnable: a send to a topic that does not exist makes it.",
+        default=True,
+    )
+    default_topic_queue_nums: int = setting(
+        "RocketMQ's defaultTopicQueueNums: queues of such a topic in each broker group.",
+        default=8,
+        minimum=1,
+        maximum=QUEUES_MAX,
+    )
+    auto_create_subscription_group: bool = setting(
+        "RocketMQ's autoCreateSubscriptionGroup: a consumer group is made when it first consumes.",
+        default=True,
     )
     file_reserved_time_ms: int = setting(
         "How long messages are kept (RocketMQ's fileReservedTime, 72 h): a log file goes when its "

@@ -53,7 +53,7 @@ class MessageRoutes:
     async def _send(self, request: web.Request) -> web.Response:
         check_parameters(request)
         send = parse_send(await read_json(request))
-        topic = await self._messages.topic(request.match_info["topic"])
+        topic = await self._messages.topic_to_send(request.match_info["topic"])
         stored = await self._messages.send(topic, send)
         broker = self._service.calls.envelope()["broker"]
         return json_answer({"status": "SEND_OK", **stored, "broker": broker})
@@ -62,7 +62,7 @@ class MessageRoutes:
         check_parameters(request)
         queue = _queue_of(request)
         batch = await read_body(request, content_type=BATCH_TYPE, limit=BATCH_BYTES_MAX)
-        topic = await self._messages.topic(request.match_info["topic"])
+        topic = await self._messages.topic_to_send(request.match_info["topic"])
         if len(batch) >= _TOPIC_AT + _TOPIC_AND_QUEUE.size:
             named = _TOPIC_AND_QUEUE.unpack_from(batch, _TOPIC_AT)
             if named != (topic.topic_id, queue):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from paceline.admin_topics import TopicAdmin
 from paceline.errors import (
     CommandRefusedError,
     DeadlineError,
@@ -22,15 +23,14 @@ from paceline.errors import (
     OutcomeUnknownError,
     PacelineError,
     PeerError,
-    TopicNotFoundError,
 )
 from paceline.net.cluster import Cluster
 from paceline.pins import PinAdmin
 from paceline.retry import Backoff
 from paceline.routing import QueueName, broker_addresses
 from paceline.runtime import pause
-from paceline.types import GroupName, ReplicaId, TopicName
-from paceline.wire.cluster import ClusterView, GroupSettings, TopicView
+from paceline.types import GroupName, ReplicaId
+from paceline.wire.cluster import ClusterView, GroupSettings
 from paceline.wire.pins import PinsOfGroup, PinView
 
 _REQUEST_TIMEOUT_MS = 3_000
@@ -53,7 +53,7 @@ class Once:
         return {"Paceline-Session": self.session, "Paceline-Sequence": str(self.sequence)}
 
 
-class AdminClient:
+class AdminClient(TopicAdmin):
     """Administration of one cluster; `async with` or `close`. All calls have `timeout_ms`."""
 
     def __init__(
@@ -82,40 +82,6 @@ class AdminClient:
     async def close(self) -> None:
         if self._owns_cluster:
             await self._cluster.close()
-
-    # -- topics -----------------------------------------------------------------------------------
-
-    async def create_topic(self, topic: str, *, queues: int | Mapping[str, int] = 8) -> TopicView:
-        """Create a topic with `queues` in every broker group (or as the table of groups says).
-
-        Returns when this client's own view has it. TopicExistsError, BadNameError, BadRequestError,
-        GroupNotFoundError; PeerError or DeadlineError when no controller could do it in time.
-        """
-        wanted = dict(queues) if isinstance(queues, Mapping) else queues
-        document = {"topic": topic, "queues": wanted}
-        answer = await self._once("POST", "/v1/topics", document)
-        created = TopicView.from_json({key: answer[key] for key in _TOPIC_FIELDS})
-        await self._cluster.watch.wait_for(
-            lambda view: created.topic in view.topics, timeout_ms=self._timeout_ms
-        )
-        return created
-
-    async def delete_topic(self, topic: str) -> None:
-        """Delete a topic and its messages. TopicNotFoundError."""
-        await self._once("DELETE", f"/v1/topics/{topic}", None)
-
-    async def topics(self) -> list[TopicView]:
-        """All topics, by name."""
-        view = await self._latest_view()
-        return [view.topics[name] for name in sorted(view.topics)]
-
-    async def topic(self, topic: str) -> TopicView:
-        """One topic; TopicNotFoundError."""
-        view = await self._latest_view()
-        found = view.topics.get(TopicName(topic))
-        if found is None:
-            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
-        return found
 
     # -- groups and the cluster -------------------------------------------------------------------
 
@@ -330,9 +296,6 @@ class AdminClient:
         assert view is not None
         return list(view.controllers)
 
-    async def _latest_view(self) -> ClusterView:
-        return ClusterView.from_json(await self._read(f"/v1/routes{_LATEST}"))
-
     async def _read(self, path: str) -> dict[str, Any]:
         """A GET from the first controller that answers; what is linearizable waits for a leader."""
         backoff = Backoff(self._cluster.random, first_ms=50)
@@ -453,7 +416,6 @@ def _with(document: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {**document, **{key: value for key, value in more.items() if value is not None}}
 
 
-_TOPIC_FIELDS = ("topic", "topic_id", "queues")
 _LATEST = "?linearizable=true"
 _READ_ELSEWHERE = (PeerError, DeadlineError, NotYetAvailableError, NotLeaderError)
 _UNDER_WAY = ("TRANSFER_UNDER_WAY", "NOT_YET")

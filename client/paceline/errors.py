@@ -123,6 +123,12 @@ class TopicExistsError(ConflictError):
     code = "TOPIC_EXISTS"
 
 
+class GroupExistsError(ConflictError):
+    """There is a consumer group of that name already; details: `group`."""
+
+    code = "GROUP_EXISTS"
+
+
 class UnauthenticatedError(PacelineError):
     """No proof of identity, or a wrong one (another cluster secret)."""
 
@@ -135,6 +141,19 @@ class ForbiddenError(PacelineError):
 
     code, status = "FORBIDDEN", HTTPStatus.FORBIDDEN
     is_definite = True
+
+
+class NoPermissionError(ForbiddenError):
+    """The topic or group does not allow it (RocketMQ's NO_PERMISSION): its `perm`, its
+    `consume_enable`. Nothing was stored. Details: `topic` or `group`."""
+
+    code = "NO_PERMISSION"
+
+
+class MessageTypeError(BadRequestError):
+    """The topic takes other messages; details: `topic`, `message_type`. Nothing was stored."""
+
+    code = "MESSAGE_TYPE_MISMATCH"
 
 
 class PayloadLimitError(PacelineError):

@@ -13,18 +13,14 @@ from aiohttp import web
 
 from paceline.errors import (
     BadRequestError,
-    ConflictError,
     GroupNotFoundError,
     NotLeaderError,
     NotYetAvailableError,
-    TopicNotFoundError,
 )
 from paceline.ports import Clock
-from paceline.types import GroupName, ReplicaId, TopicName
+from paceline.types import GroupName, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.fields import Fields
-from paceline.wire.names import check_topic_name
-from paceline.wire.session_commands import QUEUES_MAX
 from paceline_controller.http_answers import (
     JSON_BYTES_MAX,
     json_answer,
@@ -33,16 +29,13 @@ from paceline_controller.http_answers import (
 )
 from paceline_controller.http_errors import problem_middleware, query_flag, query_integer
 from paceline_controller.http_groups import GroupRoutes
-from paceline_controller.http_once import SEQUENCE, earlier, once_of, opening, pair_of, settled
+from paceline_controller.http_once import earlier, once_of, opening, pair_of, settled
 from paceline_controller.http_quorum import QuorumRoutes
 from paceline_controller.http_recovery import RecoveryRoutes
+from paceline_controller.http_topics import TopicRoutes
 from paceline_controller.inquirer import heard_document
 from paceline_controller.proposer import Encodable
-from paceline_controller.state.commands import (
-    CreateTopic,
-    DeleteTopic,
-    SetGroupSettings,
-)
+from paceline_controller.state.commands import SetGroupSettings
 from paceline_controller.state.model import Group, read_settings
 
 if TYPE_CHECKING:
@@ -71,10 +64,7 @@ class ControllerHttp:
                 web.get("/v1/cluster", self._cluster),
                 web.get("/v1/routes", self._routes),
                 web.get("/v1/watch", self._watch),
-                web.get("/v1/topics", self._topics),
-                web.post("/v1/topics", self._create_topic),
-                web.get("/v1/topics/{topic}", self._topic),
-                web.delete("/v1/topics/{topic}", self._delete_topic),
+                *TopicRoutes(self).routes(),
                 web.get("/v1/groups", self._groups),
                 web.get("/v1/groups/{group}", self._group),
                 web.get("/v1/groups/{group}/settings", self._settings),
@@ -158,59 +148,6 @@ class ControllerHttp:
             await asyncio.wait([news], timeout=at_most_ms / 1000)
         finally:
             self._watches.discard(news)
-
-    # -- topics -------------------------------------------------------------------------------
-
-    async def _topics(self, request: web.Request) -> web.Response:
-        await self.read_point(request)
-        node = self.node
-        return json_answer({"version": node.machine.version, "topics": node.view_json()["topics"]})
-
-    async def _topic(self, request: web.Request) -> web.Response:
-        await self.read_point(request)
-        name = TopicName(request.match_info["topic"])
-        topic = self.node.machine.topics.get(name)
-        if topic is None:
-            raise TopicNotFoundError("there is no such topic", topic=str(name)[:127])
-        return json_answer(topic.view().to_json())
-
-    async def _create_topic(self, request: web.Request) -> web.Response:
-        fields = Fields(await json_body(request), name="topic")
-        topic = TopicName(check_topic_name(fields.any("topic")))
-        result = self.earlier(request)
-        if result is None:
-            queues = self._queues(fields)
-            fields.done()
-            result = await self.write(request, CreateTopic(topic=topic, queues=queues))
-        if "topic" not in result:
-            raise ConflictError("this sequence was another command", field=SEQUENCE)
-        return json_answer({**result["topic"], "version": result["version"]}, status=201)
-
-    def _queues(self, fields: Fields) -> dict[GroupName, int]:
-        """A number for every broker group (as RocketMQ counts), or a table of groups."""
-        groups = self.node.machine.groups
-        value = fields.any("queues") if fields.has("queues") else 8
-        if isinstance(value, dict):
-            table = Fields(value, name="queues")
-            queues = {
-                GroupName(group): table.integer(group, low=1, high=QUEUES_MAX) for group in value
-            }
-            if not queues:
-                raise fields.wrong("queues", "a number or a table of broker groups", value)
-            for group in queues:
-                if group not in groups:
-                    raise GroupNotFoundError("there is no such broker group", field="queues")
-            return queues
-        if type(value) is not int or not 1 <= value <= QUEUES_MAX:
-            raise fields.wrong("queues", f"an integer from 1 to {QUEUES_MAX}", value)
-        if not groups:
-            raise NotYetAvailableError("no broker group has registered yet: start brokers first")
-        return {group: value for group in sorted(groups)}
-
-    async def _delete_topic(self, request: web.Request) -> web.Response:
-        name = check_topic_name(request.match_info["topic"])
-        result = await self.write(request, DeleteTopic(topic=TopicName(name)))
-        return json_answer({"version": result["version"]})
 
     # -- groups -------------------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ from aiohttp import web
 from paceline.errors import (
     BadRequestError,
     CommandRefusedError,
+    ForbiddenError,
+    GroupExistsError,
     GroupNotFoundError,
     NotFoundError,
     PacelineError,
@@ -24,7 +26,14 @@ _REFUSALS: dict[str, type[PacelineError]] = {
     "TOPIC_EXISTS": TopicExistsError,
     "TOPIC_UNKNOWN": TopicNotFoundError,
     "GROUP_UNKNOWN": GroupNotFoundError,
+    "CONSUMER_GROUP_UNKNOWN": GroupNotFoundError,
+    "GROUP_EXISTS": GroupExistsError,
+    "SYSTEM_TOPIC": ForbiddenError,
+    "SYSTEM_GROUP": ForbiddenError,
     "BAD_COMMAND": BadRequestError,
+    "BAD_QUEUES": BadRequestError,
+    "READ_BELOW_WRITE": BadRequestError,
+    "TOO_MANY_ATTRIBUTES": BadRequestError,
 }
 
 

@@ -21,7 +21,14 @@ RELAYED = "Paceline-Relayed"
 PASSED_ON = ("Content-Type", "Paceline-Session", "Paceline-Sequence")
 HANDED_BACK = ("Content-Type", "Retry-After")
 METHODS = frozenset({"POST", "PUT", "DELETE"})
-READS = ("/v1/cluster", "/v1/routes", "/v1/topics", "/v1/groups", "/v1/members")
+READS = (
+    "/v1/cluster",
+    "/v1/routes",
+    "/v1/topics",
+    "/v1/groups",
+    "/v1/consumer-groups",
+    "/v1/members",
+)
 """Of the replicated state: with `linearizable=true` the leader's word counts."""
 CONNECT_TIMEOUT_S = 1.0
 MARGIN_MS = 3_000

@@ -252,6 +252,10 @@ class SessionServer:
                 if names != (hello.group, hello.store_id, hello.cluster_id):
                     raise ForbiddenError("a broker presents only its own store")
                 return await self._proposer.relay(request.session, request.sequence, command)
+            case wire.EnsureTopic() | wire.EnsureConsumerGroup():
+                if not self._is_known(session):
+                    raise ForbiddenError("only a registered replica asks for clients")
+                return await self._proposer.relay(request.session, request.sequence, command)
         speaker = (
             command.replica_id if isinstance(command, wire.OpenActingLocks) else command.master
         )
@@ -260,6 +264,11 @@ class SessionServer:
         if isinstance(command, wire.StepDown):
             return await self._supervisor.step_down(command)
         return await self._proposer.relay(request.session, request.sequence, command)
+
+    def _is_known(self, session: BrokerSession) -> bool:
+        group = self._machine.groups.get(session.hello.group)
+        stores = () if group is None else group.replicas.values()
+        return any(replica.store_id == session.hello.store_id for replica in stores)
 
     def _is_replica(self, session: BrokerSession, replica_id: ReplicaId) -> bool:
         """Whether the session's store is that replica's, as far as this controller has applied."""

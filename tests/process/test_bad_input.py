@@ -67,13 +67,6 @@ REQUESTS: dict[str, tuple[str, str, bytes | None, int, str]] = {
     "unknown field": ("POST", MESSAGES, a_send(body="x", colour="red"), 400, "BAD_REQUEST"),
     "bad base64": ("POST", MESSAGES, a_send(body_base64="a*b"), 400, "BAD_REQUEST"),
     "oversized json": ("POST", MESSAGES, a_send(body="x" * 1_100_000), 413, "TOO_LARGE"),
-    "unknown topic": (
-        "POST",
-        "/v1/topics/nothing/messages",
-        a_send(body="x"),
-        404,
-        "TOPIC_NOT_FOUND",
-    ),
     "unknown queue": (
         "POST",
         MESSAGES,

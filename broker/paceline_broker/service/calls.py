@@ -10,7 +10,7 @@ from typing import Any
 from paceline.errors import BY_CODE, BadRequestError, PacelineError
 from paceline.records.header import Kind
 from paceline.wire.fields import Fields
-from paceline.wire.names import check_name, check_topic_name
+from paceline.wire.names import check_name, check_readable_topic_name
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.locks import (
     LockEntry,
@@ -27,7 +27,9 @@ from paceline_broker.projections.offsets import (
 )
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.acting import MAYBE_STALE, ActingUse
+from paceline_broker.service.calls_creating import CreatingCalls
 from paceline_broker.service.calls_offsets import OffsetCalls
+from paceline_broker.service.creator import Creator
 from paceline_broker.service.ledger import Ledger, Outcomes
 from paceline_broker.service.member_fields import QUEUES_MAX, about_member, owned_of, topics_of
 from paceline_broker.service.members import Coordinator
@@ -54,7 +56,9 @@ class Calls:
         coordinator: Coordinator,
         acting: ActingUse,
         settings: ServiceSettings,
+        creator: Creator,
     ) -> None:
+        self._creator = creator
         self._acting = acting
         self._role = role
         self._routes = routes
@@ -63,6 +67,7 @@ class Calls:
         self._settings = settings
         self._planner = Planner(role)
         offsets = OffsetCalls(role, routes, ledger)
+        creating = CreatingCalls(creator)
         self._calls: Mapping[str, Call] = {
             "commit": self._commit,
             "offsets": self._offsets,
@@ -79,6 +84,8 @@ class Calls:
             "leave": self._leave,
             "members": self._members,
             "routes": self._routes_call,
+            "ensure_topic": creating.ensure_topic,
+            "ensure_group": creating.ensure_group,
         }
 
     async def call(self, document: object, *, caller: Hashable = None) -> dict[str, Any]:
@@ -263,6 +270,7 @@ class Calls:
         wait_ms = fields.integer("wait_ms") if fields.has("wait_ms") else 0
         about = about_member(fields)
         fields.done()
+        self._creator.want_group(group)
         return await self._coordinator.heartbeat(
             group,
             client_id,
@@ -303,7 +311,9 @@ class Calls:
     def _queue(self, row: Fields) -> int:
         """The key of the queue a row names by `topic` or `topic_id`, and `queue`."""
         if row.has("topic"):
-            topic_id: int = self._routes.topic_named(check_topic_name(row.text("topic"))).topic_id
+            topic_id: int = self._routes.topic_named(
+                check_readable_topic_name(row.text("topic"))
+            ).topic_id
         else:
             topic_id = row.integer("topic_id", low=1, high=U32_MAX)
         queue_id = row.integer("queue", high=U16_MAX)

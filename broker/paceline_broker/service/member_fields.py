@@ -4,7 +4,7 @@ from typing import Any
 
 from paceline.errors import BadRequestError
 from paceline.wire.fields import Fields
-from paceline.wire.names import check_name, check_topic_name
+from paceline.wire.names import check_name, check_readable_topic_name
 from paceline_broker.service.members import Owned
 
 QUEUES_MAX = 10_000
@@ -20,7 +20,7 @@ def topics_of(fields: Fields) -> tuple[str, ...]:
     topics = fields.any("topics")
     if not isinstance(topics, list) or len(topics) > TOPICS_MAX:
         raise BadRequestError(f"topics must be a list of at most {TOPICS_MAX}", field="topics")
-    return tuple(check_topic_name(topic) for topic in topics)
+    return tuple(check_readable_topic_name(topic) for topic in topics)
 
 
 def owned_of(fields: Fields) -> Owned:
@@ -57,7 +57,7 @@ def _filters(filters: Any) -> dict[str, str]:
     if not isinstance(filters, dict) or len(filters) > TOPICS_MAX:
         raise BadRequestError(f"filters must be an object of at most {TOPICS_MAX}", field="filters")
     for topic, expression in filters.items():
-        check_topic_name(topic)
+        check_readable_topic_name(topic)
         if not isinstance(expression, str) or len(expression) > FILTER_LENGTH_MAX:
             message = f"a filter is a string of at most {FILTER_LENGTH_MAX} characters"
             raise BadRequestError(message, field="filters")

@@ -24,7 +24,7 @@ from paceline.records.encode import encode_batch
 from paceline.records.header import parse_header
 from paceline.wire.cluster import TopicView
 from paceline.wire.http import PullRequest, SendRequest, pulled_messages
-from paceline.wire.names import check_topic_name
+from paceline.wire.names import check_readable_topic_name, check_topic_name
 from paceline.wire.stream import (
     FETCH_FLAG_ACTING,
     PRODUCE_FLAG_DUPLICATE,
@@ -36,6 +36,7 @@ from paceline.wire.stream import (
     ProduceAnswer,
 )
 from paceline_broker.service.acting import MAYBE_STALE
+from paceline_broker.service.creator import Creator
 from paceline_broker.service.fetch import Fetcher, FutureFetchSink
 from paceline_broker.service.gather import Fetched
 from paceline_broker.service.ports import Role
@@ -52,8 +53,15 @@ class Messages:
     """Sending and pulling messages one queue (or a few) at a time."""
 
     def __init__(
-        self, role: Role, sender: Sender, fetcher: Fetcher, routes: Routes, clock: Clock
+        self,
+        role: Role,
+        sender: Sender,
+        fetcher: Fetcher,
+        routes: Routes,
+        clock: Clock,
+        creator: Creator,
     ) -> None:
+        self._creator = creator
         self._role = role
         self._sender = sender
         self._fetcher = fetcher
@@ -62,16 +70,23 @@ class Messages:
         self._turn = 0
 
     async def topic(self, name: str) -> TopicView:
-        """The topic of that name, waiting a little for a view that may be under way.
+        """The topic of that name, to read: waits a little for a view that may be under way.
 
-        Raises BadNameError, ForbiddenError (the system's), TopicNotFoundError.
+        Raises BadNameError, ForbiddenError (some of the system's), TopicNotFoundError.
         """
-        check_topic_name(name)
+        check_readable_topic_name(name)
         try:
             return self._routes.topic_named(name)
         except TopicNotFoundError:
             await self._routes.wait_newer(self._routes.version, timeout_ms=NEW_TOPIC_WAIT_MS)
         return self._routes.topic_named(name)
+
+    async def topic_to_send(self, name: str) -> TopicView:
+        """The topic of that name, made if topics make themselves; as `Creator.ensure_topic`."""
+        check_topic_name(name)
+        if self._creator.makes_topics:
+            return await self._creator.ensure_topic(name)
+        return await self.topic(name)
 
     # -- sending -----------------------------------------------------------------------------------
 

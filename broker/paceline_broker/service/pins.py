@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from paceline.errors import BadRequestError, OffsetOutOfRangeError
 from paceline.records.header import Kind
 from paceline.wire.fields import Fields
-from paceline.wire.names import check_name, check_topic_name
+from paceline.wire.names import check_name, check_readable_topic_name
 from paceline.wire.pins import LEASE_MS_MAX, LEASE_MS_MIN, PinView
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.pins import Pin, PinRequest
@@ -86,7 +86,7 @@ class PinCalls:
         found = []
         for row in rows:
             fields = Fields(row, name="queues")
-            topic = self._routes.topic_named(check_topic_name(fields.text("topic")))
+            topic = self._routes.topic_named(check_readable_topic_name(fields.text("topic")))
             queue_id = fields.integer("queue")
             self._routes.check_queue(topic.topic_id, queue_id)
             offset = fields.integer("offset") if fields.has("offset") else None

@@ -4,11 +4,12 @@ Owned by the service; the role calls `apply` for each view it takes (versions on
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from paceline.errors import QueueNotFoundError, TopicNotFoundError
-from paceline.types import GroupName, TopicId, TopicName
+from paceline.errors import GroupNotFoundError, QueueNotFoundError, TopicNotFoundError
+from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
+from paceline.wire.consumer_groups import ConsumerGroupView
 
 
 class Routes:
@@ -20,6 +21,7 @@ class Routes:
         self.queue_counts: dict[int, int] = {}
         """Topic id -> queues of this broker group; the hot path reads it directly."""
         self.topics_by_id: dict[int, TopicView] = {}
+        self.consumer_groups: Mapping[ConsumerGroupName, ConsumerGroupView] = {}
         self.topic_id_max = 0
         """Highest of all views so far; ids are given in rising order, so a higher one is newer."""
         self._listeners: list[Callable[[], None]] = []
@@ -36,6 +38,7 @@ class Routes:
             return
         self.view = view
         self.topics_by_id = {topic.topic_id: topic for topic in view.topics.values()}
+        self.consumer_groups = view.consumer_groups
         self.topic_id_max = max(self.topic_id_max, max(self.topics_by_id, default=0))
         self.queue_counts = {
             topic.topic_id: topic.queues.get(self.group, 0) for topic in view.topics.values()
@@ -78,6 +81,15 @@ class Routes:
         if topic is None:
             raise TopicNotFoundError(f"no topic {name!r}", topic=name, version=self.version)
         return topic
+
+    def group_named(self, name: str) -> ConsumerGroupView:
+        """The consumer group; GroupNotFoundError if the view has none of that name."""
+        group = self.consumer_groups.get(ConsumerGroupName(name))
+        if group is None:
+            raise GroupNotFoundError(
+                f"no consumer group {name!r}", group=name, version=self.version
+            )
+        return group
 
     def check_queue(self, topic_id: int, queue_id: int) -> None:
         """Raise TopicNotFoundError or QueueNotFoundError unless this group has the queue."""

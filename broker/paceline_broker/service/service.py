@@ -10,6 +10,7 @@ from paceline_broker.clocks import Trust
 from paceline_broker.probe import Counters
 from paceline_broker.service.acting import ActingUse
 from paceline_broker.service.calls import Calls
+from paceline_broker.service.creator import Ask, Creator
 from paceline_broker.service.delivery import Delivery
 from paceline_broker.service.fetch import Fetcher
 from paceline_broker.service.ledger import Ledger
@@ -34,13 +35,16 @@ class Service:
         settings: ServiceSettings,
         kept: OffsetsFile,
         trust: Callable[[], Trust],
+        ask: Ask | None = None,
     ) -> None:
-        """`kept`: provisional offsets of this data folder (R36); `trust`: of the clock (R29)."""
+        """`kept`: provisional offsets of this data folder (R36); `trust`: of the clock (R29);
+        `ask`: the controllers."""
         self.role = role
         self.clock = clock
         self.settings = settings
         self.counters = Counters()
         self.routes = Routes(group)
+        self.creator = Creator(self.routes, settings, ask)
         self.sender = Sender(role, self.routes, clock, self.counters, settings)
         self.delivery = Delivery(role, self.routes, clock, trust)
         self.sender.on_pending = self.delivery.poke
@@ -48,9 +52,11 @@ class Service:
         self.ledger = Ledger(role, clock, settings)
         self.coordinator = Coordinator(role, self.routes, clock, settings)
         acting = ActingUse(role, clock, kept)
-        self.calls = Calls(role, self.routes, self.ledger, self.coordinator, acting, settings)
+        self.calls = Calls(
+            role, self.routes, self.ledger, self.coordinator, acting, settings, self.creator
+        )
         self.pins = PinCalls(self.ledger, self.routes)
-        self.messages = Messages(role, self.sender, self.fetcher, self.routes, clock)
+        self.messages = Messages(role, self.sender, self.fetcher, self.routes, clock, self.creator)
 
     def view_changed(self, view: ClusterView) -> None:
         """The role took a newer cluster view."""
@@ -74,4 +80,5 @@ class Service:
     async def close(self) -> None:
         """Forget what waits. Doors are closed before."""
         self.coordinator.close()
+        await self.creator.close()
         await self.fetcher.close()

@@ -32,6 +32,11 @@ class ServiceSettings:
     """Time between heartbeats of a group member; a new coordinator waits as long (DESIGN 6)."""
     members_max: int = 10_000
     """Members over all groups; beyond it 429 (soft state must be bounded)."""
+    auto_create_topic_enable: bool = True
+    default_topic_queue_nums: int = 8
+    auto_create_subscription_group: bool = True
+    create_timeout_ms: int = 3000
+    """How long a request for a new topic or group waits for the controllers."""
     producer_expiry_ms: int = 7 * 24 * 3600 * 1000
     """How long a silent producer's sequences are remembered (DESIGN 5)."""
     message_delay_level_ms: tuple[int, ...] = parse_levels(MESSAGE_DELAY_LEVEL)

@@ -362,6 +362,8 @@ class BrokerNode(Node):
             log_size_bytes_max=topology.log_bytes_max,
             is_learner=self.name in topology.learners,
             clean_resource_interval_ms=CLEAN_MS,
+            # Else every send to a topic that was deleted would make it again.
+            auto_create_topic_enable=False,
         )
         config.validate()
         # Smaller than is allowed: files of a log come and go while a world lasts (R25).

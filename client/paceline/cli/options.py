@@ -126,9 +126,9 @@ def _nobody_answers(connect: Connect, last_error: PacelineError | None) -> Pacel
 async def find_topic(cluster: "Cluster", name: str) -> "TopicView":
     """The topic. BadNameError, ForbiddenError; TopicNotFoundError says how to make it."""
     from paceline.types import TopicName
-    from paceline.wire.names import check_topic_name
+    from paceline.wire.names import check_readable_topic_name
 
-    topic = TopicName(check_topic_name(name))
+    topic = TopicName(check_readable_topic_name(name))
     try:
         view = await cluster.watch.wait_for(
             lambda view: topic in view.topics, timeout_ms=TOPIC_WAIT_MS

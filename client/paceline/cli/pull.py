@@ -66,9 +66,9 @@ def command(
     Prints each message's body on a line, from the first offset to the end, in order within each
     queue. Nothing is committed: the same call prints the same messages again.
     """
-    from paceline.wire.names import check_topic_name
+    from paceline.wire.names import check_readable_topic_name
 
-    check_topic_name(topic)
+    check_readable_topic_name(topic)
     if _OFFSET.fullmatch(offset) is None:
         raise click.UsageError(f"--offset {offset!r} is no number, first or last")
     if queue is not None:

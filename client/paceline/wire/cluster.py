@@ -11,14 +11,16 @@ from typing import Any
 
 from paceline.errors import BadRequestError
 from paceline.types import (
+    ConsumerGroupName,
     GroupName,
     Incarnation,
     MasterEpoch,
     ReplicaId,
     SetEpoch,
-    TopicId,
     TopicName,
 )
+from paceline.wire.consumer_groups import ConsumerGroupView
+from paceline.wire.topics import TopicView as TopicView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,28 +157,6 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicView:
-    """One topic: how many queues it has in each broker group (queue ids 0 .. count-1 there)."""
-
-    topic: TopicName
-    topic_id: TopicId
-    queues: Mapping[GroupName, int]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "queues": dict(sorted(self.queues.items())),
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "TopicView":
-        return cls(
-            topic=document["topic"], topic_id=document["topic_id"], queues=dict(document["queues"])
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
     """Everything published, at one version."""
 
@@ -184,6 +164,7 @@ class ClusterView:
     version: int
     groups: Mapping[GroupName, GroupView] = field(default_factory=dict)
     topics: Mapping[TopicName, TopicView] = field(default_factory=dict)
+    consumer_groups: Mapping[ConsumerGroupName, ConsumerGroupView] = field(default_factory=dict)
     controllers: tuple[str, ...] = ()
     """Client addresses ("host:port") of all controllers."""
     controllers_generation: int = 0
@@ -197,7 +178,10 @@ class ClusterView:
             "cluster_id": self.cluster_id,
             "version": self.version,
             "groups": [self.groups[name].to_json() for name in sorted(self.groups)],
-            "topics": [self.topics[name].to_json() for name in sorted(self.topics)],
+            "topics": [self.topics[name].packed() for name in sorted(self.topics)],
+            "consumer_groups": [
+                self.consumer_groups[name].packed() for name in sorted(self.consumer_groups)
+            ],
             "controllers": list(self.controllers),
             "controllers_generation": self.controllers_generation,
             "replaces": list(self.replaces),
@@ -209,11 +193,15 @@ class ClusterView:
         try:
             groups = [GroupView.from_json(group) for group in document["groups"]]
             topics = [TopicView.from_json(topic) for topic in document["topics"]]
+            consumers = [
+                ConsumerGroupView.from_json(group) for group in document.get("consumer_groups", ())
+            ]
             return cls(
                 cluster_id=document["cluster_id"],
                 version=document["version"],
                 groups={group.group: group for group in groups},
                 topics={topic.topic: topic for topic in topics},
+                consumer_groups={group.group: group for group in consumers},
                 controllers=tuple(document["controllers"]),
                 controllers_generation=document.get("controllers_generation", 0),
                 replaces=tuple(document.get("replaces", ())),

@@ -1,7 +1,7 @@
 """Pure: names of topics and groups from outside: RocketMQ's rule, narrowed: nothing to escape.
 
 A name is never joined into a file path; still it can hold nothing that means something to a path,
-a URL, a log line or a terminal.
+a URL, a log line or a terminal. Only the system's own topics begin with "%".
 """
 
 import re
@@ -10,8 +10,20 @@ from paceline.errors import BadNameError, ForbiddenError
 
 NAME_LENGTH_MAX = 127
 """RocketMQ's TOPIC_MAX_LENGTH."""
+RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""Half messages whose checks ran out."""
+DELAY_GROUP = "paceline.delay"
+"""No consumer group: the name that the dead letters of due messages stand under (R35)."""
+DELAY_DLQ_TOPIC = DLQ_PREFIX + DELAY_GROUP
+SYSTEM_TOPICS = (TRANS_CHECK_MAX_TIME_TOPIC, DELAY_DLQ_TOPIC)
+"""Made with the first broker group; those of consumer groups come with each group."""
 _NAME = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9._-]{0,125}[A-Za-z0-9_-])?", re.ASCII)
-_SYSTEM = re.compile(r"%(?:RETRY|DLQ)%|SCHEDULE_TOPIC|RMQ_SYS_|TBW102$|rmq_sys_")
+_SYSTEM = re.compile(
+    r"%(?:RETRY|DLQ)%|SCHEDULE_TOPIC|RMQ_SYS_|rmq_sys_|(?:TBW102|BenchmarkTest|SELF_TEST_TOPIC"
+    r"|OFFSET_MOVED_EVENT|CHECKPOINT_TOPIC|TRANS_CHECK_MAX_TIME_TOPIC)$"
+)
+_OF_A_GROUP = re.compile(r"%(?:RETRY|DLQ)%(.*)")
 
 
 def check_name(name: object, field: str) -> str:
@@ -28,8 +40,48 @@ def check_name(name: object, field: str) -> str:
     return name
 
 
+def check_group_name(name: object, field: str = "group") -> str:
+    """The name of a consumer group that users may have; ForbiddenError for the system's own."""
+    checked = check_name(name, field)
+    if checked == DELAY_GROUP:
+        raise ForbiddenError(f"{DELAY_GROUP} is the system's own", field=field)
+    return checked
+
+
 def check_topic_name(name: object, field: str = "topic") -> str:
-    """The name of a topic that clients may use; ForbiddenError for one of the system's topics."""
-    if isinstance(name, str) and _SYSTEM.match(name) is not None:
-        raise ForbiddenError("system topics are not for clients", field=field)
+    """The name of a topic that clients may make, change and send to.
+
+    ForbiddenError for one of the system's topics.
+    """
+    if is_system_topic(name):
+        raise ForbiddenError(
+            "system topics are not for clients: sending to one is forbidden", field=field
+        )
     return check_name(name, field)
+
+
+def check_readable_topic_name(name: object, field: str = "topic") -> str:
+    """The name of a topic that clients may read: their own, retries, and dead letters."""
+    if isinstance(name, str) and name in SYSTEM_TOPICS:
+        return name
+    match = _OF_A_GROUP.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
+        return check_topic_name(name, field)
+    check_name(match.group(1), field)
+    assert isinstance(name, str)
+    return name
+
+
+def is_system_topic(name: object) -> bool:
+    """Whether only the system makes and writes a topic of that name."""
+    return isinstance(name, str) and _SYSTEM.match(name) is not None
+
+
+def retry_topic(group: str) -> str:
+    """Where messages of a consumer group wait that it did not manage to consume."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """The dead letters of a consumer group."""
+    return DLQ_PREFIX + group

@@ -65,13 +65,19 @@ from paceline.wire.session_commands import (
 from paceline.wire.session_commands import (
     read_command as read_command,
 )
+from paceline.wire.topic_commands import (
+    EnsureConsumerGroup as EnsureConsumerGroup,
+)
+from paceline.wire.topic_commands import (
+    EnsureTopic as EnsureTopic,
+)
 
 PATH = "/v1/session"
 HEARTBEAT_INTERVAL_MS = 300
 """Five to a heartbeat timeout of 1500 ms: one late loop turn does not make a broker silent."""
 REASON_LENGTH_MAX = 1024
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-"""A view of 10,000 topics is about 1 MiB."""
+"""A view of 10,000 topics and 2,500 consumer groups is about 2 MiB."""
 
 
 class Role(Enum):

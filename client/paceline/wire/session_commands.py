@@ -11,6 +11,12 @@ from typing import Any, ClassVar, TypeAlias
 from paceline.errors import BadRequestError
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId, SetEpoch
 from paceline.wire.fields import Fields
+from paceline.wire.topic_commands import (
+    QUEUES_MAX,
+    TOPIC_PATTERN,
+    EnsureConsumerGroup,
+    EnsureTopic,
+)
 
 MEMBERS_MAX = 64
 """Replicas of one group; far above any use, bounds a message."""
@@ -18,13 +24,9 @@ NAME_PATTERN = r"[A-Za-z0-9_.-]{1,127}"
 """Names of broker groups."""
 TOKEN_PATTERN = r"[A-Za-z0-9_.:-]{1,64}"
 """Session ids, store ids, cluster ids."""
-TOPIC_PATTERN = r"[A-Za-z0-9_.%|-]{1,127}"
-"""RocketMQ's characters and length, and the dot."""
-QUEUES_MAX = 4096
-"""Queues of a topic in one group; a queue id is u16, and each costs an index on every replica."""
 U32_MAX = 2**32 - 1
-PRESENTED_TOPICS_MAX = 10_000
-"""As many as a cluster can have."""
+PRESENTED_TOPICS_MAX = 16_000
+"""As many as a cluster can have, the system's own included."""
 PRESENTED_TOPIC_ID_MAX = 2**31 - 1
 """Half of all ids: above what an old store holds there is always room for new ones (R35)."""
 LEASES_MS_MAX = 24 * 3600 * 1000
@@ -354,6 +356,8 @@ BrokerCommand: TypeAlias = (
     | RaiseConfirmFloor
     | StepDown
     | OpenActingLocks
+    | EnsureTopic
+    | EnsureConsumerGroup
 )
 _COMMANDS: dict[str, type[BrokerCommand]] = {
     command.kind: command
@@ -366,6 +370,8 @@ _COMMANDS: dict[str, type[BrokerCommand]] = {
         RaiseConfirmFloor,
         StepDown,
         OpenActingLocks,
+        EnsureTopic,
+        EnsureConsumerGroup,
     )
 }
 

@@ -7,6 +7,7 @@ from paceline_controller.state.model import State
 from paceline_controller.state.operator_commands import RemoveGroup, RemoveReplica
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
 from paceline_controller.state.replicas import end_acting, group_of, remove_member, vacate
+from paceline_controller.state.topics import drop
 
 
 def remove_replica(state: State, command: RemoveReplica, outcome: Outcome) -> None:
@@ -37,18 +38,18 @@ def remove_replica(state: State, command: RemoveReplica, outcome: Outcome) -> No
 def remove_group(state: State, command: RemoveGroup, outcome: Outcome) -> None:
     """Its stores are not taken back after this without the operator's word (R18)."""
     group = group_of(state, command.group)
-    topics = [topic for topic in state.topics.values() if group.group in topic.queues]
-    if topics and not command.is_forced:
+    found = [topic for topic in state.topics.values() if group.group in topic.read_queues]
+    users = [topic for topic in found if not topic.is_system]
+    if users and not command.is_forced:
         raise RefusedError(
             "GROUP_HAS_TOPICS",
-            f"{len(topics)} topics have queues in {group.group}, topic {topics[0].topic} is one",
+            f"{len(users)} topics have queues in {group.group}, topic {users[0].topic} is one",
             **numbers(group),
         )
-    for topic in topics:
-        del topic.queues[group.group]
-        if not topic.queues:
-            del state.topics[topic.topic]
-            outcome.note("topic_deleted", topic=topic.topic, topic_id=topic.topic_id)
+    for topic in found:
+        topic.drop_group(group.group)
+        if not topic.read_queues and not topic.is_system:
+            drop(state, topic, outcome)
     del state.groups[group.group]
     outcome.note("group_forgotten", group=group.group, master_epoch=group.master_epoch)
     outcome.publish()

@@ -16,16 +16,13 @@ from paceline.types import (
     MasterEpoch,
     ReplicaId,
     SetEpoch,
-    TopicName,
 )
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.fields import Fields
 from paceline.wire.session_commands import (
     MEMBERS_MAX,
     NAME_PATTERN,
-    QUEUES_MAX,
     TOKEN_PATTERN,
-    TOPIC_PATTERN,
     U32_MAX,
     AlterSyncStateSet,
     OpenActingLocks,
@@ -37,6 +34,7 @@ from paceline.wire.session_commands import (
     read_members,
     replica,
 )
+from paceline.wire.topic_commands import EnsureConsumerGroup, EnsureTopic
 from paceline_controller.state.model import read_settings
 from paceline_controller.state.operator_commands import (
     ForgetStore,
@@ -44,6 +42,13 @@ from paceline_controller.state.operator_commands import (
     RemoveGroup,
     RemoveReplica,
     SetControllers,
+)
+from paceline_controller.state.topic_commands import (
+    AlterTopic,
+    CreateTopic,
+    DeleteConsumerGroup,
+    DeleteTopic,
+    PutConsumerGroup,
 )
 
 UNIX_MS_MAX = 2**53
@@ -173,6 +178,8 @@ class ElectMaster(Decision):
     is_unclean: bool = False
     have_all_reported: bool = False
     """Every member of the set reported: a suspect may be elected (R23)."""
+    spreads_system_topics: bool = True
+    """False in commands of an older version: applied again, they must make no other topic ids."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -186,6 +193,7 @@ class ElectMaster(Decision):
             "is_first": self.is_first,
             "is_unclean": self.is_unclean,
             "have_all_reported": self.have_all_reported,
+            "spreads_system_topics": self.spreads_system_topics,
         }
 
     @classmethod
@@ -205,6 +213,9 @@ class ElectMaster(Decision):
             is_first=fields.flag("is_first"),
             is_unclean=fields.flag("is_unclean"),
             have_all_reported=fields.flag("have_all_reported"),
+            spreads_system_topics=(
+                fields.has("spreads_system_topics") and fields.flag("spreads_system_topics")
+            ),
         )
 
 
@@ -247,42 +258,6 @@ def _read_causes(fields: Fields) -> tuple[tuple[ReplicaId, str], ...]:
     ):
         raise fields.wrong("causes", "a list of [replica id, cause]", causes)
     return tuple((ReplicaId(member), cause) for member, cause in causes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopic:
-    kind: ClassVar[str] = "create_topic"
-    topic: TopicName
-    queues: Mapping[GroupName, int]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "topic": self.topic, "queues": dict(self.queues)}
-
-    @classmethod
-    def read(cls, fields: Fields) -> "CreateTopic":
-        topic = TopicName(fields.text("topic", pattern=TOPIC_PATTERN))
-        document = fields.any("queues")
-        per_group = Fields(document, name="queues")
-        queues = {
-            GroupName(group): per_group.integer(group, low=1, high=QUEUES_MAX)
-            for group in sorted(document)
-        }
-        if not queues:
-            raise fields.wrong("queues", "at least one broker group", document)
-        return cls(topic=topic, queues=queues)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopic:
-    kind: ClassVar[str] = "delete_topic"
-    topic: TopicName
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "topic": self.topic}
-
-    @classmethod
-    def read(cls, fields: Fields) -> "DeleteTopic":
-        return cls(topic=TopicName(fields.text("topic", pattern=TOPIC_PATTERN)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +342,12 @@ Command: TypeAlias = (
     | OpenEpoch
     | RaiseConfirmFloor
     | CreateTopic
+    | EnsureTopic
+    | AlterTopic
     | DeleteTopic
+    | PutConsumerGroup
+    | EnsureConsumerGroup
+    | DeleteConsumerGroup
     | SetGroupSettings
     | RemoveReplica
     | RemoveGroup
@@ -390,7 +370,12 @@ _KINDS: dict[str, type[Command]] = {
         OpenEpoch,
         RaiseConfirmFloor,
         CreateTopic,
+        EnsureTopic,
+        AlterTopic,
         DeleteTopic,
+        PutConsumerGroup,
+        EnsureConsumerGroup,
+        DeleteConsumerGroup,
         SetGroupSettings,
         RemoveReplica,
         RemoveGroup,
@@ -416,12 +401,16 @@ def read_command(document: object) -> tuple[Envelope, Command]:
 
 __all__ = [
     "AlterSyncStateSet",
+    "AlterTopic",
     "AppointActing",
     "Command",
     "CreateTopic",
     "Decision",
+    "DeleteConsumerGroup",
     "DeleteTopic",
     "ElectMaster",
+    "EnsureConsumerGroup",
+    "EnsureTopic",
     "Envelope",
     "ForgetStore",
     "Lead",
@@ -429,6 +418,7 @@ __all__ = [
     "OpenEpoch",
     "OpenSession",
     "PresentStore",
+    "PutConsumerGroup",
     "RaiseConfirmFloor",
     "RecoverGroup",
     "RegisterReplica",

@@ -11,16 +11,29 @@ from copy import deepcopy
 from typing import Any, assert_never
 
 from paceline.errors import BadRequestError
-from paceline.types import GroupName, TopicName
+from paceline.types import ConsumerGroupName, GroupName, TopicName
 from paceline.wire.cluster import ClusterView, GroupSettings
-from paceline_controller.state import acting, cleaning, mastership, recovery, replicas, topics
+from paceline.wire.consumer_groups import ConsumerGroupView
+from paceline_controller.state import (
+    acting,
+    cleaning,
+    consumer_groups,
+    mastership,
+    recovery,
+    replicas,
+    topics,
+)
 from paceline_controller.state.commands import (
     AlterSyncStateSet,
+    AlterTopic,
     AppointActing,
     Command,
     CreateTopic,
+    DeleteConsumerGroup,
     DeleteTopic,
     ElectMaster,
+    EnsureConsumerGroup,
+    EnsureTopic,
     Envelope,
     ForgetStore,
     Lead,
@@ -28,6 +41,7 @@ from paceline_controller.state.commands import (
     OpenEpoch,
     OpenSession,
     PresentStore,
+    PutConsumerGroup,
     RaiseConfirmFloor,
     RecoverGroup,
     Registration,
@@ -91,6 +105,11 @@ class Machine:
     def topics(self) -> Mapping[TopicName, Topic]:
         """For reading only."""
         return self._state.topics
+
+    @property
+    def consumer_groups(self) -> Mapping[ConsumerGroupName, ConsumerGroupView]:
+        """For reading only."""
+        return self._state.consumer_groups
 
     @property
     def controllers_generation(self) -> int:
@@ -199,8 +218,18 @@ class Machine:
                 mastership.set_settings(state, command, outcome)
             case CreateTopic():
                 topics.create(state, command, outcome)
+            case EnsureTopic():
+                topics.ensure(state, command, outcome)
+            case AlterTopic():
+                topics.alter(state, command, outcome)
             case DeleteTopic():
                 topics.delete(state, command, outcome)
+            case PutConsumerGroup():
+                consumer_groups.put(state, command, outcome)
+            case EnsureConsumerGroup():
+                consumer_groups.ensure(state, command, outcome)
+            case DeleteConsumerGroup():
+                consumer_groups.delete(state, command, outcome)
             case SetControllers():
                 self._set_controllers(command, outcome)
             case Tick():

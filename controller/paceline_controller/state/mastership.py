@@ -9,6 +9,7 @@ from paceline.wire.session_commands import (
     OpenEpoch,
     RaiseConfirmFloor,
 )
+from paceline_controller.state import topics
 from paceline_controller.state.commands import ElectMaster, SetGroupSettings
 from paceline_controller.state.model import Group, State
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
@@ -50,6 +51,8 @@ def elect(state: State, command: ElectMaster, outcome: Outcome) -> None:
         left=[[member, cause] for member, cause in command.causes if member in before - members],
         reason=command.reason,
     )
+    if command.spreads_system_topics:
+        topics.spread_system(state, outcome)
     outcome.result.update(master=group.master, **numbers(group))
 
 

@@ -11,6 +11,7 @@ import orjson
 
 from paceline.errors import BadRequestError, CorruptLogError
 from paceline.types import (
+    ConsumerGroupName,
     GroupName,
     Incarnation,
     MasterEpoch,
@@ -20,10 +21,13 @@ from paceline.types import (
     TopicName,
 )
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
+from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.fields import Fields
 from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, MEMBERS_MAX, PresentStore
+from paceline.wire.topics import NORMAL, PERM_BOTH
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
+"""2: topics have read and write queues, permissions, a message type; consumer groups."""
 HISTORY_ENTRIES_MAX = 64
 """Elections and set changes kept per group: enough for a bad day, bounds the snapshot."""
 MEMBERS_AFTER_SUSPICION_MIN = 2
@@ -196,10 +200,39 @@ class Topic:
 
     topic: TopicName
     topic_id: TopicId
-    queues: dict[GroupName, int]
+    read_queues: dict[GroupName, int]
+    write_queues: dict[GroupName, int]
+    """The same broker groups, each with at most as many."""
+    perm: int = PERM_BOTH
+    message_type: str = NORMAL
+    attributes: dict[str, str] = field(default_factory=dict)
+    is_system: bool = False
 
     def view(self) -> TopicView:
-        return TopicView(topic=self.topic, topic_id=self.topic_id, queues=self.queues)
+        """Values that no later change reaches."""
+        reads, writes = dict(self.read_queues), dict(self.write_queues)
+        return TopicView(
+            topic=self.topic,
+            topic_id=self.topic_id,
+            queues=reads,
+            read_queues=reads,
+            write_queues=writes,
+            perm=self.perm,
+            message_type=self.message_type,
+            attributes=dict(self.attributes),
+            is_system=self.is_system,
+        )
+
+    def drop_group(self, group: GroupName) -> None:
+        del self.read_queues[group]
+        del self.write_queues[group]
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> "Topic":
+        if "queues" in document:  # snapshot version 1
+            queues = document.pop("queues")
+            document = {**document, "read_queues": queues, "write_queues": dict(queues)}
+        return cls(**document)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -237,6 +270,7 @@ class State:
     groups: dict[GroupName, Group] = field(default_factory=dict)
     topics: dict[TopicName, Topic] = field(default_factory=dict)
     next_topic_id: int = 1
+    consumer_groups: dict[ConsumerGroupName, ConsumerGroupView] = field(default_factory=dict)
     presented: dict[str, PresentStore] = field(default_factory=dict)
     """Stores that nobody can place, by store id, as they last presented themselves (R18)."""
     replaced_clusters: list[str] = field(default_factory=list)
@@ -252,6 +286,9 @@ class State:
             version=self.version,
             groups={name: self.groups[name].view() for name in sorted(self.groups)},
             topics={name: self.topics[name].view() for name in sorted(self.topics)},
+            consumer_groups={
+                name: self.consumer_groups[name] for name in sorted(self.consumer_groups)
+            },
             controllers=tuple(self.controllers) or controllers,
             controllers_generation=self.controllers_generation,
             replaces=tuple(self.replaced_clusters),
@@ -270,6 +307,9 @@ class State:
             "groups": [self.groups[name].to_json() for name in sorted(self.groups)],
             "topics": [asdict(self.topics[name]) for name in sorted(self.topics)],
             "next_topic_id": self.next_topic_id,
+            "consumer_groups": [
+                self.consumer_groups[name].to_json() for name in sorted(self.consumer_groups)
+            ],
             "presented": [self.presented[name].to_json() for name in sorted(self.presented)],
             "replaced_clusters": self.replaced_clusters,
             "controllers": self.controllers,
@@ -285,10 +325,13 @@ class State:
         """Raises CorruptLogError on bytes that are no snapshot of this version."""
         try:
             document = orjson.loads(snapshot)
-            if document.pop("snapshot_version") != SNAPSHOT_VERSION:
+            if document.pop("snapshot_version") not in (1, SNAPSHOT_VERSION):
                 raise CorruptLogError("a controller snapshot of another format version")
             groups = [Group.from_json(group) for group in document["groups"]]
-            topics = [Topic(**topic) for topic in document["topics"]]
+            topics = [Topic.from_json(topic) for topic in document["topics"]]
+            consumers = [
+                ConsumerGroupView.from_json(group) for group in document.get("consumer_groups", [])
+            ]
             sessions = dict(_session_of(session) for session in document["sessions"])
             presented = [_presented(store) for store in document.get("presented", [])]
             return cls(
@@ -297,6 +340,7 @@ class State:
                     "presented": {store.store_id: store for store in presented},
                     "groups": {group.group: group for group in groups},
                     "topics": {topic.topic: topic for topic in topics},
+                    "consumer_groups": {group.group: group for group in consumers},
                     "sessions": sessions,
                 }
             )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.types import (
+    ConsumerGroupName,
     GroupName,
     Incarnation,
     MasterEpoch,
@@ -20,12 +21,15 @@ from paceline.types import (
     TopicName,
 )
 from paceline.wire.cluster import GroupSettings
+from paceline.wire.consumer_groups import ConsumerGroupView
+from paceline.wire.names import RETRY_PREFIX, is_system_topic
 from paceline.wire.session_commands import (
     MEMBERS_MAX,
     PRESENTED_TOPICS_MAX,
     U32_MAX,
     PresentStore,
 )
+from paceline.wire.topics import MIXED
 from paceline_controller.state.model import Group, Replica, State, Topic
 from paceline_controller.state.operator_commands import ForgetStore, RecoverGroup
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
@@ -63,7 +67,8 @@ def may_present(state: State, cluster_id: str) -> bool:
         return True
     if any(store.cluster_id == cluster_id for store in state.presented.values()):
         return True
-    return not state.topics and not any(group.master_epoch for group in state.groups.values())
+    has_topics = any(not topic.is_system for topic in state.topics.values())
+    return not has_topics and not any(group.master_epoch for group in state.groups.values())
 
 
 def check_foreign(state: State, name: GroupName, store_id: str, *, cluster_id: str) -> None:
@@ -248,7 +253,7 @@ def _topic_contradictions(state: State, chosen: PresentStore) -> Iterator[tuple[
                 f"topic {topic.topic} has id {topic.topic_id} in the store, and this cluster has "
                 f"made another one of that name or id since: delete topic {found} first",
             )
-        elif known is not None and chosen.group in known.queues:
+        elif known is not None and chosen.group in known.read_queues and not known.is_system:
             yield "TOPIC_CONTRADICTS", f"topic {topic.topic} has queues in {chosen.group} already"
     if count > PRESENTED_TOPICS_MAX:
         yield "TOO_MANY_TOPICS", f"there would be more than {PRESENTED_TOPICS_MAX} topics"
@@ -456,6 +461,21 @@ def _take_topics(state: State, chosen: PresentStore) -> None:
         name = TopicName(presented.topic)
         topic = state.topics.get(name)
         if topic is None:
-            topic_id = TopicId(presented.topic_id)
-            topic = state.topics[name] = Topic(topic=name, topic_id=topic_id, queues={})
-        topic.queues[chosen.group] = presented.queues
+            topic = state.topics[name] = Topic(
+                topic=name,
+                topic_id=TopicId(presented.topic_id),
+                read_queues={},
+                write_queues={},
+                # The log does not say which it was: nothing that it took is refused.
+                message_type=MIXED,
+                is_system=is_system_topic(name),
+            )
+        topic.read_queues[chosen.group] = topic.write_queues[chosen.group] = presented.queues
+        _take_consumer_group(state, name)
+
+
+def _take_consumer_group(state: State, topic: TopicName) -> None:
+    """One with a retry topic, with the usual settings: the controllers alone knew others."""
+    group = ConsumerGroupName(topic.removeprefix(RETRY_PREFIX))
+    if topic.startswith(RETRY_PREFIX) and group not in state.consumer_groups:
+        state.consumer_groups[group] = ConsumerGroupView(group=group)

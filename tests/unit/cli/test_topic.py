@@ -25,7 +25,17 @@ def test_topics_as_json_lines(paceline: Runner) -> None:
     listed = paceline.json("topic", "list")
     (described,) = paceline.json("topic", "describe", "flights")
 
-    assert created == {"topic": "flights", "topic_id": 2, "queues": {"g1": 1}}
+    assert created == {
+        "topic": "flights",
+        "topic_id": 2,
+        "queues": {"g1": 1},
+        "read_queues": {"g1": 1},
+        "write_queues": {"g1": 1},
+        "perm": 6,
+        "message_type": "NORMAL",
+        "attributes": {},
+        "is_system": False,
+    }
     assert [topic["topic"] for topic in listed] == ["flights", "orders"]
     (row,) = described["ranges"]
     assert (row["group"], row["queue"], row["start"], row["end"]) == ("g1", 0, 0, 0)

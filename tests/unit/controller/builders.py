@@ -14,6 +14,11 @@ G1 = GroupName("g1")
 SETTINGS = GroupSettings(total_replicas=3, min_in_sync_replicas=2)
 
 
+def users_topics(machine: Machine) -> list[str]:
+    """Names of the topics that are not the system's own."""
+    return [topic.topic for topic in machine.topics.values() if not topic.is_system]
+
+
 class Driver:
     """A machine, and a clock that the test moves."""
 
@@ -75,14 +80,14 @@ class Driver:
         return self.do(RaiseConfirmFloor(**arguments))
 
 
-def a_group(*, replicas: int = 3) -> Driver:
+def a_group(*, replicas: int = 3, **changes: Any) -> Driver:
     """A group with replica 1 elected in epoch 1 by its first election, set of all."""
     driver = Driver()
     driver.found()
     for number in range(1, replicas + 1):
         driver.register(number)
     members = {ReplicaId(number): Incarnation(1) for number in range(1, replicas + 1)}
-    result = driver.elect(1, is_first=True, members=members)
+    result = driver.elect(1, is_first=True, members=members, **changes)
     assert result["ok"], result
     return driver
 

@@ -1,6 +1,6 @@
 """Replicas and groups that operators take off the record."""
 
-from tests.unit.controller.builders import G1, Driver, a_group
+from tests.unit.controller.builders import G1, Driver, a_group, users_topics
 
 from paceline.types import ReplicaId, TopicName
 from paceline_controller.state.commands import CreateTopic
@@ -52,4 +52,4 @@ def test_a_group_with_queues_of_topics_goes_only_by_force() -> None:
     assert driver.do(RemoveGroup(group=G1, is_forced=True))["ok"]
 
     assert not driver.machine.groups
-    assert not driver.machine.topics
+    assert not users_topics(driver.machine)

@@ -34,10 +34,11 @@ def test_the_chosen_store_alone_is_the_set_and_nothing_is_given_up() -> None:
     assert sorted(group.replicas) == [1, 2, 3]
     assert group.master_epoch > 7
     assert not group.is_unclean_due
-    assert driver.machine.view().topics["orders"].to_json() == {  # type: ignore[index]
+    assert driver.machine.view().topics["orders"].packed() == {  # type: ignore[index]
         "topic": "orders",
         "topic_id": 5,
         "queues": {"g1": 8},
+        "message_type": "MIXED",
     }
     assert not driver.machine.presented
     assert group.history[-1]["kind"] == "group_recovered"
@@ -264,7 +265,7 @@ def test_two_groups_of_one_cluster_share_their_topics() -> None:
     driver.recover(4, group=g2, gives_up_missing=True)
 
     assert reason(later) == "RECOVERY_NEEDED"
-    assert driver.machine.topics["orders"].queues == {"g1": 8, "g2": 2}  # type: ignore[index]
+    assert driver.machine.topics["orders"].read_queues == {"g1": 8, "g2": 2}  # type: ignore[index]
 
 
 def test_a_topic_made_since_under_an_old_name_is_not_mixed_up() -> None:

@@ -204,12 +204,21 @@ async def test_bad_topic_name_is_refused(name: str) -> None:
         assert b"BAD_NAME" in lines[-1]
 
 
-@pytest.mark.parametrize("name", ["%25RETRY%25g", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC"])
+@pytest.mark.parametrize("name", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", "BenchmarkTest"])
 async def test_system_topic_is_forbidden(name: str) -> None:
     async with a_door() as door:
         lines = await raw(door, f"GET /v1/topics/{name}/queues/0/messages?offset=0 HTTP/1.1")
 
         assert lines[0].split()[1] == b"403", lines
+
+
+async def test_retries_and_dead_letters_may_be_read_but_not_sent_to() -> None:
+    async with a_door() as door:
+        path = "/v1/topics/%25RETRY%25g"
+        read = await raw(door, f"GET {path}/queues/0/messages?offset=0 HTTP/1.1")
+        status, _ = await post(door, f"{path}/messages", b'{"messages": [{"body": "x"}]}', JSON)
+
+        assert (read[0].split()[1], status) == (b"404", 403), "there is no such group yet"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,176 @@
+"""The part of the admin client that is about topics and consumer groups.
+
+Writes return once this client's own view shows them, so what is made can be used at once.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from paceline.errors import GroupNotFoundError, TopicNotFoundError
+from paceline.net.cluster import Cluster
+from paceline.types import ConsumerGroupName, TopicName
+from paceline.wire.cluster import ClusterView
+from paceline.wire.consumer_groups import ConsumerGroupView
+from paceline.wire.names import check_group_name, check_readable_topic_name, check_topic_name
+from paceline.wire.topics import NORMAL, PERM_BOTH, TopicView
+
+Queues = int | Mapping[str, int]
+"""A number for every broker group, or a table of broker groups."""
+
+
+class _Asker(Protocol):
+    """What the admin client is to its parts."""
+
+    _cluster: Cluster
+    _timeout_ms: int
+
+    async def _once(
+        self, method: str, path: str, document: Mapping[str, Any] | None
+    ) -> dict[str, Any]: ...
+
+    async def _read(self, path: str) -> dict[str, Any]: ...
+
+
+class TopicAdmin:
+    """Mixed into `AdminClient`."""
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    async def create_topic(
+        self: _Asker,
+        topic: str,
+        *,
+        queues: Queues = 8,
+        read_queues: Queues | None = None,
+        perm: int = PERM_BOTH,
+        message_type: str = NORMAL,
+        attributes: Mapping[str, str] | None = None,
+    ) -> TopicView:
+        """Create a topic with `queues` in every broker group (or as the table of groups says).
+
+        Returns when this client's own view has it. TopicExistsError, BadNameError, BadRequestError,
+        GroupNotFoundError; PeerError or DeadlineError when no controller could do it in time.
+        """
+        document: dict[str, Any] = {"topic": topic, "queues": _queues(queues)}
+        if read_queues is not None:
+            document["read_queues"] = _queues(read_queues)
+        if perm != PERM_BOTH:
+            document["perm"] = perm
+        if message_type != NORMAL:
+            document["message_type"] = message_type
+        if attributes:
+            document["attributes"] = dict(attributes)
+        answer = await self._once("POST", "/v1/topics", document)
+        await _shown(self, answer)
+        return TopicView.from_json(answer)
+
+    async def alter_topic(
+        self: _Asker,
+        topic: str,
+        *,
+        queues: Queues | None = None,
+        read_queues: Queues | None = None,
+        write_queues: Queues | None = None,
+        perm: int | None = None,
+        message_type: str | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+        force: bool = False,
+    ) -> TopicView:
+        """Change what is named; `queues` is both numbers. An attribute of None is taken away.
+
+        To shrink: lower `write_queues`, let consumers drain the rest, then lower `read_queues`.
+        While messages are left there CommandRefusedError says so (UNREAD_MESSAGES); `force` leaves
+        them unread. TopicNotFoundError, BadRequestError, GroupNotFoundError.
+        """
+        changes = {
+            "queues": None if queues is None else _queues(queues),
+            "read_queues": None if read_queues is None else _queues(read_queues),
+            "write_queues": None if write_queues is None else _queues(write_queues),
+            "perm": perm,
+            "message_type": message_type,
+            "attributes": None if attributes is None else dict(attributes),
+            "force": force or None,
+        }
+        document = {key: value for key, value in changes.items() if value is not None}
+        answer = await self._once("PUT", _topic_path(check_topic_name(topic)), document)
+        await _shown(self, answer)
+        return TopicView.from_json(answer)
+
+    async def delete_topic(self: _Asker, topic: str) -> None:
+        """Delete a topic and its messages. TopicNotFoundError."""
+        await self._once("DELETE", _topic_path(topic), None)
+
+    async def topics(self: _Asker, *, system: bool = False) -> list[TopicView]:
+        """All topics, by name; with `system` also those that brokers make for themselves."""
+        view = await _latest(self)
+        found = [view.topics[name] for name in sorted(view.topics)]
+        return [topic for topic in found if system or not topic.is_system]
+
+    async def topic(self: _Asker, topic: str) -> TopicView:
+        """One topic; TopicNotFoundError."""
+        view = await _latest(self)
+        found = view.topics.get(TopicName(check_readable_topic_name(topic)))
+        if found is None:
+            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
+        return found
+
+    # -- consumer groups --------------------------------------------------------------------------
+
+    async def create_consumer_group(self: _Asker, group: str, **settings: Any) -> ConsumerGroupView:
+        """Create a consumer group, with its retry and dead letter topics.
+
+        `settings`: retry_max_times, consume_enable, ... (docs/features/topics.md). Groups make
+        themselves when they first consume, unless brokers are told otherwise. GroupExistsError.
+        """
+        document = {"group": check_group_name(group), "settings": settings}
+        answer = await self._once("POST", "/v1/consumer-groups", document)
+        await _shown(self, answer)
+        return ConsumerGroupView.from_json(answer)
+
+    async def alter_consumer_group(self: _Asker, group: str, **changes: Any) -> ConsumerGroupView:
+        """Change the settings that are named. GroupNotFoundError, BadRequestError."""
+        answer = await self._once("PUT", _group_path(group), changes)
+        await _shown(self, answer)
+        return ConsumerGroupView.from_json(answer)
+
+    async def delete_consumer_group(self: _Asker, group: str) -> None:
+        """Delete a consumer group, its retries and its dead letters. GroupNotFoundError."""
+        await self._once("DELETE", _group_path(group), None)
+
+    async def consumer_groups(self: _Asker) -> list[ConsumerGroupView]:
+        """All consumer groups on record, by name."""
+        view = await _latest(self)
+        return [view.consumer_groups[name] for name in sorted(view.consumer_groups)]
+
+    async def consumer_group(self: _Asker, group: str) -> ConsumerGroupView:
+        """One consumer group; GroupNotFoundError."""
+        view = await _latest(self)
+        found = view.consumer_groups.get(ConsumerGroupName(check_group_name(group)))
+        if found is None:
+            raise GroupNotFoundError(f"consumer group {group} does not exist", group=group)
+        return found
+
+
+async def _latest(asker: _Asker) -> ClusterView:
+    return ClusterView.from_json(await asker._read("/v1/routes?linearizable=true"))
+
+
+async def _shown(asker: _Asker, answer: Mapping[str, Any]) -> None:
+    """Wait until the own view is as new as the answer."""
+    version: int = answer["version"]
+    await asker._cluster.watch.wait_for(
+        lambda view: view.version >= version, timeout_ms=asker._timeout_ms
+    )
+
+
+def _queues(queues: Queues) -> int | dict[str, int]:
+    return dict(queues) if isinstance(queues, Mapping) else queues
+
+
+def _topic_path(topic: str) -> str:
+    return f"/v1/topics/{quote(topic, safe='')}"
+
+
+def _group_path(group: str) -> str:
+    return f"/v1/consumer-groups/{check_group_name(group)}"

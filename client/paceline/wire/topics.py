@@ -1,0 +1,131 @@
+"""Pure: what a topic is like: permissions, message type, attributes; with its JSON form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.types import GroupName, TopicId, TopicName
+from paceline.wire.fields import Fields
+
+PERM_WRITE, PERM_READ = 2, 4
+"""RocketMQ's bits."""
+PERM_BOTH = PERM_READ | PERM_WRITE
+NORMAL, FIFO, DELAY, TRANSACTION, MIXED = MESSAGE_TYPES = (
+    "NORMAL",
+    "FIFO",
+    "DELAY",
+    "TRANSACTION",
+    "MIXED",
+)
+"""RocketMQ's message.type: what a topic takes. FIFO: each message has a key or names its queue."""
+ATTRIBUTES_MAX = 32
+ATTRIBUTE_PATTERN = r"[a-z][a-z0-9._-]{0,63}"
+_PERM_LETTERS = {0: "---", PERM_READ: "R--", PERM_WRITE: "-W-", PERM_BOTH: "RW-"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """One topic: how many queues it has in each broker group (queue ids 0 .. count-1 there)."""
+
+    topic: TopicName
+    topic_id: TopicId
+    queues: Mapping[GroupName, int]
+    """The larger one of both numbers that follow."""
+    read_queues: Mapping[GroupName, int] = field(default_factory=dict)
+    """What consumers read; left out, it is `queues`."""
+    write_queues: Mapping[GroupName, int] = field(default_factory=dict)
+    """What producers send to; below `read_queues` while the topic shrinks. Left out: `queues`."""
+    perm: int = PERM_BOTH
+    """RocketMQ's: 2 = write, 4 = read, 6 = both."""
+    message_type: str = NORMAL
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    is_system: bool = False
+    """Made and written by brokers only."""
+
+    def __post_init__(self) -> None:
+        for name in ("read_queues", "write_queues"):
+            if not getattr(self, name):
+                object.__setattr__(self, name, self.queues)
+
+    @property
+    def can_read(self) -> bool:
+        return bool(self.perm & PERM_READ)
+
+    @property
+    def can_write(self) -> bool:
+        return bool(self.perm & PERM_WRITE)
+
+    @property
+    def perm_letters(self) -> str:
+        """As RocketMQ's tools show it."""
+        return _PERM_LETTERS[self.perm]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "queues": dict(sorted(self.queues.items())),
+            "read_queues": dict(sorted(self.read_queues.items())),
+            "write_queues": dict(sorted(self.write_queues.items())),
+            "perm": self.perm,
+            "message_type": self.message_type,
+            "attributes": dict(sorted(self.attributes.items())),
+            "is_system": self.is_system,
+        }
+
+    def packed(self) -> dict[str, Any]:
+        """As `to_json` without what `from_json` supplies: a view may hold 15,000 topics."""
+        document = self.to_json()
+        for name, usual in (
+            ("read_queues", document["queues"]),
+            ("write_queues", document["queues"]),
+            ("perm", PERM_BOTH),
+            ("message_type", NORMAL),
+            ("attributes", {}),
+            ("is_system", False),
+        ):
+            if document[name] == usual:
+                del document[name]
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "TopicView":
+        """Members that are left out have their defaults."""
+        return cls(
+            topic=document["topic"],
+            topic_id=document["topic_id"],
+            queues=dict(document["queues"]),
+            read_queues=dict(document.get("read_queues", {})),
+            write_queues=dict(document.get("write_queues", {})),
+            perm=document.get("perm", PERM_BOTH),
+            message_type=document.get("message_type", NORMAL),
+            attributes=dict(document.get("attributes", {})),
+            is_system=document.get("is_system", False),
+        )
+
+
+def read_perm(fields: Fields, key: str = "perm") -> int:
+    """2, 4, 6, or 0 for neither. Raises BadRequestError."""
+    perm = fields.integer(key, high=PERM_BOTH)
+    if perm not in _PERM_LETTERS:
+        raise fields.wrong(key, "2 (write), 4 (read), 6 (both) or 0", perm)
+    return perm
+
+
+def read_message_type(fields: Fields, key: str = "message_type") -> str:
+    """One of `MESSAGE_TYPES`. Raises BadRequestError."""
+    name = fields.text(key, length_max=16)
+    if name not in MESSAGE_TYPES:
+        raise fields.wrong(key, f"one of {', '.join(MESSAGE_TYPES)}", name)
+    return name
+
+
+def read_attributes(fields: Fields, key: str = "attributes") -> dict[str, str | None]:
+    """Names to texts; null takes an attribute away. Raises BadRequestError."""
+    document = fields.any(key)
+    table = Fields(document, name=key)
+    if len(document) > ATTRIBUTES_MAX:
+        raise fields.wrong(key, f"at most {ATTRIBUTES_MAX} attributes", document)
+    for name in document:
+        Fields({"name": name}, name=key).text("name", pattern=ATTRIBUTE_PATTERN)
+    return {name: table.text(name) if table.has(name) else None for name in sorted(document)}

@@ -1,0 +1,230 @@
+"""Shell: topics and consumer groups over HTTP: list, create, alter, delete.
+
+Beside the routes of `http.py`; docs/protocol/controller.md lists all.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from paceline.errors import (
+    BadRequestError,
+    ConflictError,
+    GroupNotFoundError,
+    NotYetAvailableError,
+    TopicNotFoundError,
+)
+from paceline.types import ConsumerGroupName, GroupName, TopicName
+from paceline.wire.consumer_groups import ConsumerGroupSettings
+from paceline.wire.fields import Fields
+from paceline.wire.names import (
+    check_group_name,
+    check_readable_topic_name,
+    check_topic_name,
+)
+from paceline.wire.topic_commands import QUEUES_MAX
+from paceline.wire.topics import NORMAL, PERM_BOTH, read_attributes, read_message_type, read_perm
+from paceline_controller.http_answers import json_answer, json_body
+from paceline_controller.http_errors import query_flag
+from paceline_controller.http_once import SEQUENCE
+from paceline_controller.state.topic_commands import (
+    AlterTopic,
+    CreateTopic,
+    DeleteConsumerGroup,
+    DeleteTopic,
+    PutConsumerGroup,
+)
+
+if TYPE_CHECKING:
+    from paceline_controller.http import ControllerHttp
+
+QUEUES_DEFAULT = 8
+
+
+class TopicRoutes:
+    """Handlers on the door that owns them."""
+
+    def __init__(self, door: "ControllerHttp") -> None:
+        self._door = door
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/v1/topics", self._topics),
+            web.post("/v1/topics", self._create),
+            web.get("/v1/topics/{topic}", self._topic),
+            web.put("/v1/topics/{topic}", self._alter),
+            web.delete("/v1/topics/{topic}", self._delete),
+            web.get("/v1/consumer-groups", self._groups),
+            web.post("/v1/consumer-groups", self._create_group),
+            web.get("/v1/consumer-groups/{group}", self._group),
+            web.put("/v1/consumer-groups/{group}", self._alter_group),
+            web.delete("/v1/consumer-groups/{group}", self._delete_group),
+        ]
+
+    # -- topics -------------------------------------------------------------------------------
+
+    async def _topics(self, request: web.Request) -> web.Response:
+        """All topics by name; the system's only with `system=true`."""
+        with_system = query_flag(request, "system")
+        await self._door.read_point(request)
+        machine = self._door.node.machine
+        topics = [
+            machine.topics[name].view().to_json()
+            for name in sorted(machine.topics)
+            if with_system or not machine.topics[name].is_system
+        ]
+        return json_answer({"version": machine.version, "topics": topics})
+
+    async def _topic(self, request: web.Request) -> web.Response:
+        await self._door.read_point(request)
+        name = check_readable_topic_name(request.match_info["topic"])
+        topic = self._door.node.machine.topics.get(TopicName(name))
+        if topic is None:
+            raise TopicNotFoundError("there is no such topic", topic=name)
+        return json_answer(topic.view().to_json())
+
+    async def _create(self, request: web.Request) -> web.Response:
+        fields = Fields(await json_body(request), name="topic")
+        topic = TopicName(check_topic_name(fields.any("topic")))
+        result = self._door.earlier(request)
+        if result is None:
+            has_reads, has_type = fields.has("read_queues"), fields.has("message_type")
+            command = CreateTopic(
+                topic=topic,
+                queues=self._queues(fields, "queues", default=QUEUES_DEFAULT),
+                read_queues=self._queues(fields, "read_queues") if has_reads else None,
+                perm=read_perm(fields) if fields.has("perm") else PERM_BOTH,
+                message_type=read_message_type(fields) if has_type else NORMAL,
+                attributes=read_attributes(fields) if fields.has("attributes") else {},
+            )
+            fields.done()
+            result = await self._door.write(request, command)
+        return _topic_answer(result, status=201)
+
+    def _queues(
+        self, fields: Fields, key: str, *, default: int | None = None, low: int = 1
+    ) -> dict[GroupName, int]:
+        """A number for every broker group (as RocketMQ counts), or a table of groups."""
+        groups = self._door.node.machine.groups
+        value = default if default is not None and not fields.has(key) else fields.any(key)
+        if isinstance(value, dict):
+            table = Fields(value, name=key)
+            queues = {
+                GroupName(group): table.integer(group, low=low, high=QUEUES_MAX) for group in value
+            }
+            if not queues:
+                raise fields.wrong(key, "a number or a table of broker groups", value)
+            for group in queues:
+                if group not in groups:
+                    raise GroupNotFoundError("there is no such broker group", field=key)
+            return queues
+        if type(value) is not int or not 1 <= value <= QUEUES_MAX:
+            raise fields.wrong(key, f"an integer from 1 to {QUEUES_MAX}", value)
+        if not groups:
+            raise NotYetAvailableError("no broker group has registered yet: start brokers first")
+        return {group: value for group in sorted(groups)}
+
+    async def _alter(self, request: web.Request) -> web.Response:
+        """Members that are left out keep their value."""
+        fields = Fields(await json_body(request), name="topic")
+        name = TopicName(check_topic_name(request.match_info["topic"]))
+        result = self._door.earlier(request)
+        if result is None:
+            topic = self._door.node.machine.topics.get(name)
+            if topic is None:
+                raise TopicNotFoundError("there is no such topic", topic=name)
+            tables = {
+                key: self._queues(fields, key, low=0) if fields.has(key) else None
+                for key in ("read_queues", "write_queues")
+            }
+            if fields.has("queues"):
+                if any(tables.values()):
+                    raise BadRequestError(
+                        "queues is both numbers: leave read_queues and write_queues out",
+                        field="queues",
+                    )
+                tables = dict.fromkeys(tables, self._queues(fields, "queues", low=0))
+            command = AlterTopic(
+                topic=name,
+                topic_id=topic.topic_id,
+                **tables,
+                perm=read_perm(fields) if fields.has("perm") else None,
+                message_type=read_message_type(fields) if fields.has("message_type") else None,
+                attributes=read_attributes(fields) if fields.has("attributes") else {},
+                is_forced=fields.flag("force") if fields.has("force") else False,
+            )
+            fields.done()
+            result = await self._door.write(request, command)
+        return _topic_answer(result)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        name = check_topic_name(request.match_info["topic"])
+        result = await self._door.write(request, DeleteTopic(topic=TopicName(name)))
+        return json_answer({"version": result["version"]})
+
+    # -- consumer groups ----------------------------------------------------------------------
+
+    async def _groups(self, request: web.Request) -> web.Response:
+        await self._door.read_point(request)
+        machine = self._door.node.machine
+        groups = [
+            machine.consumer_groups[name].to_json() for name in sorted(machine.consumer_groups)
+        ]
+        return json_answer({"version": machine.version, "groups": groups})
+
+    async def _group(self, request: web.Request) -> web.Response:
+        await self._door.read_point(request)
+        name = _group_name(request.match_info["group"])
+        group = self._door.node.machine.consumer_groups.get(name)
+        if group is None:
+            raise GroupNotFoundError("there is no such consumer group", group=name)
+        return json_answer(group.to_json())
+
+    async def _create_group(self, request: web.Request) -> web.Response:
+        """{group, settings?}"""
+        fields = Fields(await json_body(request), name="group")
+        name = _group_name(fields.any("group"))
+        result = self._door.earlier(request)
+        if result is None:
+            document = fields.any("settings") if fields.has("settings") else {}
+            fields.done()
+            settings = ConsumerGroupSettings.read(document)
+            command = PutConsumerGroup(group=name, settings=settings, is_new=True)
+            result = await self._door.write(request, command)
+        return _group_answer(result, status=201)
+
+    async def _alter_group(self, request: web.Request) -> web.Response:
+        """Settings that are left out keep their value."""
+        body = await json_body(request)
+        name = _group_name(request.match_info["group"])
+        result = self._door.earlier(request)
+        if result is None:
+            present = self._door.node.machine.consumer_groups.get(name)
+            if present is None:
+                raise GroupNotFoundError("there is no such consumer group", group=name)
+            settings = ConsumerGroupSettings.read(body, base=present.settings)
+            command = PutConsumerGroup(group=name, settings=settings, is_new=False)
+            result = await self._door.write(request, command)
+        return _group_answer(result)
+
+    async def _delete_group(self, request: web.Request) -> web.Response:
+        """With its retry and dead letter topics and what they hold."""
+        name = _group_name(request.match_info["group"])
+        result = await self._door.write(request, DeleteConsumerGroup(group=name))
+        return json_answer({"version": result["version"]})
+
+
+def _group_name(name: object) -> ConsumerGroupName:
+    return ConsumerGroupName(check_group_name(name))
+
+
+def _topic_answer(result: dict[str, Any], *, status: int = 200) -> web.Response:
+    if "topic" not in result:
+        raise ConflictError("this sequence was another command", field=SEQUENCE)
+    return json_answer({**result["topic"], "version": result["version"]}, status=status)
+
+
+def _group_answer(result: dict[str, Any], *, status: int = 200) -> web.Response:
+    if not isinstance(result.get("group"), dict):
+        raise ConflictError("this sequence was another command", field=SEQUENCE)
+    return json_answer({**result["group"], "version": result["version"]}, status=status)
