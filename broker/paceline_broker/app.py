@@ -104,6 +104,7 @@ class Broker:
             config=config,
             producer_expiry_ms=settings.producer_expiry_ms,
             routes=self._service.routes,
+            needs=(self._service.transactions.needs,),
         )
         self._http = BrokerHttp(self._service, metrics=self._metrics())
         self._tasks: list[asyncio.Task[None]] = []
@@ -211,6 +212,7 @@ class Broker:
         self._is_registered = True
         self.role.registered()
         self._tasks.append(spawn(self._hand_over.run(), name="hand-over"))
+        self._tasks.append(spawn(self._service.transactions.checks.run(), name="checks"))
         known = self._store.identity.identity
         self._node.name = f"broker:{known.group}/{known.replica_id}"
         self._links.beat()
@@ -253,6 +255,12 @@ def _service_settings(config: BrokerConfig) -> ServiceSettings:
         timer_pending_max=config.timer_pending_max,
         timer_congest_num_each_slot=config.timer_congest_num_each_slot,
         recall_message_enable=config.recall_message_enable,
+        transaction_time_out_ms=config.transaction_time_out_ms,
+        transaction_check_interval_ms=config.transaction_check_interval_ms,
+        transaction_check_max=config.transaction_check_max,
+        transaction_age_ms_max=config.file_reserved_time_ms,
+        open_halves_max=config.transaction_halves_max,
+        reject_transaction_message=config.reject_transaction_message,
         auto_create_topic_enable=config.auto_create_topic_enable,
         default_topic_queue_nums=config.default_topic_queue_nums,
         auto_create_subscription_group=config.auto_create_subscription_group,

@@ -187,6 +187,31 @@ class BrokerConfig:
         "recallMessageEnable, which is off there).",
         default=True,
     )
+    transaction_time_out_ms: int = setting(
+        "A half message that is older is checked: its producers are asked (RocketMQ's "
+        "transactionTimeOut). A message may name another time itself.",
+        default=6_000,
+        minimum=100,
+    )
+    transaction_check_interval_ms: int = setting(
+        "Time between two checks of one half message (transactionCheckInterval).",
+        default=30_000,
+        minimum=100,
+    )
+    transaction_check_max: int = setting(
+        "A half message that nobody ended after so many checks goes to the topic "
+        "TRANS_CHECK_MAX_TIME_TOPIC (transactionCheckMax).",
+        default=15,
+        minimum=1,
+    )
+    transaction_halves_max: int = setting(
+        "Open half messages of this broker group at one time; beyond it they are refused with 429.",
+        default=100_000,
+        minimum=1,
+    )
+    reject_transaction_message: bool = setting(
+        "Refuse half messages (rejectTransactionMessage).", default=False
+    )
     log_level: str = setting("debug, info, warning or error.", default="info")
 
     def validate(self) -> None:

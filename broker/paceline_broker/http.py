@@ -31,8 +31,10 @@ from paceline_broker.http_requests import (
     json_answer,
     read_json,
 )
+from paceline_broker.http_transactions import TransactionRoutes
 from paceline_broker.probe import register
 from paceline_broker.probe_replication import register_replication
+from paceline_broker.probe_transactions import register_transactions
 from paceline_broker.service.ports import RoleState
 from paceline_broker.service.service import Service
 from paceline_broker.stream import StreamServer
@@ -62,6 +64,7 @@ class BrokerHttp:
         self._streams = StreamServer(service)
         register(metrics, service.counters, service.role, service.routes)
         register_replication(metrics, service.role)
+        register_transactions(metrics, service)
         self.app = web.Application(middlewares=[self._middleware()])
         self._add_routes(self.app.router)
         self._runner: web.AppRunner | None = None
@@ -101,6 +104,7 @@ class BrokerHttp:
 
     def _add_routes(self, router: web.UrlDispatcher) -> None:
         MessageRoutes(self._service).add_to(router)
+        TransactionRoutes(self._service).add_to(router)
         router.add_get("/v1/stream", self._stream)
         router.add_post("/v1/call", self._call)
         router.add_put("/v1/groups/{group}/offsets", self._of_group("commit"))

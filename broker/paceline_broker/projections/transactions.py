@@ -267,6 +267,14 @@ class Transactions:
             found.append(half)
         return found
 
+    def open_by_topic(self) -> dict[int, int]:
+        """How many halves are open for each target topic."""
+        counts: dict[int, int] = {}
+        for position, count in self._open.items():
+            topic_id = self._keys[self._at(position)] >> 16
+            counts[topic_id] = counts.get(topic_id, 0) + count
+        return counts
+
     def all_open(self) -> Iterator[Half]:
         """Every open half, the oldest batch first."""
         for position in list(self._open):

@@ -68,7 +68,7 @@ class Calls:
         self._planner = Planner(role)
         offsets = OffsetCalls(role, routes, ledger)
         creating = CreatingCalls(creator)
-        self._calls: Mapping[str, Call] = {
+        self._calls: dict[str, Call] = {
             "commit": self._commit,
             "offsets": self._offsets,
             "ends": self._ends,
@@ -87,6 +87,11 @@ class Calls:
             "ensure_topic": creating.ensure_topic,
             "ensure_group": creating.ensure_group,
         }
+
+    def add(self, calls: Mapping[str, Call]) -> None:
+        """More calls, by name: whoever has them makes them."""
+        assert not self._calls.keys() & calls.keys(), calls.keys()
+        self._calls.update(calls)
 
     async def call(self, document: object, *, caller: Hashable = None) -> dict[str, Any]:
         """Carry out `{"call": name, ...}`. Raises PacelineError.

@@ -144,6 +144,10 @@ class Ledger:
         await confirmed
         return answer
 
+    def confirmed(self, writer: LogWriter) -> "asyncio.Future[None]":
+        """Done when confirm has passed what is appended now; raises what `wait_confirmed` says."""
+        return self._confirmed(writer)
+
     def _confirmed(self, writer: LogWriter) -> "asyncio.Future[None]":
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -38,12 +38,13 @@ from paceline.wire.stream import (
 from paceline_broker.probe import Counters
 from paceline_broker.projections.producers import StoredBatch, Verdict
 from paceline_broker.service.delays import take_delayed
+from paceline_broker.service.halves import check_halves, check_may_begin
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.topic_records import log_topic
 
-TAKEN_KINDS = frozenset({Kind.NORMAL, Kind.DELAY})
+TAKEN_KINDS = frozenset({Kind.NORMAL, Kind.DELAY, Kind.HALF})
 """What this version takes from clients (`CLIENT_KINDS` is what there may be)."""
 
 
@@ -152,6 +153,8 @@ class Sender:
         try:
             header = check_batch(batch)
             _check_from_client(header)
+            if header.kind == Kind.HALF:
+                check_halves(BatchView(batch))
         except CorruptLogError as error:
             sink.failed(request_id, CorruptBatchError(error.message))
             return
@@ -190,6 +193,8 @@ class Sender:
                 batch, header = take_delayed(
                     batch, header, projections.timers, self._settings, now_unix_ms=now
                 )
+            elif header.kind == Kind.HALF:
+                check_may_begin(self._settings, projections)
             logged = projections.topics.get(header.topic_id)
             if logged is None or logged.queues < count:
                 log_topic(writer, projections, self._routes, header.topic_id, store_unix_ms=now)
@@ -217,7 +222,7 @@ class Sender:
         assert end == projections.position, (end, projections.position)
         self._counters.stored(header.topic_id, header.record_count, header.size_bytes)
         answer = ProduceAnswer(writer.epoch, header.record_count, base, 0, now, 0)
-        self._answer_later(answer, end, writer, sink, request_id)
+        self._answer_later(answer, end, writer, sink, request_id, kind=header.kind)
 
     def _answer_later(
         self,
@@ -226,9 +231,13 @@ class Sender:
         writer: LogWriter,
         sink: Sink,
         request_id: int,
+        *,
+        kind: int,
     ) -> None:
         timeout_ms = self._settings.send_timeout_ms
-        if writer.answers_early:  # R37: by the group's choice, never by default
+        # R37: by the group's choice, never by default; and no local transaction must begin on a
+        # half that a failover may lose.
+        if writer.answers_early and kind != Kind.HALF:
             early = _StoredEarly(sink, request_id, answer, writer, end)
             writer.wait_held(end, early, timeout_ms=timeout_ms)
             return

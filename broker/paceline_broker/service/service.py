@@ -10,6 +10,7 @@ from paceline_broker.clocks import Trust
 from paceline_broker.probe import Counters
 from paceline_broker.service.acting import ActingUse
 from paceline_broker.service.calls import Calls
+from paceline_broker.service.calls_transactions import Transactions
 from paceline_broker.service.creator import Ask, Creator
 from paceline_broker.service.delivery import Delivery
 from paceline_broker.service.fetch import Fetcher
@@ -56,6 +57,8 @@ class Service:
             role, self.routes, self.ledger, self.coordinator, acting, settings, self.creator
         )
         self.pins = PinCalls(self.ledger, self.routes)
+        self.transactions = Transactions(role, self.routes, self.ledger, clock, settings, trust)
+        self.calls.add(self.transactions.calls())
         self.messages = Messages(role, self.sender, self.fetcher, self.routes, clock, self.creator)
 
     def view_changed(self, view: ClusterView) -> None:
@@ -67,6 +70,7 @@ class Service:
         self.fetcher.role_changed()
         self.delivery.poke()
         self.coordinator.role_changed()
+        self.transactions.checks.role_changed()
 
     def connection_lost(self, connection: Hashable) -> None:
         """A stream has closed."""
@@ -75,6 +79,7 @@ class Service:
     def stop_waiting(self) -> None:
         """The process ends: long polls answer with what there is."""
         self.role_changed()
+        self.transactions.checks.stop_waiting()
         self.routes.stop_waiting()
 
     async def close(self) -> None:

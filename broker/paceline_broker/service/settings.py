@@ -46,3 +46,17 @@ class ServiceSettings:
     timer_congest_num_each_slot: int = 2**31 - 1
     """Messages due in one second; beyond it 429."""
     recall_message_enable: bool = True
+    transaction_time_out_ms: int = 6_000
+    """A half message this old is checked (RocketMQ's transactionTimeOut), unless it says another
+    immunity itself."""
+    transaction_check_interval_ms: int = 30_000
+    """Between two checks of one half message (transactionCheckInterval)."""
+    transaction_check_max: int = 15
+    """After so many checks it goes to the check-max topic (transactionCheckMax)."""
+    transaction_age_ms_max: int = 72 * 3600 * 1000
+    """At this age it does, too, however often it was checked (fileReservedTime)."""
+    open_halves_max: int = 100_000
+    """Beyond it half messages are refused with 429."""
+    reject_transaction_message: bool = False
+    producer_live_ms: int = 40_000
+    """How long after its last word a producer counts as live."""

@@ -1,0 +1,438 @@
+"""Check-back: producers are asked about half messages that nobody ended.
+
+A half is due for a check once it is older than its immunity, and again each interval after the last
+check. Any live producer of its group is asked: producers wait in long polls for such questions, and
+are known here while they do. That a check goes out is a record, written and confirmed before the
+question leaves, so the count survives failovers (R28). After the maximum, or at the age at which
+messages are deleted, the half goes to the check-max topic by a derived batch, which closes it
+(R34).
+
+All of it is done by the master of an open epoch only, in log time, while its clock agrees with the
+controllers' (R29). What is kept here beside the log is soft: when which half is due, who waits.
+"""
+
+import asyncio
+import binascii
+import heapq
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.errors import OverloadedError, PacelineError
+from paceline.ports import Clock
+from paceline.records.header import Cause, Kind
+from paceline.runtime import pause
+from paceline.types import PhysicalOffset, TopicName
+from paceline.wire import properties as names
+from paceline_broker.clocks import Trust
+from paceline_broker.projections.projections import Projections
+from paceline_broker.projections.transactions import Ended, Half, operation_document
+from paceline_broker.service.halves import (
+    Chosen,
+    HalfBatch,
+    HalfReader,
+    batches_of,
+    transaction_id,
+)
+from paceline_broker.service.ledger import Ledger, append_internal, append_messages
+from paceline_broker.service.ports import LogWriter, Role
+from paceline_broker.service.routes import Routes
+from paceline_broker.service.settings import ServiceSettings
+from paceline_broker.service.topic_records import log_topic
+from paceline_broker.service.transactions import TransactionCounters
+
+log = logging.getLogger("paceline.transactions")
+
+CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+TICK_MS_MAX = 500
+CHECKS_OF_A_POLL = 32
+"""Questions of one answer: a producer works on them before it asks for more."""
+WAITERS_MAX = 10_000
+BATCHES_OF_A_TICK = 1000
+"""Bounds the work of one look at what is new."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """One long poll."""
+
+    group: str
+    client_id: str
+    answer: "asyncio.Future[list[Half]]"
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a mastership knows of open halves beyond the log: rebuilt by each."""
+
+    epoch: int
+    looked_above: int = -1
+    """Batches up to this position have been looked at."""
+    groups: dict[int, str] = field(default_factory=dict)
+    """Producer group of each open half, by its name."""
+    due: list[tuple[int, int]] = field(default_factory=list)
+    """A heap of (unix ms, half)."""
+    parked: dict[str, list[int]] = field(default_factory=dict)
+    """Due halves of groups of which no producer waits."""
+    unparked_ms: int = 0
+
+
+class TransactionChecks:
+    """The use-case and the duty of asking producers. `run` ends only by cancellation."""
+
+    def __init__(
+        self,
+        role: Role,
+        routes: Routes,
+        ledger: Ledger,
+        halves: HalfReader,
+        counters: TransactionCounters,
+        clock: Clock,
+        settings: ServiceSettings,
+        trust: Callable[[], Trust],
+    ) -> None:
+        self._role = role
+        self._routes = routes
+        self._ledger = ledger
+        self._halves = halves
+        self._counters = counters
+        self._clock = clock
+        self._settings = settings
+        self._trust = trust
+        self._waiters: dict[str, deque[_Waiter]] = {}
+        self._waiters_count = 0
+        self._heard_ms: dict[str, dict[str, int]] = {}
+        self._known: _Known | None = None
+        self._is_stopping = False
+
+    # -- producers ---------------------------------------------------------------------------------
+
+    async def poll(self, group: str, client_id: str, *, wait_ms: int) -> list[dict[str, Any]]:
+        """Questions for a producer of `group`; none after `wait_ms`.
+
+        Raises NotMasterError and its kin, OverloadedError.
+        """
+        self._role.writer()  # elsewhere than on the master it says where that is
+        self._hear(group, client_id)
+        if self._is_stopping:
+            return []
+        if self._waiters_count >= WAITERS_MAX:
+            raise OverloadedError(f"{WAITERS_MAX} producers wait for checks", retry_after_ms=1000)
+        future: asyncio.Future[list[Half]] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(group, client_id, future)
+        self._waiters.setdefault(group, deque()).append(waiter)
+        self._waiters_count += 1
+        self._unpark(group)
+        try:
+            async with asyncio.timeout(min(wait_ms, self._settings.fetch_wait_ms_max) / 1000):
+                halves = await waiter.answer
+        except TimeoutError:
+            halves = []
+        finally:
+            self._forget(waiter)
+        self._hear(group, client_id)
+        return [await self._question(half) for half in halves]
+
+    def _hear(self, group: str, client_id: str) -> None:
+        self._heard_ms.setdefault(group, {})[client_id] = self._clock.monotonic_ms()
+
+    def _forget(self, waiter: _Waiter) -> None:
+        waiting = self._waiters.get(waiter.group)
+        if waiting is not None and waiter in waiting:
+            waiting.remove(waiter)
+            self._waiters_count -= 1
+            if not waiting:
+                del self._waiters[waiter.group]
+
+    def producers(self) -> dict[str, list[str]]:
+        """Client ids of the live producers of each group, as they were heard of lately."""
+        before_ms = self._clock.monotonic_ms() - self._settings.producer_live_ms
+        for group, heard in list(self._heard_ms.items()):
+            for client_id in [name for name, ms in heard.items() if ms < before_ms]:
+                if not self._is_waiting(group, client_id):
+                    del heard[client_id]
+            if not heard:
+                del self._heard_ms[group]
+        return {group: sorted(heard) for group, heard in sorted(self._heard_ms.items())}
+
+    def _is_waiting(self, group: str, client_id: str) -> bool:
+        return any(waiter.client_id == client_id for waiter in self._waiters.get(group, ()))
+
+    def role_changed(self) -> None:
+        """Who waits here asks the master of the moment; a mastership begins with nothing known."""
+        known = self._known
+        if known is not None and known.epoch != self._role.epoch:
+            self._known = None
+            self._release()
+
+    def stop_waiting(self) -> None:
+        """The process ends."""
+        self._is_stopping = True
+        self._release()
+
+    def _release(self) -> None:
+        for waiting in list(self._waiters.values()):
+            for waiter in list(waiting):
+                if not waiter.answer.done():
+                    waiter.answer.set_result([])
+
+    async def _question(self, half: Half) -> dict[str, Any]:
+        batch = await self._halves.batch_of(half)
+        number = half.number
+        topic = self._role.projections.topics.get(half.key >> 16)
+        row: dict[str, Any] = {
+            "transaction_id": transaction_id(half, self._routes.group),
+            "unique_key": batch.unique_key(number, self._routes.group),
+            "topic": "" if topic is None else topic.topic,
+            "queue": half.key & 0xFFFF,
+            "checks": self._role.projections.transactions.checked(half.source).times,
+            "store_unix_ms": half.stored_unix_ms,
+            "born_unix_ms": batch.born[number],
+            "key": batch.keys[number],
+            "tag": batch.tags[number] or None,
+            "properties": batch.properties[number],
+        }
+        try:
+            row["body"] = batch.bodies[number].decode()
+        except UnicodeDecodeError:
+            row["body_base64"] = binascii.b2a_base64(batch.bodies[number], newline=False).decode()
+        return row
+
+    # -- the duty ----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look again and again, for ever."""
+        shortest_ms = min(
+            self._settings.transaction_time_out_ms, self._settings.transaction_check_interval_ms
+        )
+        tick_ms = max(10, min(TICK_MS_MAX, shortest_ms // 4))
+        while True:
+            await pause(tick_ms)
+            try:
+                await self.look()
+            except PacelineError as error:
+                # The mastership ended under way, or the log takes nothing now: the next look tells.
+                log.debug("checks_put_off", extra={"fault": error.message})
+
+    async def look(self) -> None:
+        """One look: learn of new halves, ask about what is due, give up what nobody decided."""
+        writer = self._open_writer()
+        if writer is None:
+            return
+        known = self._known
+        if known is None or known.epoch != writer.epoch:
+            known = self._known = _Known(int(writer.epoch))
+        await self._learn(known)
+        now = self._ledger.log_time_ms()
+        if now - known.unparked_ms >= self._settings.transaction_check_interval_ms:
+            known.unparked_ms = now
+            for group in list(known.parked):
+                self._unpark(group)
+        asked, lost = self._due(known, now)
+        if lost:
+            await self._check_out(known, lost)
+        if asked:
+            await self._ask(known, asked)
+
+    def _open_writer(self) -> LogWriter | None:
+        """The writer of an open epoch, while the clock may be believed (R29)."""
+        try:
+            writer = self._role.writer()
+        except PacelineError:
+            return None
+        return writer if writer.is_open and self._trust() is Trust.AGREES else None
+
+    async def _learn(self, known: _Known) -> None:
+        """Who is to be asked about halves that came since the last look, and when."""
+        transactions = self._role.projections.transactions
+        time_out_ms = self._settings.transaction_time_out_ms
+        for position in transactions.open_batches(above=known.looked_above)[:BATCHES_OF_A_TICK]:
+            halves = transactions.open_halves(position)
+            if not halves or self._known is not known:
+                continue
+            if position + halves[0].size_bytes > self._role.reader.confirm:
+                return
+            batch = await self._halves.batch_of(halves[0])
+            known.looked_above = max(known.looked_above, int(position))
+            for half in halves:
+                if half.source in known.groups:
+                    continue  # it was written again
+                known.groups[half.source] = batch.producer_group(half.number)
+                checked = transactions.checked(half.source)
+                due_ms = half.stored_unix_ms + batch.immunity_ms(half.number, time_out_ms)
+                if checked.times:
+                    due_ms = checked.last_unix_ms + self._settings.transaction_check_interval_ms
+                heapq.heappush(known.due, (due_ms, half.source))
+
+    def _due(self, known: _Known, now: int) -> tuple[list[Half], list[Half]]:
+        """Halves whose producers are asked now, and those that are given up."""
+        projections = self._role.projections
+        asked: list[Half] = []
+        lost: list[Half] = []
+        room = {group: len(waiting) * CHECKS_OF_A_POLL for group, waiting in self._waiters.items()}
+        while known.due and known.due[0][0] <= now:
+            _, source = heapq.heappop(known.due)
+            half = projections.transactions.find(source)
+            if half is None or half.ended is not Ended.OPEN:
+                known.groups.pop(source, None)
+                continue
+            age_ms = now - half.stored_unix_ms
+            times = projections.transactions.checked(source).times
+            is_old = age_ms >= self._settings.transaction_age_ms_max
+            group = known.groups[source]
+            if is_old or times >= self._settings.transaction_check_max:
+                lost.append(half)
+            elif room.get(group, 0):
+                room[group] -= 1
+                asked.append(half)
+            else:
+                known.parked.setdefault(group, []).append(source)
+        return asked, lost
+
+    def _unpark(self, group: str) -> None:
+        """A producer of the group has come, or it is time to look at their age."""
+        known = self._known
+        if known is not None:
+            for source in known.parked.pop(group, ()):
+                heapq.heappush(known.due, (0, source))
+
+    async def _ask(self, known: _Known, asked: list[Half]) -> None:
+        """Write down that these are asked about; once that is confirmed, ask."""
+        writer = self._role.writer()
+        try:
+            writer.ensure_can_append()
+        except PacelineError:
+            self._later(known, asked, 0)
+            raise
+        now = self._ledger.log_time_ms()
+        document = operation_document(checked=[half.source for half in asked])
+        append_internal(writer, self._role.projections, Kind.OPERATION, document, store_unix_ms=now)
+        self._later(known, asked, now + self._settings.transaction_check_interval_ms)
+        self._counters.checks += len(asked)
+        await self._ledger.confirmed(writer)
+        by_group: dict[str, list[Half]] = {}
+        for half in asked:
+            by_group.setdefault(known.groups.get(half.source, ""), []).append(half)
+        for group, halves in by_group.items():
+            self._hand_out(group, halves)
+
+    def _later(self, known: _Known, halves: list[Half], due_ms: int) -> None:
+        for half in halves:
+            heapq.heappush(known.due, (due_ms, half.source))
+
+    def _hand_out(self, group: str, halves: list[Half]) -> None:
+        """Spread questions over the producers that wait; one after another gets the next poll."""
+        waiting = [waiter for waiter in self._waiters.get(group, ()) if not waiter.answer.done()]
+        if not waiting:
+            return  # they have gone: asked again after the interval
+        share = min(CHECKS_OF_A_POLL, -(-len(halves) // len(waiting)))
+        for waiter in waiting:
+            mine, halves = halves[:share], halves[share:]
+            if mine:
+                waiter.answer.set_result(mine)
+
+    async def _check_out(self, known: _Known, lost: list[Half]) -> None:
+        """Nobody decided these: they go where operators look (RocketMQ's check-max topic)."""
+        topic_id = self._check_max_topic()
+        now = self._ledger.log_time_ms()
+        if topic_id is None:
+            log.warning("check_max_topic_missing", extra={"halves": len(lost)})
+            self._later(known, lost, now + self._settings.transaction_check_interval_ms)
+            return
+        batches: list[tuple[Half, HalfBatch]] = []
+        self._later(known, lost, now)  # looked at again should this fail
+        for half in lost:
+            batches.append((half, await self._halves.batch_of(half)))
+        writer = self._open_writer()
+        if writer is None:
+            return
+        writer.ensure_can_append()
+        projections = self._role.projections
+        now = self._ledger.log_time_ms()
+        log_topic(writer, projections, self._routes, topic_id, store_unix_ms=now)
+        chosen = [
+            Chosen(half.source, batch, half.number, self._told(half, projections))
+            for half, batch in batches
+            if _is_open(projections, half)
+        ]
+        for encoded in batches_of(
+            chosen,
+            group=self._routes.group,
+            topic_id=topic_id,
+            queue_id=0,
+            cause=Cause.CHECKED_OUT,
+        ):
+            append_messages(writer, projections, encoded, store_unix_ms=now)
+        self._counters.checked_out += len(chosen)
+        log.warning("transactions_checked_out", extra={"count": len(chosen)})
+
+    def _check_max_topic(self) -> int | None:
+        """The topic's id, if it has a queue here."""
+        view = self._routes.view
+        topic = None if view is None else view.topics.get(TopicName(CHECK_MAX_TOPIC))
+        if topic is None or not self._routes.queue_counts.get(topic.topic_id):
+            return None
+        return topic.topic_id
+
+    def _told(self, half: Half, projections: Projections) -> dict[str, str]:
+        topic = projections.topics.get(half.key >> 16)
+        return {
+            names.REAL_TOPIC: "" if topic is None else topic.topic,
+            names.REAL_QUEUE: str(half.key & 0xFFFF),
+            names.TRANSACTION_CHECK_TIMES: str(projections.transactions.checked(half.source).times),
+        }
+
+
+def _is_open(projections: Projections, half: Half) -> bool:
+    found = projections.transactions.find(half.source)
+    return found is not None and found.ended is Ended.OPEN
+
+
+class HalfNeeds:
+    """Open halves hold back retention; they are written again at the log's end (R14, R26)."""
+
+    BATCHES_AT_ONCE = 64
+
+    def __init__(self, role: Role, routes: Routes, ledger: Ledger, halves: HalfReader) -> None:
+        self._role = role
+        self._routes = routes
+        self._ledger = ledger
+        self._halves = halves
+
+    def oldest(self) -> PhysicalOffset | None:
+        """`retention.Needs`."""
+        return self._role.projections.transactions.oldest_open()
+
+    def append_again(self, below: PhysicalOffset) -> None:
+        """`retention.Needs`: some at a time; a batch whose pages are cold is read off the loop."""
+        writer = self._role.writer()
+        projections = self._role.projections
+        positions = [
+            position for position in projections.transactions.open_batches() if position < below
+        ]
+        try:
+            for position in positions[: self.BATCHES_AT_ONCE]:
+                halves = projections.transactions.open_halves(position)
+                batch = self._halves.warm_batch_of(halves[0])
+                if batch is None:
+                    self._halves.begin_warming(halves[0])
+                    return
+                self._write(writer, projections, halves, batch)
+        except PacelineError as error:  # the disk, or damage that is being mended: again later
+            log.warning("halves_not_moved", extra={"fault": error.message})
+
+    def _write(
+        self, writer: LogWriter, projections: Projections, halves: list[Half], batch: HalfBatch
+    ) -> None:
+        for encoded in batches_of(
+            [Chosen(half.source, batch, half.number, {}) for half in halves],
+            group=self._routes.group,
+            topic_id=halves[0].key >> 16,
+            queue_id=halves[0].key & 0xFFFF,
+            cause=Cause.AGAIN,
+            kind=Kind.HALF,
+        ):
+            now = self._ledger.log_time_ms()
+            append_messages(writer, projections, encoded, store_unix_ms=now)
