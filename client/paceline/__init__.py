@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from paceline.producer import Producer as Producer
     from paceline.producer_settings import ProducerSettings as ProducerSettings
     from paceline.routing import QueueName as QueueName
+    from paceline.selecting import select_by_hash as select_by_hash
     from paceline.sending import SendResult as SendResult
 
 __version__ = "0.1.0"
@@ -44,6 +45,7 @@ _HOMES = {
     "QueueName": "paceline.routing",
     "ReceivedMessage": "paceline.message",
     "SendResult": "paceline.sending",
+    "select_by_hash": "paceline.selecting",
 }
 
 __all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604 - names of _HOMES are strings

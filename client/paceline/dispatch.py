@@ -5,16 +5,23 @@ wire what was placed since; the sweep looks at deadlines while anything is on it
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
-from paceline.errors import PacelineError, TopicNotFoundError
+from paceline.batch import Batch
+from paceline.checks import sharded_properties
+from paceline.errors import PacelineError, QueueNotFoundError, TopicNotFoundError
 from paceline.group_lane import GroupLane, QueueOutbox
+from paceline.latency import LatencyTable
 from paceline.message import Message
 from paceline.net.cluster import Cluster
-from paceline.outbox import JOIN_WINDOW_S, Batch
+from paceline.oneway import OnewayCounts, OnewayQueue
+from paceline.outbox import JOIN_WINDOW_S
 from paceline.producer_settings import ProducerSettings
 from paceline.records.header import RECORDS_MAX
-from paceline.routing import QueueKey, index_of_key, next_index, queues_of
+from paceline.routing import QueueKey, QueueName, index_of_key, next_index, queues_of
+from paceline.selecting import Selector, selected
 from paceline.sending import wake
 from paceline.types import GroupName, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
@@ -25,14 +32,24 @@ _SWEEP_MS_MAX = 100
 class Route:
     """A topic's queues in stable order, and where keyless messages go at the moment."""
 
-    __slots__ = ("outboxes", "queues", "sticky", "sticky_batch", "topic")
+    __slots__ = ("names", "outboxes", "queues", "sticky", "sticky_batch", "topic")
 
     def __init__(self, topic: TopicView, outboxes: list[QueueOutbox], sticky: int) -> None:
         self.topic = topic
         self.queues = [outbox.queue for outbox in outboxes]
+        self.names = [QueueName(topic.topic, queue.group, queue.queue) for queue in self.queues]
         self.outboxes = outboxes
         self.sticky = sticky
         self.sticky_batch: Batch | None = None
+
+    def index_of(self, name: QueueName) -> int:
+        """Where the named queue stands. QueueNotFoundError."""
+        try:
+            return self.names.index(name)
+        except ValueError:
+            raise QueueNotFoundError(
+                f"topic {name.topic} has no queue {name.group}/{name.queue}", queue=name.queue
+            ) from None
 
 
 class Dispatcher:
@@ -48,6 +65,8 @@ class Dispatcher:
         on_sweep: Callable[[float], bool],
     ) -> None:
         self.buffered_bytes = 0
+        self.oneway_bytes = 0
+        """Of the buffered ones: without an outcome that anybody waits for."""
         self.routes: dict[str, Route] = {}
         self._cluster = cluster
         self._settings = settings
@@ -55,6 +74,14 @@ class Dispatcher:
         self._on_sweep = on_sweep
         self._loop = asyncio.get_running_loop()
         self._batch_bytes_max = settings.batch_bytes_max
+        self._compression = settings.compression
+        self._latency: LatencyTable | None = None
+        if settings.send_latency_enable:
+            self._latency = LatencyTable(
+                settings.latency_max_ms, settings.not_available_duration_ms
+            )
+        self._is_quick = None if self._latency is None else self._is_available
+        self.oneway_counts = OnewayCounts()
         self._outboxes: dict[QueueKey, QueueOutbox] = {}
         self._lanes: dict[GroupName, GroupLane] = {}
         self._active: dict[QueueOutbox, None] = {}  # an ordered set: not idle
@@ -91,7 +118,7 @@ class Dispatcher:
         if outbox is None:
             lane = self._lane(queue.group)
             outbox = QueueOutbox(
-                queue, self._new_producer_id, lane=lane, codec=self._settings.codec
+                queue, self._new_producer_id, lane=lane, compression=self._compression
             )
             lane.outboxes.append(outbox)
             self._outboxes[queue] = outbox
@@ -107,6 +134,13 @@ class Dispatcher:
                 on_progress=self._on_progress,
                 on_stuck=self._on_stuck,
                 schedule_pump=self.schedule_pump,
+                oneway=OnewayQueue(
+                    self.oneway_counts,
+                    self._compression,
+                    batch_bytes_max=self._batch_bytes_max,
+                    on_room=self._on_oneway_room,
+                ),
+                latency=self._latency,
             )
             lane.link.start()
         return lane
@@ -138,11 +172,87 @@ class Dispatcher:
         if not self._is_pump_scheduled:
             self.schedule_pump()
         key = message.key
-        batch = self._keyed_batch(route, key, cost) if key else self._keyless_batch(route, cost)
-        index = batch.add(message.body, key, message.tag, message.properties, self._born_unix_ms)
+        properties = message.properties
+        if message.queue is not None or message.sharding:
+            batch = self._pinned_batch(route, self._index_of(route, message), cost)
+            properties = sharded_properties(message)
+        elif key:
+            batch = self._keyed_batch(route, key, cost)
+        else:
+            batch = self._keyless_batch(route, cost)
+        index = batch.add(message.body, key, message.tag, properties, self._born_unix_ms)
         batch.cost_bytes += cost
         self.buffered_bytes += cost
         return batch, index
+
+    def place_selected(
+        self, route: Route, message: Message, cost: int, selector: Selector, arg: Any
+    ) -> tuple[Batch, int]:
+        """As `place`, into the queue that the application's selector names."""
+        name = selected(selector, route.names, message, arg)
+        return self.place(route, replace(message, queue=name), cost)
+
+    def place_unit(self, route: Route, messages: Sequence[Message], cost: int) -> tuple[Batch, int]:
+        """Put messages that share their queue into one batch; (batch, index of the first)."""
+        if not self._is_pump_scheduled:
+            self.schedule_pump()
+        first = messages[0]
+        if first.queue is not None or first.sharding or first.key:
+            batch = self._pinned_batch(route, self._index_of(route, first), cost)
+        else:
+            batch = self._keyless_batch(route, cost)
+        if len(batch.bodies) + len(messages) > RECORDS_MAX:
+            batch = self._open_batch(self._outboxes[batch.queue], self._batch_bytes_max)
+        index, born = len(batch.bodies), self._born_unix_ms
+        for message in messages:
+            properties = sharded_properties(message)
+            batch.add(message.body, message.key, message.tag, properties, born)
+        batch.cost_bytes += cost
+        self.buffered_bytes += cost
+        return batch, index
+
+    def place_oneway(self, route: Route, message: Message, cost: int) -> None:
+        """Put a message on the wire once, without an outcome."""
+        if not self._is_pump_scheduled:
+            self.schedule_pump()
+        if message.queue is not None or message.sharding or message.key:
+            outbox = route.outboxes[self._index_of(route, message)]
+        else:
+            outbox = route.outboxes[route.sticky]
+            if not outbox.lane.oneway.has_open(outbox.queue, cost):
+                route.sticky = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
+                outbox = route.outboxes[route.sticky]
+        limit_s = self._settings.request_timeout_ms / 1000
+        batch = outbox.lane.oneway.open_batch(
+            outbox.queue,
+            cost,
+            deadline=self._loop.time() + limit_s,
+            born_unix_ms=self._born_unix_ms,
+        )
+        properties = sharded_properties(message)
+        batch.add(message.body, message.key, message.tag, properties, self._born_unix_ms)
+        batch.cost_bytes += cost
+        self.buffered_bytes += cost
+        self.oneway_bytes += cost
+
+    def _on_oneway_room(self, size_bytes: int) -> None:
+        self.buffered_bytes -= size_bytes
+        self.oneway_bytes -= size_bytes
+        self._on_change()
+
+    def _index_of(self, route: Route, message: Message) -> int:
+        """The queue that a message names itself, or that its sharding key or key means."""
+        if message.queue is not None:
+            return route.index_of(message.queue)
+        chosen_by = message.sharding or message.key
+        assert chosen_by
+        return index_of_key(chosen_by.encode(), len(route.outboxes))
+
+    def _pinned_batch(self, route: Route, index: int, cost: int) -> Batch:
+        """A batch of exactly that queue: it never goes elsewhere."""
+        batch = self._open_batch(route.outboxes[index], cost)
+        batch.is_movable = False
+        return batch
 
     def place_bodies(
         self, route: Route, bodies: list[bytes], key: str | None, cost: int
@@ -174,7 +284,7 @@ class Dispatcher:
             and not batch.is_settled
         ):
             return batch
-        route.sticky = next_index(route.sticky, route.queues, self._is_up)
+        route.sticky = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
         batch = route.sticky_batch = self._open_batch(route.outboxes[route.sticky], cost)
         return batch
 
@@ -187,6 +297,10 @@ class Dispatcher:
 
     def _is_up(self, group: GroupName) -> bool:
         return self._lanes[group].is_up
+
+    def _is_available(self, group: GroupName) -> bool:
+        assert self._latency is not None
+        return self._latency.is_available(group, now_ms=self._loop.time() * 1000)
 
     # -- running ----------------------------------------------------------------------------------
 
@@ -209,7 +323,7 @@ class Dispatcher:
     def _pump(self) -> None:
         self._is_pump_scheduled = False
         for lane in self._lanes.values():
-            if lane.ready:
+            if lane.ready or lane.oneway.has_waiting:
                 lane.pump()
 
     def _on_sweep_due(self) -> None:
@@ -220,7 +334,7 @@ class Dispatcher:
         for outbox in tuple(self._active):
             outbox.expire(now)
             self._on_progress(outbox)
-        if self._on_sweep(now) or self._active:
+        if self._on_sweep(now) or self._active or self.oneway_bytes:
             self.keep_sweeping()
 
     def _on_progress(self, outbox: QueueOutbox) -> None:
@@ -240,11 +354,11 @@ class Dispatcher:
             route = None if name is None else self.routes.get(name)
             if route is None:
                 continue
-            index = next_index(route.sticky, route.queues, self._is_up)
+            index = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
             target = route.outboxes[index]
             if target.lane is lane or not target.lane.is_up:
                 continue
-            for batch in outbox.give_away():
+            for batch in outbox.give_away(self._settings.retry_times_when_send_failed):
                 target.adopt(batch)
                 self._active[target] = None
                 target.lane.ready[target] = None

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from paceline.batch import Batch, Compression
 from paceline.errors import (
     NotMasterError,
     OutcomeUnknownError,
@@ -18,11 +19,12 @@ from paceline.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
+from paceline.latency import LatencyTable
 from paceline.net.cluster import BrokerConnection, Cluster
 from paceline.net.master_link import MasterLink
 from paceline.net.stream_connection import error_of
-from paceline.outbox import Batch, Outbox
-from paceline.records.header import Codec
+from paceline.oneway import OnewayQueue
+from paceline.outbox import Outbox
 from paceline.retry import Backoff, Verdict
 from paceline.routing import QueueKey
 from paceline.types import GroupName
@@ -42,9 +44,9 @@ class QueueOutbox(Outbox):
         new_producer_id: Callable[[], int],
         *,
         lane: "GroupLane",
-        codec: Codec,
+        compression: Compression,
     ) -> None:
-        super().__init__(queue, new_producer_id, codec=codec)
+        super().__init__(queue, new_producer_id, compression=compression)
         self.lane = lane
 
 
@@ -83,12 +85,16 @@ class GroupLane:
         on_progress: Callable[[QueueOutbox], None],
         on_stuck: Callable[["GroupLane"], None],
         schedule_pump: Callable[[], None],
+        oneway: OnewayQueue,
+        latency: LatencyTable | None,
     ) -> None:
         self.group = group
+        self.oneway = oneway
         self.ready: dict[QueueOutbox, None] = {}  # an ordered set: queues with something to send
         self.outboxes: list[QueueOutbox] = []
         self.link = MasterLink(cluster, group, on_up=self._on_up, on_down=self._on_down)
         self._loop = asyncio.get_running_loop()
+        self._latency = latency
         self._flights: set[_Flight] = set()
         self._flights_max = flights_max
         self._backoff = Backoff(cluster.random)
@@ -104,12 +110,18 @@ class GroupLane:
 
     async def close(self) -> None:
         self.unblock()
+        self.oneway.drop_all()
         await self.link.close()
 
     def pump(self) -> None:
         """Put on the wire what may go now."""
         connection = self.link.connection
-        if connection is None or self._blocked is not None:
+        if connection is None:
+            return
+        if self.oneway.has_waiting:
+            self.oneway.put(connection)
+        if self._blocked is not None:
+            connection.flush()
             return
         while self.ready and len(self._flights) < self._flights_max:
             if not self._launch(connection):
@@ -118,7 +130,10 @@ class GroupLane:
 
     def expire(self, now: float, request_timeout_s: float) -> None:
         """Give up a connection whose oldest flight got no answer in time: outcome unknown."""
-        if any(flight.left_at + request_timeout_s <= now for flight in self._flights):
+        self.oneway.expire(now)
+        if self.oneway.is_silent(now - request_timeout_s) or any(
+            flight.left_at + request_timeout_s <= now for flight in self._flights
+        ):
             log.warning("master_silent", extra={"group": self.group})
             self.link.suspect()
 
@@ -176,6 +191,10 @@ class GroupLane:
             answer = ProduceAnswer._make(PRODUCE_ANSWER.unpack(body))
             if self.link.saw_epoch(answer.master_epoch):
                 self._backoff.reset()
+                if self._latency is not None:
+                    now = self._loop.time()
+                    took_ms = (now - attempt.flight.left_at) * 1000
+                    self._latency.answered(self.group, took_ms, now_ms=now * 1000)
                 outbox.acknowledged(batch, answer)
             else:
                 stale = OutcomeUnknownError(
@@ -204,6 +223,7 @@ class GroupLane:
             extra={"group": self.group, "code": error.code, "verdict": verdict.value},
         )
         if verdict in (Verdict.RETRY, Verdict.UNKNOWN):
+            self._note_failure()
             asked_ms = error.details.get("retry_after_ms")
             self._block(asked_ms if isinstance(asked_ms, int | float) else 0)
             if isinstance(error, NotMasterError):
@@ -225,7 +245,12 @@ class GroupLane:
         self._backoff.reset()
         self.unblock()
 
+    def _note_failure(self) -> None:
+        if self._latency is not None:
+            self._latency.failed(self.group, now_ms=self._loop.time() * 1000)
+
     def _on_down(self) -> None:
+        self._note_failure()
         self._flights.clear()
         self.unblock()
         for outbox in self.outboxes:

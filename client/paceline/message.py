@@ -6,6 +6,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from paceline.records.decode import BatchView
+from paceline.routing import QueueName
 
 
 @dataclass(slots=True)
@@ -23,6 +24,10 @@ class Message:
     """At most 32,767 bytes as JSON."""
     delivery_unix_ms: int | None = None
     """Deliver not before this wall-clock time; None = at once."""
+    queue: QueueName | None = None
+    """Exactly this queue: then no retry goes elsewhere. None = by sharding key, key, or in turn."""
+    sharding: str | None = None
+    """Chooses the queue in the place of the key, for messages whose key is only looked for."""
 
 
 class ReceivedMessage(NamedTuple):

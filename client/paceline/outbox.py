@@ -16,18 +16,15 @@ state on brokers is per (producer, queue), so the other queues are not concerned
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from paceline.batch import NO_COMPRESSION, Batch, Compression
 from paceline.errors import NotMasterError, OutcomeUnknownError, PacelineError
-from paceline.records.encode import encode_batch
-from paceline.records.header import RECORDS_MAX, SEQUENCE_MAX, Codec
+from paceline.records.header import RECORDS_MAX, SEQUENCE_MAX
 from paceline.retry import Verdict, judge
 from paceline.routing import QueueKey
 from paceline.wire.stream import ProduceAnswer
 
-MESSAGE_OVERHEAD_BYTES = 64
-"""Charged per message beside its bytes: list slots, awaitable, waiter (measured 50-200 B)."""
 EPOCH_MAX = 65_535
 WINDOW_BATCHES = 5
 """Brokers know the offsets of so many last batches (R31): nothing may get further behind."""
@@ -35,146 +32,11 @@ JOIN_WINDOW_S = 0.5
 """How much earlier than its own deadline a message may be given up by joining an older batch."""
 
 
-class Batch:
-    """Messages of one queue that share one fate. Mutable, owned by the outbox it is in."""
-
-    __slots__ = (
-        "_borns",
-        "answer",
-        "attempt",
-        "base_sequence",
-        "bodies",
-        "born_last",
-        "callbacks",
-        "cost_bytes",
-        "deadline",
-        "doom",
-        "encoded",
-        "error",
-        "is_in_flight",
-        "is_movable",
-        "is_unknown",
-        "keys",
-        "last_refusal",
-        "number",
-        "properties",
-        "queue",
-        "tags",
-        "waiters",
-    )
-
-    def __init__(self, queue: QueueKey, *, deadline: float, born_unix_ms: int) -> None:
-        self.queue = queue
-        self.deadline = deadline
-        """Loop time in seconds at which the batch is given up."""
-        self.bodies: list[bytes] = []
-        self.keys: list[str | None] | None = None
-        self.tags: list[str | None] | None = None
-        self.properties: list[Mapping[str, str] | None] | None = None
-        self.born_last = born_unix_ms
-        self._borns: list[int] | None = None
-        self.cost_bytes = 0
-        self.is_movable = True
-        self.encoded: bytes | None = None
-        self.base_sequence = -1
-        self.number = 0  # counts the batches of its queue in order of encoding
-        self.attempt = 0
-        self.is_in_flight = False
-        self.is_unknown = False
-        self.last_refusal: PacelineError | None = None
-        self.doom: PacelineError | None = None
-        """Why it will be failed as soon as nothing of its queue is on the wire."""
-        self.answer: ProduceAnswer | None = None
-        self.error: PacelineError | None = None
-        # Whom the shell tells the outcome; opaque here.
-        self.waiters: list[Any] = []
-        self.callbacks: list[tuple[Any, Any]] | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        return self.answer is not None or self.error is not None
-
-    def add(
-        self,
-        body: bytes,
-        key: str | None,
-        tag: str | None,
-        properties: Mapping[str, str] | None,
-        born_unix_ms: int,
-    ) -> int:
-        """Take one message; return its index."""
-        bodies = self.bodies
-        index = len(bodies)
-        if born_unix_ms != self.born_last or self._borns is not None:
-            self._add_born(index, born_unix_ms)
-        if key or self.keys is not None:
-            self.is_movable = self.is_movable and not key
-            self.keys = _column(self.keys, index, key)
-        if tag or self.tags is not None:
-            self.tags = _column(self.tags, index, tag)
-        if properties or self.properties is not None:
-            self.properties = _column(self.properties, index, properties)
-        bodies.append(body)
-        return index
-
-    def add_bodies(self, bodies: list[bytes], key: str | None, born_unix_ms: int) -> int:
-        """Take bodies of one key (or none) without tag or properties; index of the first."""
-        index, count = len(self.bodies), len(bodies)
-        if key or self.keys is not None:
-            self.is_movable = self.is_movable and not key
-            self.keys = _column(self.keys, index, key)
-            self.keys.extend([key] * (count - 1))
-        if self.tags is not None:
-            self.tags.extend([None] * count)
-        if self.properties is not None:
-            self.properties.extend([None] * count)
-        if born_unix_ms != self.born_last or self._borns is not None:
-            self._add_born(index, born_unix_ms)
-            assert self._borns is not None
-            self._borns.extend([born_unix_ms] * (count - 1))
-        self.bodies.extend(bodies)
-        return index
-
-    def _add_born(self, index: int, born_unix_ms: int) -> None:
-        if self._borns is None:
-            self._borns = [self.born_last] * index
-        self._borns.append(born_unix_ms)
-        self.born_last = born_unix_ms
-
-    def encode(
-        self, *, producer_id: int, producer_epoch: int, base_sequence: int, codec: Codec
-    ) -> bytes:
-        """Make the bytes under this sequence; kept until the batch is settled or taken back."""
-        self.base_sequence = base_sequence
-        self.encoded = encode_batch(
-            self.bodies,
-            keys=self.keys,
-            tags=self.tags,
-            properties=self.properties,
-            born_unix_ms=self.born_last if self._borns is None else self._borns,
-            topic_id=self.queue.topic_id,
-            queue_id=self.queue.queue,
-            codec=codec,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-        )
-        return self.encoded
-
-
-def _column(column: list[Any] | None, index: int, value: Any) -> list[Any]:
-    """The column with `value` at `index`; made when its first value appears."""
-    if column is None:
-        column = [None] * index
-    column.append(value)
-    return column
-
-
 class Outbox:
     """All unsettled batches of one producer for one queue. See the module's text for the rules."""
 
     __slots__ = (
-        "_codec",
+        "_compression",
         "_encoded_count",
         "_in_flight_count",
         "_is_numbering_lost",
@@ -190,7 +52,11 @@ class Outbox:
     )
 
     def __init__(
-        self, queue: QueueKey, new_producer_id: Callable[[], int], *, codec: Codec = Codec.NONE
+        self,
+        queue: QueueKey,
+        new_producer_id: Callable[[], int],
+        *,
+        compression: Compression = NO_COMPRESSION,
     ) -> None:
         """`new_producer_id` gives 64 random bits, not 0."""
         self.queue = queue
@@ -198,7 +64,7 @@ class Outbox:
         self.producer_id = new_producer_id()
         self.producer_epoch = 0
         self.next_sequence = 0
-        self._codec = codec
+        self._compression = compression
         self.unsent: deque[Batch] = deque()
         self.pending: deque[Batch] = deque()
         self._in_flight_count = 0
@@ -256,11 +122,22 @@ class Outbox:
         batch.queue = self.queue
         self.unsent.append(batch)
 
-    def give_away(self) -> list[Batch]:
-        """Remove the unsent batches that may go to any queue: keyless, no attempt unknown (R32)."""
-        given = [batch for batch in self.unsent if batch.is_movable]
-        if given:
-            self.unsent = deque(batch for batch in self.unsent if not batch.is_movable)
+    def give_away(self, moves_max: int) -> list[Batch]:
+        """Remove the unsent batches that may go to any queue: keyless, no attempt unknown (R32).
+
+        A batch that was refused goes elsewhere `moves_max` times at most, then it stays here; one
+        that was never sent goes freely.
+        """
+        kept: deque[Batch] = deque()
+        given: list[Batch] = []
+        for batch in self.unsent:
+            is_retry = batch.last_refusal is not None
+            if batch.is_movable and (not is_retry or batch.moves < moves_max):
+                batch.moves += is_retry
+                given.append(batch)
+            else:
+                kept.append(batch)
+        self.unsent = kept
         return given
 
     def take(self, in_flight_max: int) -> Batch | None:
@@ -292,7 +169,7 @@ class Outbox:
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.next_sequence,
-                codec=self._codec,
+                compression=self._compression,
             )
         except PacelineError as error:
             self._settle(batch, error)

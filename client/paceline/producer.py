@@ -17,36 +17,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from types import TracebackType
+from typing import Any
 
-import orjson
-
+from paceline.batch import MESSAGE_OVERHEAD_BYTES, Batch
+from paceline.checks import check_unit, cost_of
 from paceline.dispatch import Dispatcher, Route
 from paceline.errors import (
-    BadRequestError,
     NotMasterError,
     PacelineError,
     PayloadLimitError,
     ShuttingDownError,
-    TooLargeError,
     TopicNotFoundError,
 )
 from paceline.message import Message
 from paceline.net.cluster import Cluster
-from paceline.outbox import MESSAGE_OVERHEAD_BYTES, Batch
+from paceline.oneway import Forgotten, OnewayCounts
 from paceline.producer_settings import ProducerSettings
-from paceline.records.header import (
-    KEY_BYTES_MAX,
-    MESSAGE_BYTES_MAX,
-    PROPERTIES_BYTES_MAX,
-    RECORDS_MAX,
-    TAG_BYTES_MAX,
-)
+from paceline.records.header import RECORDS_MAX
 from paceline.routing import QueueKey
+from paceline.selecting import Selector, selected
 from paceline.sending import OnSent, Run, Sending, SendingMany
 from paceline.types import GroupName, QueueId, TopicId, TopicName
 
-_KEY_PLAIN = 64
-"""Shorter ASCII keys need no closer look: the usual ones."""
 _NO_QUEUE = QueueKey(TopicId(0), GroupName(""), QueueId(0))
 
 
@@ -81,6 +73,7 @@ class Producer:
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self._loop = asyncio.get_running_loop()
         self._buffer_bytes_max = self._settings.buffer_bytes_max
+        self._body_bytes_max = self._settings.max_message_size
         self._dispatch = Dispatcher(
             self._cluster, self._settings, on_change=self._on_change, on_sweep=self._on_sweep
         )
@@ -140,15 +133,20 @@ class Producer:
 
     # -- sending ----------------------------------------------------------------------------------
 
-    def send(self, message: Message) -> Sending:
+    def send(
+        self, message: Message, *, selector: Selector | None = None, arg: Any = None
+    ) -> Sending:
         """Send one message; await the result for its `SendResult`.
 
         Returns at once. With a full buffer the message waits its turn; PayloadLimitError only when
         as much again is waiting. TooLargeError, BadRequestError: the message itself is wrong.
+        `selector(queues, message, arg)` chooses the queue, as soon as the topic's are known.
         """
         cost = self._cost_of(message)
         if self._parked_bytes:
             self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
+        if selector is not None:
+            return self._send_selected(message, cost, selector, arg)
         return self._send(message, cost)
 
     def send_nowait(self, message: Message, callback: OnSent | None = None) -> None:
@@ -161,6 +159,59 @@ class Producer:
         sending = self._send(message, cost)
         if callback is not None:
             sending.on_sent(callback)
+
+    def send_oneway(self, message: Message) -> None:
+        """Put one message on the wire and forget it: no retry, no outcome; it may be lost.
+
+        It waits for a connection to its master for `request_timeout_ms` at most. What is known of
+        such messages is counted in `oneway`. PayloadLimitError (BUFFER_FULL) as for `send_nowait`.
+        """
+        cost = self._cost_of(message)
+        self._check_waiting_room(cost, self._buffer_bytes_max)
+        route = self._dispatch.routes.get(message.topic)
+        if route is not None and self._has_room(message.topic, cost):
+            self._dispatch.place_oneway(route, message, cost)
+            return
+        kept = replace(message)
+        sending = Forgotten(TopicName(message.topic), _placeholder(), self.oneway)
+
+        def place(to: Route) -> tuple[Batch, int]:
+            self._dispatch.place_oneway(to, kept, cost)
+            return _placeholder(), 0
+
+        self._park(message.topic, cost, sending, place)
+
+    @property
+    def oneway(self) -> OnewayCounts:
+        """What became of the messages of `send_oneway`."""
+        return self._dispatch.oneway_counts
+
+    def send_batch(
+        self, messages: Sequence[Message], *, selector: Selector | None = None, arg: Any = None
+    ) -> SendingMany:
+        """Send messages of one topic as one unit into one queue: all are stored, or none is.
+
+        4 MiB of bodies at most, no delay, no retry topic, and one key, sharding key or queue for
+        all, unless `selector` chooses for the first and so for all. Errors as for `send`.
+        """
+        kept = [replace(message) for message in messages]
+        check_unit(kept, is_queue_chosen=selector is not None)
+        cost = sum(map(self._cost_of, kept))
+        self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
+        topic = kept[0].topic
+
+        def place(to: Route) -> tuple[Batch, int]:
+            if selector is None:
+                return self._dispatch.place_unit(to, kept, cost)
+            queue = selected(selector, to.names, kept[0], arg)
+            chosen = [replace(kept[0], queue=queue), *kept[1:]]
+            return self._dispatch.place_unit(to, chosen, cost)
+
+        route = self._dispatch.routes.get(topic)
+        if route is not None and self._has_room(topic, cost):
+            return SendingMany([Run(TopicName(topic), *place(route), len(kept))])
+        run = Run(TopicName(topic), _placeholder(), 0, len(kept))
+        return SendingMany([self._park(topic, cost, run, place)])
 
     def send_many(self, messages: Sequence[Message]) -> SendingMany:
         """Send messages in order; await for all results.
@@ -181,7 +232,8 @@ class Producer:
         queue. Waits and errors as for `send`.
         """
         listed = list(bodies)
-        if set(map(type, listed)) - {bytes} or max(map(len, listed), default=0) > MESSAGE_BYTES_MAX:
+        body_bytes_max = self._body_bytes_max
+        if set(map(type, listed)) - {bytes} or max(map(len, listed), default=0) > body_bytes_max:
             for body in listed:
                 self._cost_of(Message(topic, body, key))
         if self._is_closed:
@@ -199,26 +251,9 @@ class Producer:
 
     def _cost_of(self, message: Message) -> int:
         """Bytes charged for a message; refuses what no broker would take."""
-        body = message.body
-        if body.__class__ is not bytes:
-            raise BadRequestError(
-                f"a body must be bytes, not {type(body).__name__}; encode text first", field="body"
-            )
-        size = len(body)
-        if size > MESSAGE_BYTES_MAX:
-            raise TooLargeError(
-                f"a body of {size} bytes is over {MESSAGE_BYTES_MAX}", limit=MESSAGE_BYTES_MAX
-            )
-        key = message.key
-        if key:
-            if key.__class__ is not str or len(key) > _KEY_PLAIN or not key.isascii():
-                _check_key(key)
-            size += len(key)
-        if message.properties or message.tag or message.delivery_unix_ms is not None:
-            size += _checked_extras(message)
         if self._is_closed:
             raise ShuttingDownError("the producer is closed")
-        return size + MESSAGE_OVERHEAD_BYTES
+        return cost_of(message, self._body_bytes_max)
 
     def _check_waiting_room(self, cost: int, limit: int) -> None:
         if self._dispatch.buffered_bytes + self._parked_bytes + cost > limit:
@@ -231,6 +266,20 @@ class Producer:
             return self._park_message(message, cost)
         batch, index = self._dispatch.place(route, message, cost)
         return Sending(TopicName(topic), batch, index)
+
+    def _send_selected(self, message: Message, cost: int, selector: Selector, arg: Any) -> Sending:
+        topic = message.topic
+        route = self._dispatch.routes.get(topic)
+        if route is not None and self._has_room(topic, cost):
+            batch, index = self._dispatch.place_selected(route, message, cost, selector, arg)
+            return Sending(TopicName(topic), batch, index)
+        kept = replace(message)
+        return self._park(
+            topic,
+            cost,
+            Sending(TopicName(topic), _placeholder(), 0),
+            lambda to: self._dispatch.place_selected(to, kept, cost, selector, arg),
+        )
 
     def _has_room(self, topic: str, cost: int) -> bool:
         """Whether a message may be placed now, not behind others of its topic."""
@@ -301,7 +350,12 @@ class Producer:
                 return
             parked = queue.popleft()
             self._parked_bytes -= cost
-            parked.sending.settle_into(*parked.place(route))
+            try:
+                placed = parked.place(route)
+            except PacelineError as error:  # a queue that there is not
+                parked.sending.fail(error)
+            else:
+                parked.sending.settle_into(*placed)
         if not queue:
             self._parked.pop(topic, None)
 
@@ -345,49 +399,6 @@ class Producer:
 def _placeholder() -> Batch:
     """Stands for the batch of a message that has none yet."""
     return Batch(_NO_QUEUE, deadline=0.0, born_unix_ms=0)
-
-
-def _check_key(key: object) -> None:
-    """Refuse a key that the codec would refuse for the whole batch."""
-    if not isinstance(key, str):
-        raise BadRequestError(f"a key must be text, not {type(key).__name__}", field="key")
-    _check_text(key, "key", KEY_BYTES_MAX)
-
-
-def _check_text(text: str, field: str, limit: int) -> None:
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise BadRequestError(f"a {field} must be UTF-8 text: {error}", field=field) from error
-    if size > limit:
-        raise TooLargeError(f"a {field} of {size} bytes is over {limit}", limit=limit)
-
-
-def _checked_extras(message: Message) -> int:
-    """Bytes of tag and properties; refuses what the codec would refuse for the whole batch."""
-    if message.delivery_unix_ms is not None:
-        raise BadRequestError(
-            "delayed messages are not supported by this version", field="delivery_unix_ms"
-        )
-    tag = message.tag or ""
-    _check_text(tag, "tag", TAG_BYTES_MAX)
-    size = len(tag)
-    if message.properties:
-        try:
-            encoded = len(orjson.dumps(message.properties))
-        except (TypeError, orjson.JSONEncodeError) as error:
-            raise BadRequestError(
-                f"properties must be text to text: {error}", field="properties"
-            ) from error
-        if set(map(type, message.properties.values())) - {str}:
-            raise BadRequestError("a property must be text", field="properties")
-        if encoded > PROPERTIES_BYTES_MAX:
-            raise TooLargeError(
-                f"properties of {encoded} bytes are over {PROPERTIES_BYTES_MAX}",
-                limit=PROPERTIES_BYTES_MAX,
-            )
-        size += encoded
-    return size
 
 
 def _chunks(bodies: list[bytes], limit: int) -> list[tuple[list[bytes], int]]:

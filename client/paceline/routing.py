@@ -47,14 +47,26 @@ def index_of_key(key: bytes, count: int) -> int:
     return index
 
 
-def next_index(after: int, queues: Sequence[QueueKey], is_up: Callable[[GroupName], bool]) -> int:
-    """The next queue round robin whose group answers; plainly the next one if none does."""
+def next_index(
+    after: int,
+    queues: Sequence[QueueKey],
+    is_up: Callable[[GroupName], bool],
+    is_quick: Callable[[GroupName], bool] | None = None,
+) -> int:
+    """The next queue round robin whose group answers; plainly the next one if none does.
+
+    `is_quick`: of several groups that answer, one that is not to be avoided (`latency`).
+    """
     count = len(queues)
+    up = -1
     for step in range(1, count + 1):
         index = (after + step) % count
-        if is_up(queues[index].group):
-            return index
-    return (after + 1) % count
+        group = queues[index].group
+        if is_up(group):
+            if is_quick is None or is_quick(group):
+                return index
+            up = index if up < 0 else up
+    return up if up >= 0 else (after + 1) % count
 
 
 def master_address(view: ClusterView, group: GroupName) -> str | None:

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, overload
 
+from paceline.batch import Batch
 from paceline.errors import PacelineError
-from paceline.outbox import Batch
 from paceline.types import GroupName, MasterEpoch, QueueId, QueueOffset, TopicName
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from paceline.batch import Batch
 from paceline.errors import (
     InSyncReplicasNotEnoughError,
     NotMasterError,
@@ -16,7 +17,7 @@ from paceline.errors import (
     OverloadedError,
     PacelineError,
 )
-from paceline.outbox import Batch, Outbox
+from paceline.outbox import Outbox
 from paceline.records.decode import BatchView
 from paceline.retry import Backoff, Verdict
 from paceline.routing import QueueKey

@@ -6,6 +6,7 @@ lz4 is one raw block, zstd one frame that carries its content size. What comes o
 """
 
 import struct
+from typing import Any
 
 import lz4.block
 import zstandard
@@ -15,17 +16,23 @@ from paceline.ports import Buffer
 from paceline.records.header import Codec
 
 _PREFIX = struct.Struct("<II")
-# Level 1 of zstd: the broker never compresses, but a producer does it once per batch on its loop.
-_ZSTD_LEVEL = 1
+FASTEST = 1
+"""Level 1: the broker never compresses, but a producer does it once per batch on its loop."""
+ZSTD_LEVEL_MAX = 22
+LZ4_LEVEL_MAX = 12
+_LZ4_FAST_MAX = 2  # above, lz4 searches for better matches
 
 
-def compress(raw: memoryview, codec: Codec) -> bytes | None:
+def compress(raw: memoryview, codec: Codec, *, level: int = FASTEST) -> bytes | None:
     """The compressed payload with prefix and padding, or None if that is not smaller than `raw`."""
     assert codec != Codec.NONE
     if codec == Codec.LZ4:
-        packed: bytes = lz4.block.compress(raw, store_size=False)
+        how: dict[str, Any] = {}
+        if level > _LZ4_FAST_MAX:
+            how = {"mode": "high_compression", "compression": level}
+        packed: bytes = lz4.block.compress(raw, store_size=False, **how)
     else:
-        packed = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(raw)
+        packed = zstandard.ZstdCompressor(level=level).compress(raw)
     if _PREFIX.size + len(packed) + 7 >= len(raw):
         return None
     return b"".join((_PREFIX.pack(len(packed), 0), packed, bytes(-len(packed) % 8)))

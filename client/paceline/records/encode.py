@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from paceline.errors import BadRequestError, TooLargeError
 from paceline.ports import Buffer
-from paceline.records.compression import compress
+from paceline.records.compression import FASTEST, compress
 from paceline.records.header import (
     BATCH_BYTES_MAX,
     COLUMN_BODY,
@@ -68,6 +68,7 @@ def encode_batch(
     queue_id: int,
     kind: Kind = Kind.NORMAL,
     codec: Codec = Codec.NONE,
+    level: int = FASTEST,
     producer_id: int = 0,
     producer_epoch: int = 0,
     base_sequence: int = -1,
@@ -78,8 +79,7 @@ def encode_batch(
     The columns are parallel to `bodies`; None or "" means no key or tag, None or {} no properties.
     Keys are UTF-8 text. `due_unix_ms` is for kind DELAY, `sources` (`pack_source`) is what brokers
     write into the batches they derive. With a `codec` the payload is compressed, unless that would
-    not shrink it.
-    The broker's fields (offsets, store time, epoch) are zero until `stamp`.
+    not shrink it (`level`: from fast to small). The broker's fields are zero until `stamp`.
     Raises TooLargeError over 4 MiB a body, 32,767 B a key, tag or properties, 16 MiB in all, and
     BadRequestError for columns of other lengths and values that are no bytes, text or in range.
     """
@@ -100,7 +100,7 @@ def encode_batch(
         _check_count(count, base_sequence)
         parts, born_first, born_last = _parts(bodies, keys, tags, properties, born_unix_ms)
         parts += _number_parts(due_unix_ms, sources, count)
-        out, raw_bytes, codec = _payload(parts, codec)
+        out, raw_bytes, codec = _payload(parts, codec, level)
         with out.getbuffer() as whole:
             size, crc = len(whole), crc32c(whole[HEADER_BYTES:])
         columns = sum(1 << part.section for part in parts)
@@ -270,7 +270,7 @@ def _tag_parts(tags: Sequence[str | None]) -> list[_Part]:
     ]
 
 
-def _payload(parts: list[_Part], codec: Codec) -> tuple[io.BytesIO, int, Codec]:
+def _payload(parts: list[_Part], codec: Codec, level: int) -> tuple[io.BytesIO, int, Codec]:
     """Room for the header and the payload behind it, its uncompressed length, the codec used."""
     at = 8 * len(parts)
     directory: list[int] = []
@@ -290,7 +290,7 @@ def _payload(parts: list[_Part], codec: Codec) -> tuple[io.BytesIO, int, Codec]:
     if codec == Codec.NONE or not at:
         return out, at, Codec.NONE
     with out.getbuffer() as whole:
-        packed = compress(whole[HEADER_BYTES:], codec)
+        packed = compress(whole[HEADER_BYTES:], codec, level=level)
     if packed is None:
         return out, at, Codec.NONE
     return io.BytesIO(_NO_HEADER + packed), at, codec

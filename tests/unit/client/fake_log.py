@@ -111,7 +111,7 @@ class FakeLog:
         self.confirm += len(batch)
         stored = StoredBatch(base, header.record_count, head + batch[HEADER_BYTES:])
         self.queues.setdefault(queue, []).append(stored)
-        state = self.producers[(header.producer_id, *queue)]
+        state = self.producers.get((header.producer_id, *queue), ProducerState(0))
         state.last = header.base_sequence + header.record_count - 1
         state.window = [*state.window, (header.base_sequence, state.last, base)][-_WINDOW:]
         self.changed.set()
@@ -128,6 +128,8 @@ class FakeLog:
             state.window.pop()
 
     def _judge(self, header: BatchHeader) -> tuple[int, int] | None:
+        if header.producer_id == 0:
+            return None  # nobody sends it again
         key = (header.producer_id, header.topic_id, header.queue_id)
         state = self.producers.get(key)
         first, last = header.base_sequence, header.base_sequence + header.record_count - 1

@@ -4,6 +4,7 @@ from itertools import count
 
 import pytest
 
+from paceline.batch import Batch
 from paceline.errors import (
     CorruptBatchError,
     NotMasterError,
@@ -11,7 +12,7 @@ from paceline.errors import (
     OutOfOrderSequenceError,
     UnknownProducerError,
 )
-from paceline.outbox import Batch, Outbox
+from paceline.outbox import Outbox
 from paceline.records.header import parse_header
 from paceline.routing import QueueKey
 from paceline.types import GroupName, QueueId, TopicId
@@ -78,7 +79,7 @@ def test_a_lost_batch_keeps_its_bytes_and_its_queue() -> None:
 
     outbox.lost()
 
-    assert outbox.give_away() == []
+    assert outbox.give_away(2) == []
     assert outbox.take(2) is batch
     assert batch.encoded is encoded
 
@@ -89,7 +90,7 @@ def test_a_definitely_refused_keyless_batch_may_leave_and_its_sequence_stays() -
     outbox.take(1)
     outbox.refused(moving, NotMasterError("no"))
 
-    given = outbox.give_away()
+    given = outbox.give_away(2)
     for batch in given:
         other.adopt(batch)
 

@@ -1,0 +1,154 @@
+"""Pure: what a producer refuses before anything is sent: messages that no broker would take.
+
+One bad message would spoil the whole batch that it rides in, so each is looked at when it is given.
+"""
+
+from collections.abc import Sequence
+
+import orjson
+
+from paceline.batch import MESSAGE_OVERHEAD_BYTES
+from paceline.errors import BadRequestError, TooLargeError
+from paceline.message import Message
+from paceline.records.header import (
+    KEY_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
+    TAG_BYTES_MAX,
+)
+from paceline.wire.properties import SHARDING_KEY, check_application_properties
+
+UNIT_BYTES_MAX = MESSAGE_BYTES_MAX
+"""Of all bodies that are sent as one unit: RocketMQ's limit, as for one message."""
+RETRY_TOPIC_PREFIX = "%RETRY%"
+_KEY_PLAIN = 64
+"""Shorter ASCII keys need no closer look: the usual ones."""
+
+
+def cost_of(message: Message, body_bytes_max: int) -> int:
+    """Bytes charged for a message. BadRequestError, TooLargeError: it is wrong in itself."""
+    body = message.body
+    if body.__class__ is not bytes:
+        raise BadRequestError(
+            f"a body must be bytes, not {type(body).__name__}; encode text first", field="body"
+        )
+    size = len(body)
+    if size > body_bytes_max:
+        raise TooLargeError(
+            f"a body of {size} bytes is over {body_bytes_max}", limit=body_bytes_max
+        )
+    key = message.key
+    if key:
+        if key.__class__ is not str or len(key) > _KEY_PLAIN or not key.isascii():
+            _check_key(key)
+        size += len(key)
+    if (
+        message.properties
+        or message.tag
+        or message.delivery_unix_ms is not None
+        or message.sharding
+        or message.queue is not None
+    ):
+        size += _checked_extras(message)
+    return size + MESSAGE_OVERHEAD_BYTES
+
+
+def check_unit(messages: Sequence[Message], *, is_queue_chosen: bool) -> None:
+    """Refuse what cannot be one unit: RocketMQ's rules for batches, and one queue for all.
+
+    `is_queue_chosen`: whatever the keys are, the application names the queue.
+    """
+    if not messages:
+        raise BadRequestError("a batch holds at least one message", field="messages")
+    topics = {message.topic for message in messages}
+    if len(topics) > 1:
+        raise BadRequestError(
+            f"a batch is for one topic, not for {len(topics)}: send one batch for each",
+            field="topic",
+        )
+    if any(message.delivery_unix_ms is not None for message in messages):
+        raise BadRequestError(
+            "a batch cannot be delayed: send its messages one by one", field="delivery_unix_ms"
+        )
+    if messages[0].topic.startswith(RETRY_TOPIC_PREFIX):
+        raise BadRequestError("a batch cannot go to a retry topic", field="topic")
+    size = sum(len(message.body) for message in messages)
+    if size > UNIT_BYTES_MAX:
+        raise TooLargeError(
+            f"a batch of {size} bytes is over {UNIT_BYTES_MAX}: split it", limit=UNIT_BYTES_MAX
+        )
+    if is_queue_chosen:
+        return
+    if len({(message.queue, message.sharding or message.key) for message in messages}) > 1:
+        raise BadRequestError(
+            "a batch goes to one queue, and these keys or queues may mean several: choose a queue"
+            " for all of them",
+            field="key",
+        )
+
+
+def _check_key(key: object) -> None:
+    """Refuse a key that the codec would refuse for the whole batch."""
+    if not isinstance(key, str):
+        raise BadRequestError(f"a key must be text, not {type(key).__name__}", field="key")
+    _check_text(key, "key", KEY_BYTES_MAX)
+
+
+def _check_text(text: str, field: str, limit: int) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise BadRequestError(f"a {field} must be UTF-8 text: {error}", field=field) from error
+    if size > limit:
+        raise TooLargeError(f"a {field} of {size} bytes is over {limit}", limit=limit)
+
+
+def _checked_extras(message: Message) -> int:
+    """Bytes of tag and properties; refuses what the codec would refuse for the whole batch."""
+    if message.delivery_unix_ms is not None:
+        raise BadRequestError(
+            "delayed messages are not supported by this version", field="delivery_unix_ms"
+        )
+    tag = message.tag or ""
+    _check_text(tag, "tag", TAG_BYTES_MAX)
+    size = len(tag)
+    if message.queue is not None and message.queue.topic != message.topic:
+        raise BadRequestError(
+            f"a queue of topic {message.queue.topic} is chosen for a message of {message.topic}",
+            field="queue",
+        )
+    if message.sharding:
+        if not isinstance(message.sharding, str):
+            raise BadRequestError("a sharding key must be text", field="sharding")
+        _check_text(message.sharding, "sharding", PROPERTIES_BYTES_MAX)
+    if message.properties:
+        check_application_properties(message.properties)
+    if message.properties or message.sharding:
+        size += _checked_properties(message)
+    return size
+
+
+def _checked_properties(message: Message) -> int:
+    """Bytes of the properties as they will be stored."""
+    properties = sharded_properties(message) or {}
+    try:
+        encoded = len(orjson.dumps(properties))
+    except (TypeError, orjson.JSONEncodeError) as error:
+        raise BadRequestError(
+            f"properties must be text to text: {error}", field="properties"
+        ) from error
+    if set(map(type, properties.values())) - {str}:
+        raise BadRequestError("a property must be text", field="properties")
+    if encoded > PROPERTIES_BYTES_MAX:
+        raise TooLargeError(
+            f"properties of {encoded} bytes are over {PROPERTIES_BYTES_MAX}",
+            limit=PROPERTIES_BYTES_MAX,
+        )
+    return encoded
+
+
+def sharded_properties(message: Message) -> dict[str, str] | None:
+    """The message's properties with its sharding key, which readers see there (RocketMQ's name)."""
+    if not message.sharding:
+        return dict(message.properties) if message.properties else None
+    return {**(message.properties or {}), SHARDING_KEY: message.sharding}
