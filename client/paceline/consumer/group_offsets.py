@@ -36,6 +36,10 @@ class Start(NamedTuple):
 class OffsetStore(Protocol):
     """Remembers how far the queues of a group, or of one member, have been consumed."""
 
+    async def start(self) -> None:
+        """Called once the cluster is known, before anything else. Raises PacelineError."""
+        ...
+
     async def opened(self, key: QueueKey) -> ProcessQueue:
         """The process queue from where the group stands; a first start is remembered at once."""
         ...
@@ -50,6 +54,10 @@ class OffsetStore(Protocol):
 
     async def closed(self, queue: ProcessQueue) -> None:
         """A queue is given up, and what could be committed of it is."""
+        ...
+
+    async def close(self) -> None:
+        """Nothing is asked of it any more."""
         ...
 
 
@@ -67,6 +75,9 @@ class GroupOffsets:
         self._timeout_ms = timeout_ms
         self._resets: dict[GroupName, int] = {}
         """Resets of our group that a broker group had seen when we last looked."""
+
+    async def start(self) -> None:
+        """Brokers are asked when queues come."""
 
     async def opened(self, key: QueueKey) -> ProcessQueue:
         row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
@@ -130,6 +141,9 @@ class GroupOffsets:
 
     async def closed(self, queue: ProcessQueue) -> None:
         """Nothing is held for a queue beside its offset."""
+
+    async def close(self) -> None:
+        """Nothing is held at all."""
 
     async def _commit_rows(
         self, group: GroupName, queues: Sequence[ProcessQueue], rows: list[dict[str, Any]]

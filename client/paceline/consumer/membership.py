@@ -8,7 +8,7 @@ So a queue changes hands without two owners: the old one keeps its claim until i
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from crc32c import crc32c
@@ -41,6 +41,7 @@ def coordinating_group(consumer_group: str, groups: Iterable[GroupName]) -> Grou
 class Membership:
     """One member of one group; runs from `start` to `close`.
 
+    `about` is what people see of us: `message_model`, `mode`, `filters` (docs/protocol/stream.md).
     `on_targets(targets)`: what allocation gives us now; the owner releases the rest. `on_owned(
     key)`: a claim is granted, the owner may start the queue. `on_lost()`: no coordinator has
     answered for `LOST_AFTER_MS`; everything must be dropped.
@@ -54,6 +55,7 @@ class Membership:
         group: str,
         client_id: str,
         topics: list[str],
+        about: Mapping[str, Any],
         allocation: Allocation,
         on_targets: Callable[[set[QueueKey]], None],
         on_owned: Callable[[QueueKey], None],
@@ -64,6 +66,7 @@ class Membership:
         self._group = group
         self._client_id = client_id
         self._topics = topics
+        self._about = about
         self._allocation = allocation
         self._on_targets = on_targets
         self._on_owned = on_owned
@@ -152,6 +155,7 @@ class Membership:
             "owned": [list(key) for key in claims],
             "generation": self._generation,
             "wait_ms": _HEARTBEAT_WAIT_MS,
+            **self._about,
         }
         link = self._links.link(coordinator)
         answers: list[dict[str, Any]] = []

@@ -7,22 +7,28 @@ back-off and, after the last attempt, reported and counted as done. What retenti
 was consumed is passed over, and reported.
 """
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
 from paceline.allocation import Allocation, allocate_averagely
+from paceline.consumer.broadcasting import BroadcastMembership
 from paceline.consumer.concurrent import ConcurrentProcessing, Run
 from paceline.consumer.gaps import OnGap
-from paceline.consumer.group_offsets import GroupOffsets, Start
+from paceline.consumer.group_offsets import GroupOffsets, OffsetStore, Start
 from paceline.consumer.links import GroupLinks
+from paceline.consumer.local_offsets import LocalOffsets
+from paceline.consumer.membership import Membership
 from paceline.consumer.push_settings import BatchListener as BatchListener
 from paceline.consumer.push_settings import Listener as Listener
 from paceline.consumer.push_settings import OnGivenUp as OnGivenUp
 from paceline.consumer.push_settings import PushSettings as PushSettings
-from paceline.consumer.queue_owner import QueueOwner
+from paceline.consumer.queue_owner import GroupMember, QueueOwner
+from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
+from paceline.ports import Disk
 from paceline.routing import QueueKey, acting_groups
 from paceline.types import GroupName
 from paceline.wire.names import check_name, check_topic_name
@@ -44,10 +50,12 @@ class PushConsumer:
         allocation: Allocation = allocate_averagely,
         on_given_up: OnGivenUp | None = None,
         on_gap: OnGap | None = None,
+        disk: Disk | None = None,
     ) -> None:
         """Exactly one async function: `listener` for one message, `batch_listener` for several of
-        one queue. `client_id` must be unique in the group (default: random). BadNameError for
-        names, ConfigError for settings."""
+        one queue. `client_id` must be unique in the group; its default is random, and "default" for
+        broadcasting, where it names the file of offsets (on `disk`: the machine's own).
+        BadNameError for names, ConfigError for settings."""
         self._settings = settings or PushSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
@@ -55,26 +63,22 @@ class PushConsumer:
         run, batch_max = _runner(listener, batch_listener, self._settings)
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
-        self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
+        self._is_broadcasting = self._settings.message_model == "broadcasting"
+        self.client_id = client_id or self._some_client_id()
         self._processing = ConcurrentProcessing(
             run, self._settings, on_given_up, batch_max=batch_max
         )
+        self._own_disk: RealDisk | None = None
         self._links = GroupLinks(self._cluster)
+        self._allocation = allocation
+        self._offsets = self._offset_store(disk)
         self._owner = QueueOwner(
             self._cluster,
             self._links,
-            GroupOffsets(
-                self._cluster,
-                self._links,
-                group=self.group,
-                start=Start(self._settings.start, self._settings.consume_timestamp),
-                timeout_ms=self._settings.close_timeout_ms,
-            ),
+            self._offsets,
             group=self.group,
-            client_id=self.client_id,
-            topics=self._topics,
             settings=self._settings,
-            allocation=allocation,
+            join=self._join,
             processing=self._processing,
             on_gap=on_gap,
         )
@@ -114,9 +118,11 @@ class PushConsumer:
         return self._owner.queues
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:
-        """Join the group. PeerError when no bootstrap address answers."""
+        """Join the group. PeerError when no bootstrap address answers; for broadcasting also what
+        is wrong with the file of offsets: ConfigError, CorruptLogError, StorageError."""
         self._cluster.start()
         await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
+        await self._offsets.start()
         self._processing.start()
         self._owner.start()
 
@@ -142,9 +148,76 @@ class PushConsumer:
             await self._owner.leave()
         finally:
             await self._processing.close()
-            await self._owner.close()
+            try:
+                await self._owner.close()
+            finally:
+                if self._own_disk is not None:
+                    self._own_disk.close()
             if self._owns_cluster:
                 await self._cluster.close()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _some_client_id(self) -> str:
+        if self._is_broadcasting:
+            return "default"
+        return f"client-{self._cluster.random.token(8).hex()}"
+
+    def _offset_store(self, disk: Disk | None) -> OffsetStore:
+        settings = self._settings
+        start = Start(settings.start, settings.consume_timestamp)
+        if not self._is_broadcasting:
+            return GroupOffsets(
+                self._cluster,
+                self._links,
+                group=self.group,
+                start=start,
+                timeout_ms=settings.close_timeout_ms,
+            )
+        if disk is None:
+            disk = self._own_disk = RealDisk()
+        return LocalOffsets(
+            self._cluster,
+            self._links,
+            disk,
+            folder=os.path.expanduser(settings.offsets_folder),
+            client_id=self.client_id,
+            group=self.group,
+            start=start,
+            timeout_ms=settings.close_timeout_ms,
+            persist_interval_ms=settings.persist_interval_ms,
+        )
+
+    def _join(
+        self,
+        on_targets: Callable[[set[QueueKey]], None],
+        on_owned: Callable[[QueueKey], None],
+        on_lost: Callable[[], None],
+    ) -> GroupMember:
+        about = {"message_model": self._settings.message_model, "mode": "concurrent"}
+        if self._is_broadcasting:
+            return BroadcastMembership(
+                self._cluster,
+                self._links,
+                group=self.group,
+                client_id=self.client_id,
+                topics=self._topics,
+                about=about,
+                on_targets=on_targets,
+                on_owned=on_owned,
+            )
+        return Membership(
+            self._cluster,
+            self._links,
+            group=self.group,
+            client_id=self.client_id,
+            topics=self._topics,
+            about=about,
+            allocation=self._allocation,
+            on_targets=on_targets,
+            on_owned=on_owned,
+            on_lost=on_lost,
+        )
 
 
 def _runner(

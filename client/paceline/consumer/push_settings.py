@@ -16,6 +16,7 @@ OnGivenUp: TypeAlias = Callable[[ReceivedMessage, Exception], None]
 """Told of a message whose last attempt failed; it is counted as done afterwards."""
 
 CONSUME_BATCH_MAX = 1024
+MESSAGE_MODELS = ("clustering", "broadcasting")
 STARTS = ("first", "last", "timestamp")
 
 
@@ -23,6 +24,8 @@ STARTS = ("first", "last", "timestamp")
 class PushSettings:
     """How a push consumer works; names and defaults follow RocketMQ where it has them."""
 
+    message_model: str = "clustering"
+    """"clustering": the members share the queues; "broadcasting": each gets every message."""
     concurrency: int = 20
     """Listener calls at one time (consumeThreadMax)."""
     start: str = "last"
@@ -49,6 +52,10 @@ class PushSettings:
     retry_max_ms: int = 10_000
     commit_interval_ms: int = 1_000
     """(persistConsumerOffsetInterval, there 5 s)"""
+    offsets_folder: str = "~/.paceline/offsets"
+    """Where a broadcasting member keeps its offsets (RocketMQ's ~/.rocketmq_offsets)."""
+    persist_interval_ms: int = 5_000
+    """How often it writes them (persistConsumerOffsetInterval)."""
     close_timeout_ms: int = 10_000
     """How long giving up a queue, or `close`, waits for running listeners."""
     fetch_bytes_max: int = 4 * 1024 * 1024
@@ -56,6 +63,9 @@ class PushSettings:
 
     def validate(self) -> None:
         """Raises ConfigError with the sentence for the user."""
+        if self.message_model not in MESSAGE_MODELS:
+            known = ", ".join(MESSAGE_MODELS)
+            raise ConfigError(f"message_model must be one of {known}, not {self.message_model!r}")
         if self.start not in STARTS:
             raise ConfigError(f"start must be one of {', '.join(STARTS)}, not {self.start!r}")
         if self.consume_timestamp is not None and self.consume_timestamp < 0:

@@ -9,15 +9,13 @@ begins where we stopped.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Coroutine
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from paceline.allocation import Allocation
 from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
 from paceline.consumer.gaps import Gap, OnGap
 from paceline.consumer.group_offsets import OffsetStore
 from paceline.consumer.links import GroupLinks
-from paceline.consumer.membership import Membership
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push_settings import PushSettings
 from paceline.errors import PacelineError
@@ -69,6 +67,28 @@ class Processing(Protocol):
         ...
 
 
+class GroupMember(Protocol):
+    """Our part in the group: says which queues are ours (`Membership`, `BroadcastMembership`)."""
+
+    def start(self) -> None: ...
+
+    async def close(self) -> None:
+        """Leave, when every queue is released."""
+        ...
+
+    def stop_claiming(self) -> None: ...
+
+    def release(self, key: QueueKey) -> None:
+        """A queue is committed and given up, or could not be started."""
+        ...
+
+
+Join: TypeAlias = Callable[
+    [Callable[[set[QueueKey]], None], Callable[[QueueKey], None], Callable[[], None]], GroupMember
+]
+"""(on_targets, on_owned, on_lost) -> the member; `Membership` has what they mean."""
+
+
 class QueueOwner:
     """All queues of one member; `start`, and `close` when nothing more is to be processed."""
 
@@ -79,10 +99,8 @@ class QueueOwner:
         offsets: OffsetStore,
         *,
         group: str,
-        client_id: str,
-        topics: list[str],
         settings: PushSettings,
-        allocation: Allocation,
+        join: Join,
         processing: Processing,
         on_gap: OnGap | None,
     ) -> None:
@@ -105,17 +123,7 @@ class QueueOwner:
         self._changes: set[asyncio.Task[None]] = set()
         self._quiet = Wakeup()
         self._is_closing = False
-        self._membership = Membership(
-            cluster,
-            links,
-            group=group,
-            client_id=client_id,
-            topics=topics,
-            allocation=allocation,
-            on_targets=self._on_targets,
-            on_owned=self._on_owned,
-            on_lost=self._on_lost,
-        )
+        self._membership = join(self._on_targets, self._on_owned, self._on_lost)
 
     @property
     def queues(self) -> list[QueueKey]:
@@ -144,7 +152,10 @@ class QueueOwner:
         await cancel_and_wait(self._commit_task, *self._changes)
         for session in self._sessions.values():
             session.close()
-        await self._links.close()
+        try:
+            await self._offsets.close()
+        finally:
+            await self._links.close()
 
     def settled(self, held: HeldQueue) -> None:
         """A listener call of this queue has ended: there may be room, or no more to wait for."""
