@@ -28,6 +28,7 @@ from paceline_broker.projections.offsets import (
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.acting import MAYBE_STALE, ActingUse
 from paceline_broker.service.calls_creating import CreatingCalls
+from paceline_broker.service.calls_delays import DelayCalls
 from paceline_broker.service.calls_offsets import OffsetCalls
 from paceline_broker.service.creator import Creator
 from paceline_broker.service.ledger import Ledger, Outcomes
@@ -68,6 +69,7 @@ class Calls:
         self._planner = Planner(role)
         offsets = OffsetCalls(role, routes, ledger)
         creating = CreatingCalls(creator)
+        self.delays = delays = DelayCalls(role, routes, ledger, settings)
         self._calls: dict[str, Call] = {
             "commit": self._commit,
             "offsets": self._offsets,
@@ -76,6 +78,8 @@ class Calls:
             "resets": offsets.resets,
             "reset": offsets.reset,
             "clone_offsets": offsets.clone,
+            "recall": delays.recall,
+            "delays": delays.delays,
             "cuts": self._cuts,
             "times": self._times,
             "lock": self._lock,

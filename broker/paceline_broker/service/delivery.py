@@ -28,6 +28,7 @@ from paceline.records.header import Cause, unpack_source
 from paceline.runtime import pause
 from paceline.types import PhysicalOffset, TopicId
 from paceline.wire import properties as names
+from paceline.wire.names import DELAY_DLQ_TOPIC
 from paceline_broker.clocks import Trust
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due, Timers
@@ -48,7 +49,6 @@ REFUSED_MS = 20
 """After the log refused to take more."""
 HELD_MS = 5000
 """A message that cannot be delivered now is tried again after this long."""
-DEAD_LETTER_TOPIC = "%DLQ%paceline.delay"
 DELAY_PROPERTIES = frozenset({names.DELAY_LEVEL, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS})
 
 Properties = Mapping[str, str]
@@ -241,7 +241,7 @@ class Delivery:
                 return self._hold_all(found, "its topic is newer than this broker's view")
             dead_letters = self._dead_letters()
             if dead_letters is None:
-                return self._hold_all(found, f"its queue is gone, and so is {DEAD_LETTER_TOPIC}")
+                return self._hold_all(found, f"its queue is gone, and so is {DELAY_DLQ_TOPIC}")
             topic_id, queue_id, cause = dead_letters, 0, Cause.DEAD  # R35
         now_ms = max(projections.log_time_ms, self._clock.unix_ms())
         batch = self._encode(topic_id, queue_id, cause, found)
@@ -254,7 +254,7 @@ class Delivery:
     def _dead_letters(self) -> TopicId | None:
         """The topic of messages without a target, if this group has it."""
         try:
-            topic_id = self._routes.topic_named(DEAD_LETTER_TOPIC).topic_id
+            topic_id = self._routes.topic_named(DELAY_DLQ_TOPIC).topic_id
         except TopicNotFoundError:
             return None
         return topic_id if self._routes.queue_counts.get(topic_id) else None

@@ -18,10 +18,11 @@ from paceline.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
+from paceline.message_ids import OffsetMessageId, make_handle
 from paceline.ports import Buffer, Clock
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
-from paceline.records.header import parse_header
+from paceline.records.header import Kind, parse_header
 from paceline.wire.cluster import TopicView
 from paceline.wire.http import PullRequest, SendRequest, pulled_messages
 from paceline.wire.names import check_readable_topic_name, check_topic_name
@@ -36,6 +37,7 @@ from paceline.wire.stream import (
     ProduceAnswer,
 )
 from paceline_broker.service.acting import MAYBE_STALE
+from paceline_broker.service.calls_delays import HANDLE_KIND
 from paceline_broker.service.creator import Creator
 from paceline_broker.service.fetch import Fetcher, FutureFetchSink
 from paceline_broker.service.gather import Fetched
@@ -104,24 +106,26 @@ class Messages:
             )
         if request.queue is not None:
             self._routes.check_queue(topic.topic_id, request.queue)
-        by_queue: dict[int, list[int]] = {}
+        by_queue: dict[tuple[int, bool], list[int]] = {}
         for index, key in enumerate(request.keys):
             queue = self._queue_of(key, request.queue, count)
-            by_queue.setdefault(queue, []).append(index)
+            by_queue.setdefault((queue, request.dues[index] is not None), []).append(index)
         self._turn += 1
         # Everything is encoded before anything is appended: a message that cannot be fails all.
         batches = [
-            self._encode(topic.topic_id, queue, request, indexes)
-            for queue, indexes in by_queue.items()
+            self._encode(topic.topic_id, queue, request, indexes, is_delayed=is_delayed)
+            for (queue, is_delayed), indexes in by_queue.items()
         ]
         sinks = [FutureSink() for _ in batches]
         for batch, sink in zip(batches, sinks, strict=True):
             self._sender.send_checked(batch, parse_header(batch), sink, 0)
         answers = await _all(sinks)
         rows: list[dict[str, Any]] = [{} for _ in request.bodies]
-        for (queue, indexes), answer in zip(by_queue.items(), answers, strict=True):
+        for ((queue, is_delayed), indexes), answer in zip(by_queue.items(), answers, strict=True):
             for number, index in enumerate(indexes):
                 rows[index] = _row(queue, number, answer)
+                if is_delayed:
+                    rows[index] |= self._delayed_row(number, answer)
         return {
             "messages": rows,
             "epoch": min(answer.master_epoch for answer in answers),
@@ -142,7 +146,22 @@ class Messages:
             return int(crc32c(key.encode())) % count
         return self._turn % count
 
-    def _encode(self, topic_id: int, queue: int, request: SendRequest, indexes: list[int]) -> bytes:
+    def _delayed_row(self, number: int, answer: ProduceAnswer) -> dict[str, Any]:
+        """A delayed message has no offset yet; what it can be recalled by instead."""
+        if answer.flags & PRODUCE_FLAG_OFFSET_UNKNOWN:
+            return {"recall_handle": None}
+        place = OffsetMessageId(self._routes.group, answer.base_queue_offset, number)
+        return {"offset": None, "recall_handle": make_handle(HANDLE_KIND, place)}
+
+    def _encode(
+        self,
+        topic_id: int,
+        queue: int,
+        request: SendRequest,
+        indexes: list[int],
+        *,
+        is_delayed: bool,
+    ) -> bytes:
         producer = request.producer
         return encode_batch(
             _chosen(request.bodies, indexes),
@@ -150,6 +169,8 @@ class Messages:
             tags=_column(request.tags, indexes),
             properties=_column(request.properties, indexes),
             born_unix_ms=self._clock.unix_ms(),
+            kind=Kind.DELAY if is_delayed else Kind.NORMAL,
+            due_unix_ms=_chosen(request.dues, indexes) if is_delayed else None,
             topic_id=topic_id,
             queue_id=queue,
             producer_id=0 if producer is None else producer.producer_id,

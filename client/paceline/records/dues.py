@@ -39,19 +39,42 @@ _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def due_of_delay(delay_ms: int) -> int:
-    """What a client writes for a delay; 0 is at once."""
-    if not 0 <= delay_ms <= DELAY_MS_MAX:
-        raise BadRequestError(f"a delay of {delay_ms} ms: it must not be negative", field="delay")
+    """What a client writes for a delay of at least 1 ms."""
+    if type(delay_ms) is not int or not 1 <= delay_ms <= DELAY_MS_MAX:
+        raise BadRequestError(
+            f"a delay of {delay_ms!r} ms: it is a number that is not negative", field="delay_ms"
+        )
     return -delay_ms
 
 
 def due_of_level(level: int) -> int:
-    """What a client writes for a delay level; 0 is at once."""
-    if not 0 <= level <= LEVEL_MAX:
+    """What a client writes for a delay level, from 1 on."""
+    if type(level) is not int or not 1 <= level <= LEVEL_MAX:
         raise BadRequestError(
-            f"delay level {level}: levels begin at 1, 0 is no delay", field="delay_level"
+            f"delay level {level!r}: levels begin at 1, 0 is no delay", field="delay_level"
         )
-    return -(LEVEL_ZERO + level) if level else 0
+    return -(LEVEL_ZERO + level)
+
+
+def written_due(
+    level: int | None, delay_ms: int | None, delivery_unix_ms: int | None
+) -> int | None:
+    """What a client writes for a message; a level wins over a delay, that over a time.
+
+    None: it is not delayed, as 0 says everywhere. BadRequestError for what is no such number.
+    """
+    if level:
+        return due_of_level(level)
+    if delay_ms:
+        return due_of_delay(delay_ms)
+    if delivery_unix_ms:
+        if type(delivery_unix_ms) is not int or delivery_unix_ms < 0:
+            raise BadRequestError(
+                f"a delivery time of {delivery_unix_ms!r}: it is in unix ms",
+                field="delivery_unix_ms",
+            )
+        return delivery_unix_ms
+    return None
 
 
 def parse_levels(text: str) -> tuple[int, ...]:

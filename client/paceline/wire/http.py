@@ -16,6 +16,7 @@ import orjson
 
 from paceline.errors import BadJsonError, BadRequestError, TooLargeError
 from paceline.records.decode import BatchView
+from paceline.records.dues import written_due
 from paceline.records.header import (
     KEY_BYTES_MAX,
     MESSAGE_BYTES_MAX,
@@ -47,7 +48,8 @@ U64_MAX = 2**64 - 1
 
 _DIGITS = re.compile(r"[0-9]{1,20}", re.ASCII)
 _ESCAPED_COLON = b"\\u003"
-_MESSAGE_FIELDS = frozenset({"body", "body_base64", "key", "tag", "properties"})
+_DELAY_FIELDS = frozenset({"delay_level", "delay_ms", "delivery_unix_ms"})
+_MESSAGE_FIELDS = frozenset({"body", "body_base64", "key", "tag", "properties"}) | _DELAY_FIELDS
 
 
 def parse_json_object(body: bytes, *, limit: int = JSON_BYTES_MAX) -> dict[str, Any]:
@@ -121,6 +123,8 @@ class SendRequest:
     keys: Sequence[str | None]
     tags: Sequence[str | None]
     properties: Sequence[Mapping[str, str] | None]
+    dues: Sequence[int | None]
+    """What a DELAY batch says of each (records/dues.py); None: not delayed."""
     queue: QueueId | None
     """None: chosen by key, or by the broker."""
     producer: ProducerFields | None
@@ -130,9 +134,9 @@ class SendRequest:
 def parse_send(document: Mapping[str, Any]) -> SendRequest:
     """The request {messages: [...], queue?, producer?}; all messages or none.
 
-    A message is {body | body_base64, key?, tag?, properties?}: text or base64 (RFC 4648, padded),
-    text, text, an object of text. BadRequestError names the field, as "messages[2].key";
-    TooLargeError for a body over 4 MiB.
+    A message is {body | body_base64, key?, tag?, properties?, delay_level? | delay_ms? |
+    delivery_unix_ms?}: text or base64 (RFC 4648, padded), text, text, an object of text, numbers.
+    BadRequestError names the field, as "messages[2].key"; TooLargeError for a body over 4 MiB.
     """
     fields = Fields(document, name="send")
     messages = fields.any("messages")
@@ -148,12 +152,17 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
         producer = _parse_producer(fields.any("producer"), len(messages))
     fields.done()
     rows = [_parse_message(message, index) for index, message in enumerate(messages)]
-    bodies, keys, tags, properties = zip(*rows, strict=True)
+    bodies, keys, tags, properties, dues = zip(*rows, strict=True)
+    if producer is not None and None in dues and any(due is not None for due in dues):
+        raise BadRequestError(
+            "messages with producer are all delayed or none: they are one batch", field="messages"
+        )
     return SendRequest(
         bodies=bodies,
         keys=keys,
         tags=tags,
         properties=properties,
+        dues=dues,
         queue=None if queue is None else QueueId(queue),
         producer=producer,
     )
@@ -178,7 +187,7 @@ def _parse_producer(document: object, count: int) -> ProducerFields:
     return found
 
 
-_Row = tuple[bytes, str | None, str | None, dict[str, str] | None]
+_Row = tuple[bytes, str | None, str | None, dict[str, str] | None, int | None]
 
 
 def _parse_message(message: object, index: int) -> _Row:
@@ -192,7 +201,20 @@ def _parse_message(message: object, index: int) -> _Row:
         _parse_text(message, index, "key", KEY_BYTES_MAX),
         _parse_text(message, index, "tag", TAG_BYTES_MAX),
         _parse_properties(message.get("properties"), index),
+        _parse_due(message, index),
     )
+
+
+def _parse_due(message: Mapping[str, Any], index: int) -> int | None:
+    try:
+        due = written_due(
+            message.get("delay_level"), message.get("delay_ms"), message.get("delivery_unix_ms")
+        )
+    except BadRequestError as error:
+        raise _wrong(index, f".{error.details['field']}", f"is wrong: {error.message}") from error
+    if due is not None and due > I64_MAX:
+        raise _wrong(index, ".delivery_unix_ms", "is no time that will come")
+    return due
 
 
 def _parse_body(message: Mapping[str, Any], index: int) -> bytes:

@@ -18,8 +18,9 @@ from paceline.message_ids import OffsetMessageId
 from paceline.records.decode import BatchView
 from paceline.records.dues import due_of_delay, due_of_level
 from paceline.records.header import Cause, Codec, Kind, pack_source
+from paceline.wire.names import DELAY_DLQ_TOPIC
 from paceline_broker.clocks import Trust
-from paceline_broker.service.delivery import DEAD_LETTER_TOPIC, HELD_MS, IDLE_MS, TURN_MESSAGES
+from paceline_broker.service.delivery import HELD_MS, IDLE_MS, TURN_MESSAGES
 
 
 class DelayBench(Bench):
@@ -27,7 +28,7 @@ class DelayBench(Bench):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(is_automatic=False, **settings)
-        self.topics = {"orders": 4, DEAD_LETTER_TOPIC: 1}
+        self.topics = {"orders": 4, DELAY_DLQ_TOPIC: 1}
         self.service.view_changed(a_view(version=2, topics=self.topics))
         self.sink = Answers()
 
@@ -301,7 +302,7 @@ async def test_message_without_a_target_becomes_a_dead_letter(is_gone: str) -> N
     bench = DelayBench()
     answer = bench.delay([0], b"lost", queue_id=3)
     place = OffsetMessageId("g1", answer.base_queue_offset, 0)
-    view = a_view(version=3, topics={"orders": 1, DEAD_LETTER_TOPIC: 1})
+    view = a_view(version=3, topics={"orders": 1, DELAY_DLQ_TOPIC: 1})
     if is_gone == "topic":
         del view.topics["orders"]  # type: ignore[attr-defined]
     bench.service.view_changed(view)
