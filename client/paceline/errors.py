@@ -67,6 +67,12 @@ class CorruptBatchError(BadRequestError):
     code = "CORRUPT_BATCH"
 
 
+class InvalidReceiptHandleError(BadRequestError):
+    """A receipt handle that no broker made for this consumer group; nothing was changed."""
+
+    code = "INVALID_RECEIPT_HANDLE"
+
+
 class OffsetOutOfRangeError(BadRequestError):
     """Details: `start`, `end` (the valid half-open range)."""
 
@@ -214,6 +220,18 @@ class TransactionEndedError(ConflictError):
     code = "TRANSACTION_ENDED"
 
 
+class ReceiptExpiredError(ConflictError):
+    """The message of this receipt handle was given anew, or is done; nothing was changed."""
+
+    code = "RECEIPT_EXPIRED"
+
+
+class ReceiptsOpenError(ConflictError):
+    """Messages of the queue are out at receivers, which alone move its offset; or it is locked."""
+
+    code = "RECEIPTS_OPEN"
+
+
 # -- role and replication -------------------------------------------------------------------------
 
 
@@ -261,6 +279,12 @@ class OverloadedError(PacelineError):
 
     code, retry, status = "OVERLOADED", Retry.SAME_NODE, HTTPStatus.TOO_MANY_REQUESTS
     is_definite = True
+
+
+class PollingFullError(OverloadedError):
+    """As many receivers wait as may; the consumer asks again after `retry_after_ms`."""
+
+    code = "POLLING_FULL"
 
 
 class DiskFullError(PacelineError):

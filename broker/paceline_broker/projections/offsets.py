@@ -1,8 +1,9 @@
 """Pure: committed offsets of consumer groups (R33).
 
 A commit is max(): it never lowers. It is refused beyond the queue's end, under a lock token that is
-not the present one, and when it names a reset generation that has passed. Only a reset lowers, and
-each reset starts a new generation, so that a commit under way cannot undo it.
+not the present one, when it names a reset generation that has passed, and while messages of the
+queue are out at simple consumers, whose receipts alone move it then. Only a reset lowers, and each
+reset starts a new generation, so that a commit under way cannot undo it.
 """
 
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class CommitOutcome(NamedTuple):
 
     key: int
     code: str | None
-    """None = done; else OFFSET_MOVED_BACK, OFFSET_OUT_OF_RANGE or LOCK_FENCED."""
+    """None = done; else OFFSET_MOVED_BACK, OFFSET_OUT_OF_RANGE, LOCK_FENCED or RECEIPTS_OPEN."""
     committed: Committed | None
 
 
@@ -69,6 +70,8 @@ class QueueFacts(Protocol):
     def lock_token(self, group: str, key: int) -> Token | None: ...
 
     def is_locked(self, group: str, key: int, now_unix_ms: int) -> bool: ...
+
+    def has_open_receipts(self, group: str, key: int) -> bool: ...
 
 
 class Offsets:
@@ -111,6 +114,12 @@ class Offsets:
                 group = self._groups.setdefault(request.group, {})
                 group[outcome.key] = outcome.committed
         return outcomes
+
+    def follow(self, group: str, key: int, offset: int) -> None:
+        """Receipts of simple consumers say how far the group has come; no reset, no request."""
+        queues = self._groups.setdefault(group, {})
+        generation = queues[key].generation if key in queues else 0
+        queues[key] = Committed(QueueOffset(offset), generation)
 
     def clamp(self, facts: QueueFacts) -> None:
         """An unclean epoch (R21): no group stands beyond the end of a queue."""
@@ -156,6 +165,8 @@ def _decide(
     if request.is_reset:
         generation = 0 if now is None else now.generation
         return CommitOutcome(entry.key, None, Committed(QueueOffset(entry.offset), generation + 1))
+    if facts.has_open_receipts(request.group, entry.key):
+        return CommitOutcome(entry.key, "RECEIPTS_OPEN", now)
     if _is_fenced(request.group, entry, facts, now_unix_ms):
         return CommitOutcome(entry.key, "LOCK_FENCED", now)
     if now is None:

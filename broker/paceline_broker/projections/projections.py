@@ -25,6 +25,7 @@ from paceline_broker.projections.locks import LockOutcome, LockRequest, Locks, T
 from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Offsets
 from paceline_broker.projections.pins import PinRequest, Pins
 from paceline_broker.projections.producers import Producers
+from paceline_broker.projections.receipts import Moved, Receipts
 from paceline_broker.projections.send_backs import SendBacks
 from paceline_broker.projections.timers import Timers
 from paceline_broker.projections.transactions import Transactions
@@ -129,6 +130,7 @@ class Projections:
         self.send_backs = SendBacks()
         self.timers = Timers()
         self.transactions = Transactions()
+        self.receipts = Receipts()
         self.topics: dict[int, TopicRecord] = {}
         self.log_start = PhysicalOffset(0)
         """Nothing below is kept, as the newest retention record says, confirmed or not."""
@@ -210,6 +212,25 @@ class Projections:
         self.timers.fold(header, batch)
         self.send_backs.fold(header, batch)
         self.transactions.fold(header, batch)
+        if self.receipts.dying:
+            self._follow(self.receipts.close_sources(batch.sources()))
+
+    def fold_decided(self, header: BatchHeader) -> None:
+        """A POP record at `position` whose items the master folded one by one as it decided them.
+
+        `receipt_item` folds an item: the next one of a loop turn is decided on what it leaves.
+        """
+        assert header.physical_offset == self.position, (header.physical_offset, self.position)
+        self.position = PhysicalOffset(self.position + header.size_bytes)
+        self.log_time_ms = max(self.log_time_ms, header.store_unix_ms)
+
+    def receipt_item(self, item: list[Any]) -> None:
+        """Fold one item of the POP record that begins at `position`."""
+        self._follow(self.receipts.apply_item(item, position=self.position))
+
+    def _follow(self, moved: list[Moved]) -> None:
+        for group, key, floor in moved:
+            self.offsets.follow(group, key, floor)
 
     def _apply_internal(
         self, header: BatchHeader, batch: BatchView
@@ -237,6 +258,8 @@ class Projections:
                     self.pins.apply(
                         PinRequest.from_json(document), now_unix_ms=header.store_unix_ms
                     )
+                case Kind.POP:
+                    self._follow(self.receipts.apply(document, position=header.physical_offset))
                 case _:
                     raise CorruptLogError(f"kind {header.kind} is not known to this version")
         except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -248,10 +271,14 @@ class Projections:
 
     def _fold_commit(self, header: BatchHeader, request: CommitRequest) -> list[CommitOutcome]:
         outcomes = self.offsets.apply(request, self, now_unix_ms=header.store_unix_ms)
-        if request.is_reset:
-            for outcome in outcomes:
-                if outcome.code is None:
-                    self.send_backs.note_reset(request.group, outcome.key, self.position)
+        group, is_reset = request.group, request.is_reset
+        for key, code, committed in outcomes:
+            if code is not None:
+                continue
+            if is_reset:
+                self.send_backs.note_reset(group, key, self.position)
+            if committed is not None:
+                self.receipts.commit_moved(group, key, committed.offset, is_reset=is_reset)
         return outcomes
 
     def _begin_epoch(self, header: BatchHeader, document: dict[str, Any]) -> None:
@@ -260,6 +287,7 @@ class Projections:
             raise CorruptLogError(f"feature level {level} is above {FEATURE_LEVEL}: upgrade first")
         if document["is_unclean"]:  # R21
             self.offsets.clamp(self)
+            self.receipts.clamp(self.queue_end)
             self.locks.void_all()
             self.producers.fence_all()
         now_unix_ms = header.store_unix_ms
@@ -296,12 +324,13 @@ class Projections:
             self.producers,
             self.send_backs,
             self.transactions,
+            self.receipts,
         ):
             projection.drop_topic(record.topic_id)
 
     def topic_ids(self) -> list[int]:
         """Every topic that something here hangs on, sorted (R35)."""
-        keys = self.offsets.keys() | self.locks.keys()
+        keys = self.offsets.keys() | self.locks.keys() | self.receipts.keys()
         found = set(self.topics) | self.send_backs.topic_ids() | {key >> 16 for key in keys}
         return sorted(found)
 
@@ -341,6 +370,9 @@ class Projections:
     def is_locked(self, group: str, key: int, now_unix_ms: int) -> bool:
         return self.locks.get(group, key, now_unix_ms=now_unix_ms) is not None
 
+    def has_open_receipts(self, group: str, key: int) -> bool:
+        return self.receipts.is_open(group, key)
+
     # -- checkpoints -------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
@@ -367,6 +399,7 @@ class Projections:
                     "timers": self.timers.snapshot(),
                     "send_backs": self.send_backs.snapshot(self.log_start),
                     "transactions": self.transactions.snapshot(),
+                    "receipts": self.receipts.snapshot(),
                 },
             )
         )
@@ -395,6 +428,8 @@ class Projections:
             memoryview(found.parts.get("transactions", b""))
         )
         projections.log_start = PhysicalOffset(found.document.get("log_start", 0))
+        if "receipts" in found.parts:  # absent before feature level 3
+            projections.receipts = Receipts.restore(found.parts["receipts"])
         # Snapshots are kept once their position is confirmed.
         projections.retained = Retained(projections.position, projections.log_start)
         topics = [TopicRecord(**topic) for topic in found.document["topics"]]

@@ -10,7 +10,7 @@ open master after a read round; elsewhere a position ahead of this broker waits.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 from paceline.errors import (
@@ -97,6 +97,8 @@ class Fetcher:
         self._behind: dict[int, None] = {}
         """Queues with waiters whose last batch was folded before they came, not yet confirmed."""
         self.waiting_count = 0
+        self.on_messages: Callable[[Iterable[int]], None] = lambda keys: None
+        """Told which watched queues (`ConsumeQueue.is_watched`) confirm has passed messages of."""
         self._turn = 0
         self._reader: LogReader | None = None
         self._stop_listening = _nothing
@@ -181,6 +183,8 @@ class Fetcher:
         for key in keys:
             for waiting in list(self._by_key.get(key, ())):
                 self._look_again(waiting)
+        if keys:
+            self.on_messages(keys)
 
     def _time_over(self, waiting: _Waiting) -> None:
         waiting.timer = None

@@ -56,6 +56,28 @@ def append_internal(
     return projections.apply(view.header, view)
 
 
+def append_decided(
+    writer: LogWriter,
+    projections: Projections,
+    document: Mapping[str, Any],
+    *,
+    store_unix_ms: int,
+) -> None:
+    """Append a POP record whose items were folded one by one in this same synchronous step."""
+    assert store_unix_ms >= projections.log_time_ms, (store_unix_ms, projections.log_time_ms)
+    assert writer.end == projections.position, (writer.end, projections.position)  # R28
+    batch = encode_internal(Kind.POP, document, store_unix_ms=store_unix_ms)
+    header = stamp(
+        batch,
+        physical_offset=writer.end,
+        base_queue_offset=0,
+        store_unix_ms=store_unix_ms,
+        master_epoch=writer.epoch,
+    )
+    writer.append(header, memoryview(batch)[HEADER_BYTES:])
+    projections.fold_decided(parse_header(header))
+
+
 def append_messages(
     writer: LogWriter, projections: Projections, batch: bytes, *, store_unix_ms: int
 ) -> PhysicalOffset:

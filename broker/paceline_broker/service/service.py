@@ -10,6 +10,7 @@ from paceline_broker.clocks import Trust
 from paceline_broker.probe import Counters
 from paceline_broker.service.acting import ActingUse
 from paceline_broker.service.calls import Calls
+from paceline_broker.service.calls_receipts import ReceiptCalls
 from paceline_broker.service.calls_transactions import Transactions
 from paceline_broker.service.creator import Ask, Creator
 from paceline_broker.service.delivery import Delivery
@@ -19,6 +20,7 @@ from paceline_broker.service.members import Coordinator
 from paceline_broker.service.messages import Messages
 from paceline_broker.service.pins import PinCalls
 from paceline_broker.service.ports import Role
+from paceline_broker.service.receipts import Receipts
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.send import Sender
 from paceline_broker.service.settings import ServiceSettings
@@ -56,6 +58,10 @@ class Service:
         self.calls = Calls(
             role, self.routes, self.ledger, self.coordinator, acting, settings, self.creator
         )
+        self.receipts = Receipts(role, clock, settings, trust)
+        self.fetcher.on_messages = self.receipts.messages_came
+        self.receipt_calls = ReceiptCalls(self.receipts, self.routes)
+        self.calls.add(self.receipt_calls.table())
         self.pins = PinCalls(self.ledger, self.routes)
         self.transactions = Transactions(role, self.routes, self.ledger, clock, settings, trust)
         self.calls.add(self.transactions.calls())
@@ -71,6 +77,7 @@ class Service:
         self.delivery.poke()
         self.coordinator.role_changed()
         self.transactions.checks.role_changed()
+        self.receipts.role_changed()
 
     def connection_lost(self, connection: Hashable) -> None:
         """A stream has closed."""

@@ -60,3 +60,9 @@ class ServiceSettings:
     reject_transaction_message: bool = False
     producer_live_ms: int = 40_000
     """How long after its last word a producer counts as live."""
+    pop_inflight_message_threshold: int = 10_000
+    """Messages of one queue that may be out at the receivers of a group (RocketMQ's)."""
+    pop_polling_size: int = 1024
+    """Receivers of a group that may wait at one queue; beyond it POLLING_FULL."""
+    max_pop_polling_size: int = 100_000
+    """Receivers that may wait in all."""

@@ -1,0 +1,216 @@
+"""Pure: what simple consumers have been given and have not acknowledged (POP; R28, R29, R34).
+
+Per (consumer group, queue): the next offset that nobody was ever given, and each message in flight
+with the grant it is out under. What is below `next` and not in flight is done. The lowest offset
+that is not done is the group's committed offset.
+
+A POP record holds what the master decided, item by item; the fold only writes it down, so it reads
+no clock: an invisible time that is over changes nothing here until a record gives the message anew.
+Items (JSON lists):
+
+    ["start", group, [[key, offset]]]                            the group begins on a queue there
+    ["give", group, client, until, [[key, first, end, attempt]]] out to `client` until that log time
+    ["pass", group, [[key, next]]]                                not wanted or deleted: done unseen
+    ["drop", group, [[key, first, end]]]                          retention took them: done unseen
+    ["ack", group, [[key, first, end, position]]]                 done; `position` is the receipt's
+    ["change", group, [[key, offset, until, attempt]]]            invisible until another time
+    ["bury", group, [[key, offset, source]]]                      no attempt is left: to be a dead
+                                                                  letter, whose batch names `source`
+
+The position of a record that gives or changes is part of the handle: an older handle is void.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import orjson
+
+from paceline_broker.projections.receipt_queue import Done, Grant, QueueReceipts, Run
+
+_LENGTH = struct.Struct("<I")
+_RUN = struct.Struct("<QIqHHQ")  # first, count, until, attempt, number of the client, position
+_DONE = struct.Struct("<QQQ")
+
+
+class Dying(NamedTuple):
+    """A message without attempts left, on its way to the dead letters."""
+
+    group: str
+    key: int
+    offset: int
+
+
+class Moved(NamedTuple):
+    """The group's committed offset on a queue is `floor` now."""
+
+    group: str
+    key: int
+    floor: int
+
+
+class Receipts:
+    """All receipts of a broker's log, by group and queue key."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[int, QueueReceipts]] = {}
+        self.dying: dict[int, Dying] = {}
+        """By source (`pack_source`): a derived batch that names it closes it (R34)."""
+
+    def get(self, group: str, key: int) -> QueueReceipts | None:
+        return self._groups.get(group, {}).get(key)
+
+    def of_group(self, group: str) -> dict[int, QueueReceipts]:
+        """The queues of a group; not to be changed."""
+        return self._groups.get(group, {})
+
+    def groups(self) -> list[str]:
+        return sorted(self._groups)
+
+    def is_open(self, group: str, key: int) -> bool:
+        """Whether something of the queue is out at the group's receivers."""
+        found = self.get(group, key)
+        return found is not None and bool(found.in_flight or found.withdrawn)
+
+    def keys(self) -> set[int]:
+        """Queues that a group has receipts of."""
+        return {key for queues in self._groups.values() for key in queues}
+
+    # -- the fold ----------------------------------------------------------------------------------
+
+    def apply(self, document: dict[str, Any], *, position: int) -> list[Moved]:
+        """Fold a POP record that lies at `position`; which committed offsets moved."""
+        moved: list[Moved] = []
+        for item in document["items"]:
+            moved += self.apply_item(item, position=position)
+        return moved
+
+    def apply_item(self, item: list[Any], *, position: int) -> list[Moved]:
+        """Fold one item of the record at `position`. ValueError if it cannot be."""
+        kind, group, *rest = item
+        rows = rest[-1]
+        queues = self._groups.setdefault(group, {})
+        match kind:
+            case "start":
+                for key, offset in rows:
+                    queues[key] = QueueReceipts(key, offset)
+            case "give":
+                client_id, until = rest[0], rest[1]
+                for key, first, end, attempt in rows:
+                    queues[key].give(first, end, Grant(until, attempt, position, client_id))
+            case "pass":
+                for key, offset in rows:
+                    queues[key].pass_to(offset)
+            case "drop":
+                for key, first, end in rows:
+                    queues[key].finish(first, end)
+            case "ack":
+                for key, first, end, receipt_position in rows:
+                    queues[key].acknowledge(first, end, receipt_position)
+            case "change":
+                for key, offset, until, attempt in rows:
+                    queues[key].change(offset, until, attempt, position)
+            case "bury":
+                for key, offset, source in rows:
+                    queues[key].withdraw(offset)
+                    self.dying[source] = Dying(group, key, offset)
+            case _:
+                raise ValueError(f"item {kind!r} is not known to this version")
+        return [Moved(group, row[0], queues[row[0]].floor) for row in rows]
+
+    def close_sources(self, sources: Iterable[int]) -> list[Moved]:
+        """A derived batch was made of these: dead letters among them are done (R34)."""
+        moved: list[Moved] = []
+        if not self.dying:
+            return moved
+        for source in sources:
+            found = self.dying.pop(source, None)
+            if found is None:
+                continue
+            group, key, offset = found
+            receipts = self._groups[group][key]
+            receipts.finish(offset, offset + 1)
+            moved.append(Moved(group, key, receipts.floor))
+        return moved
+
+    def commit_moved(self, group: str, key: int, offset: int, *, is_reset: bool) -> None:
+        """The group's offset was committed without receipts: by a reset, or with nothing open."""
+        receipts = self.get(group, key)
+        if receipts is None or (not is_reset and offset <= receipts.floor):
+            return
+        if not is_reset:
+            assert not self.is_open(group, key), (group, key)
+            receipts.pass_to(offset)
+            return
+        self._forget_dying(lambda dying: dying.group == group and dying.key == key)
+        self._groups[group][key] = QueueReceipts(key, offset)  # every handle is void
+
+    def clamp(self, queue_end: Callable[[int], int]) -> None:
+        """An unclean epoch (R21): what lies beyond a queue's end was never there."""
+        for queues in self._groups.values():
+            for key, receipts in queues.items():
+                receipts.clamp(queue_end(key))
+        self._forget_dying(lambda dying: dying.offset >= queue_end(dying.key))
+
+    def drop_topic(self, topic_id: int) -> None:
+        for queues in self._groups.values():
+            for key in [key for key in queues if key >> 16 == topic_id]:
+                del queues[key]
+        self._forget_dying(lambda dying: dying.key >> 16 == topic_id)
+
+    def _forget_dying(self, is_gone: Callable[[Dying], bool]) -> None:
+        for source in [source for source, dying in self.dying.items() if is_gone(dying)]:
+            del self.dying[source]
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """Canonical bytes: equal states give equal bytes (INV-9); runs, not messages."""
+        heads: list[list[Any]] = []
+        columns: list[bytes] = []
+        for group in sorted(self._groups):
+            for key in sorted(self._groups[group]):
+                receipts = self._groups[group][key]
+                runs = receipts.runs()
+                clients = sorted({run.grant.client_id for run in runs})
+                numbers = {client_id: number for number, client_id in enumerate(clients)}
+                columns += [_packed(run, numbers) for run in runs]
+                columns += [_DONE.pack(*done) for done in receipts.done]
+                counts = [len(runs), len(receipts.done)]
+                heads.append([group, key, receipts.floor, receipts.next, *counts, clients])
+        dying = [[source, *self.dying[source]] for source in sorted(self.dying)]
+        head = orjson.dumps({"dying": dying, "queues": heads}, option=orjson.OPT_SORT_KEYS)
+        return b"".join((_LENGTH.pack(len(head)), head, *columns))
+
+    @classmethod
+    def restore(cls, snapshot: bytes) -> "Receipts":
+        """The state that `snapshot` was taken of."""
+        receipts = cls()
+        (size,) = _LENGTH.unpack_from(snapshot)
+        at = _LENGTH.size + size
+        head = orjson.loads(snapshot[_LENGTH.size : at])
+        for group, key, floor, next_offset, runs_count, done_count, clients in head["queues"]:
+            runs_end = at + runs_count * _RUN.size
+            done_end = runs_end + done_count * _DONE.size
+            rows = _RUN.iter_unpack(snapshot[at:runs_end])
+            done = deque(map(Done._make, _DONE.iter_unpack(snapshot[runs_end:done_end])))
+            found = QueueReceipts.restore(key, floor, next_offset, _runs(rows, clients), done)
+            receipts._groups.setdefault(group, {})[key] = found
+            at = done_end
+        receipts.dying = {source: Dying(*rest) for source, *rest in head["dying"]}
+        for group, key, offset in receipts.dying.values():
+            receipts._groups[group][key].withdrawn.add(offset)
+        return receipts
+
+
+def _packed(run: Run, numbers: dict[str, int]) -> bytes:
+    first, end, (until, attempt, position, client_id) = run
+    return _RUN.pack(first, end - first, until, attempt, numbers[client_id], position)
+
+
+def _runs(rows: Iterable[tuple[Any, ...]], clients: list[str]) -> list[Run]:
+    return [
+        Run(first, first + count, Grant(until, attempt, position, clients[number]))
+        for first, count, until, attempt, number, position in rows
+    ]

@@ -1,0 +1,248 @@
+"""Which messages a receiver is given now: synchronous, decided on the state at `end`.
+
+Those whose invisible time is over come first, but fill at most half of an answer while there are
+new ones: messages that fail for ever must not starve the others. A queue's new messages follow in
+order; queues take turns. An ordered receiver is given nothing of a queue while something of it is
+out, and after an expiry the lowest first.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from paceline_broker.projections.consume_queues import ConsumeQueue
+from paceline_broker.projections.projections import Projections
+from paceline_broker.projections.receipt_queue import QueueReceipts, Run
+
+FIRST = "first"
+LAST = "last"
+BYTES_MAX = 4 * 1024 * 1024
+"""Of the batches that hold one queue's part of an answer, or one message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a receiver wants."""
+
+    group: str
+    client_id: str
+    keys: tuple[int, ...]
+    """The queues; answers begin with another one each time."""
+    messages_max: int
+    invisible_ms: int
+    start: str = FIRST
+    """Where the group begins on a queue it has never consumed."""
+    is_ordered: bool = False
+    attempts_max: int = 17
+    """Deliveries of one message: the first and the group's `retry_max_times`."""
+
+
+class GivenRow(NamedTuple):
+    """Messages [first, end) of a queue."""
+
+    key: int
+    first: int
+    end: int
+    attempt: int
+
+
+@dataclass(slots=True)
+class Given:
+    """What a receiver was given, under the record at `position`."""
+
+    position: int
+    until_unix_ms: int
+    rows: list[GivenRow] = field(default_factory=list)
+    exhausted: list[tuple[int, Run]] = field(default_factory=list)
+    """(queue key, messages): no attempt is left of them."""
+
+
+class Turn(Protocol):
+    """Of the desk: what to decide on, and the record that is being made."""
+
+    @property
+    def projections(self) -> Projections: ...
+
+    @property
+    def now_unix_ms(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def may_expire(self) -> bool: ...
+
+    def fold(self, item: list[Any]) -> None: ...
+
+
+def hand_out(asked: Asked, turn: Turn, *, inflight_max: int, begin_with: int) -> Given:
+    """Decide and fold; `rows` are empty if there is nothing now.
+
+    `begin_with` says with which queue, so that none is starved by those before it.
+    """
+    until = turn.now_unix_ms + asked.invisible_ms
+    given = Given(turn.position, until)
+    work = _HandingOut(asked, turn, given, inflight_max, begin_with)
+    work.begin()
+    if asked.is_ordered:
+        work.ordered()
+    else:
+        has_new = work.has_new()
+        work.again(-(-asked.messages_max // 2) if has_new else asked.messages_max)
+        if has_new:
+            work.new()
+            work.again(work.room)
+    return given
+
+
+class _HandingOut:
+    """One answer in the making. Each step folds what it gives, so the next step sees it."""
+
+    def __init__(
+        self, asked: Asked, turn: Turn, given: Given, inflight_max: int, begin_with: int
+    ) -> None:
+        self._asked = asked
+        self._turn = turn
+        self._given = given
+        self._inflight_max = inflight_max
+        self.room = asked.messages_max
+        projections = turn.projections
+        self._locks = projections.locks
+        self._receipts = projections.receipts
+        self._queues = projections.consume_queues
+        at = begin_with % len(asked.keys)
+        self._keys = asked.keys[at:] + asked.keys[:at]
+
+    def begin(self) -> None:
+        """Queues of which the group was never given anything: from its committed offset on."""
+        asked, offsets = self._asked, self._turn.projections.offsets
+        known = self._receipts.of_group(asked.group)
+        rows = []
+        for key in asked.keys:
+            if key in known:
+                continue
+            committed = offsets.get(asked.group, key)
+            queue = self._queues.get(key)
+            start = 0 if queue is None else queue.start if asked.start == FIRST else queue.end
+            rows.append([key, start if committed is None else committed.offset])
+        if rows:
+            self._turn.fold(["start", asked.group, rows])
+        self._pass_deleted()
+
+    def _pass_deleted(self) -> None:
+        """What retention has deleted is nobody's any more (R26)."""
+        group = self._asked.group
+        passed, dropped = [], []
+        for key in self._asked.keys:
+            queue, receipts = self._queues.get(key), self._receipts.get(group, key)
+            if queue is None or receipts is None or receipts.floor >= queue.start:
+                continue
+            if receipts.next < queue.start:
+                passed.append([key, int(queue.start)])
+            gone = [offset for offset in receipts.in_flight if offset < queue.start]
+            dropped += [[key, offset, offset + 1] for offset in gone]
+        if passed:
+            self._turn.fold(["pass", group, passed])
+        if dropped:
+            self._turn.fold(["drop", group, dropped])
+
+    def has_new(self) -> bool:
+        return any(self._new_count(key) > 0 for key in self._keys)
+
+    def again(self, count_max: int) -> None:
+        """Messages whose invisible time is over."""
+        if not self._turn.may_expire:
+            return
+        rows: list[GivenRow] = []
+        left = min(count_max, self.room)
+        for key in self._keys:
+            if left <= 0:
+                break
+            receipts = self._receipts.get(self._asked.group, key)
+            if receipts is None or not receipts.in_flight or self._is_locked(key):
+                continue
+            # Those without an attempt left are looked at beside the others, not in their place.
+            for run in receipts.due(self._turn.now_unix_ms, left):
+                if run.grant.attempt >= self._asked.attempts_max:
+                    self._given.exhausted.append((key, run))
+                    continue
+                rows.append(GivenRow(key, run.first, run.end, run.grant.attempt + 1))
+                left -= run.end - run.first
+        self._give(rows)
+
+    def new(self) -> None:
+        """Messages that nobody was given before."""
+        rows: list[GivenRow] = []
+        left = self.room
+        for key in self._keys:
+            if left <= 0:
+                break
+            count = min(left, self._new_count(key))
+            receipts = self._receipts.get(self._asked.group, key)
+            if count <= 0 or receipts is None:
+                continue
+            count = _within_bytes(self._queues.get_or_make(key), receipts.next, count)
+            rows.append(GivenRow(key, receipts.next, receipts.next + count, 1))
+            left -= count
+        self._give(rows)
+
+    def ordered(self) -> None:
+        """Of each queue either what is out and due, the lowest first, or else new ones."""
+        rows: list[GivenRow] = []
+        left = self.room
+        for key in self._keys:
+            receipts = self._receipts.get(self._asked.group, key)
+            if left <= 0 or receipts is None or self._is_locked(key):
+                continue
+            if receipts.in_flight or receipts.withdrawn:
+                found = self._lowest_due(receipts, left)
+            else:
+                count = min(left, self._new_count(key))
+                if count > 0:
+                    count = _within_bytes(self._queues.get_or_make(key), receipts.next, count)
+                found = [GivenRow(key, receipts.next, receipts.next + count, 1)] * (count > 0)
+            rows += found
+            left -= sum(row.end - row.first for row in found)
+        self._give(rows)
+
+    def _lowest_due(self, receipts: QueueReceipts, count_max: int) -> list[GivenRow]:
+        rows: list[GivenRow] = []
+        if not self._turn.may_expire or receipts.withdrawn:
+            return rows
+        for run in receipts.runs():
+            count = min(run.end - run.first, count_max)
+            if run.grant.until_unix_ms > self._turn.now_unix_ms or count <= 0:
+                break
+            if run.grant.attempt >= self._asked.attempts_max:
+                self._given.exhausted.append((receipts.key, run))
+                break
+            rows.append(GivenRow(receipts.key, run.first, run.first + count, run.grant.attempt + 1))
+            count_max -= count
+        return rows
+
+    def _give(self, rows: list[GivenRow]) -> None:
+        if not rows:
+            return
+        asked = self._asked
+        until = self._given.until_unix_ms
+        self._turn.fold(["give", asked.group, asked.client_id, until, [list(row) for row in rows]])
+        self._given.rows += rows
+        self.room -= sum(row.end - row.first for row in rows)
+
+    def _new_count(self, key: int) -> int:
+        queue = self._queues.get(key)
+        receipts = self._receipts.get(self._asked.group, key)
+        if queue is None or receipts is None or queue.end <= receipts.next or self._is_locked(key):
+            return 0
+        return min(queue.end - receipts.next, self._inflight_max - len(receipts.in_flight))
+
+    def _is_locked(self, key: int) -> bool:
+        """A member of the group consumes the queue in order, under a lock: it alone may (R33)."""
+        now = self._turn.now_unix_ms
+        return self._locks.get(self._asked.group, key, now_unix_ms=now) is not None
+
+
+def _within_bytes(queue: ConsumeQueue, first: int, count: int) -> int:
+    """So many of `count` messages that their batches are not much over `BYTES_MAX`."""
+    sizes = queue.sizes(*queue.entries(first, first + count))
+    total = sum(sizes)
+    return count if total <= BYTES_MAX or len(sizes) == 1 else max(1, count * BYTES_MAX // total)

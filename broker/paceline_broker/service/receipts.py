@@ -1,0 +1,439 @@
+"""Handing out messages by receipt, and taking the receipts back: the turns of a master (POP).
+
+Everything that simple consumers ask in one turn of the loop is decided together, in the order it
+came, on the state at `end`, each on what the one before has left (R28); what was decided is one
+record, and all answers leave when confirm has passed it: so nobody is given a message that another
+master could give to somebody else meanwhile. Expiry is by log time, decided here and nowhere else,
+and not while the controllers say that this clock is wrong (R29).
+
+A receiver that finds nothing waits here until a message comes, one falls due, or its time is over.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from paceline.errors import PacelineError, PollingFullError, StorageError
+from paceline.ports import Clock
+from paceline.wire.receipts import Receipt
+from paceline_broker.clocks import Trust
+from paceline_broker.projections.projections import Projections
+from paceline_broker.projections.receipt_queue import Standing
+from paceline_broker.service.handing_out import Asked, Given, hand_out
+from paceline_broker.service.ledger import append_decided
+from paceline_broker.service.ports import LogWriter, Role
+from paceline_broker.service.settings import ServiceSettings
+
+_AGAIN_S = 0.1
+"""A turn that may not append now (R8, R27) looks again after this."""
+_ROWS_MAX = 50_000
+"""Receipts named by the operations of one turn; what is beyond comes in the next."""
+_WAKE_SLACK_S = 0.002
+"""Timers may fire a little early; log time is in whole ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the operations of one turn decide on. `items` become the record."""
+
+    projections: Projections
+    items: list[list[Any]]
+    now_unix_ms: int
+    position: int
+    """Of the record."""
+    may_expire: bool
+
+    def fold(self, item: list[Any]) -> None:
+        """Have the record say so; the next decision sees it."""
+        self.items.append(item)
+        self.projections.receipt_item(item)
+
+
+class Settled(NamedTuple):
+    """What became of one receipt."""
+
+    receipt: Receipt
+    code: str | None
+    """None = done; else RECEIPT_EXPIRED or INVALID_RECEIPT_HANDLE."""
+    renewed: Receipt | None = None
+    """After a change: the receipt that counts now."""
+    until_unix_ms: int = 0
+
+
+class _Operation:
+    """Something to decide; `future` hears when confirm has passed the decision."""
+
+    rows = 32
+    """About so much of the record it makes."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.answer: Any = None
+
+    def decide(self, turn: Turn) -> bool:
+        """True: `answer` is there."""
+        raise NotImplementedError
+
+    def finish(self, error: PacelineError | None) -> None:
+        if self.future.done():
+            return  # the asker has gone
+        if error is None:
+            self.future.set_result(self.answer)
+        else:
+            self.future.set_exception(error)
+
+
+class _Settle(_Operation):
+    """Acknowledge, or change the invisible time of, receipts of one group."""
+
+    def __init__(
+        self, group: str, receipts: Sequence[Receipt], invisible_ms: int | None, *, is_unseen: bool
+    ) -> None:
+        """`invisible_ms` None = acknowledge. `is_unseen`: the attempt does not count."""
+        super().__init__()
+        self._group = group
+        self._receipts = receipts
+        self.rows = len(receipts)
+        self._invisible_ms = invisible_ms
+        self._is_unseen = is_unseen
+
+    def decide(self, turn: Turn) -> bool:
+        # A handle twice in one request gets the same answer twice.
+        distinct = dict.fromkeys(self._receipts)
+        is_change = self._invisible_ms is not None
+        if is_change:
+            settled = {receipt: self._change(turn, receipt) for receipt in distinct}
+        else:
+            settled = self._acknowledge(turn, distinct)
+        self.answer = [settled[receipt] for receipt in self._receipts]
+        return True
+
+    def _standing(self, turn: Turn, receipt: Receipt) -> Standing:
+        found = turn.projections.receipts.get(self._group, receipt.key)
+        if found is None:
+            return Standing.UNKNOWN
+        return found.standing(receipt.offset, receipt.position, receipt.attempt)
+
+    def _acknowledge(self, turn: Turn, receipts: Iterable[Receipt]) -> dict[Receipt, Settled]:
+        settled: dict[Receipt, Settled] = {}
+        rows: list[list[int]] = []
+        for receipt in sorted(receipts):
+            standing = self._standing(turn, receipt)
+            settled[receipt] = Settled(receipt, _code(standing))
+            if standing is not Standing.OPEN:
+                continue
+            key, offset, position = receipt.key, receipt.offset, receipt.position
+            last = rows[-1] if rows else None
+            if last is not None and [key, offset, position] == [last[0], last[2], last[3]]:
+                last[2] = offset + 1
+            else:
+                rows.append([key, offset, offset + 1, position])
+        if rows:
+            turn.fold(["ack", self._group, rows])
+        return settled
+
+    def _change(self, turn: Turn, receipt: Receipt) -> Settled:
+        standing = self._standing(turn, receipt)
+        if standing is not Standing.OPEN:
+            # Also of a message that this receipt has acknowledged: it is not invisible, it is done.
+            code = _code(standing) or "RECEIPT_EXPIRED"
+            return Settled(receipt, code)
+        assert self._invisible_ms is not None
+        until = turn.now_unix_ms + self._invisible_ms
+        attempt = max(0, receipt.attempt - 1) if self._is_unseen else receipt.attempt
+        turn.fold(["change", self._group, [[receipt.key, receipt.offset, until, attempt]]])
+        renewed = receipt._replace(position=turn.position, attempt=attempt)
+        return Settled(receipt, None, renewed, until)
+
+
+class _Receive(_Operation):
+    """A receiver, perhaps waiting."""
+
+    def __init__(self, asked: Asked, limits: ServiceSettings, number: int) -> None:
+        """`number`: of this receive among all, so that each begins with another queue."""
+        super().__init__()
+        self.number = number
+        self.asked = asked
+        self.is_over = False
+        """No time left: the answer is what there is."""
+        self.timer: asyncio.TimerHandle | None = None
+        self._limits = limits
+
+    def decide(self, turn: Turn) -> bool:
+        given = hand_out(
+            self.asked,
+            turn,
+            inflight_max=self._limits.pop_inflight_message_threshold,
+            begin_with=self.number,
+        )
+        self.answer = given
+        return bool(given.rows) or self.is_over
+
+
+class Receipts:
+    """The desk: one per broker, outlives every role."""
+
+    def __init__(
+        self, role: Role, clock: Clock, settings: ServiceSettings, trust: Callable[[], Trust]
+    ) -> None:
+        self._role = role
+        self._clock = clock
+        self._settings = settings
+        self._trust = trust
+        self._new: list[_Operation] = []
+        self._woken: dict[tuple[str, int], None] = {}
+        self._waiting: dict[tuple[str, int], dict[_Receive, None]] = {}
+        self._all_waiting: dict[_Receive, None] = {}
+        self._due: dict[str, asyncio.TimerHandle] = {}
+        """Per group with receivers that wait: when something in flight may fall due."""
+        self._is_scheduled = False
+        self._received = 0
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    async def receive(self, asked: Asked, *, wait_ms: int) -> Given:
+        """Messages for a receiver, or none after `wait_ms`. Raises what appending raises."""
+        self._received += 1
+        operation = _Receive(asked, self._settings, self._received)
+        operation.is_over = wait_ms == 0
+        if wait_ms:
+            self._check_room(asked)
+            loop = asyncio.get_running_loop()
+            operation.timer = loop.call_later(wait_ms / 1000, self._time_over, operation)
+        try:
+            given: Given = await self._decided(operation)
+        finally:
+            self._forget(operation)
+        return given
+
+    async def acknowledge(self, group: str, receipts: Sequence[Receipt]) -> list[Settled]:
+        """End receipts: their messages are done. In the order asked."""
+        operation = _Settle(group, receipts, None, is_unseen=False)
+        settled: list[Settled] = await self._decided(operation)
+        return settled
+
+    async def change(
+        self, group: str, receipts: Sequence[Receipt], invisible_ms: int, *, is_unseen: bool
+    ) -> list[Settled]:
+        """Let messages be invisible for so long from now; `is_unseen`: they were not looked at."""
+        operation = _Settle(group, receipts, invisible_ms, is_unseen=is_unseen)
+        settled: list[Settled] = await self._decided(operation)
+        return settled
+
+    def end_receives(self, group: str, client_id: str) -> int:
+        """Answer the waiting receives of a client now; how many there were."""
+        found = [
+            waiting
+            for waiting in self._all_waiting
+            if waiting.asked.group == group and waiting.asked.client_id == client_id
+        ]
+        for waiting in found:
+            self._time_over(waiting)
+        return len(found)
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._all_waiting)
+
+    async def _decided(self, operation: _Operation) -> Any:
+        self._submit(operation)
+        return await operation.future
+
+    def _check_room(self, asked: Asked) -> None:
+        """RocketMQ's popPollingSize and maxPopPollingSize."""
+        settings = self._settings
+        is_full = len(self._all_waiting) >= settings.max_pop_polling_size or any(
+            len(self._waiting.get((asked.group, key), ())) >= settings.pop_polling_size
+            for key in asked.keys
+        )
+        if is_full:
+            raise PollingFullError("too many receivers wait here", retry_after_ms=1000)
+
+    # -- turns -------------------------------------------------------------------------------------
+
+    def _submit(self, operation: _Operation) -> None:
+        self._new.append(operation)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._run_turn)
+
+    def _run_turn(self) -> None:
+        self._is_scheduled = False
+        new, self._new = self._new, []
+        woken, self._woken = self._woken, {}
+        try:
+            writer = self._role.writer()
+            writer.ensure_can_append()
+        except PacelineError as error:
+            self._refuse_turn(new, woken, error)
+            return
+        projections = self._role.projections
+        now = max(projections.log_time_ms, self._clock.unix_ms())
+        may_expire = self._trust() is not Trust.DIFFERS
+        turn = Turn(projections, [], now, int(writer.end), may_expire)
+        taken = self._as_many(new)
+        decided = [operation for operation in taken if self._decide(operation, turn)]
+        decided += self._serve_woken(woken, turn)
+        if turn.items:
+            try:
+                append_decided(writer, projections, {"items": turn.items}, store_unix_ms=now)
+            except StorageError as error:  # a full disk at a roll: the mastership is over (R22)
+                self._refuse_turn(decided, {}, error)
+                return
+        if decided:
+            self._answer_later(decided, writer)
+        self._arm(self._groups_of(turn, taken))
+
+    def _as_many(self, new: list[_Operation]) -> list[_Operation]:
+        """What one record may hold; the rest is for the next turn."""
+        rows = 0
+        for at, operation in enumerate(new):
+            rows += operation.rows
+            if rows > _ROWS_MAX and at:
+                self._new = new[at:] + self._new
+                self._schedule()
+                return new[:at]
+        return new
+
+    def _refuse_turn(
+        self, new: list[_Operation], woken: dict[tuple[str, int], None], error: PacelineError
+    ) -> None:
+        for operation in new:
+            operation.finish(error)
+        self._woken.update(dict.fromkeys(at for at in woken if at in self._waiting))
+        if self._woken:
+            # What woke them is still there: who waits looks at it later, or the role changes.
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._schedule)
+
+    def _decide(self, operation: _Operation, turn: Turn) -> bool:
+        if operation.future.done():
+            return False  # the asker has gone: it is given nothing
+        is_decided = operation.decide(turn)
+        if isinstance(operation, _Receive):
+            if is_decided:
+                self._unwatch(operation)
+            else:
+                self._watch(operation)
+        return is_decided
+
+    def _serve_woken(self, woken: Iterable[tuple[str, int]], turn: Turn) -> list[_Operation]:
+        """Whoever waits longest first, for as long as there is something."""
+        served: list[_Operation] = []
+        for at in woken:
+            for waiting in list(self._waiting.get(at, ())):
+                if not self._decide(waiting, turn):
+                    break
+                served.append(waiting)
+        return served
+
+    def _answer_later(self, decided: list[_Operation], writer: LogWriter) -> None:
+        def completed(error: PacelineError | None) -> None:
+            for operation in decided:
+                operation.finish(error)
+
+        writer.wait_confirmed(writer.end, completed, timeout_ms=self._settings.send_timeout_ms)
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def messages_came(self, keys: Iterable[int]) -> None:
+        """Confirm has passed new messages of watched queues."""
+        groups = {group for group, _ in self._waiting}
+        for key in keys:
+            for group in groups:
+                if (group, key) in self._waiting:
+                    self._woken[group, key] = None
+        if self._woken:
+            self._schedule()
+
+    def role_changed(self) -> None:
+        """Who waits looks again, on the new state, or hears that this is no master (DESIGN 7)."""
+        for timer in self._due.values():
+            timer.cancel()
+        self._due.clear()
+        waiting = list(self._all_waiting)
+        for operation in waiting:
+            self._unwatch(operation)
+        self._woken.clear()
+        self._new += waiting
+        if self._new:
+            self._schedule()
+
+    def _watch(self, operation: _Receive) -> None:
+        group = operation.asked.group
+        self._all_waiting[operation] = None
+        consume_queues = self._role.projections.consume_queues
+        for key in operation.asked.keys:
+            consume_queues.get_or_make(key).is_watched = True
+            self._waiting.setdefault((group, key), {})[operation] = None
+
+    def _unwatch(self, operation: _Receive) -> None:
+        if self._all_waiting.pop(operation, operation) is operation:
+            return  # it did not wait
+        group = operation.asked.group
+        for key in operation.asked.keys:
+            waiters = self._waiting.get((group, key), {})
+            waiters.pop(operation, None)
+            if not waiters:
+                self._waiting.pop((group, key), None)
+
+    def _forget(self, operation: _Receive) -> None:
+        if operation.timer is not None:
+            operation.timer.cancel()
+        self._unwatch(operation)
+
+    def _time_over(self, operation: _Receive) -> None:
+        if not operation.is_over:
+            operation.is_over = True
+            self._submit(operation)
+
+    # -- what falls due ----------------------------------------------------------------------------
+
+    def _groups_of(self, turn: Turn, new: list[_Operation]) -> set[str]:
+        """Groups of which something may fall due at another time than before."""
+        groups = {item[1] for item in turn.items if item[0] in ("give", "change")}
+        groups |= {new.asked.group for new in new if isinstance(new, _Receive)}
+        return groups
+
+    def _arm(self, groups: Iterable[str]) -> None:
+        """Have the receivers of these groups look again when something falls due."""
+        for group in groups:
+            keys = [key for name, key in self._waiting if name == group]
+            if not keys:
+                continue
+            receipts = self._role.projections.receipts.of_group(group)
+            dues = [receipts[key].due_unix_ms for key in keys if key in receipts]
+            due = min((due for due in dues if due is not None), default=None)
+            timer = self._due.pop(group, None)
+            if timer is not None:
+                timer.cancel()
+            if due is not None:
+                self._call_at(group, due)
+
+    def _call_at(self, group: str, due_unix_ms: int) -> None:
+        wait_s = (due_unix_ms - self._clock.unix_ms()) / 1000
+        if wait_s <= 0:
+            wait_s = _AGAIN_S  # due already, and not given: the clock is wrong, or there is no room
+        loop = asyncio.get_running_loop()
+        self._due[group] = loop.call_later(wait_s + _WAKE_SLACK_S, self._fell_due, group)
+
+    def _fell_due(self, group: str) -> None:
+        del self._due[group]
+        for name, key in self._waiting:
+            if name == group:
+                self._woken[name, key] = None
+        if self._woken:
+            self._schedule()
+
+
+def _code(standing: Standing) -> str | None:
+    match standing:
+        case Standing.OPEN | Standing.DONE:
+            return None
+        case Standing.VOID:
+            return "RECEIPT_EXPIRED"
+        case Standing.UNKNOWN:
+            return "INVALID_RECEIPT_HANDLE"
