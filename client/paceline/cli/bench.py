@@ -16,6 +16,7 @@ import orjson
 from paceline.cli import bench_cases as cases
 from paceline.cli import bench_catch_up, bench_failures
 from paceline.cli.bench_figures import CpuMeter
+from paceline.cli.bench_model import MODEL_CASES, run_model_case
 from paceline.cli.bench_report import print_table, write_report
 from paceline.cli.local_client import find_master, wait_ready
 from paceline.cli.local_cluster import ClusterPlan, LocalCluster
@@ -49,8 +50,8 @@ class _Options:
     "--case",
     "chosen",
     multiple=True,
-    type=click.Choice(CASES + KILLING_CASES),
-    help="Default: all but failover, restart, catch-up.",
+    type=click.Choice(CASES + MODEL_CASES + KILLING_CASES),
+    help=f"Default: {', '.join(CASES)}.",
 )
 @click.option("--inflight", default="1,64,512,4096", show_default=True)
 @click.option("--size", type=click.IntRange(1, 1 << 20), default=1024, show_default=True)
@@ -195,6 +196,8 @@ async def _measure(
         elif case in KILLING_CASES:
             kill = bench_failures.failover if case == "failover" else bench_failures.restart
             measured = [await kill(cluster, setting)]
+        elif case in MODEL_CASES:
+            measured = await run_model_case(case, setting)
         else:
             measured = await cases.run_case(
                 case, setting, inflight=options.inflight, master_address=master.address

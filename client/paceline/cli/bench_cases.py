@@ -144,7 +144,7 @@ async def post_json(setting: BenchSetting, address: str) -> Figures:
 async def consume(setting: BenchSetting, *, as_messages: bool) -> Figures:
     """Read a filled topic from its start, CRCs checked, offsets committed each second."""
     topic = TopicName(f"{setting.topic}-consume")
-    filled = await _fill(setting, topic)
+    filled = await fill(setting, topic)
     received = 0
     async with PullConsumer(setting.bootstrap) as consumer:
         await consumer.subscribe(topic)
@@ -162,7 +162,7 @@ async def consume(setting: BenchSetting, *, as_messages: bool) -> Figures:
                 await consumer.commit("bench")
         await consumer.commit("bench")
         seconds = time.perf_counter() - began
-    return _figures(
+    return figures_of(
         setting,
         case="consume-messages" if as_messages else "consume-bodies",
         seconds=seconds,
@@ -170,7 +170,7 @@ async def consume(setting: BenchSetting, *, as_messages: bool) -> Figures:
     )
 
 
-async def _fill(setting: BenchSetting, topic: TopicName) -> int:
+async def fill(setting: BenchSetting, topic: TopicName) -> int:
     """A topic with `FILL_BYTES` of messages; how many it holds."""
     async with AdminClient(setting.bootstrap) as admin, PullConsumer(setting.bootstrap) as reader:
         if any(known.topic == topic for known in await admin.topics()):
@@ -203,7 +203,7 @@ async def end_to_end(setting: BenchSetting) -> Figures:
             if began >= warm_until:
                 latencies_ms.append((time.perf_counter() - began) * 1000)
             await sending
-    return _figures(
+    return figures_of(
         setting,
         case="end-to-end",
         seconds=setting.seconds,
@@ -212,7 +212,7 @@ async def end_to_end(setting: BenchSetting) -> Figures:
     )
 
 
-def _figures(
+def figures_of(
     setting: BenchSetting,
     *,
     case: str,
@@ -222,6 +222,7 @@ def _figures(
     inflight: int = 1,
     latencies_ms: Sequence[float] = (),
 ) -> Figures:
+    """What was measured, with what all cases of the run share."""
     return Figures(
         case=case,
         path=path,
@@ -250,7 +251,7 @@ async def _measure(
     began = time.perf_counter()
     latencies_ms = await run(setting.seconds)
     seconds = time.perf_counter() - began
-    return _figures(
+    return figures_of(
         setting,
         case=case,
         path=path,

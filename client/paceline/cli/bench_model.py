@@ -1,0 +1,81 @@
+"""The bench cases of the message model: what consumers do beyond reading in bulk."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from paceline.cli.bench_cases import BenchSetting, figures_of, fill
+from paceline.cli.bench_figures import Figures
+from paceline.consumer.pull import PullConsumer
+from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.errors import ConfigError
+from paceline.message import ReceivedMessage
+from paceline.types import TopicName
+
+MODEL_CASES = ("push",)
+PUSH_MEMBERS = 2
+PUSH_BATCH = 128
+
+
+async def run_model_case(case: str, setting: BenchSetting) -> list[Figures]:
+    """All figures of one named case."""
+    match case:
+        case "push":
+            return [await push(setting, by_batch=by_batch) for by_batch in (False, True)]
+        case _:
+            raise ConfigError(f"no case {case!r}")
+
+
+async def push(setting: BenchSetting, *, by_batch: bool) -> Figures:
+    """Two members of a group drain a filled topic; offsets are committed as they go, and all of
+    them when the clock stops."""
+    topic = TopicName(f"{setting.topic}-consume")
+    filled = await fill(setting, topic)
+    received = 0
+    is_done = asyncio.Event()
+
+    def count(messages: int) -> None:
+        nonlocal received
+        received += messages
+        if received >= filled:
+            is_done.set()
+
+    async def listen(message: ReceivedMessage) -> None:
+        count(1)
+
+    async def listen_batch(messages: Sequence[ReceivedMessage]) -> None:
+        count(len(messages))
+
+    group = "bench-push-batch" if by_batch else "bench-push"
+    members = [
+        PushConsumer(
+            setting.bootstrap,
+            group=group,
+            topics=[topic],
+            settings=PushSettings(start="first", consume_message_batch_max_size=PUSH_BATCH),
+            listener=None if by_batch else listen,
+            batch_listener=listen_batch if by_batch else None,
+        )
+        for _ in range(PUSH_MEMBERS)
+    ]
+    setting.meter.start()
+    began = time.perf_counter()
+    await asyncio.gather(*(member.start() for member in members))
+    await is_done.wait()
+    await asyncio.gather(*(member.close() for member in members))
+    seconds = time.perf_counter() - began
+    await _check_committed(setting, topic, group, filled)
+    return figures_of(
+        setting, case="push-batches" if by_batch else "push", seconds=seconds, messages=received
+    )
+
+
+async def _check_committed(
+    setting: BenchSetting, topic: TopicName, group: str, filled: int
+) -> None:
+    """A figure without its offsets would be no figure."""
+    async with PullConsumer(setting.bootstrap) as reader:
+        committed = await reader.committed(group, await reader.queues(topic))
+    done = sum(offset or 0 for offset in committed.values())
+    if done != filled:
+        raise ConfigError(f"{done} of {filled} messages are committed")

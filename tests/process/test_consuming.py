@@ -1,0 +1,138 @@
+"""Real processes: a group goes on within a second when a member is killed, and over a failover."""
+
+import signal
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests.process.harness import eventually, running_cluster, the_master
+from tests.process.members import member, steady_messages
+
+from paceline.admin import AdminClient
+from paceline.consumer.pull import PullConsumer
+from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.message import ReceivedMessage
+from paceline.runtime import SystemClock
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+QUEUES = 4
+PAUSE_MS_MAX = 1_000
+"""The goal for a member's death: 300 ms until it is dropped, and then a queue is opened."""
+FAILOVER_MS_MAX = 5_000
+"""Generous for a machine with two busy cores; the figures are the benchmark's business."""
+
+
+class Watched:
+    """A member in this process: what it got of each queue, and when."""
+
+    def __init__(self) -> None:
+        self.numbers: set[int] = set()
+        self.arrivals: dict[int, list[int]] = {queue: [] for queue in range(QUEUES)}
+        self._clock = SystemClock()
+
+    def now_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    async def listen(self, message: ReceivedMessage) -> None:
+        self.numbers.add(int(message.body))
+        self.arrivals[message.queue_id].append(self.now_ms())
+
+    def pause_ms(self, since_ms: int) -> int:
+        """The longest silence of any queue since then."""
+        return max(longest_gap(arrivals, since_ms) for arrivals in self.arrivals.values())
+
+
+def longest_gap(arrivals: list[int], since_ms: int) -> int:
+    """The longest silence after `since_ms`."""
+    times = [since_ms, *(at for at in arrivals if at >= since_ms)]
+    assert len(times) > 1, "a queue stood still"
+    return max(after - before for before, after in pairwise(times))
+
+
+async def committed_of(bootstrap: list[str], topic: str, group: str) -> int:
+    async with PullConsumer(bootstrap) as reader:
+        committed = await reader.committed(group, await reader.queues(topic))
+    return sum(offset or 0 for offset in committed.values())
+
+
+async def test_a_killed_member_is_replaced_within_a_second_and_nothing_is_skipped(
+    tmp_path: Path,
+) -> None:
+    watched = Watched()
+    with running_cluster(tmp_path / "data") as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.create_topic("orders", queues=QUEUES)
+        consumer = PushConsumer(
+            cluster.bootstrap,
+            group="audit",
+            topics=["orders"],
+            listener=watched.listen,
+            settings=PushSettings(start="first"),
+        )
+        async with consumer, steady_messages(cluster, "orders") as stream:
+            with member(cluster, tmp_path, topic="orders", group="audit") as other:
+
+                async def shared() -> bool:
+                    return len(consumer.queues) == QUEUES // 2 and len(other.seen()) > 20
+
+                await eventually(shared, what="two members that share the queues")
+                killed_at = watched.now_ms()
+                other.kill()
+                seen_by_other = other.seen()
+
+            async def alone() -> bool:
+                return len(consumer.queues) == QUEUES and watched.now_ms() > killed_at + 3_000
+
+            await eventually(alone, what="the queues of the killed member")
+            pause_ms = watched.pause_ms(killed_at)
+        count = stream.count
+        committed = await committed_of(cluster.bootstrap, "orders", "audit")
+
+    assert pause_ms <= PAUSE_MS_MAX
+    assert watched.numbers | {number for _, number in seen_by_other} == set(range(count))
+    assert committed == count
+
+
+async def test_members_go_on_at_the_next_master_with_the_queues_they_had(tmp_path: Path) -> None:
+    watched = Watched()
+    with running_cluster(tmp_path / "data", restart=True) as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.create_topic("orders", queues=QUEUES)
+        consumer = PushConsumer(
+            cluster.bootstrap,
+            group="audit",
+            topics=["orders"],
+            listener=watched.listen,
+            settings=PushSettings(start="first"),
+        )
+        with member(cluster, tmp_path, topic="orders", group="audit") as other:
+            async with consumer, steady_messages(cluster, "orders") as stream:
+
+                async def shared() -> bool:
+                    return len(consumer.queues) == QUEUES // 2 and len(other.seen()) > 20
+
+                await eventually(shared, what="two members that share the queues")
+                mine = consumer.queues
+                master = await the_master(cluster)
+                killed_at = watched.now_ms()
+                cluster.send_signal(master, signal.SIGKILL)
+
+                async def passed() -> bool:
+                    return watched.now_ms() > killed_at + 6_000
+
+                await eventually(passed)
+                kept = consumer.queues
+                gaps = [longest_gap(watched.arrivals[key.queue], killed_at) for key in mine]
+            count = stream.count
+
+            async def all_seen() -> bool:
+                return len(other.seen()) + len(watched.numbers) >= count
+
+            await eventually(all_seen, what="every message")
+            seen_by_other = [number for _, number in other.seen()]
+
+    assert kept == mine  # nobody was dropped by the new coordinator
+    assert max(gaps) <= FAILOVER_MS_MAX
+    assert watched.numbers | set(seen_by_other) == set(range(count))
+    assert watched.numbers.isdisjoint(seen_by_other)
