@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from paceline.errors import PacelineError
 from paceline.records.encode import encode_batch
-from paceline.records.header import Codec
+from paceline.records.header import Codec, Kind
 from paceline.routing import QueueKey
 from paceline.wire.stream import ProduceAnswer
 
@@ -45,12 +45,14 @@ class Batch:
         "cost_bytes",
         "deadline",
         "doom",
+        "dues",
         "encoded",
         "error",
         "is_in_flight",
         "is_movable",
         "is_unknown",
         "keys",
+        "kind",
         "last_refusal",
         "moves",
         "number",
@@ -60,8 +62,18 @@ class Batch:
         "waiters",
     )
 
-    def __init__(self, queue: QueueKey, *, deadline: float, born_unix_ms: int) -> None:
+    def __init__(
+        self,
+        queue: QueueKey,
+        *,
+        deadline: float,
+        born_unix_ms: int,
+        kind: Kind = Kind.NORMAL,
+    ) -> None:
         self.queue = queue
+        self.kind = kind
+        self.dues: list[int] | None = [] if kind == Kind.DELAY else None
+        """What each message says of its time (records/dues.py); `add_due` beside `add`."""
         self.deadline = deadline
         """Loop time in seconds at which the batch is given up."""
         self.bodies: list[bytes] = []
@@ -116,6 +128,11 @@ class Batch:
         bodies.append(body)
         return index
 
+    def add_due(self, due: int) -> None:
+        """When the message is due that was added last."""
+        assert self.dues is not None
+        self.dues.append(due)
+
     def add_bodies(self, bodies: list[bytes], key: str | None, born_unix_ms: int) -> int:
         """Take bodies of one key (or none) without tag or properties; index of the first."""
         index, count = len(self.bodies), len(bodies)
@@ -156,8 +173,10 @@ class Batch:
             tags=self.tags,
             properties=self.properties,
             born_unix_ms=self.born_last if self._borns is None else self._borns,
+            due_unix_ms=self.dues,
             topic_id=self.queue.topic_id,
             queue_id=self.queue.queue,
+            kind=self.kind,
             codec=compression.codec_for(self.bodies, self.cost_bytes),
             level=compression.level,
             producer_id=producer_id,

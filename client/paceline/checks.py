@@ -10,6 +10,7 @@ import orjson
 from paceline.batch import MESSAGE_OVERHEAD_BYTES
 from paceline.errors import BadRequestError, TooLargeError
 from paceline.message import Message
+from paceline.records.dues import written_due
 from paceline.records.header import (
     KEY_BYTES_MAX,
     MESSAGE_BYTES_MAX,
@@ -45,12 +46,37 @@ def cost_of(message: Message, body_bytes_max: int) -> int:
     if (
         message.properties
         or message.tag
-        or message.delivery_unix_ms is not None
+        or message.delay_ms
+        or message.delay_level
+        or message.delivery_unix_ms
         or message.sharding
         or message.queue is not None
     ):
         size += _checked_extras(message)
     return size + MESSAGE_OVERHEAD_BYTES
+
+
+def is_delayed(message: Message) -> bool:
+    """Whether it waits for a time before it is in its queue."""
+    return bool(message.delay_ms or message.delay_level or message.delivery_unix_ms)
+
+
+def due_of(message: Message) -> int | None:
+    """What its batch says of a message's time; BadRequestError if that is none."""
+    return written_due(message.delay_level, message.delay_ms, message.delivery_unix_ms)
+
+
+def check_delay(message: Message, *, longest_s: int, now_unix_ms: int) -> None:
+    """Refuse a time that is too far away. Of a level only the broker knows the delay."""
+    due = due_of(message)
+    if due is None or message.delay_level:
+        return
+    delay_ms = -due if due < 0 else due - now_unix_ms
+    if delay_ms > longest_s * 1000:
+        raise BadRequestError(
+            f"a delay of {delay_ms // 1000} s is over timer_max_delay_sec, {longest_s} s",
+            field="delay_ms" if due < 0 else "delivery_unix_ms",
+        )
 
 
 def check_unit(messages: Sequence[Message], *, is_queue_chosen: bool) -> None:
@@ -66,7 +92,7 @@ def check_unit(messages: Sequence[Message], *, is_queue_chosen: bool) -> None:
             f"a batch is for one topic, not for {len(topics)}: send one batch for each",
             field="topic",
         )
-    if any(message.delivery_unix_ms is not None for message in messages):
+    if any(map(is_delayed, messages)):
         raise BadRequestError(
             "a batch cannot be delayed: send its messages one by one", field="delivery_unix_ms"
         )
@@ -105,10 +131,7 @@ def _check_text(text: str, field: str, limit: int) -> None:
 
 def _checked_extras(message: Message) -> int:
     """Bytes of tag and properties; refuses what the codec would refuse for the whole batch."""
-    if message.delivery_unix_ms is not None:
-        raise BadRequestError(
-            "delayed messages are not supported by this version", field="delivery_unix_ms"
-        )
+    due_of(message)
     tag = message.tag or ""
     _check_text(tag, "tag", TAG_BYTES_MAX)
     size = len(tag)

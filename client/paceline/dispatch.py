@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.batch import Batch
-from paceline.checks import sharded_properties
+from paceline.checks import due_of, sharded_properties
 from paceline.errors import PacelineError, QueueNotFoundError, TopicNotFoundError
 from paceline.group_lane import GroupLane, QueueOutbox
 from paceline.latency import LatencyTable
@@ -19,7 +19,7 @@ from paceline.net.cluster import Cluster
 from paceline.oneway import OnewayCounts, OnewayQueue
 from paceline.outbox import JOIN_WINDOW_S
 from paceline.producer_settings import ProducerSettings
-from paceline.records.header import RECORDS_MAX
+from paceline.records.header import RECORDS_MAX, Kind
 from paceline.routing import QueueKey, QueueName, index_of_key, next_index, queues_of
 from paceline.selecting import Selector, selected
 from paceline.sending import wake
@@ -32,7 +32,7 @@ _SWEEP_MS_MAX = 100
 class Route:
     """A topic's queues in stable order, and where keyless messages go at the moment."""
 
-    __slots__ = ("names", "outboxes", "queues", "sticky", "sticky_batch", "topic")
+    __slots__ = ("names", "outboxes", "queues", "sticky", "sticky_batches", "topic")
 
     def __init__(self, topic: TopicView, outboxes: list[QueueOutbox], sticky: int) -> None:
         self.topic = topic
@@ -40,7 +40,7 @@ class Route:
         self.names = [QueueName(topic.topic, queue.group, queue.queue) for queue in self.queues]
         self.outboxes = outboxes
         self.sticky = sticky
-        self.sticky_batch: Batch | None = None
+        self.sticky_batches: dict[Kind, Batch] = {}
 
     def index_of(self, name: QueueName) -> int:
         """Where the named queue stands. QueueNotFoundError."""
@@ -173,14 +173,19 @@ class Dispatcher:
             self.schedule_pump()
         key = message.key
         properties = message.properties
+        kind, due = Kind.NORMAL, None
+        if message.delay_ms or message.delay_level or message.delivery_unix_ms:
+            kind, due = Kind.DELAY, due_of(message)
         if message.queue is not None or message.sharding:
-            batch = self._pinned_batch(route, self._index_of(route, message), cost)
+            batch = self._pinned_batch(route, self._index_of(route, message), cost, kind)
             properties = sharded_properties(message)
         elif key:
-            batch = self._keyed_batch(route, key, cost)
+            batch = self._keyed_batch(route, key, cost, kind)
         else:
-            batch = self._keyless_batch(route, cost)
+            batch = self._keyless_batch(route, cost, kind)
         index = batch.add(message.body, key, message.tag, properties, self._born_unix_ms)
+        if due is not None:
+            batch.add_due(due)
         batch.cost_bytes += cost
         self.buffered_bytes += cost
         return batch, index
@@ -215,11 +220,13 @@ class Dispatcher:
         """Put a message on the wire once, without an outcome."""
         if not self._is_pump_scheduled:
             self.schedule_pump()
+        due = due_of(message)
+        kind = Kind.NORMAL if due is None else Kind.DELAY
         if message.queue is not None or message.sharding or message.key:
             outbox = route.outboxes[self._index_of(route, message)]
         else:
             outbox = route.outboxes[route.sticky]
-            if not outbox.lane.oneway.has_open(outbox.queue, cost):
+            if not outbox.lane.oneway.has_open(outbox.queue, cost, kind):
                 route.sticky = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
                 outbox = route.outboxes[route.sticky]
         limit_s = self._settings.request_timeout_ms / 1000
@@ -228,9 +235,12 @@ class Dispatcher:
             cost,
             deadline=self._loop.time() + limit_s,
             born_unix_ms=self._born_unix_ms,
+            kind=kind,
         )
         properties = sharded_properties(message)
         batch.add(message.body, message.key, message.tag, properties, self._born_unix_ms)
+        if due is not None:
+            batch.add_due(due)
         batch.cost_bytes += cost
         self.buffered_bytes += cost
         self.oneway_bytes += cost
@@ -248,9 +258,9 @@ class Dispatcher:
         assert chosen_by
         return index_of_key(chosen_by.encode(), len(route.outboxes))
 
-    def _pinned_batch(self, route: Route, index: int, cost: int) -> Batch:
+    def _pinned_batch(self, route: Route, index: int, cost: int, kind: Kind = Kind.NORMAL) -> Batch:
         """A batch of exactly that queue: it never goes elsewhere."""
-        batch = self._open_batch(route.outboxes[index], cost)
+        batch = self._open_batch(route.outboxes[index], cost, kind)
         batch.is_movable = False
         return batch
 
@@ -269,12 +279,12 @@ class Dispatcher:
         self.buffered_bytes += cost
         return batch, index
 
-    def _keyed_batch(self, route: Route, key: str, cost: int) -> Batch:
+    def _keyed_batch(self, route: Route, key: str, cost: int, kind: Kind = Kind.NORMAL) -> Batch:
         outboxes = route.outboxes
-        return self._open_batch(outboxes[index_of_key(key.encode(), len(outboxes))], cost)
+        return self._open_batch(outboxes[index_of_key(key.encode(), len(outboxes))], cost, kind)
 
-    def _keyless_batch(self, route: Route, cost: int) -> Batch:
-        batch = route.sticky_batch
+    def _keyless_batch(self, route: Route, cost: int, kind: Kind = Kind.NORMAL) -> Batch:
+        batch = route.sticky_batches.get(kind)
         if (
             batch is not None
             and batch.encoded is None
@@ -285,14 +295,19 @@ class Dispatcher:
         ):
             return batch
         route.sticky = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
-        batch = route.sticky_batch = self._open_batch(route.outboxes[route.sticky], cost)
+        batch = self._open_batch(route.outboxes[route.sticky], cost, kind)
+        route.sticky_batches[kind] = batch
         return batch
 
-    def _open_batch(self, outbox: QueueOutbox, cost: int) -> Batch:
+    def _open_batch(self, outbox: QueueOutbox, cost: int, kind: Kind = Kind.NORMAL) -> Batch:
         self._active[outbox] = None
         outbox.lane.ready[outbox] = None
         return outbox.open_batch(
-            cost, self._batch_bytes_max, deadline=self._deadline, born_unix_ms=self._born_unix_ms
+            cost,
+            self._batch_bytes_max,
+            deadline=self._deadline,
+            born_unix_ms=self._born_unix_ms,
+            kind=kind,
         )
 
     def _is_up(self, group: GroupName) -> bool:

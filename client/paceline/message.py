@@ -23,7 +23,11 @@ class Message:
     properties: Mapping[str, str] | None = None
     """At most 32,767 bytes as JSON."""
     delivery_unix_ms: int | None = None
-    """Deliver not before this wall-clock time; None = at once."""
+    """Deliver not before this wall-clock time; None or 0 = at once."""
+    delay_ms: int | None = None
+    """Deliver so long after it was stored; wins over a time."""
+    delay_level: int | None = None
+    """Deliver after the delay of this level, 1 to 18 by default; wins over both."""
     queue: QueueName | None = None
     """Exactly this queue: then no retry goes elsewhere. None = by sharding key, key, or in turn."""
     sharding: str | None = None

@@ -19,6 +19,10 @@ _OFFSET_ID = re.compile(r"([A-Za-z0-9._-]{1,127}):([0-9a-f]{1,12}):([0-9]{1,5})"
 _HANDLE = re.compile(r"([a-z]+)\.(.{1,200})\.([0-9a-f]{8})")
 
 
+RECALL = "recall"
+"""Kind of the handles of delayed messages."""
+
+
 class OffsetMessageId(NamedTuple):
     """Where a message lies."""
 

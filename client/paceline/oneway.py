@@ -16,7 +16,7 @@ from paceline.batch import Batch, Compression
 from paceline.errors import PacelineError
 from paceline.net.cluster import BrokerConnection
 from paceline.net.stream_connection import error_of
-from paceline.records.header import RECORDS_MAX
+from paceline.records.header import RECORDS_MAX, Kind
 from paceline.routing import QueueKey
 from paceline.sending import Sending
 from paceline.types import TopicName
@@ -69,7 +69,7 @@ class OnewayQueue:
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Batch] = []
-        self._open: dict[QueueKey, Batch] = {}
+        self._open: dict[tuple[QueueKey, Kind], Batch] = {}
         self._flying: dict[Batch, float] = {}  # when each left, oldest first
 
     @property
@@ -78,18 +78,25 @@ class OnewayQueue:
         return bool(self._waiting)
 
     def open_batch(
-        self, queue: QueueKey, cost: int, *, deadline: float, born_unix_ms: int
+        self,
+        queue: QueueKey,
+        cost: int,
+        *,
+        deadline: float,
+        born_unix_ms: int,
+        kind: Kind = Kind.NORMAL,
     ) -> Batch:
         """The batch that takes the next message for the queue. Add the message's cost to it."""
-        if self.has_open(queue, cost):
-            return self._open[queue]
-        batch = self._open[queue] = Batch(queue, deadline=deadline, born_unix_ms=born_unix_ms)
+        if self.has_open(queue, cost, kind):
+            return self._open[queue, kind]
+        batch = Batch(queue, deadline=deadline, born_unix_ms=born_unix_ms, kind=kind)
+        self._open[queue, kind] = batch
         self._waiting.append(batch)
         return batch
 
-    def has_open(self, queue: QueueKey, cost: int) -> bool:
+    def has_open(self, queue: QueueKey, cost: int, kind: Kind = Kind.NORMAL) -> bool:
         """Whether a batch that has not left takes another message for the queue."""
-        batch = self._open.get(queue)
+        batch = self._open.get((queue, kind))
         return (
             batch is not None
             and batch.cost_bytes + cost <= self._batch_bytes_max

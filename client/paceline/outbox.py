@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from paceline.batch import NO_COMPRESSION, Batch, Compression
 from paceline.errors import NotMasterError, OutcomeUnknownError, PacelineError
-from paceline.records.header import RECORDS_MAX, SEQUENCE_MAX
+from paceline.records.header import RECORDS_MAX, SEQUENCE_MAX, Kind
 from paceline.retry import Verdict, judge
 from paceline.routing import QueueKey
 from paceline.wire.stream import ProduceAnswer
@@ -100,18 +100,30 @@ class Outbox:
         )
 
     def open_batch(
-        self, size_bytes: int, batch_bytes_max: int, *, deadline: float, born_unix_ms: int
+        self,
+        size_bytes: int,
+        batch_bytes_max: int,
+        *,
+        deadline: float,
+        born_unix_ms: int,
+        kind: Kind = Kind.NORMAL,
     ) -> Batch:
-        """The batch that takes the next message: the last unsent one, or a new one."""
+        """The batch that takes the next message: the last unsent one of its kind, or a new one.
+
+        Kinds may overtake one another: what waits for its time has no order with what does not.
+        """
         if self.unsent:
             last = self.unsent[-1]
+            if last.kind != kind and len(self.unsent) > 1:
+                last = self.unsent[-2]
             if (
-                last.cost_bytes + size_bytes <= batch_bytes_max
+                last.kind == kind
+                and last.cost_bytes + size_bytes <= batch_bytes_max
                 and len(last.bodies) < RECORDS_MAX
                 and deadline - last.deadline <= JOIN_WINDOW_S
             ):
                 return last
-        batch = Batch(self.queue, deadline=deadline, born_unix_ms=born_unix_ms)
+        batch = Batch(self.queue, deadline=deadline, born_unix_ms=born_unix_ms, kind=kind)
         self.unsent.append(batch)
         return batch
 

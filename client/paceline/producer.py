@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import Any
 
 from paceline.batch import MESSAGE_OVERHEAD_BYTES, Batch
-from paceline.checks import check_unit, cost_of
+from paceline.checks import check_delay, check_unit, cost_of
+from paceline.consumer.links import GroupLinks
 from paceline.dispatch import Dispatcher, Route
 from paceline.errors import (
     NotMasterError,
@@ -30,6 +31,7 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.message import Message
+from paceline.message_ids import RECALL, parse_handle
 from paceline.net.cluster import Cluster
 from paceline.oneway import Forgotten, OnewayCounts
 from paceline.producer_settings import ProducerSettings
@@ -80,6 +82,7 @@ class Producer:
         self._parked: dict[str, deque[_Parked]] = {}
         self._parked_bytes = 0
         self._idle_waiters: list[asyncio.Future[None]] = []
+        self._calls: GroupLinks | None = None
         self._is_closed = False
 
     async def __aenter__(self) -> "Producer":
@@ -128,6 +131,8 @@ class Producer:
             error = ShuttingDownError("not stored: the producer was closed")
             self._fail_parked(error)
             await self._dispatch.close(error)
+            if self._calls is not None:
+                await self._calls.close()
             if self._owns_cluster:
                 await self._cluster.close()
 
@@ -247,13 +252,35 @@ class Producer:
             [self._send_chunk(topic, chunk, key, chunk_cost) for chunk, chunk_cost in chunks]
         )
 
+    async def recall(self, topic: str, handle: str, *, timeout_ms: int = 10_000) -> str:
+        """Take back a delayed message, by `SendResult.recall_handle`, before it is due; its id.
+
+        ConflictError: it does not wait any more. BadRequestError: the handle is none, or of another
+        topic. DeadlineError: nobody knows; to ask again is safe, for a minute.
+        """
+        group = GroupName(parse_handle(RECALL, handle).group)
+        if self._calls is None:
+            self._cluster.start()
+            self._calls = GroupLinks(self._cluster)
+        document = {"call": "recall", "topic": topic, "handle": handle}
+        answer = await self._calls.call(group, document, timeout_ms=timeout_ms)
+        message_id: str = answer["message_id"]
+        return message_id
+
     # -- waiting for room or route ----------------------------------------------------------------
 
     def _cost_of(self, message: Message) -> int:
         """Bytes charged for a message; refuses what no broker would take."""
         if self._is_closed:
             raise ShuttingDownError("the producer is closed")
-        return cost_of(message, self._body_bytes_max)
+        cost = cost_of(message, self._body_bytes_max)
+        if message.delay_ms or message.delivery_unix_ms:
+            check_delay(
+                message,
+                longest_s=self._settings.timer_max_delay_sec,
+                now_unix_ms=self._cluster.clock.unix_ms(),
+            )
+        return cost
 
     def _check_waiting_room(self, cost: int, limit: int) -> None:
         if self._dispatch.buffered_bytes + self._parked_bytes + cost > limit:

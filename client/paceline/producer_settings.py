@@ -39,6 +39,9 @@ class ProducerSettings:
     """How batches are compressed; Codec.NONE: never. What would not shrink is left as it is."""
     compress_level: int = 1
     """From fast to small: 1 to 22 for zstd, 1 to 12 for lz4."""
+    timer_max_delay_sec: int = 3 * 24 * 3600
+    """Longest delay that brokers take (their setting of this name). Longer ones are refused here:
+    one would spoil its whole batch there."""
     send_latency_enable: bool = False
     """New keyless messages avoid broker groups that were slow or failed for a while."""
     latency_max_ms: tuple[int, ...] = LATENCY_MAX_MS

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, TypeAlias, overload
 
 from paceline.batch import Batch
 from paceline.errors import PacelineError
+from paceline.message_ids import RECALL, OffsetMessageId, make_handle
+from paceline.records.header import Kind
 from paceline.types import GroupName, MasterEpoch, QueueId, QueueOffset, TopicName
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
@@ -29,6 +31,8 @@ class SendResult(NamedTuple):
     is_confirmed: bool = True
     """False only in a group with `all_ack_in_sync_state_set = false`: the message was acknowledged
     before all in-sync replicas had it, and a failover may still lose it."""
+    recall_handle: str | None = None
+    """Of a delayed message, which has no offset yet (-1): what `Producer.recall` takes."""
 
 
 OnSent: TypeAlias = Callable[[SendResult | None, PacelineError | None], None]
@@ -177,6 +181,10 @@ def result_of(topic: TopicName, batch: Batch, index: int) -> SendResult:
     _, group, queue = batch.queue
     flags = answer.flags
     offset = -1 if flags & PRODUCE_FLAG_OFFSET_UNKNOWN else answer.base_queue_offset + index
+    handle = None
+    if batch.kind == Kind.DELAY and offset >= 0:
+        place = OffsetMessageId(group, answer.base_queue_offset, index)
+        offset, handle = -1, make_handle(RECALL, place)
     return SendResult(
         topic,
         group,
@@ -185,6 +193,7 @@ def result_of(topic: TopicName, batch: Batch, index: int) -> SendResult:
         MasterEpoch(answer.master_epoch),
         bool(flags & PRODUCE_FLAG_DUPLICATE),
         not flags & PRODUCE_FLAG_UNCONFIRMED,
+        handle,
     )
 
 

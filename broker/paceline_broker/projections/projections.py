@@ -308,7 +308,7 @@ class Projections:
             case {"transactions": dict(found)}:
                 self.transactions.apply(found, now_unix_ms=now_unix_ms)
             case {"timers": {"recalled": list(sources)}}:
-                self.timers.close_all(sources)
+                self.timers.recall(sources, now_unix_ms=now_unix_ms)
             case _:
                 raise CorruptLogError("an operation that is not known to this version")
 
@@ -396,7 +396,7 @@ class Projections:
                     "topics": [self.topics[key].to_json() for key in sorted(self.topics)],
                 },
                 parts={
-                    "timers": self.timers.snapshot(),
+                    "timers": self.timers.snapshot(self.log_time_ms),
                     "send_backs": self.send_backs.snapshot(self.log_start),
                     "transactions": self.transactions.snapshot(),
                     "receipts": self.receipts.snapshot(),

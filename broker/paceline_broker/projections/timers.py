@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import compress, groupby, repeat
+from itertools import chain, compress, groupby, repeat
 from typing import NamedTuple
 
 from sortedcontainers import SortedList
@@ -28,12 +28,14 @@ from paceline_broker.projections.consume_queues import queue_key
 CHUNK_ENTRIES = 4096
 """Closing a chunk's gaps takes some 100 us."""
 BUCKET_MS = 1000
+RECALL_KNOWN_MS = 60_000
+"""A client that repeats a recall without an answer gets it for so long, in log time."""
 _GAPS_MIN = 256
 """Fewer gaps in a bucket are not worth closing before its second has come."""
 _CLOSED = -1
 _SOURCE_BITS = 64
 _SOURCE_MASK = 2**_SOURCE_BITS - 1
-_COUNTS = struct.Struct("<QQ")
+_COUNTS = struct.Struct("<QQQ")
 _NONE_SKIPPED: frozenset[int] = frozenset()
 
 
@@ -111,6 +113,8 @@ class Timers:
         self._seconds: SortedList[int] = SortedList()
         self._origins: dict[int, int] = {}
         """Of entries that were moved: the source they were first stored as."""
+        self._recalled: dict[int, tuple[int, int]] = {}
+        """Taken back lately, by first source: (log time until which it is known, queue key)."""
         self.by_topic: dict[int, int] = {}
         """Pending entries of each target topic."""
         self._count = 0
@@ -129,6 +133,20 @@ class Timers:
                 self.add(header, batch.due())
         elif header.kind == Kind.NORMAL and self._count:
             self.close_all(batch.sources())
+
+    def recall(self, sources: Iterable[int], *, now_unix_ms: int) -> None:
+        """Entries are taken back; for a while it is known, for who repeats the request."""
+        for source in sources:
+            entry = self.find(source)
+            if entry is not None:
+                origin = self.origin(source)
+                self.close(source)
+                self._recalled[origin] = (now_unix_ms + RECALL_KNOWN_MS, entry.key)
+        while self._recalled:
+            oldest = next(iter(self._recalled))
+            if self._recalled[oldest][0] > now_unix_ms:
+                break
+            del self._recalled[oldest]
 
     def close_all(self, sources: Iterable[int]) -> None:
         """Those of them that are pending; the others belong to other features, or are done."""
@@ -274,6 +292,11 @@ class Timers:
                     return self.find(source)
         return found
 
+    def recalled_key(self, origin: int, now_unix_ms: int) -> int | None:
+        """Queue key of an entry that was taken back lately."""
+        until_ms, key = self._recalled.get(origin, (0, 0))
+        return key if until_ms > now_unix_ms else None
+
     def origin(self, source: int) -> int:
         """What a pending entry was first stored as."""
         return self._origins.get(source, source)
@@ -361,17 +384,24 @@ class Timers:
 
     # -- checkpoints -------------------------------------------------------------------------------
 
-    def snapshot(self) -> bytes:
-        """Canonical: the pending entries in order of source, and where moved ones came from."""
+    def snapshot(self, log_time_ms: int) -> bytes:
+        """Canonical at that log time: the pending entries in order of source, where moved ones came
+        from, and what was taken back lately."""
         for chunk in self._chunks:
             chunk.close_gaps()
         for at, chunk in enumerate(self._chunks):
             self._firsts[at] = chunk.sources[0]
         origins = sorted(self._origins.items())
-        parts = [_COUNTS.pack(len(self), len(origins))]
+        recalled = [
+            (origin, until_ms, key)
+            for origin, (until_ms, key) in sorted(self._recalled.items())
+            if until_ms > log_time_ms
+        ]
+        parts = [_COUNTS.pack(len(self), len(origins), len(recalled))]
         for name in ("sources", "dues", "keys"):
             parts.extend(getattr(chunk, name).tobytes() for chunk in self._chunks)
-        parts.append(array("Q", (number for pair in origins for number in pair)).tobytes())
+        parts.append(array("Q", chain.from_iterable(origins)).tobytes())
+        parts.append(array("Q", chain.from_iterable(recalled)).tobytes())
         return b"".join(parts)
 
     @classmethod
@@ -379,7 +409,7 @@ class Timers:
         timers = cls()
         if not snapshot:
             return timers  # a checkpoint of before feature level 3
-        count, moved = _COUNTS.unpack_from(snapshot)
+        count, moved, recalled = _COUNTS.unpack_from(snapshot)
         numbers = snapshot[_COUNTS.size :]
         sources, dues, keys = array("Q"), array("q"), array("Q")
         for column in (sources, dues, keys):
@@ -390,4 +420,7 @@ class Timers:
         timers._count = count
         pairs = numbers[: 16 * moved].cast("Q").tolist()
         timers._origins = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        rows = numbers[16 * moved : 16 * moved + 24 * recalled].cast("Q").tolist()
+        known = sorted(zip(rows[1::3], rows[::3], rows[2::3], strict=True))
+        timers._recalled = {origin: (until_ms, key) for until_ms, origin, key in known}
         return timers

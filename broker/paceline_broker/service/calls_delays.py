@@ -8,7 +8,7 @@ when confirm has passed what it tells of.
 from typing import Any
 
 from paceline.errors import BadRequestError, ConflictError, ForbiddenError, PacelineError
-from paceline.message_ids import OffsetMessageId, make_handle, parse_handle
+from paceline.message_ids import RECALL, OffsetMessageId, make_handle, parse_handle
 from paceline.records.header import Kind, pack_source, unpack_source
 from paceline.wire.fields import Fields
 from paceline.wire.names import check_topic_name
@@ -19,7 +19,6 @@ from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 
-HANDLE_KIND = "recall"
 LISTED_MAX = 1000
 
 
@@ -46,7 +45,7 @@ class DelayCalls:
         fields.done()
         if not self._settings.recall_message_enable:
             raise ForbiddenError("recall_message_enable is off at this broker; nothing was done")
-        message_id = parse_handle(HANDLE_KIND, handle)
+        message_id = parse_handle(RECALL, handle)
         if message_id.group != self._role.identity.group:
             raise BadRequestError(
                 f"this handle is of broker group {message_id.group}: ask its master",
@@ -57,9 +56,11 @@ class DelayCalls:
 
         def decide(projections: Projections, writer: LogWriter, now_ms: int) -> Outcomes:
             try:
-                found = _pending(projections.timers, message_id, topic.topic_id)
+                found = _pending(projections.timers, message_id, topic.topic_id, now_ms)
             except PacelineError as error:
                 refused.append(error)
+                return []
+            if found is None:
                 return []
             # In the step that appends it.
             record["timers"] = {"recalled": [found.source]}
@@ -107,7 +108,7 @@ class DelayCalls:
             "queue": entry.key & 0xFFFF,
             "due_unix_ms": entry.due_unix_ms,
             "message_id": str(origin),
-            "recall_handle": make_handle(HANDLE_KIND, origin),
+            "recall_handle": make_handle(RECALL, origin),
         }
 
 
@@ -116,12 +117,15 @@ def message_id_of(source: int, group: str) -> OffsetMessageId:
     return OffsetMessageId(group, *unpack_source(source))
 
 
-def _pending(timers: Timers, message_id: OffsetMessageId, topic_id: int) -> Due:
-    found = timers.find_origin(pack_source(message_id.position, message_id.number))
-    if found is None:
+def _pending(timers: Timers, message_id: OffsetMessageId, topic_id: int, now_ms: int) -> Due | None:
+    """The entry to take back; None: that was done a moment ago, by a request that is repeated."""
+    origin = pack_source(message_id.position, message_id.number)
+    found = timers.find_origin(origin)
+    key = timers.recalled_key(origin, now_ms) if found is None else found.key
+    if key is None:
         raise ConflictError(
             f"message {message_id} does not wait: it was delivered or taken back, or never was"
         )
-    if found.key >> 16 != topic_id:
+    if key >> 16 != topic_id:
         raise BadRequestError(f"message {message_id} is of another topic", field="topic")
     return found

@@ -18,7 +18,7 @@ from paceline.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
-from paceline.message_ids import OffsetMessageId, make_handle
+from paceline.message_ids import RECALL, OffsetMessageId, make_handle
 from paceline.ports import Buffer, Clock
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
@@ -37,7 +37,6 @@ from paceline.wire.stream import (
     ProduceAnswer,
 )
 from paceline_broker.service.acting import MAYBE_STALE
-from paceline_broker.service.calls_delays import HANDLE_KIND
 from paceline_broker.service.creator import Creator
 from paceline_broker.service.fetch import Fetcher, FutureFetchSink
 from paceline_broker.service.gather import Fetched
@@ -151,7 +150,7 @@ class Messages:
         if answer.flags & PRODUCE_FLAG_OFFSET_UNKNOWN:
             return {"recall_handle": None}
         place = OffsetMessageId(self._routes.group, answer.base_queue_offset, number)
-        return {"offset": None, "recall_handle": make_handle(HANDLE_KIND, place)}
+        return {"offset": None, "recall_handle": make_handle(RECALL, place)}
 
     def _encode(
         self,

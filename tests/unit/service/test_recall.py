@@ -12,6 +12,7 @@ from paceline.errors import BadRequestError, ConflictError, ForbiddenError, Topi
 from paceline.message_ids import OffsetMessageId, make_handle, parse_handle
 from paceline.records.dues import due_of_delay
 from paceline.records.header import Kind
+from paceline_broker.projections.timers import RECALL_KNOWN_MS
 
 
 def handle_of(answer: Any, number: int = 0, group: str = "g1") -> str:
@@ -61,11 +62,17 @@ async def test_recall_and_delivery_are_decided_in_log_order() -> None:
     assert bench.bodies() == [b"x"]
 
 
-async def test_second_recall_is_refused() -> None:
+async def test_repeated_recall_gets_the_same_answer_for_a_while() -> None:
+    """Who got no answer asks again, perhaps at the next master."""
     bench = DelayBench()
-    answer = bench.delay([due_of_delay(100)])
-    await recalled(bench, handle_of(answer))
+    answer = bench.delay([due_of_delay(1000)] * 2)
+    first = await recalled(bench, handle_of(answer))
 
+    again = await recalled(bench, handle_of(answer))
+
+    assert again["message_id"] == first["message_id"]
+    assert len(bench.role.projections.timers) == 1
+    bench.clock.advance(RECALL_KNOWN_MS)
     with pytest.raises(ConflictError):
         await recalled(bench, handle_of(answer))
 

@@ -1,0 +1,104 @@
+"""Delayed messages from the client's side: what leaves, what is refused, what the result says."""
+
+import pytest
+from tests.unit.client.fake_cluster import FakeCluster
+
+from paceline.errors import BadRequestError
+from paceline.message import Message
+from paceline.message_ids import parse_handle
+from paceline.producer import Producer
+from paceline.producer_settings import ProducerSettings
+from paceline.records.decode import BatchView
+from paceline.records.header import Kind
+from paceline.runtime import SystemClock
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def stored(cluster: FakeCluster) -> list[BatchView]:
+    return [
+        BatchView(batch.data) for queue in cluster.logs["g1"].queues.values() for batch in queue
+    ]
+
+
+async def test_delayed_messages_of_a_queue_are_one_batch_beside_the_others() -> None:
+    """Kinds do not split one another's batches; sequences of the queue are shared (R31)."""
+    at = SystemClock().unix_ms() + 5000
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller) as producer:
+            await producer.send(Message("orders", b"warm"))
+            sendings = [
+                producer.send(Message("orders", b"0")),
+                producer.send(Message("orders", b"1", delay_ms=700)),
+                producer.send(Message("orders", b"2", delay_level=3, delay_ms=1)),
+                producer.send(Message("orders", b"3", key="k")),
+                producer.send(Message("orders", b"4", delivery_unix_ms=at)),
+                producer.send(Message("orders", b"5", delay_ms=0, delay_level=0)),
+            ]
+            results = [await sending for sending in sendings]
+        _, *batches = sorted(stored(cluster), key=lambda view: view.header.base_sequence)
+
+    normal, delayed = sorted(batches, key=lambda view: view.header.kind)
+    assert (normal.header.kind, delayed.header.kind) == (Kind.NORMAL, Kind.DELAY)
+    assert (normal.bodies(), delayed.bodies()) == ([b"0", b"3", b"5"], [b"1", b"2", b"4"])
+    assert delayed.due() == [-700, -(2**62) - 3, at]
+    assert {view.header.base_sequence for view in batches} == {1, 4}
+    assert [result.recall_handle is None for result in results] == [1, 0, 0, 1, 0, 1]
+    assert [result.queue_offset < 0 for result in results] == [0, 1, 1, 0, 1, 0]
+    places = [parse_handle("recall", result.recall_handle or "") for result in results[1:3]]
+    assert [(place.group, place.number) for place in places] == [("g1", 0), ("g1", 1)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("orders", b"x", delay_ms=-1),
+        Message("orders", b"x", delay_level=-1),
+        Message("orders", b"x", delay_level=2.0),  # type: ignore[arg-type]
+        Message("orders", b"x", delivery_unix_ms=-1),
+        Message("orders", b"x", delay_ms=3 * DAY_MS + 1),
+        Message("orders", b"x", delivery_unix_ms=SystemClock().unix_ms() + 4 * DAY_MS),
+        Message("orders", b"x", delivery_unix_ms=10**18),
+    ],
+)
+async def test_bad_delay_is_refused_before_it_spoils_a_batch(message: Message) -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller) as producer:
+            with pytest.raises(BadRequestError) as caught:
+                producer.send(message)
+    assert "delay" in str(caught.value) or "delivery" in str(caught.value)
+
+
+async def test_longest_delay_is_the_settings() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        settings = ProducerSettings(timer_max_delay_sec=1)
+        async with Producer(cluster.controller, settings=settings) as producer:
+            assert (await producer.send(Message("orders", b"x", delay_ms=1000))).recall_handle
+            with pytest.raises(BadRequestError, match="timer_max_delay_sec"):
+                producer.send(Message("orders", b"x", delay_ms=1001))
+
+
+async def test_one_way_messages_may_be_delayed_and_units_may_not() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller) as producer:
+            await producer.send(Message("orders", b"warm"))
+            producer.send_oneway(Message("orders", b"0"))
+            producer.send_oneway(Message("orders", b"1", delay_ms=70))
+            await producer.flush()
+            with pytest.raises(BadRequestError):
+                producer.send_batch([Message("orders", b"x", delay_level=1)])
+        oneway = [view for view in stored(cluster) if not view.header.producer_id]
+    assert sorted((view.header.kind, view.bodies()) for view in oneway) == [
+        (Kind.NORMAL, [b"0"]),
+        (Kind.DELAY, [b"1"]),
+    ]
+
+
+async def test_recall_refuses_what_is_no_handle_without_asking_anybody() -> None:
+    async with FakeCluster() as cluster, Producer(cluster.controller) as producer:
+        with pytest.raises(BadRequestError):
+            await producer.recall("orders", "recall.g1:0:0.00000000")
