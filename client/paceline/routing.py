@@ -1,7 +1,7 @@
 """Pure: the queues of a topic in their stable order, and which one a message goes to.
 
-A key always goes to `crc32c(key) mod queues` over all queues of the topic in order of (group,
-queue id), so every producer of every process agrees while the topic's queues do not change.
+A key always goes to `crc32c(key) mod queues` over all queues that the topic takes messages in, in
+order of (group, queue id), so every producer of every process agrees while these do not change.
 Keyless messages go round robin by batch: what is sent in one loop turn rides together, and the
 next batch takes the next queue of a group that answers.
 """
@@ -37,6 +37,15 @@ def queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
         QueueKey(topic.topic_id, group, QueueId(queue))
         for group in sorted(topic.queues)
         for queue in range(topic.queues[group])
+    )
+
+
+def write_queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
+    """The queues that messages are sent to: while a topic shrinks, not all that are read."""
+    return tuple(
+        QueueKey(topic.topic_id, group, QueueId(queue))
+        for group in sorted(topic.write_queues)
+        for queue in range(topic.write_queues[group])
     )
 
 

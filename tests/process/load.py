@@ -29,6 +29,7 @@ from paceline.errors import PacelineError
 from paceline.message import Message
 from paceline.producer import Producer
 from paceline.runtime import SystemClock, cancel_and_wait, pause, spawn
+from paceline.wire.topics import MIXED
 
 WORKERS = 16
 QUEUES = 4
@@ -150,7 +151,7 @@ async def pulled_everything(cluster: RunningCluster, topic: str) -> dict[Place, 
 async def create_topic(cluster: RunningCluster, topic: str, *, queues: int = QUEUES) -> int:
     """Its topic id."""
     async with AdminClient(cluster.bootstrap) as admin:
-        return (await admin.create_topic(topic, queues=queues)).topic_id
+        return (await admin.create_topic(topic, queues=queues, message_type=MIXED)).topic_id
 
 
 @asynccontextmanager

@@ -128,6 +128,9 @@ def _look(
     if queue_id >= routes.queue_counts.get(topic_id, 0):
         found.has_code = True
         return FetchPart(topic_id, queue_id, FetchCode.UNKNOWN_QUEUE, 0, 0, 0), None
+    if topic_id in routes.unreadable:
+        found.has_code = True
+        return FetchPart(topic_id, queue_id, FetchCode.NO_PERMISSION, 0, 0, 0), None
     queue = role.projections.consume_queues.get(topic_id << 16 | queue_id)
     start, end, folded = (0, 0, 0) if queue is None else _range(queue, found.answer.confirm)
     code = FetchCode.OK

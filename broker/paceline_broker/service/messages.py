@@ -13,6 +13,7 @@ from typing import Any
 from crc32c import crc32c
 
 from paceline.errors import (
+    MessageTypeError,
     NotYetAvailableError,
     OffsetOutOfRangeError,
     QueueNotFoundError,
@@ -36,6 +37,7 @@ from paceline.wire.stream import (
     FetchQueue,
     ProduceAnswer,
 )
+from paceline.wire.topics import FIFO
 from paceline_broker.service.acting import MAYBE_STALE
 from paceline_broker.service.creator import Creator
 from paceline_broker.service.fetch import Fetcher, FutureFetchSink
@@ -98,13 +100,19 @@ class Messages:
         Raises the first error of any batch; batches of other queues may be stored then, which only
         idempotence fields make safe to repeat.
         """
-        count = self._routes.queue_counts.get(topic.topic_id, 0)
-        if count == 0:
-            raise QueueNotFoundError(
-                f"topic {topic.topic} has no queue in group {self._routes.group}", queues=0
-            )
+        here = self._routes.sendable.get(topic.topic_id)
+        count = 0 if here is None else here.writes
         if request.queue is not None:
             self._routes.check_queue(topic.topic_id, request.queue)
+        elif count == 0:
+            self._routes.check_writable(topic)
+        elif topic.message_type == FIFO and not all(request.keys):
+            raise MessageTypeError(
+                f"topic {topic.topic} is of type FIFO: give each message a key, or name the queue",
+                topic=topic.topic,
+                message_type=FIFO,
+                field="key",
+            )
         by_queue: dict[tuple[int, bool], list[int]] = {}
         for index, key in enumerate(request.keys):
             queue = self._queue_of(key, request.queue, count)
@@ -245,6 +253,8 @@ class Messages:
                 )
             case FetchCode.UNKNOWN_QUEUE:
                 raise QueueNotFoundError(f"no queue {part.queue_id}", queue=part.queue_id)
+            case FetchCode.NO_PERMISSION:
+                self._routes.check_read(part.topic_id)
             case FetchCode.NOT_YET_AVAILABLE:
                 if self._role.acting is None:
                     self._role.writer()  # elsewhere than on the master it says where that is (R3)

@@ -5,11 +5,42 @@ Owned by the service; the role calls `apply` for each view it takes (versions on
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from paceline.errors import GroupNotFoundError, QueueNotFoundError, TopicNotFoundError
+from paceline.errors import (
+    ForbiddenError,
+    GroupNotFoundError,
+    MessageTypeError,
+    NoPermissionError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+)
+from paceline.records.header import Kind
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupView
+from paceline.wire.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION
+
+_NORMAL, _DELAY, _HALF = 1 << Kind.NORMAL, 1 << Kind.DELAY, 1 << Kind.HALF
+_TAKES = {
+    NORMAL: _NORMAL,
+    FIFO: _NORMAL,
+    DELAY: _DELAY,
+    TRANSACTION: _HALF,
+    MIXED: _NORMAL | _DELAY | _HALF,
+}
+"""Message type of a topic -> kinds of batches that clients may send to it, as bits."""
+
+
+class Sendable(NamedTuple):
+    """What clients may send to a topic here; one lookup of the hot path."""
+
+    writes: int
+    """Queues to send to; 0 without write permission, and of a system topic."""
+    kinds: int
+    """Bits by kind."""
+    reads: int
+    """All queues here."""
 
 
 class Routes:
@@ -19,7 +50,11 @@ class Routes:
         self.group = group
         self.view: ClusterView | None = None
         self.queue_counts: dict[int, int] = {}
-        """Topic id -> queues of this broker group; the hot path reads it directly."""
+        """Topic id -> queues of this broker group: those that are read, written or not."""
+        self.sendable: dict[int, Sendable] = {}
+        """By topic id; the hot path reads it directly."""
+        self.unreadable: frozenset[int] = frozenset()
+        """Topics without read permission."""
         self.topics_by_id: dict[int, TopicView] = {}
         self.consumer_groups: Mapping[ConsumerGroupName, ConsumerGroupView] = {}
         self.topic_id_max = 0
@@ -43,6 +78,12 @@ class Routes:
         self.queue_counts = {
             topic.topic_id: topic.queues.get(self.group, 0) for topic in view.topics.values()
         }
+        self.sendable = {
+            topic.topic_id: _sendable(topic, self.group) for topic in view.topics.values()
+        }
+        self.unreadable = frozenset(
+            topic.topic_id for topic in view.topics.values() if not topic.can_read
+        )
         self._wake()
         for listener in self._listeners:
             listener()
@@ -102,6 +143,55 @@ class Routes:
                 queues=count,
             )
 
+    def check_send(self, topic_id: int, queue_id: int, kind: int) -> None:
+        """Raise unless clients may send batches of that kind to the queue (R35, a topic's perm).
+
+        TopicNotFoundError, QueueNotFoundError, ForbiddenError, NoPermissionError, MessageTypeError.
+        """
+        self.check_queue(topic_id, queue_id)
+        topic, here = self.topics_by_id[topic_id], self.sendable[topic_id]
+        self.check_writable(topic)
+        if queue_id >= here.writes:
+            raise QueueNotFoundError(
+                f"queue {queue_id} of topic {topic.topic} is read only: group {self.group} takes"
+                f" messages in {here.writes} of {here.reads} queues",
+                queues=here.writes,
+            )
+        if not here.kinds >> kind & 1:
+            raise MessageTypeError(
+                f"topic {topic.topic} is of type {topic.message_type} and takes no batch of kind"
+                f" {Kind(kind).name}; its operator can change that"
+                f" (paceline topic alter {topic.topic} --message-type)",
+                topic=topic.topic,
+                message_type=topic.message_type,
+            )
+
+    def check_writable(self, topic: TopicView) -> None:
+        """Raise unless the topic takes messages in this group at all; as `check_send`."""
+        if topic.is_system:
+            raise ForbiddenError(
+                f"topic {topic.topic} is the system's own: sending to it is forbidden",
+                topic=topic.topic,
+            )
+        if not topic.can_write:
+            raise NoPermissionError(
+                f"topic {topic.topic} takes no messages: its permissions are {topic.perm_letters}",
+                topic=topic.topic,
+            )
+        if not topic.write_queues.get(self.group):
+            raise QueueNotFoundError(
+                f"topic {topic.topic} has no queue in group {self.group}", queues=0
+            )
+
+    def check_read(self, topic_id: int) -> None:
+        """Raise NoPermissionError unless clients may read the topic."""
+        if topic_id in self.unreadable:
+            topic = self.topics_by_id[topic_id]
+            raise NoPermissionError(
+                f"topic {topic.topic} gives no messages: its permissions are {topic.perm_letters}",
+                topic=topic.topic,
+            )
+
     def is_deleted(self, topic_id: int) -> bool:
         """Whether there was such a topic, and is none any more (R35).
 
@@ -112,3 +202,9 @@ class Routes:
     def topic_name(self, topic_id: int) -> str:
         topic = self.topics_by_id.get(TopicId(topic_id))
         return "" if topic is None else topic.topic
+
+
+def _sendable(topic: TopicView, group: GroupName) -> Sendable:
+    is_open = topic.can_write and not topic.is_system
+    writes = topic.write_queues.get(group, 0) if is_open else 0
+    return Sendable(writes, _TAKES[topic.message_type], topic.queues.get(group, 0))

@@ -166,9 +166,9 @@ class Sender:
     def send_checked(self, batch: Buffer, header: BatchHeader, sink: Sink, request_id: int) -> None:
         """Store a batch that passed `check_batch`, or that this process has encoded."""
         queue_id = header.queue_id
-        count = self._routes.queue_counts.get(header.topic_id)
-        if count is None or queue_id >= count:
-            self._unknown_queue(batch, header, sink, request_id)
+        here = self._routes.sendable.get(header.topic_id)
+        if here is None or queue_id >= here.writes or not here.kinds >> header.kind & 1:
+            self._refuse(batch, header, sink, request_id)
             return
         try:
             writer = self._role.writer()
@@ -196,7 +196,7 @@ class Sender:
             elif header.kind == Kind.HALF:
                 check_may_begin(self._settings, projections)
             logged = projections.topics.get(header.topic_id)
-            if logged is None or logged.queues < count:
+            if logged is None or logged.queues < here.reads:
                 log_topic(writer, projections, self._routes, header.topic_id, store_unix_ms=now)
             position = writer.end
             stamped = stamp(
@@ -262,13 +262,14 @@ class Sender:
         writer.wait_confirmed(writer.end, stored, timeout_ms=timeout_ms)
         return True
 
-    # -- topics that are newer than the view -------------------------------------------------------
+    # -- what is not taken -------------------------------------------------------------------------
 
-    def _unknown_queue(
-        self, batch: Buffer, header: BatchHeader, sink: Sink, request_id: int
-    ) -> None:
+    def _refuse(self, batch: Buffer, header: BatchHeader, sink: Sink, request_id: int) -> None:
+        """Tell why; what the queue took while it was allowed is still a duplicate (R30)."""
+        if self._is_stored(header, sink, request_id):
+            return
         try:
-            self._routes.check_queue(header.topic_id, header.queue_id)
+            self._routes.check_send(header.topic_id, header.queue_id, header.kind)
         except TopicNotFoundError as error:
             if header.topic_id > self._routes.topic_id_max:
                 self._park(batch, header, sink, request_id)
@@ -276,6 +277,22 @@ class Sender:
                 sink.failed(request_id, error)
         except PacelineError as error:
             sink.failed(request_id, error)
+
+    def _is_stored(self, header: BatchHeader, sink: Sink, request_id: int) -> bool:
+        """Whether it is the repetition of a batch that is in the log, and is answered as such."""
+        key = header.topic_id << 16 | header.queue_id
+        if not header.producer_id or self._routes.is_deleted(header.topic_id):
+            return False
+        try:
+            writer = self._role.writer()
+            verdict, original = self._role.projections.producers.decide(key, header)
+        except PacelineError:
+            return False  # then it is refused for what it is
+        if verdict is Verdict.NEW:
+            return False
+        stored = _Stored(sink, request_id, _duplicate_answer(header, original, writer), writer)
+        writer.wait_confirmed(writer.end, stored, timeout_ms=self._settings.send_timeout_ms)
+        return True
 
     def _park(self, batch: Buffer, header: BatchHeader, sink: Sink, request_id: int) -> None:
         if len(self._parked) >= self._settings.parked_batches_max:

@@ -16,6 +16,7 @@ from paceline.types import (
     TopicName,
 )
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView
+from paceline.wire.topics import MIXED
 from paceline_chaos.core.clock import BedClock
 from paceline_chaos.core.coverage import Coverage
 from paceline_chaos.core.dice import Dice
@@ -109,7 +110,7 @@ class Controllers:
 
     def create_topic(self, topic: str, queues: int) -> int:
         """Made at once; the id it got."""
-        create = CreateTopic(topic=TopicName(topic), queues={GROUP: queues})
+        create = CreateTopic(topic=TopicName(topic), queues={GROUP: queues}, message_type=MIXED)
         asked_us = self._clock.now_us
         result = self._apply(self._envelope(create.to_json()))
         assert result["ok"], result

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from paceline.admin import AdminClient
 from paceline.errors import PacelineError, TopicNotFoundError
 from paceline.runtime import pause
+from paceline.wire.topics import MIXED
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
@@ -65,7 +66,7 @@ async def create_topic(around: Around, *, queues: int, timeout_ms: int = 20_000)
                 try:
                     return await admin.topic(around.topic)
                 except TopicNotFoundError:
-                    return await admin.create_topic(around.topic, queues=queues)
+                    return await admin.create_topic(around.topic, queues=queues, message_type=MIXED)
         except PacelineError:
             if loop.time() > deadline:
                 raise

@@ -14,7 +14,7 @@ from paceline.errors import (
 )
 from paceline.records.encode import encode_batch
 from paceline.records.header import Codec
-from paceline.routing import QueueKey, queues_of
+from paceline.routing import QueueKey, write_queues_of
 from paceline.runtime import SystemClock
 from paceline.spark.brokers import Brokers
 from paceline.spark.chunks import Chunk, QueueRows, by_queue, chunks, producer_id, rows_of
@@ -150,7 +150,7 @@ class _Writer:
                     f"topic {topic} does not exist; create it with `paceline topic create {topic}`",
                     topic=topic,
                 )
-            found = self._queues[topic] = queues_of(known)
+            found = self._queues[topic] = write_queues_of(known)
         return found
 
     def put_chunk(self, chunk: Chunk, partition: int) -> None:

@@ -83,6 +83,7 @@ class FetchCode(IntEnum):
     OFFSET_OUT_OF_RANGE = 1
     UNKNOWN_QUEUE = 2
     NOT_YET_AVAILABLE = 3
+    NO_PERMISSION = 4
 
 
 class FetchPart(NamedTuple):

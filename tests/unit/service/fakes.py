@@ -22,6 +22,7 @@ from paceline.types import (
     TopicName,
 )
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
+from paceline.wire.topics import MIXED
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.acting.term import ActingTerm
 from paceline_broker.clocks import Trust
@@ -291,7 +292,10 @@ def a_view(
         groups={GROUP: group},
         topics={
             TopicName(name): TopicView(
-                topic=TopicName(name), topic_id=TopicId(index), queues={GROUP: count}
+                topic=TopicName(name),
+                topic_id=TopicId(index),
+                queues={GROUP: count},
+                message_type=MIXED,
             )
             for index, (name, count) in enumerate(counts.items(), start=1)
         },

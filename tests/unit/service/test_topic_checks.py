@@ -1,0 +1,184 @@
+"""What a topic takes and gives: permissions, queue numbers, message types, the system's own."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.http.door import a_batch
+from tests.unit.service.fakes import GROUP, Bench, a_view, until
+from tests.unit.service.test_send import Answers
+
+from paceline.errors import (
+    ForbiddenError,
+    MessageTypeError,
+    NoPermissionError,
+    PacelineError,
+    QueueNotFoundError,
+)
+from paceline.records.header import Kind
+from paceline.types import QueueOffset, TopicName
+from paceline.wire.cluster import ClusterView
+from paceline.wire.http import PullRequest, parse_send
+from paceline.wire.stream import PRODUCE_FLAG_DUPLICATE
+from paceline.wire.topics import (
+    DELAY,
+    FIFO,
+    MIXED,
+    NORMAL,
+    PERM_READ,
+    PERM_WRITE,
+    TRANSACTION,
+    TopicView,
+)
+
+FROM_START = PullRequest(offset=QueueOffset(0))
+
+
+def altered(bench: Bench, **changes: Any) -> TopicView:
+    """The topic "orders" (4 queues) is another one in a newer view."""
+    view = bench.service.routes.view
+    assert view is not None
+    orders = view.topics[TopicName("orders")]
+    topic = replace(orders, **changes)
+    newer: ClusterView = replace(view, version=view.version + 1, topics={topic.topic: topic})
+    bench.service.view_changed(newer)
+    return topic
+
+
+async def sent(bench: Bench, **arguments: Any) -> Any:
+    """The answer to one batch."""
+    sink = Answers()
+    bench.service.sender.send(a_batch(b"x", **arguments), sink, 0)
+    await until(lambda: bool(sink.answers))
+    [(_, answer)] = sink.answers
+    return answer
+
+
+async def refused(bench: Bench, error: type[PacelineError], **arguments: Any) -> None:
+    """By the doors of batches and of JSON, and nothing is stored."""
+    before = bench.log.end
+    assert isinstance(await sent(bench, **arguments), error)
+    topic = bench.service.routes.topic_named("orders")
+    body: dict[str, Any] = {"messages": [{"body": "x", "key": "k"}]}
+    with pytest.raises(error):
+        await bench.service.messages.send(
+            topic, parse_send({**body, "queue": arguments.get("queue_id", 0)})
+        )
+    assert bench.log.end == before
+
+
+async def test_only_the_written_queues_take_messages_while_all_are_read() -> None:
+    bench = Bench()
+    altered(bench, write_queues={GROUP: 2})
+
+    await refused(bench, QueueNotFoundError, queue_id=2)
+    assert (await sent(bench, queue_id=1)).base_queue_offset == 0
+    topic = bench.service.routes.topic_named("orders")
+    keyless = parse_send({"messages": [{"body": "x"}] * 1})
+    queues = {
+        (await bench.service.messages.send(topic, keyless))["messages"][0]["queue"]
+        for _ in range(8)
+    }
+    assert queues == {0, 1}
+    pulled = await bench.service.messages.pull(topic, 3, FROM_START)
+    assert pulled["messages"] == []
+
+
+async def test_without_permission_nothing_goes_in_or_out() -> None:
+    bench = Bench()
+    await sent(bench)
+
+    topic = altered(bench, perm=PERM_READ)
+    await refused(bench, NoPermissionError)
+    assert (await bench.service.messages.pull(topic, 0, FROM_START))["messages"]
+
+    topic = altered(bench, perm=PERM_WRITE)
+    assert (await sent(bench)).base_queue_offset == 1
+    with pytest.raises(NoPermissionError):
+        await bench.service.messages.pull(topic, 0, FROM_START)
+
+
+@pytest.mark.parametrize("name", [NORMAL, FIFO, DELAY, TRANSACTION, MIXED])
+async def test_a_topic_takes_its_type_of_messages(name: str) -> None:
+    bench = Bench()
+    altered(bench, message_type=name)
+    due = {"kind": Kind.DELAY, "due_unix_ms": [bench.clock.unix_ms() + 1000]}
+
+    taken = {
+        kind
+        for kind, arguments in (
+            (Kind.NORMAL, {}),
+            (Kind.DELAY, due),
+            (Kind.HALF, {"kind": Kind.HALF, "properties": [{"PGROUP": "billing"}]}),
+        )
+        if not isinstance(await sent(bench, **arguments), MessageTypeError)
+    }
+
+    assert (
+        taken
+        == {
+            NORMAL: {Kind.NORMAL},
+            FIFO: {Kind.NORMAL},
+            DELAY: {Kind.DELAY},
+            TRANSACTION: {Kind.HALF},
+            MIXED: {Kind.NORMAL, Kind.DELAY, Kind.HALF},
+        }[name]
+    )
+
+
+async def test_an_ordered_topic_wants_a_key_or_a_queue() -> None:
+    bench = Bench()
+    topic = altered(bench, message_type=FIFO)
+    send = bench.service.messages.send
+
+    with pytest.raises(MessageTypeError):
+        await send(topic, parse_send({"messages": [{"body": "x", "key": "k"}, {"body": "y"}]}))
+    await send(topic, parse_send({"messages": [{"body": "x", "key": "k"}]}))
+    await send(topic, parse_send({"messages": [{"body": "y"}], "queue": 1}))
+
+
+async def test_a_system_topic_is_read_but_not_sent_to() -> None:
+    bench = Bench()
+    topic = altered(bench, is_system=True)
+
+    await refused(bench, ForbiddenError)
+    assert (await bench.service.messages.pull(topic, 0, FROM_START))["messages"] == []
+
+
+@pytest.mark.parametrize("change", [{"perm": PERM_READ}, {"write_queues": {GROUP: 1}}])
+async def test_what_was_stored_before_a_change_is_answered_as_stored_after_it(
+    change: dict[str, Any],
+) -> None:
+    """R30: else a retry after an unknown outcome would be told that it is not stored."""
+    bench = Bench()
+    first = {"queue_id": 2, "producer_id": 7, "base_sequence": 0}
+    stored = await sent(bench, **first)
+
+    altered(bench, **change)
+
+    again = await sent(bench, **first)
+    assert (again.base_queue_offset, again.flags) == (
+        stored.base_queue_offset,
+        PRODUCE_FLAG_DUPLICATE,
+    )
+    following = await sent(bench, queue_id=2, producer_id=7, base_sequence=1)
+    assert isinstance(following, NoPermissionError | QueueNotFoundError)
+
+
+async def test_a_topic_that_shrank_and_grows_again_goes_on_where_its_queues_ended() -> None:
+    bench = Bench()
+    await sent(bench, queue_id=3)
+    altered(bench, queues={GROUP: 2}, read_queues={GROUP: 2}, write_queues={GROUP: 2})
+    await refused(bench, QueueNotFoundError, queue_id=3)
+
+    altered(bench, queues={GROUP: 4}, read_queues={GROUP: 4}, write_queues={GROUP: 4})
+
+    assert (await sent(bench, queue_id=3)).base_queue_offset == 1
+
+
+def test_the_view_says_what_may_be_sent_where() -> None:
+    bench = Bench()
+    routes = bench.service.routes
+    assert routes.sendable[1].writes == 4
+    bench.service.view_changed(a_view(version=9, topics={"orders": 4, "new": 2}))
+    assert routes.sendable[2].writes == routes.sendable[2].reads == 2
