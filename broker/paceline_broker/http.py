@@ -121,6 +121,8 @@ class BrokerHttp:
         router.add_post("/v1/groups/{group}/leave", self._of_group("leave"))
         router.add_post("/v1/groups/{group}/locks", self._of_group("lock"))
         router.add_post("/v1/groups/{group}/unlock", self._of_group("unlock"))
+        router.add_post("/v1/groups/{group}/send-back", self._of_group("send_back"))
+        router.add_post("/v1/groups/{group}/dead-letters/resend", self._of_group("resend"))
         router.add_get("/v1/pins", self._pins)
         router.add_put("/v1/pins/{owner}", self._put_pin)
         router.add_delete("/v1/pins/{owner}", self._remove_pin)

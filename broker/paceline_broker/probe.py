@@ -33,6 +33,11 @@ class Counters:
     errors: dict[str, int] = field(default_factory=dict)
     """Problems answered, by code."""
     streams_open: int = 0
+    send_backs: int = 0
+    """Messages that wait for another attempt of their group."""
+    dead_letters: int = 0
+    resent: int = 0
+    """Dead letters that were put into a topic again."""
 
     def stored(self, topic_id: int, messages: int, size_bytes: int) -> None:
         """A batch was appended."""

@@ -159,7 +159,7 @@ class Calls:
         key = self._queue(row)
         offset = row.integer("offset")
         generation = row.integer("generation") if row.has("generation") else None
-        entry = CommitEntry(key, offset, _token(row), generation)
+        entry = CommitEntry(key, offset, read_token(row), generation)
         row.done()
         return entry
 
@@ -264,7 +264,7 @@ class Calls:
         return answer
 
     def _lock_entry(self, row: Fields) -> LockEntry:
-        entry = LockEntry(self._queue(row), _token(row))
+        entry = LockEntry(self._queue(row), read_token(row))
         row.done()
         return entry
 
@@ -337,7 +337,8 @@ def _rows(fields: Fields, name: str) -> list[Fields]:
     return [Fields(row, name=f"{name}[{index}]") for index, row in enumerate(rows)]
 
 
-def _token(row: Fields) -> Token | None:
+def read_token(row: Fields) -> Token | None:
+    """The token of a queue's lock that a row names, if it does. Raises BadRequestError."""
     if not row.has("token"):
         return None
     token = row.any("token")

@@ -18,7 +18,6 @@ from paceline.errors import (
     CorruptLogError,
     NotMasterError,
     PacelineError,
-    TooLargeError,
     TopicNotFoundError,
 )
 from paceline.message_ids import OffsetMessageId
@@ -272,24 +271,17 @@ class Delivery:
         found: Sequence[tuple[Due, SourceBatch]],
     ) -> bytes:
         messages = [batch.message(unpack_source(entry.source)[1]) for entry, batch in found]
-
-        def encoded(properties: Sequence[Properties]) -> bytes:
-            return encode_batch(
-                [message.body for message in messages],
-                keys=[message.key for message in messages],
-                tags=[message.tag for message in messages],
-                properties=properties,
-                born_unix_ms=[message.born_unix_ms for message in messages],
-                sources=[entry.source for entry, _ in found],
-                topic_id=topic_id,
-                queue_id=queue_id,
-                flags=cause,
-            )
-
-        try:
-            return encoded([self._properties(entry, batch, cause) for entry, batch in found])
-        except TooLargeError:  # properties at their limit: the message goes, what we add does not
-            return encoded([message.properties for message in messages])
+        return encode_batch(
+            [message.body for message in messages],
+            keys=[message.key for message in messages],
+            tags=[message.tag for message in messages],
+            properties=[self._properties(entry, batch, cause) for entry, batch in found],
+            born_unix_ms=[message.born_unix_ms for message in messages],
+            sources=[entry.source for entry, _ in found],
+            topic_id=topic_id,
+            queue_id=queue_id,
+            flags=cause,
+        )
 
     def _properties(self, entry: Due, batch: SourceBatch, cause: Cause) -> Properties:
         position, index = unpack_source(entry.source)

@@ -141,7 +141,7 @@ class Ledger:
         outcomes = refusal(projections, writer, now)
         if outcomes is None:
             outcomes = append_internal(writer, projections, kind, document, store_unix_ms=now)
-        await self._confirmed(writer)
+        await self.confirmed(writer)
         return outcomes
 
     async def query(self, ask: Callable[[Projections], T]) -> T:
@@ -157,7 +157,7 @@ class Ledger:
         if not writer.is_open:
             raise NotYetAvailableError(f"epoch {writer.epoch} is not open yet")
         answer = ask(self._role.projections)
-        confirmed = self._confirmed(writer)
+        confirmed = self.confirmed(writer)
         try:
             await writer.read_round()
         except BaseException:
@@ -168,9 +168,6 @@ class Ledger:
 
     def confirmed(self, writer: LogWriter) -> "asyncio.Future[None]":
         """Done when confirm has passed what is appended now; raises what `wait_confirmed` says."""
-        return self._confirmed(writer)
-
-    def _confirmed(self, writer: LogWriter) -> "asyncio.Future[None]":
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def completed(error: PacelineError | None) -> None:

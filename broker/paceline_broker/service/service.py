@@ -11,6 +11,7 @@ from paceline_broker.probe import Counters
 from paceline_broker.service.acting import ActingUse
 from paceline_broker.service.calls import Calls
 from paceline_broker.service.calls_receipts import ReceiptCalls
+from paceline_broker.service.calls_send_back import SendBackCalls
 from paceline_broker.service.calls_transactions import Transactions
 from paceline_broker.service.creator import Ask, Creator
 from paceline_broker.service.delivery import Delivery
@@ -21,9 +22,12 @@ from paceline_broker.service.messages import Messages
 from paceline_broker.service.pins import PinCalls
 from paceline_broker.service.ports import Role
 from paceline_broker.service.receipts import Receipts
+from paceline_broker.service.resend import Resend
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.send import Sender
+from paceline_broker.service.send_back import SendBack
 from paceline_broker.service.settings import ServiceSettings
+from paceline_broker.service.sources import SourceReader
 
 
 class Service:
@@ -62,6 +66,13 @@ class Service:
         self.fetcher.on_messages = self.receipts.messages_came
         self.receipt_calls = ReceiptCalls(self.receipts, self.routes)
         self.calls.add(self.receipt_calls.table())
+        self.sources = SourceReader(role)
+        self.send_back = SendBack(
+            role, self.routes, self.ledger, self.sources, self.creator, self.counters, settings
+        )
+        self.send_back.on_pending = self.delivery.poke
+        resend = Resend(role, self.routes, self.ledger, self.sources, self.counters)
+        self.calls.add(SendBackCalls(self.send_back, resend, self.routes).table)
         self.pins = PinCalls(self.ledger, self.routes)
         self.transactions = Transactions(role, self.routes, self.ledger, clock, settings, trust)
         self.calls.add(self.transactions.calls())

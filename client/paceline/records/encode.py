@@ -20,6 +20,7 @@ from paceline.records.compression import FASTEST, compress
 from paceline.records.header import (
     BATCH_BYTES_MAX,
     COLUMN_BODY,
+    DERIVED_PROPERTIES_BYTES_MAX,
     HEADER_BYTES,
     HEADER_PREFIX,
     HEADER_REST,
@@ -98,7 +99,9 @@ def encode_batch(
             )  # fmt: skip
             return header + payload
         _check_count(count, base_sequence)
-        parts, born_first, born_last = _parts(bodies, keys, tags, properties, born_unix_ms)
+        # A broker writes its own properties beside the application's, whatever room those left.
+        limit = PROPERTIES_BYTES_MAX if sources is None else DERIVED_PROPERTIES_BYTES_MAX
+        parts, born_first, born_last = _parts(bodies, keys, tags, properties, limit, born_unix_ms)
         parts += _number_parts(due_unix_ms, sources, count)
         out, raw_bytes, codec = _payload(parts, codec, level)
         with out.getbuffer() as whole:
@@ -153,6 +156,7 @@ def _parts(
     keys: Sequence[str | bytes | None] | None,
     tags: Sequence[str | None] | None,
     properties: Sequence[Mapping[str, str] | None] | None,
+    properties_bytes_max: int,
     born_unix_ms: int | Sequence[int],
 ) -> tuple[list[_Part], int, int]:
     """The sections that are not empty, in their order, and the first and last born time."""
@@ -176,7 +180,7 @@ def _parts(
             [_properties_json(mapping) if mapping else b"" for mapping in properties],
             Section.PROPERTY_OFFSETS,
             Section.PROPERTY_BLOB,
-            PROPERTIES_BYTES_MAX,
+            properties_bytes_max,
         )
     if tags is not None:
         _check_length("tags", tags, count)

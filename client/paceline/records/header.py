@@ -27,6 +27,8 @@ MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 """Limit of one body (RocketMQ's maxMessageSize)."""
 PROPERTIES_BYTES_MAX = 32_767
 """Limit of one record's properties as JSON (RocketMQ's)."""
+DERIVED_PROPERTIES_BYTES_MAX = 65_535
+"""The same in batches that brokers derive: room for what they add."""
 KEY_BYTES_MAX = 32_767
 TAG_BYTES_MAX = 32_767
 """Key and tag are properties in RocketMQ, and have the limit of those."""

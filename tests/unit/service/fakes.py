@@ -28,7 +28,7 @@ from paceline_broker.acting.term import ActingTerm
 from paceline_broker.clocks import Trust
 from paceline_broker.log.repair import first_bad
 from paceline_broker.projections.projections import Projections, epoch_start_document
-from paceline_broker.service.ledger import append_internal
+from paceline_broker.service.ledger import append_internal, append_messages
 from paceline_broker.service.ports import Confirmed, Identity, RoleState, no_writer
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
@@ -326,6 +326,12 @@ class Bench:
     @property
     def writer(self) -> FakeWriter:
         return self.role.writer()
+
+    def append_derived(self, batch: bytes) -> None:
+        """A batch that the master made, as a duty does it; confirmed."""
+        now = self.service.ledger.log_time_ms()
+        append_messages(self.writer, self.role.projections, batch, store_unix_ms=now)
+        self.writer.confirm_all()
 
     def call(self, name: str, **fields: Any) -> Awaitable[dict[str, Any]]:
         return self.service.calls.call({"call": name, **fields})

@@ -1,0 +1,154 @@
+"""Dead letters again: put back into the topic they came from, or given to their group once more.
+
+The message made names the dead letter as its source (R34), so resending one a second time stores
+nothing: it is answered with the first one's place. A message that dies again is another dead letter
+and can be resent again. The dead letter itself stays until retention has it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from paceline.errors import BadRequestError, PacelineError, TooLargeError, TopicNotFoundError
+from paceline.records.header import Cause, Kind
+from paceline.routing import index_of_key
+from paceline.types import TopicName
+from paceline.wire import properties as names
+from paceline.wire.names import dlq_topic, is_system_topic, retry_topic
+from paceline_broker.probe import Counters
+from paceline_broker.service.derived import Made, Target, append_derived, origin_of
+from paceline_broker.service.ledger import Ledger
+from paceline_broker.service.ports import LogWriter, Role
+from paceline_broker.service.routes import Routes
+from paceline_broker.service.send_back import REQUEST_BYTES_MAX
+from paceline_broker.service.sources import Source, SourceReader, Wanted
+
+_OF_THE_DLQ = frozenset(
+    {
+        names.DLQ_ORIGIN_TOPIC,
+        names.DLQ_ORIGIN_MESSAGE_ID,
+        names.RETRY_TOPIC,
+        names.RECONSUME_TIMES,
+    }
+)
+
+
+class Resent(NamedTuple):
+    """Where a dead letter was put."""
+
+    topic: str
+    queue: int
+    made: int
+    """`pack_source`"""
+    is_duplicate: bool
+
+
+class Resend:
+    """The use-case, on the master of the moment."""
+
+    def __init__(
+        self, role: Role, routes: Routes, ledger: Ledger, sources: SourceReader, counters: Counters
+    ) -> None:
+        self._role = role
+        self._routes = routes
+        self._ledger = ledger
+        self._sources = sources
+        self._counters = counters
+
+    async def resend(
+        self, group: str, rows: Sequence[Wanted], *, is_for_group: bool
+    ) -> list[Resent | PacelineError]:
+        """Each dead letter's new place, once it is confirmed; or why it was refused.
+
+        `is_for_group`: only the group that failed on it gets it, with all its attempts anew; else
+        it is sent to its topic again, for every group that reads it.
+        Raises BadRequestError for messages of other topics, TooLargeError, and what an append and
+        its wait may raise.
+        """
+        dead = self._routes.topic_named(dlq_topic(group)).topic_id
+        for row in rows:
+            if row.key >> 16 != dead:
+                raise BadRequestError(
+                    f"only messages of {dlq_topic(group)} are resent", field="topic"
+                )
+        self._role.writer().ensure_can_append()  # before anything is read
+        found = await self._sources.read(rows)
+        total = sum(len(source.body) for source in found if isinstance(source, Source))
+        if total > REQUEST_BYTES_MAX:
+            raise TooLargeError(
+                f"{total} bytes of messages resent at once: name fewer", limit=REQUEST_BYTES_MAX
+            )
+        writer = self._role.writer()
+        answers = self._decide(writer, group, found, is_for_group=is_for_group)
+        await self._ledger.confirmed(writer)
+        return answers
+
+    def _decide(
+        self,
+        writer: LogWriter,
+        group: str,
+        found: Sequence[Source | PacelineError],
+        *,
+        is_for_group: bool,
+    ) -> list[Resent | PacelineError]:
+        """One synchronous step (R28)."""
+        writer.ensure_can_append()
+        projections = self._role.projections
+        now = self._ledger.log_time_ms()
+        answers: list[Resent | PacelineError] = []
+        by_target: dict[Target, list[tuple[int, Made]]] = {}
+        for source in found:
+            if isinstance(source, PacelineError):
+                answers.append(source)
+                continue
+            try:
+                name, target = self._target(group, source, is_for_group=is_for_group)
+            except TopicNotFoundError as error:
+                answers.append(error)
+                continue
+            made = projections.send_backs.made(target.topic_id, source.packed)
+            if made is None:
+                properties = self._properties(source, is_for_group=is_for_group)
+                row = (len(answers), Made(source, properties))
+                by_target.setdefault(target, []).append(row)
+            answers.append(Resent(name, target.queue, made or 0, made is not None))
+        for target, part in by_target.items():
+            places = append_derived(
+                writer,
+                projections,
+                self._routes,
+                target,
+                [made for _, made in part],
+                store_unix_ms=now,
+            )
+            for (index, _), place in zip(part, places, strict=True):
+                decided = answers[index]
+                assert isinstance(decided, Resent)
+                answers[index] = decided._replace(made=place)
+            self._counters.resent += len(places)
+        return answers
+
+    def _target(self, group: str, source: Source, *, is_for_group: bool) -> tuple[str, Target]:
+        """Topic and queue; TopicNotFoundError if it is gone, or has no queue here any more."""
+        name = retry_topic(group)
+        if not is_for_group:
+            name = source.properties.get(names.DLQ_ORIGIN_TOPIC, "")
+        view = self._routes.view
+        topic = None if view is None else view.topics.get(TopicName(name))
+        count = 0 if topic is None else self._routes.queue_counts.get(topic.topic_id, 0)
+        if topic is None or not count or (is_system_topic(name) and not is_for_group):
+            raise TopicNotFoundError(
+                f"the topic {name} that the message came from has no queue here any more",
+                topic=name,
+            )
+        queue = source.offset % count
+        if source.message_key:
+            queue = index_of_key(source.message_key.encode(), count)
+        return name, Target(topic.topic_id, queue, Kind.NORMAL, Cause.RESENT)
+
+    def _properties(self, source: Source, *, is_for_group: bool) -> dict[str, str]:
+        kept = {name: value for name, value in source.properties.items() if name not in _OF_THE_DLQ}
+        kept |= origin_of(source, self._routes.group)
+        if is_for_group:
+            kept[names.RETRY_TOPIC] = source.properties.get(names.DLQ_ORIGIN_TOPIC, "")
+            kept[names.RECONSUME_TIMES] = "0"
+        return kept
