@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from paceline.blocking import BlockingAdminClient as BlockingAdminClient
     from paceline.blocking import BlockingProducer as BlockingProducer
     from paceline.blocking import BlockingPullConsumer as BlockingPullConsumer
+    from paceline.consumer.failure import ConsumeLater as ConsumeLater
     from paceline.consumer.pull import PullConsumer as PullConsumer
     from paceline.consumer.pull import PullSettings as PullSettings
     from paceline.consumer.push import PushConsumer as PushConsumer
@@ -34,6 +35,7 @@ _HOMES = {
     "BlockingProducer": "paceline.blocking",
     "BlockingPullConsumer": "paceline.blocking",
     "Cluster": "paceline.net.cluster",
+    "ConsumeLater": "paceline.consumer.failure",
     "Message": "paceline.message",
     "PacelineError": "paceline.errors",
     "Producer": "paceline.producer",

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from paceline.records.decode import BatchView
 from paceline.routing import QueueName
+from paceline.wire.properties import RECONSUME_TIMES
 
 
 @dataclass(slots=True)
@@ -50,6 +51,11 @@ class ReceivedMessage(NamedTuple):
     """When the producer made it, by its clock."""
     store_unix_ms: int
     """When the master stored it; never falls within a queue."""
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often its consumer group has sent it back."""
+        return int(self.properties.get(RECONSUME_TIMES, "0"))
 
 
 _new_tuple = tuple.__new__

@@ -8,9 +8,10 @@ and can be resent again. The dead letter itself stays until retention has it.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from paceline.errors import BadRequestError, PacelineError, TooLargeError, TopicNotFoundError
 from paceline.records.header import Cause, Kind
-from paceline.routing import index_of_key
 from paceline.types import TopicName
 from paceline.wire import properties as names
 from paceline.wire.names import dlq_topic, is_system_topic, retry_topic
@@ -142,7 +143,7 @@ class Resend:
             )
         queue = source.offset % count
         if source.message_key:
-            queue = index_of_key(source.message_key.encode(), count)
+            queue = crc32c(source.message_key.encode()) % count
         return name, Target(topic.topic_id, queue, Kind.NORMAL, Cause.RESENT)
 
     def _properties(self, source: Source, *, is_for_group: bool) -> dict[str, str]:

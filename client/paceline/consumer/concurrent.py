@@ -1,7 +1,7 @@
 """Concurrent processing: listeners run side by side, over all queues of a member.
 
-A failed message is tried again with back-off and, after the last attempt, reported and counted as
-done. A call that takes longer than the consume timeout is reported as well.
+What becomes of a message whose call failed, a policy decides (`failure.py`). A call that takes
+longer than the consume timeout is reported as well.
 """
 
 import asyncio
@@ -10,10 +10,20 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from paceline.consumer.failure import (
+    SEND_BACK_AGAIN_MS,
+    Action,
+    FailurePolicy,
+    SendBacker,
+    SentBack,
+    as_first_sent,
+)
 from paceline.consumer.push_settings import OnGivenUp, PushSettings
 from paceline.consumer.queue_owner import HeldQueue
+from paceline.errors import BadRequestError, PacelineError
 from paceline.message import ReceivedMessage
 from paceline.runtime import cancel_and_wait, spawn
+from paceline.wire.names import RETRY_PREFIX
 
 log = logging.getLogger("paceline.client")
 
@@ -26,8 +36,19 @@ class ConcurrentProcessing:
     """The `Processing` of an unordered push consumer."""
 
     def __init__(
-        self, run: Run, settings: PushSettings, on_given_up: OnGivenUp | None, *, batch_max: int
+        self,
+        run: Run,
+        settings: PushSettings,
+        on_given_up: OnGivenUp | None,
+        *,
+        batch_max: int,
+        group: str,
+        policy: FailurePolicy,
+        send_backer: SendBacker,
     ) -> None:
+        self._group = group
+        self._policy = policy
+        self._send_backer = send_backer
         self._run = run
         self._settings = settings
         self._on_given_up = on_given_up
@@ -48,6 +69,7 @@ class ConcurrentProcessing:
     async def close(self) -> None:
         """Stop; listeners that still run are cancelled."""
         await cancel_and_wait(*self._tasks)
+        await self._send_backer.close()
 
     # -- Processing -------------------------------------------------------------------------------
 
@@ -92,7 +114,10 @@ class ConcurrentProcessing:
         queue = held.queue
         failure: Exception | None = None
         try:
-            answer = await self._run(messages)
+            shown = messages
+            if held.topic.startswith(RETRY_PREFIX):
+                shown = [as_first_sent(message, self._group) for message in messages]
+            answer = await self._run(shown)
             done_count = len(messages) if answer is None else max(0, min(answer, len(messages)))
         except Exception as error:  # the application's code: what it raises is its answer
             done_count, failure = 0, error
@@ -120,19 +145,61 @@ class ConcurrentProcessing:
         }
         if held.queue.is_dropped:
             held.queue.fail(message)
-        elif attempts < self._settings.attempts_max:
-            log.info("message_failed", extra=fields)
+            return
+        decision = self._policy.decide(message, error, attempts)
+        match decision.action:
+            case Action.AGAIN:
+                log.info("message_failed", extra=fields)
+                self._again_in(decision.wait_ms, held, message)
+            case Action.SEND_BACK:
+                log.info("message_failed", extra=fields)
+                self._send_backer.send_back(
+                    held.queue.key,
+                    message,
+                    lambda answer: self._sent_back(held, message, error, answer),
+                    delay_level=decision.delay_level,
+                )
+            case Action.GIVE_UP:
+                log.error("message_given_up", extra=fields)
+                self._give_up(held, message, error)
+
+    def _sent_back(
+        self,
+        held: HeldQueue,
+        message: ReceivedMessage,
+        failure: Exception,
+        answer: SentBack | PacelineError,
+    ) -> None:
+        """The broker has the message, or could not take it: then the listener has it again."""
+        at = {"queue": str(held.queue.key), "offset": message.queue_offset}
+        attempts = held.attempts.get(message.queue_offset, 1)
+        if isinstance(answer, SentBack):
+            if answer.outcome == "dead":
+                log.error("message_dead", extra={**at, "error": repr(failure)})
+                self._give_up(held, message, failure)
+            else:
+                held.attempts.pop(message.queue_offset, None)
+                held.queue.finish(message)
+        elif held.queue.is_dropped:
             held.queue.fail(message)
-            wait_ms = min(
-                self._settings.retry_max_ms, self._settings.retry_first_ms * 2 ** (attempts - 1)
-            )
-            asyncio.get_running_loop().call_later(wait_ms / 1000, self._try_again, held, message)
+        elif isinstance(answer, BadRequestError) and attempts >= self._settings.attempts_max:
+            # Deleted by retention meanwhile: no broker can take it back any more.
+            log.error("message_given_up", extra={**at, "error": repr(failure)})
+            self._give_up(held, message, failure)
         else:
-            log.error("message_given_up", extra=fields)
-            if self._on_given_up is not None:
-                self._on_given_up(message, error)
-            held.attempts.pop(message.queue_offset)
-            held.queue.finish(message)
+            log.warning("send_back_failed", extra={**at, "error": answer.message})
+            self._again_in(SEND_BACK_AGAIN_MS, held, message)
+        self.settled(held)
+
+    def _give_up(self, held: HeldQueue, message: ReceivedMessage, error: Exception) -> None:
+        if self._on_given_up is not None:
+            self._on_given_up(message, error)
+        held.attempts.pop(message.queue_offset, None)
+        held.queue.finish(message)
+
+    def _again_in(self, wait_ms: float, held: HeldQueue, message: ReceivedMessage) -> None:
+        held.queue.fail(message)
+        asyncio.get_running_loop().call_later(wait_ms / 1000, self._try_again, held, message)
 
     def _try_again(self, held: HeldQueue, message: ReceivedMessage) -> None:
         if not held.queue.is_dropped:

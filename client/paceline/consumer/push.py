@@ -2,9 +2,9 @@
 
 Clustering: the group's members share the queues; offsets are committed up to what was processed
 without a gap, so a message is delivered at least once, and after a clean close or hand-over of a
-queue exactly once. Listeners run concurrently (unordered); a failed message is tried again with
-back-off and, after the last attempt, reported and counted as done. What retention deletes before it
-was consumed is passed over, and reported.
+queue exactly once. Listeners run concurrently (unordered); a failed message is sent back, so that
+the group gets it again later, and is a dead letter after its last attempt (`failure.py`). What
+retention deletes before it was consumed is passed over, and reported.
 """
 
 import os
@@ -14,6 +14,7 @@ from types import TracebackType
 from paceline.allocation import Allocation, allocate_averagely
 from paceline.consumer.broadcasting import BroadcastMembership
 from paceline.consumer.concurrent import ConcurrentProcessing, Run
+from paceline.consumer.failure import FailurePolicy, SendBack, SendBacker, TryHere
 from paceline.consumer.gaps import OnGap
 from paceline.consumer.group_offsets import GroupOffsets, OffsetStore, Start
 from paceline.consumer.links import GroupLinks
@@ -31,7 +32,7 @@ from paceline.net.cluster import Cluster
 from paceline.ports import Disk
 from paceline.routing import QueueKey, acting_groups
 from paceline.types import GroupName
-from paceline.wire.names import check_name, check_topic_name
+from paceline.wire.names import check_name, check_topic_name, retry_topic
 
 
 class PushConsumer:
@@ -60,16 +61,24 @@ class PushConsumer:
         self._settings.validate()
         self.group = check_name(group, "group")
         self._topics = [check_topic_name(topic) for topic in topics]
+        if self._settings.sends_back:
+            self._topics.append(retry_topic(self.group))
         run, batch_max = _runner(listener, batch_listener, self._settings)
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self._is_broadcasting = self._settings.message_model == "broadcasting"
         self.client_id = client_id or self._some_client_id()
+        self._links = GroupLinks(self._cluster)
         self._processing = ConcurrentProcessing(
-            run, self._settings, on_given_up, batch_max=batch_max
+            run,
+            self._settings,
+            on_given_up,
+            batch_max=batch_max,
+            group=self.group,
+            policy=_policy(self._settings),
+            send_backer=_send_backer(self._links, self.group, self._settings),
         )
         self._own_disk: RealDisk | None = None
-        self._links = GroupLinks(self._cluster)
         self._allocation = allocation
         self._offsets = self._offset_store(disk)
         self._owner = QueueOwner(
@@ -232,6 +241,23 @@ def _runner(
     one = listener
 
     async def run(messages: Sequence[ReceivedMessage]) -> None:
-        await one(messages[0])
+        answer = await one(messages[0])
+        if answer is not None:
+            raise answer
 
     return run, 1
+
+
+def _policy(settings: PushSettings) -> FailurePolicy:
+    if settings.sends_back:
+        return SendBack()
+    return TryHere(
+        attempts_max=settings.attempts_max,
+        first_ms=settings.retry_first_ms,
+        max_ms=settings.retry_max_ms,
+    )
+
+
+def _send_backer(links: GroupLinks, group: str, settings: PushSettings) -> SendBacker:
+    times_max = settings.max_reconsume_times
+    return SendBacker(links, group=group, max_reconsume_times=None if times_max < 0 else times_max)

@@ -2,13 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from paceline.errors import ConfigError
 from paceline.message import ReceivedMessage
 
-Listener: TypeAlias = Callable[[ReceivedMessage], Awaitable[None]]
-"""Processes one message; an exception means that it is to be tried again."""
+if TYPE_CHECKING:
+    from paceline.consumer.failure import ConsumeLater
+
+Listener: TypeAlias = Callable[[ReceivedMessage], Awaitable["ConsumeLater | None"]]
+"""Processes one message; an exception means that it is to come again later, as `ConsumeLater` does,
+raised or returned, which may say when."""
 BatchListener: TypeAlias = Callable[[Sequence[ReceivedMessage]], Awaitable[int | None]]
 """Processes messages of one queue, in order; an exception means that all are to be tried again, and
 a number how many of them, from the first on, are done (RocketMQ's ackIndex + 1); None = all."""
@@ -46,8 +50,14 @@ class PushSettings:
     """(pullThresholdSizeForTopic)"""
     span_max: int = 2_000
     """From the oldest message that is not done to the newest (consumeConcurrentlyMaxSpan)."""
+    send_back: bool = True
+    """A failed message goes back to its broker and comes again later, from the group's retry topic;
+    False: it is tried again here, in this process's memory, and its queue's offset waits for it."""
+    max_reconsume_times: int = -1
+    """How often a message comes again before it is a dead letter (maxReconsumeTimes); -1 = as the
+    group's `retry_max_times` says."""
     attempts_max: int = 16
-    """Calls of the listener for one message (maxReconsumeTimes)."""
+    """Without `send_back`: calls of the listener for one message before it is given up."""
     retry_first_ms: int = 100
     retry_max_ms: int = 10_000
     commit_interval_ms: int = 1_000
@@ -60,6 +70,12 @@ class PushSettings:
     """How long giving up a queue, or `close`, waits for running listeners."""
     fetch_bytes_max: int = 4 * 1024 * 1024
     queue_bytes_max: int = 1024 * 1024
+
+    @property
+    def sends_back(self) -> bool:
+        """Whether failed messages go back to their brokers; each member of a broadcasting group has
+        to do with them itself, as in RocketMQ."""
+        return self.send_back and self.message_model == "clustering"
 
     def validate(self) -> None:
         """Raises ConfigError with the sentence for the user."""
@@ -76,6 +92,7 @@ class PushSettings:
         _check_range(self, 1, "bytes_per_queue_max", 1024 * 1024 * 1024)
         _check_range(self, 1, "span_max", 65_535)
         _check_range(self, 1, "attempts_max", 2**31 - 1)
+        _check_range(self, -1, "max_reconsume_times", 2**31 - 1)
         for name, high in (("messages_per_topic_max", 6_553_500), ("bytes_per_topic_max", 1 << 37)):
             if getattr(self, name) != -1:
                 _check_range(self, 1, name, high)

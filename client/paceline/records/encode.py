@@ -78,17 +78,16 @@ def encode_batch(
     """The record batch of 1 to 65,535 messages of one queue, ready to send and to store.
 
     The columns are parallel to `bodies`; None or "" means no key or tag, None or {} no properties.
-    Keys are UTF-8 text. `due_unix_ms` is for kind DELAY, `sources` (`pack_source`) is what brokers
-    write into the batches they derive. With a `codec` the payload is compressed, unless that would
-    not shrink it (`level`: from fast to small). The broker's fields are zero until `stamp`.
+    Keys are UTF-8 text. `due_unix_ms` is for kind DELAY, `sources` (`pack_source`) for batches that
+    brokers derive. With a `codec` the payload is compressed, unless that would not shrink it
+    (`level`: from fast to small). The broker's fields are zero until `stamp`.
     Raises TooLargeError over 4 MiB a body, 32,767 B a key, tag or properties, 16 MiB in all, and
     BadRequestError for columns of other lengths and values that are no bytes, text or in range.
     """
     count = len(bodies)
     try:
         is_plain = keys is tags is properties is None and due_unix_ms is sources is None
-        is_one_body = count == 1 and is_plain
-        if is_one_body and codec == 0 and len(bodies[0]) <= _ONE_BODY_BYTES_MAX:
+        if count == 1 and is_plain and codec == 0 and len(bodies[0]) <= _ONE_BODY_BYTES_MAX:
             payload = _one_body_payload(bodies[0])
             (born,) = (born_unix_ms,) if isinstance(born_unix_ms, int) else born_unix_ms
             raw_bytes = len(payload)
@@ -99,8 +98,7 @@ def encode_batch(
             )  # fmt: skip
             return header + payload
         _check_count(count, base_sequence)
-        # A broker writes its own properties beside the application's, whatever room those left.
-        limit = PROPERTIES_BYTES_MAX if sources is None else DERIVED_PROPERTIES_BYTES_MAX
+        limit = _properties_bytes_max(sources)
         parts, born_first, born_last = _parts(bodies, keys, tags, properties, limit, born_unix_ms)
         parts += _number_parts(due_unix_ms, sources, count)
         out, raw_bytes, codec = _payload(parts, codec, level)
@@ -149,6 +147,11 @@ def _check_count(count: int, base_sequence: int) -> None:
         raise BadRequestError(f"a batch holds 1 to {RECORDS_MAX} records, not {count}")
     if base_sequence + count - 1 > SEQUENCE_MAX:
         raise BadRequestError(f"sequences {base_sequence} + {count} do not fit 31 bits")
+
+
+def _properties_bytes_max(sources: Sequence[int] | None) -> int:
+    """A broker writes its own properties beside the application's, whatever room those left."""
+    return PROPERTIES_BYTES_MAX if sources is None else DERIVED_PROPERTIES_BYTES_MAX
 
 
 def _parts(

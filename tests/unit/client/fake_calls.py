@@ -4,6 +4,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import OffsetMovedBackError, PacelineError
+from paceline.records.encode import encode_batch
+from paceline.records.header import parse_header
+from paceline.types import TopicName
+from paceline.wire import properties as names
 
 if TYPE_CHECKING:
     from tests.unit.client.fake_broker import FakeBroker
@@ -23,6 +27,10 @@ class FakeGroupCalls:
         """What `times` tells as the offset of whatever moment."""
         self.told_start: int | None = None
         """What `ends` tells as first offset: retention is faster than the asker."""
+        self.retry_times_max = 16
+        self.send_back_code: str | None = None
+        """Every message that is sent back is refused so."""
+        self.dead: list[bytes] = []
 
     async def answer(self, broker: "FakeBroker", document: dict[str, Any]) -> dict[str, Any]:
         call = document["call"]
@@ -50,6 +58,9 @@ class FakeGroupCalls:
                 return {"resets": sum(mine)}
             case "commit":
                 return self._commit(broker, document)
+            case "send_back":
+                messages = [self._send_back(broker, document, row) for row in document["messages"]]
+                return {"messages": messages}
             case "leave":
                 self.members.get(document["group"], {}).pop(document["client_id"], None)
                 self._change()
@@ -135,6 +146,38 @@ class FakeGroupCalls:
         if all(row["code"] for row in rows):
             raise OffsetMovedBackError("refused", offsets=rows)
         return {"offsets": rows}
+
+    def _send_back(
+        self, broker: "FakeBroker", document: dict[str, Any], row: dict[str, Any]
+    ) -> dict[str, Any]:
+        """A retry is due at once here; nothing is deduplicated."""
+        answer = {"offset": row["offset"], "code": self.send_back_code}
+        if self.send_back_code is not None:
+            return answer
+        group, topics = document["group"], broker.cluster.view.topics
+        retry = topics[TopicName(f"%RETRY%{group}")]
+        [topic] = [name for name, view in topics.items() if view.topic_id == row["topic_id"]]
+        record = broker.log.record((row["topic_id"], row["queue"]), row["offset"])
+        times = int(record.properties.get(names.RECONSUME_TIMES, "0"))
+        if row["delay_level"] < 0 or times >= document.get(
+            "max_reconsume_times", self.retry_times_max
+        ):
+            self.dead.append(record.body)
+            return {**answer, "outcome": "dead", "reconsume_times": times}
+        properties = {
+            names.RETRY_TOPIC: topic,
+            **record.properties,
+            names.RECONSUME_TIMES: str(times + 1),
+        }
+        batch = encode_batch(
+            [record.body],
+            properties=[properties],
+            born_unix_ms=record.born_unix_ms,
+            topic_id=retry.topic_id,
+            queue_id=0,
+        )
+        broker.log.put(batch, parse_header(batch), 1)
+        return {**answer, "outcome": "retry", "reconsume_times": times + 1}
 
 
 def _rows(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from paceline.errors import (
     ProducerFencedError,
     UnknownProducerError,
 )
-from paceline.records.decode import BatchView, check_batch
+from paceline.records.decode import BatchView, Record, check_batch
 from paceline.records.header import HEADER_BYTES, BatchHeader, stamp
 from paceline.wire.stream import PRODUCE_FLAG_DUPLICATE, PRODUCE_FLAG_OFFSET_UNKNOWN
 
@@ -93,13 +93,29 @@ class FakeLog:
             for body in BatchView(stored.data).bodies()
         ]
 
+    def record(self, queue: tuple[int, int], offset: int) -> Record:
+        """The message at a queue offset."""
+        for stored in self.queues[queue]:
+            if stored.base <= offset < stored.base + stored.count:
+                return next(BatchView(stored.data).records(offset - stored.base))
+        raise AssertionError(offset)
+
     def append(self, batch: bytes, epoch: int) -> tuple[int, int]:
         """(base queue offset, flags). Raises what a broker refuses."""
         header = check_batch(batch)
-        queue = (header.topic_id, header.queue_id)
         duplicate = self._judge(header)
         if duplicate is not None:
             return duplicate
+        base = self.put(batch, header, epoch)
+        key = (header.producer_id, header.topic_id, header.queue_id)
+        state = self.producers.get(key, ProducerState(0))
+        state.last = header.base_sequence + header.record_count - 1
+        state.window = [*state.window, (header.base_sequence, state.last, base)][-_WINDOW:]
+        return base, self.new_flags
+
+    def put(self, batch: bytes, header: BatchHeader, epoch: int) -> int:
+        """Store a batch at the end of its queue, without a question; its first offset."""
+        queue = (header.topic_id, header.queue_id)
         base = self.end(queue)
         head = stamp(
             batch,
@@ -111,12 +127,9 @@ class FakeLog:
         self.confirm += len(batch)
         stored = StoredBatch(base, header.record_count, head + batch[HEADER_BYTES:])
         self.queues.setdefault(queue, []).append(stored)
-        state = self.producers.get((header.producer_id, *queue), ProducerState(0))
-        state.last = header.base_sequence + header.record_count - 1
-        state.window = [*state.window, (header.base_sequence, state.last, base)][-_WINDOW:]
         self.changed.set()
         self.changed = asyncio.Event()
-        return base, self.new_flags
+        return base
 
     def lose_newest(self, queue: tuple[int, int], count: int) -> None:
         """A failover cut what was answered and not confirmed (R37)."""

@@ -233,7 +233,11 @@ async def test_a_failing_message_is_tried_again_and_then_given_up() -> None:
         cluster.add_topic("orders", 1)
         await fill(cluster, 10)
         settings = PushSettings(
-            start="first", attempts_max=4, retry_first_ms=2, commit_interval_ms=10
+            start="first",
+            send_back=False,
+            attempts_max=4,
+            retry_first_ms=2,
+            commit_interval_ms=10,
         )
         async with PushConsumer(
             cluster.controller, group="audit", topics=["orders"], listener=listener,

@@ -64,7 +64,11 @@ async def test_what_a_batch_listener_did_not_reach_comes_again_and_the_rest_does
         cluster.add_topic("orders", 1)
         await fill(cluster, 5)
         settings = PushSettings(
-            start="first", concurrency=1, commit_interval_ms=20, retry_first_ms=1
+            start="first",
+            concurrency=1,
+            commit_interval_ms=20,
+            send_back=False,
+            retry_first_ms=1,
         )
         async with PushConsumer(
             cluster.controller, group="audit", topics=["orders"], batch_listener=listen,

@@ -1,0 +1,227 @@
+"""Failed listener calls: sent back, presented again under their topic, or tried here."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.test_consumers import committed, eventually, fill
+
+from paceline.consumer import concurrent
+from paceline.consumer.failure import (
+    Action,
+    ConsumeLater,
+    Decision,
+    SendBack,
+    TryHere,
+    as_first_sent,
+)
+from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.errors import ConfigError, NotYetAvailableError
+from paceline.message import ReceivedMessage
+from paceline.wire import properties as names
+
+SETTINGS = PushSettings(start="first", commit_interval_ms=10)
+
+
+def a_message(**properties: str) -> ReceivedMessage:
+    return ReceivedMessage(
+        topic="%RETRY%audit",
+        group="g1",
+        queue_id=0,
+        queue_offset=5,
+        body=b"x",
+        key=None,
+        tag="",
+        properties=properties,
+        born_unix_ms=1,
+        store_unix_ms=2,
+    )
+
+
+def consumer(cluster: FakeCluster, listener: Any, **more: Any) -> PushConsumer:
+    fields = {"settings": SETTINGS, "listener": listener, **more}
+    return PushConsumer(cluster.controller, group="audit", topics=["orders"], **fields)
+
+
+async def a_cluster(cluster: FakeCluster, count: int) -> None:
+    cluster.add_topic("orders", 1)
+    cluster.add_topic("%RETRY%audit", 1)
+    await fill(cluster, count)
+
+
+def send_backs(cluster: FakeCluster) -> list[dict[str, Any]]:
+    return [call for call in cluster.calls if call["call"] == "send_back"]
+
+
+def test_policies_decide() -> None:
+    back, here = SendBack(), TryHere(attempts_max=3, first_ms=100, max_ms=150)
+
+    assert back.decide(a_message(), ValueError(), 1) == Decision(Action.SEND_BACK)
+    later = Decision(Action.SEND_BACK, delay_level=4)
+    assert back.decide(a_message(), ConsumeLater(4), 9) == later
+    assert here.decide(a_message(), ValueError(), 1) == Decision(Action.AGAIN, wait_ms=100)
+    assert here.decide(a_message(), ValueError(), 2) == Decision(Action.AGAIN, wait_ms=150)
+    assert here.decide(a_message(), ValueError(), 3) == Decision(Action.GIVE_UP)
+
+
+def test_retry_is_shown_under_the_topic_it_was_sent_to() -> None:
+    message = a_message(**{names.RETRY_TOPIC: "orders", names.RECONSUME_TIMES: "3", "a": "b"})
+
+    shown = as_first_sent(message, "audit")
+
+    assert (shown.topic, shown.reconsume_times) == ("orders", 3)
+    assert shown.properties["a"] == "b"
+    assert shown.properties[names.REAL_TOPIC] == "%RETRY%audit"
+    assert as_first_sent(a_message(), "audit") == a_message()
+    assert a_message().reconsume_times == 0
+
+
+async def test_failed_message_comes_again_and_holds_up_nobody() -> None:
+    seen: list[tuple[bytes, str, int]] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append((message.body, message.topic, message.reconsume_times))
+        if message.body == b"3" and message.reconsume_times < 2:
+            raise ValueError
+
+    async with FakeCluster() as cluster:
+        await a_cluster(cluster, 10)
+        async with consumer(cluster, listener):
+            await eventually(lambda: committed(cluster) == 10)
+            await eventually(lambda: (b"3", "orders", 2) in seen)
+
+    assert [row for row in seen if row[0] == b"3"] == [
+        (b"3", "orders", 0),
+        (b"3", "orders", 1),
+        (b"3", "orders", 2),
+    ]
+    assert len(seen) == 12
+    assert all(call["only_uncommitted"] for call in send_backs(cluster))
+
+
+async def test_listener_says_when_and_that_there_is_no_use() -> None:
+    async def listener(message: ReceivedMessage) -> ConsumeLater | None:
+        if message.body == b"0":
+            return ConsumeLater(5) if message.reconsume_times == 0 else None
+        raise ConsumeLater(-1)
+
+    given_up: list[bytes] = []
+    async with FakeCluster() as cluster:
+        await a_cluster(cluster, 2)
+        more = {"on_given_up": lambda message, error: given_up.append(message.body)}
+        async with consumer(cluster, listener, **more):
+            await eventually(lambda: committed(cluster) == 2 and given_up == [b"1"])
+
+    levels = {
+        row["offset"]: row["delay_level"]
+        for call in send_backs(cluster)
+        for row in call["messages"]
+    }
+    assert levels == {0: 5, 1: -1}
+    assert cluster.group_calls.dead == [b"1"]
+
+
+async def test_message_is_dead_after_the_most_times_that_the_consumer_allows() -> None:
+    calls: list[int] = []
+    given_up: list[bytes] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        calls.append(message.reconsume_times)
+        raise ValueError
+
+    async with FakeCluster() as cluster:
+        await a_cluster(cluster, 1)
+        settings = PushSettings(start="first", commit_interval_ms=10, max_reconsume_times=2)
+        more = {"on_given_up": lambda message, error: given_up.append(message.body)}
+        async with consumer(cluster, listener, settings=settings, **more):
+            await eventually(lambda: given_up == [b"0"])
+
+    assert calls == [0, 1, 2]
+    assert cluster.group_calls.dead == [b"0"]
+
+
+async def test_messages_that_fail_together_ride_together() -> None:
+    gate = asyncio.Event()
+
+    async def listener(message: ReceivedMessage) -> None:
+        if message.reconsume_times == 0:
+            await gate.wait()
+            raise ValueError
+
+    async with FakeCluster() as cluster:
+        await a_cluster(cluster, 20)
+        async with consumer(cluster, listener) as one:
+            await eventually(lambda: sum(h.queue.in_process_count for h in held(one)) == 20)
+            gate.set()
+            await eventually(lambda: committed(cluster) == 20)
+
+    counts = [len(call["messages"]) for call in send_backs(cluster)]
+    assert sum(counts) == 20
+    assert len(counts) <= 3, counts
+
+
+def held(one: PushConsumer) -> Sequence[Any]:
+    return list(one._owner.held.values())
+
+
+async def test_listener_has_the_message_again_when_it_could_not_be_sent_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(concurrent, "SEND_BACK_AGAIN_MS", 10)
+    calls = 0
+
+    async def listener(message: ReceivedMessage) -> None:
+        nonlocal calls
+        calls += 1
+        if calls < 3:
+            raise ValueError
+
+    async with FakeCluster() as cluster:
+        await a_cluster(cluster, 1)
+        cluster.group_calls.send_back_code = NotYetAvailableError.code
+        async with consumer(cluster, listener):
+            await eventually(lambda: calls == 3)
+            await eventually(lambda: committed(cluster) == 1)
+
+    assert cluster.group_calls.dead == []
+
+
+async def test_message_that_retention_has_deleted_is_given_up_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(concurrent, "SEND_BACK_AGAIN_MS", 1)
+    given_up: list[bytes] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        raise ValueError
+
+    async with FakeCluster() as cluster:
+        await a_cluster(cluster, 1)
+        cluster.group_calls.send_back_code = "OFFSET_OUT_OF_RANGE"
+        settings = PushSettings(start="first", commit_interval_ms=10, attempts_max=3)
+        more = {"on_given_up": lambda message, error: given_up.append(message.body)}
+        async with consumer(cluster, listener, settings=settings, **more):
+            await eventually(lambda: given_up == [b"0"])
+            await eventually(lambda: committed(cluster) == 1)
+
+    assert len(send_backs(cluster)) == 3
+
+
+async def test_close_waits_for_what_is_being_sent_back() -> None:
+    async def listener(message: ReceivedMessage) -> None:
+        if message.reconsume_times == 0:
+            raise ValueError
+
+    async with FakeCluster() as cluster:
+        await a_cluster(cluster, 5)
+        async with consumer(cluster, listener):
+            await eventually(lambda: bool(send_backs(cluster)))
+
+    assert committed(cluster) == sum(len(call["messages"]) for call in send_backs(cluster))
+
+
+def test_bad_maximum_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        PushSettings(max_reconsume_times=-2).validate()
