@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from paceline.routing import QueueName as QueueName
     from paceline.selecting import select_by_hash as select_by_hash
     from paceline.sending import SendResult as SendResult
+    from paceline.transaction import HalfMessage as HalfMessage
+    from paceline.transaction import TransactionProducer as TransactionProducer
+    from paceline.transaction import TransactionResult as TransactionResult
+    from paceline.transaction import TransactionState as TransactionState
 
 __version__ = "0.1.0"
 
@@ -47,6 +51,10 @@ _HOMES = {
     "QueueName": "paceline.routing",
     "ReceivedMessage": "paceline.message",
     "SendResult": "paceline.sending",
+    "HalfMessage": "paceline.transaction",
+    "TransactionProducer": "paceline.transaction",
+    "TransactionResult": "paceline.transaction",
+    "TransactionState": "paceline.transaction",
     "select_by_hash": "paceline.selecting",
 }
 

@@ -63,7 +63,10 @@ class Dispatcher:
         *,
         on_change: Callable[[], None],
         on_sweep: Callable[[float], bool],
+        kind: Kind = Kind.NORMAL,
     ) -> None:
+        """`kind`: of messages that are not delayed; half messages have a producer of their own."""
+        self._kind = kind
         self.buffered_bytes = 0
         self.oneway_bytes = 0
         """Of the buffered ones: without an outcome that anybody waits for."""
@@ -173,7 +176,7 @@ class Dispatcher:
             self.schedule_pump()
         key = message.key
         properties = message.properties
-        kind, due = Kind.NORMAL, None
+        kind, due = self._kind, None
         if message.delay_ms or message.delay_level or message.delivery_unix_ms:
             kind, due = Kind.DELAY, due_of(message)
         if message.queue is not None or message.sharding:

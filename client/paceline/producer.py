@@ -35,7 +35,7 @@ from paceline.message_ids import RECALL, parse_handle
 from paceline.net.cluster import Cluster
 from paceline.oneway import Forgotten, OnewayCounts
 from paceline.producer_settings import ProducerSettings
-from paceline.records.header import RECORDS_MAX
+from paceline.records.header import RECORDS_MAX, Kind
 from paceline.routing import QueueKey
 from paceline.selecting import Selector, selected
 from paceline.sending import OnSent, Run, Sending, SendingMany
@@ -65,6 +65,8 @@ class _Parked:
 class Producer:
     """Sends messages to topics of a cluster. Use on one event loop; `async with` or `close`."""
 
+    _kind = Kind.NORMAL
+
     def __init__(
         self, bootstrap: str | Sequence[str] | Cluster, *, settings: ProducerSettings | None = None
     ) -> None:
@@ -77,7 +79,11 @@ class Producer:
         self._buffer_bytes_max = self._settings.buffer_bytes_max
         self._body_bytes_max = self._settings.max_message_size
         self._dispatch = Dispatcher(
-            self._cluster, self._settings, on_change=self._on_change, on_sweep=self._on_sweep
+            self._cluster,
+            self._settings,
+            on_change=self._on_change,
+            on_sweep=self._on_sweep,
+            kind=self._kind,
         )
         self._parked: dict[str, deque[_Parked]] = {}
         self._parked_bytes = 0

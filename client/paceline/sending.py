@@ -82,6 +82,11 @@ class Sending:
         """How many messages this stands for."""
         return 1
 
+    @property
+    def place(self) -> tuple[Batch, int]:
+        """The batch that it rides in, and its number there; once it is done. For the library."""
+        return self._batch, self._index
+
     def on_sent(self, callback: OnSent) -> None:
         """Call `callback` with the outcome, which must not be known yet."""
         batch = self._batch

@@ -48,14 +48,14 @@ class GroupLinks:
     """One `MasterLink` for each broker group, made when it is first used."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._links: dict[GroupName, MasterLink] = {}
 
     def link(self, group: GroupName) -> MasterLink:
         """The started link of a group."""
         link = self._links.get(group)
         if link is None:
-            link = self._links[group] = MasterLink(self._cluster, group, is_for_reading=True)
+            link = self._links[group] = MasterLink(self.cluster, group, is_for_reading=True)
             link.start()
         return link
 
@@ -79,7 +79,7 @@ class GroupLinks:
         loop = asyncio.get_running_loop()
         began = loop.time()
         deadline = began + timeout_ms / 1000
-        backoff = Backoff(self._cluster.random)
+        backoff = Backoff(self.cluster.random)
         link = self.link(group)
         last: PacelineError | None = None
         while (left_ms := (deadline - loop.time()) * 1000) > 0:

@@ -25,6 +25,11 @@ class FakeGroupCalls:
         self.times_asked: list[int] = []
         self.told_at_time = 0
         """What `times` tells as the offset of whatever moment."""
+        self.ended: dict[str, str] = {}
+        self.end_calls = 0
+        self.put_off: set[str] = set()
+        self.questions: list[dict[str, Any]] = []
+        self.asked = asyncio.Event()
         self.told_start: int | None = None
         """What `ends` tells as first offset: retention is faster than the asker."""
         self.retry_times_max = 16
@@ -36,6 +41,8 @@ class FakeGroupCalls:
         call = document["call"]
         if call == "heartbeat":
             return await self._heartbeat(document)
+        if call == "transaction_checks":
+            return {"checks": await self._checks_of(document)}
         if self.failures:
             raise self.failures.pop(0)
         match call:
@@ -65,7 +72,37 @@ class FakeGroupCalls:
                 self.members.get(document["group"], {}).pop(document["client_id"], None)
                 self._change()
                 return {"generation": self.generation}
+            case "end_transactions":
+                return {"ends": self._end(document)}
         raise AssertionError(call)
+
+    def ask_producers(self, question: dict[str, Any]) -> None:
+        """The next producer that waits for checks gets it."""
+        self.questions.append(question)
+        self.asked.set()
+
+    async def _checks_of(self, document: dict[str, Any]) -> list[dict[str, Any]]:
+        while not self.questions:
+            self.asked.clear()
+            await self.asked.wait()
+        found, self.questions = self.questions, []
+        return found
+
+    def _end(self, document: dict[str, Any]) -> list[dict[str, Any]]:
+        """The first end counts (R34); what `put_off` names is put off once."""
+        self.end_calls += 1
+        rows = []
+        for outcome, ids in (("COMMITTED", "commit"), ("ROLLED_BACK", "rollback")):
+            for transaction_id in document[ids]:
+                row = {"transaction_id": transaction_id, "code": None, "detail": None}
+                if transaction_id in self.put_off:
+                    self.put_off.discard(transaction_id)
+                    rows.append({**row, "outcome": None, "code": "NOT_YET_AVAILABLE"})
+                    continue
+                known = self.ended.setdefault(transaction_id, outcome)
+                code = None if known == outcome else "TRANSACTION_ENDED"
+                rows.append({**row, "outcome": known, "code": code})
+        return rows
 
     def drop(self, group: str, client_id: str) -> None:
         """As if a member had been silent for too long."""
