@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from paceline.admin_offsets import OffsetAdmin
 from paceline.admin_topics import TopicAdmin
 from paceline.errors import (
     CommandRefusedError,
@@ -53,7 +54,7 @@ class Once:
         return {"Paceline-Session": self.session, "Paceline-Sequence": str(self.sequence)}
 
 
-class AdminClient(TopicAdmin):
+class AdminClient(TopicAdmin, OffsetAdmin):
     """Administration of one cluster; `async with` or `close`. All calls have `timeout_ms`."""
 
     def __init__(

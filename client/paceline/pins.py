@@ -5,32 +5,22 @@ moves it, giving one up twice is no harm: so everything here is tried again, at 
 it is answered.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.consumer.links import PASSING
 from paceline.errors import (
-    DeadlineError,
     GroupNotFoundError,
-    NoMasterError,
-    OutcomeUnknownError,
     PacelineError,
     QueueNotFoundError,
     TopicNotFoundError,
 )
+from paceline.master_requests import MasterRequests
 from paceline.net.cluster import Cluster
-from paceline.retry import Backoff
-from paceline.routing import QueueName, master_address
-from paceline.runtime import pause
+from paceline.routing import QueueName
 from paceline.types import GroupName, TopicName
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import check_name
 from paceline.wire.pins import PinsOfGroup, PinView
-
-_REQUEST_TIMEOUT_MS = 3_000
-_BEHIND_MS = 1_500
-"""For so long a broker may not know a topic yet that the client's view has."""
 
 
 class PinAdmin:
@@ -38,13 +28,13 @@ class PinAdmin:
 
     def __init__(self, cluster: Cluster, *, timeout_ms: int) -> None:
         self._cluster = cluster
-        self._timeout_ms = timeout_ms
+        self._masters = MasterRequests(cluster, timeout_ms=timeout_ms)
 
     async def all(self, group: str | None) -> dict[GroupName, PinsOfGroup]:
         """The pins of one broker group, or of all; GroupNotFoundError."""
         found: dict[GroupName, PinsOfGroup] = {}
         for name in self._groups(group):
-            answer, _ = await self._at_master(name, "GET", "/v1/pins", None)
+            answer, _ = await self._masters.ask(name, "GET", "/v1/pins", None)
             found[name] = PinsOfGroup.from_json(answer)
         return found
 
@@ -71,7 +61,7 @@ class PinAdmin:
         pinned: dict[GroupName, PinView] = {}
         for name_of_group, document in documents.items():
             try:
-                answer, _ = await self._at_master(name_of_group, "PUT", path, document)
+                answer, _ = await self._masters.ask(name_of_group, "PUT", path, document)
             except PacelineError as error:
                 raise _partly(error, name_of_group, pinned) from error
             pinned[name_of_group] = PinView.from_json(answer)
@@ -82,7 +72,7 @@ class PinAdmin:
         path = _path(owner)
         removed: set[GroupName] = set()
         for name in self._groups(group):
-            answer, was_tried = await self._at_master(name, "DELETE", path, None)
+            answer, was_tried = await self._masters.ask(name, "DELETE", path, None)
             if answer["removed"] or was_tried:
                 removed.add(name)
         return frozenset(removed)
@@ -118,40 +108,6 @@ class PinAdmin:
                 f" has {count} of its queues",
                 queue=name.queue,
             )
-
-    async def _at_master(
-        self, group: GroupName, method: str, path: str, document: Mapping[str, Any] | None
-    ) -> tuple[dict[str, Any], bool]:
-        """The answer of the group's master, and whether an earlier try may have done it too."""
-        cluster = self._cluster
-        backoff = Backoff(cluster.random, first_ms=20)
-        began_ms = cluster.clock.monotonic_ms()
-        was_tried = False
-        last: PacelineError = NoMasterError(f"broker group {group} has no master", group=group)
-        try:
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                while True:
-                    address = master_address(self._view, group)
-                    try:
-                        if address is not None:
-                            answer = await cluster.http.send(
-                                method, address, path, document, timeout_ms=_REQUEST_TIMEOUT_MS
-                            )
-                            return answer, was_tried
-                    except (TopicNotFoundError, QueueNotFoundError) as error:
-                        last = error
-                        if cluster.clock.monotonic_ms() - began_ms > _BEHIND_MS:
-                            raise
-                    except PASSING as error:
-                        last = error
-                        was_tried |= isinstance(error, DeadlineError | OutcomeUnknownError)
-                        cluster.watch.doubt()
-                    await pause(backoff.next_ms())
-        except TimeoutError:
-            raise DeadlineError(
-                f"broker group {group} gave no answer within {self._timeout_ms} ms: {last.message}",
-                group=group,
-            ) from last
 
 
 def _path(owner: str) -> str:

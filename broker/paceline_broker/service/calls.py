@@ -67,14 +67,14 @@ class Calls:
         self._coordinator = coordinator
         self._settings = settings
         self._planner = Planner(role)
-        offsets = OffsetCalls(role, routes, ledger)
+        offsets = OffsetCalls(role, routes, ledger, acting)
         creating = CreatingCalls(creator)
         self.delays = delays = DelayCalls(role, routes, ledger, settings)
         self._calls: dict[str, Call] = {
             "commit": self._commit,
             "offsets": self._offsets,
             "ends": self._ends,
-            "lag": self._lag,
+            "lag": offsets.lag,
             "resets": offsets.resets,
             "reset": offsets.reset,
             "clone_offsets": offsets.clone,
@@ -183,24 +183,6 @@ class Calls:
             return [_range_json(projections, key) for key in keys]
 
         return {"queues": await self._ledger.query(ask)}
-
-    async def _lag(self, fields: Fields) -> dict[str, Any]:
-        group = check_name(fields.text("group"), "group")
-        fields.done()
-
-        def ask(projections: Projections) -> list[dict[str, Any]]:
-            rows = []
-            known = self._acting.merged(group, projections.offsets.of_group(group))
-            for key, committed in sorted(known.items()):
-                row = _range_json(projections, key)
-                row["topic"] = self._routes.topic_name(key >> 16)
-                row["offset"] = committed.offset
-                row["lag"] = max(0, row["end"] - committed.offset)
-                rows.append(row)
-            return rows
-
-        rows = await self._ledger.query(ask)
-        return {"queues": rows, "lag": sum(row["lag"] for row in rows)}
 
     async def _cuts(self, fields: Fields) -> dict[str, Any]:
         piece_bytes = fields.integer("piece_bytes", low=1)

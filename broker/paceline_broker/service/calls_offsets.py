@@ -1,4 +1,4 @@
-"""Calls that move a whole consumer group: reset, clone, and whether that has happened (R33).
+"""Calls about a whole consumer group: lag, reset, clone, and whether it was reset (R33).
 
 A reset is a commit record that may lower, and starts a generation: commits under way cannot undo
 it, and members that consume learn of it by asking `resets` each second.
@@ -19,6 +19,7 @@ from paceline_broker.projections.offsets import (
     Committed,
 )
 from paceline_broker.projections.projections import Projections
+from paceline_broker.service.acting import ActingUse
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.planning import Planner
 from paceline_broker.service.ports import Role
@@ -30,11 +31,45 @@ ENDS = ("first", "last")
 class OffsetCalls:
     """The calls of one broker; `None` as outcome of `refusal` means that a record is appended."""
 
-    def __init__(self, role: Role, routes: Routes, ledger: Ledger) -> None:
+    def __init__(self, role: Role, routes: Routes, ledger: Ledger, acting: ActingUse) -> None:
         self._role = role
         self._routes = routes
         self._ledger = ledger
+        self._acting = acting
         self._planner = Planner(role)
+
+    async def lag(self, fields: Fields) -> dict[str, Any]:
+        """How far behind the group is on each queue it has committed: in messages, and in time."""
+        group = check_name(fields.text("group"), "group")
+        fields.done()
+
+        def ask(projections: Projections) -> list[dict[str, Any]]:
+            rows = []
+            known = self._acting.merged(group, projections.offsets.of_group(group))
+            for key, committed in sorted(known.items()):
+                start, end = _range(projections, key)
+                rows.append(
+                    {
+                        "topic_id": key >> 16,
+                        "topic": self._routes.topic_name(key >> 16),
+                        "queue": key & 0xFFFF,
+                        "start": start,
+                        "end": end,
+                        "offset": committed.offset,
+                        "lag": max(0, end - committed.offset),
+                        "behind_ms": 0,
+                    }
+                )
+            return rows
+
+        rows = await self._ledger.query(ask)
+        now_ms = self._ledger.log_time_ms()
+        for row in rows:
+            if row["lag"]:
+                key = queue_key(row["topic_id"], row["queue"])
+                stored_ms = await self._planner.stored_at(key, row["offset"])
+                row["behind_ms"] = 0 if stored_ms is None else max(0, now_ms - stored_ms)
+        return {"queues": rows, "lag": sum(row["lag"] for row in rows)}
 
     async def resets(self, fields: Fields) -> dict[str, Any]:
         """A number that changes with each reset of the group here; cheap, and perhaps of before

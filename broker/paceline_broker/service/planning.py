@@ -81,6 +81,17 @@ class Planner:
             answer["offset"] = max(start, bases[first])
         return answer
 
+    async def stored_at(self, key: int, offset: int) -> int | None:
+        """When the first message at or after `offset` was stored; None if none is confirmed."""
+        queue = self._queue(key)
+        start, end = self._range(queue)
+        if queue is None or max(start, offset) >= end:
+            return None
+        low, _ = queue.entries(max(start, offset), end)
+        _, positions = queue.index(low, low + 1)
+        stored_ms = await self._stored_ms(PhysicalOffset(positions[0]))
+        return stored_ms if stored_ms >= 0 else None
+
     async def _stored_ms(self, position: PhysicalOffset) -> int:
         reader = self._role.reader
         if position < reader.start:

@@ -44,6 +44,7 @@ COMMANDS = {
     "consume": _Entry(
         "paceline.cli.consume:command", "Consume a topic as a member of a consumer group."
     ),
+    "group": _Entry("paceline.cli.group:command", "Show and move consumer groups."),
     "cluster": _Entry(
         "paceline.cli.cluster_recover:command", "Show the cluster; elect, clean, recover."
     ),

@@ -102,6 +102,22 @@ async def test_resets_is_a_number_that_changes_with_every_reset_and_with_no_comm
     await bench.service.close()
 
 
+async def test_lag_is_told_in_messages_and_in_time() -> None:
+    bench = Bench()
+    for _ in range(3):
+        stored(bench, 10)
+        bench.clock.advance(60_000)
+    for group, offset in (("behind", 12), ("done", 30)):
+        await bench.call("commit", group=group, offsets=[{**QUEUE, "offset": offset}])
+
+    [behind] = (await bench.call("lag", group="behind"))["queues"]
+    [done] = (await bench.call("lag", group="done"))["queues"]
+
+    assert (behind["lag"], behind["behind_ms"]) == (18, 2 * 60_000)
+    assert (done["lag"], done["behind_ms"]) == (0, 0)
+    await bench.service.close()
+
+
 async def test_a_clone_has_the_offsets_of_its_source() -> None:
     bench = Bench()
     stored(bench, 10)

@@ -1,0 +1,119 @@
+"""The part of the admin client that is about where consumer groups stand.
+
+Offsets belong to the broker group that has the queue: its master is asked, and whoever follows it.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from paceline.consumer.membership import coordinating_group
+from paceline.errors import BadRequestError, TopicNotFoundError
+from paceline.master_requests import MasterRequests
+from paceline.net.cluster import Cluster
+from paceline.types import GroupName, TopicName
+from paceline.wire.cluster import ClusterView
+from paceline.wire.names import check_name
+
+Row = dict[str, Any]
+
+
+class _Asker(Protocol):
+    """What the admin client is to its parts."""
+
+    _cluster: Cluster
+    _timeout_ms: int
+
+    async def view(self) -> ClusterView: ...
+
+    async def _find_cluster(self) -> None: ...
+
+    async def _of_broker_groups(
+        self, groups: Iterable[GroupName], document: Row
+    ) -> dict[GroupName, Row]: ...
+
+    async def _move(self, call: str, topic: str, fields: Row) -> list[Row]: ...
+
+
+class OffsetAdmin:
+    """Mixed into `AdminClient`. Rows name a queue by `topic`, `group` (broker group), `queue`."""
+
+    async def reset_offsets(
+        self: _Asker,
+        consumer_group: str,
+        topic: str,
+        *,
+        to: str | None = None,
+        offset: int | None = None,
+        unix_ms: int | None = None,
+        back_only: bool = False,
+    ) -> list[Row]:
+        """Move a consumer group on all queues of a topic; one row for each that was moved.
+
+        To one of: `to` "first" or "last"; an `offset`, moved into each queue's range; the first
+        message stored at or after `unix_ms`. `back_only` skips nothing. Members that consume go on
+        from there within about a second; messages they work on may be processed again. Rows have
+        `before` (None: never committed), `offset`, `generation`. TopicNotFoundError.
+        """
+        target = {"to": to, "offset": offset, "unix_ms": unix_ms}
+        fields = {name: value for name, value in target.items() if value is not None}
+        if len(fields) != 1:
+            raise BadRequestError("name one of to, offset, unix_ms", field="to")
+        document = {"group": check_name(consumer_group, "group"), **fields}
+        return await self._move("reset", topic, {**document, "back_only": back_only})
+
+    async def clone_offsets(
+        self: _Asker, consumer_group: str, topic: str, *, source: str
+    ) -> list[Row]:
+        """Give a consumer group the offsets that `source` has on a topic; rows as of a reset."""
+        names = {"group": check_name(consumer_group, "group")}
+        names["source"] = check_name(source, "source")
+        return await self._move("clone_offsets", topic, names)
+
+    async def consumer_lag(self: _Asker, consumer_group: str) -> list[Row]:
+        """Where a group stands on each queue that it has committed.
+
+        Rows have `start`, `end`, `offset`, `lag` in messages, and `behind_ms`: how long ago the
+        next message was stored (0: none waits).
+        """
+        view = await self.view()
+        document = {"call": "lag", "group": check_name(consumer_group, "group")}
+        answers = await self._of_broker_groups(view.groups, document)
+        return [
+            {**row, "group": group} for group, answer in answers.items() for row in answer["queues"]
+        ]
+
+    async def consumer_members(self: _Asker, consumer_group: str) -> Row:
+        """Who consumes in a group now: `members`, and the `inconsistent_topics`, which not all of
+        them subscribe to in the same way."""
+        view = await self.view()
+        coordinator = coordinating_group(check_name(consumer_group, "group"), view.groups)
+        document = {"call": "members", "group": consumer_group}
+        return (await self._of_broker_groups([coordinator], document))[coordinator]
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _move(self: _Asker, call: str, topic: str, fields: Row) -> list[Row]:
+        view = (await self.view()).topics.get(TopicName(topic))
+        if view is None:
+            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
+        groups = [group for group in sorted(view.queues) if view.queues[group]]
+        document = {"call": call, "topic": topic, **fields}
+        answers = await self._of_broker_groups(groups, document)
+        return [
+            {"topic": topic, "group": group, **row}
+            for group, answer in answers.items()
+            for row in answer["queues"]
+        ]
+
+    async def _of_broker_groups(
+        self: _Asker, groups: Iterable[GroupName], document: Row
+    ) -> dict[GroupName, Row]:
+        """The answers of their masters; each call may safely be carried out twice."""
+        await self._find_cluster()
+        masters = MasterRequests(self._cluster, timeout_ms=self._timeout_ms)
+        names = sorted(groups)
+        answers = await asyncio.gather(
+            *(masters.ask(name, "POST", "/v1/call", document) for name in names)
+        )
+        return {name: answer for name, (answer, _) in zip(names, answers, strict=True)}

@@ -1,0 +1,111 @@
+"""`paceline group lag|members|reset|clone` against the real door of a broker."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import click
+import orjson
+import pytest
+from tests.unit.cli.conftest import Outcome, beside, run_command
+from tests.unit.client.test_pins import a_master
+from tests.unit.http.test_http import send
+
+from paceline.cli.group_offsets import parse_target
+
+NOW_MS = 1_800_000_000_000
+
+
+class Operator:
+    """Runs `paceline group ...`; queue g1/0 of `orders` has three messages."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    def __call__(self, *arguments: str) -> Outcome:
+        return run_command("group", *arguments, bootstrap=self._bootstrap)
+
+    def json(self, *arguments: str) -> list[dict[str, Any]]:
+        outcome = self(*arguments, "--json")
+        assert outcome.exit_code == 0, outcome.stderr
+        return [orjson.loads(line) for line in outcome.stdout.splitlines()]
+
+
+@pytest.fixture
+def groups() -> Iterator[Operator]:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[Operator]:
+        async with a_master() as (cluster, door, _):
+            for body in "abc":
+                await send(door, body)
+            yield Operator(cluster.controller)
+
+    with beside(serve()) as served:
+        yield served
+
+
+def test_a_group_is_moved_and_its_lag_shows_it(groups: Operator) -> None:
+    moved = groups("reset", "audit", "orders", "--to", "1")
+    lag = groups("lag", "audit")
+
+    assert moved.exit_code == 0, moved.stderr
+    table = moved.stdout.splitlines()
+    assert table[0].split() == ["QUEUE", "BEFORE", "NOW"]
+    assert table[1].split() == ["g1/0", "-", "1"]
+    assert table[-1].startswith("group audit moved on ")
+    rows = [line.split() for line in lag.stdout.splitlines()]
+    assert rows[0] == ["TOPIC", "QUEUE", "OFFSET", "END", "LAG", "BEHIND"]
+    assert rows[1][:5] == ["orders", "g1/0", "1", "3", "2"]
+    assert lag.stdout.splitlines()[-1] == "2 messages behind"
+
+
+def test_shapes_for_programs(groups: Operator) -> None:
+    first = groups.json("reset", "audit", "orders", "--to", "last")[0]
+    back = groups.json("reset", "audit", "orders", "--to", "first", "--back-only")
+    cloned = groups.json("clone", "copy", "orders", "--from", "audit")[0]
+    lag = groups.json("lag", "audit")[0]
+    [members] = groups.json("members", "audit")
+
+    assert first == {
+        "topic": "orders", "group": "g1", "topic_id": 1, "queue": 0, "before": None, "offset": 3,
+        "generation": 1, "code": None,
+    }  # fmt: skip
+    assert [(row["queue"], row["before"], row["offset"]) for row in back] == [(0, 3, 0)]
+    assert (cloned["before"], cloned["offset"]) == (None, 0)
+    assert lag["lag"] == 3
+    assert lag["behind_ms"] >= 0
+    assert members["members"] == []
+    assert members["inconsistent_topics"] == []
+
+
+def test_what_cannot_be_is_told_and_moves_nothing(groups: Operator) -> None:
+    no_topic = groups("reset", "audit", "nothing", "--to", "first")
+    no_time = groups("reset", "audit", "orders", "--to", "yesterday")
+    no_name = groups("clone", "audit", "orders", "--from", "a/b")
+
+    assert (no_topic.exit_code, no_time.exit_code, no_name.exit_code) == (1, 2, 2)
+    assert "topic nothing does not exist" in no_topic.stderr
+    assert "neither" in no_time.stderr
+    assert groups.json("lag", "audit") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("first", {"to": "first"}),
+        ("last", {"to": "last"}),
+        ("120", {"offset": 120}),
+        ("-90m", {"unix_ms": NOW_MS - 90 * 60_000}),
+        ("-2d", {"unix_ms": NOW_MS - 2 * 86_400_000}),
+        ("2026-01-31T12:00", {"unix_ms": 1_769_860_800_000}),
+        ("2026-01-31T13:00+01:00", {"unix_ms": 1_769_860_800_000}),
+    ],
+)
+def test_targets_are_ends_offsets_times_and_ages(text: str, expected: dict[str, Any]) -> None:
+    assert parse_target(text, now_ms=NOW_MS) == expected
+
+
+@pytest.mark.parametrize("text", ["", "middle", "-90", "-90w", "12:00", "99-99-99"])
+def test_other_targets_are_refused(text: str) -> None:
+    with pytest.raises(click.UsageError):
+        parse_target(text, now_ms=NOW_MS)
