@@ -28,6 +28,8 @@ from paceline_broker.projections.consume_queues import queue_key
 CHUNK_ENTRIES = 4096
 """Closing a chunk's gaps takes some 100 us."""
 BUCKET_MS = 1000
+LOOKED_AT_MAX = 10_000
+"""In one question, which then takes some 10 ms."""
 RECALL_KNOWN_MS = 60_000
 """A client that repeats a recall without an answer gets it for so long, in log time."""
 _GAPS_MIN = 256
@@ -323,7 +325,7 @@ class Timers:
                 entry = self.find(source)
                 if entry is None:
                     if at == bucket.done:
-                        bucket.done += 1
+                        bucket.done += 1  # not looked at again
                 elif source < limit and source not in skip:
                     found.append(entry)
                     if len(found) == max_count:
@@ -366,21 +368,23 @@ class Timers:
         return found
 
     def first_due(self, max_count: int, topic_id: int | None = None) -> list[Due]:
-        """Pending entries by due time, the next one first; of one topic, if it is given."""
+        """Pending entries by due time, the next one first; of one topic, if it is given.
+
+        At most `LOOKED_AT_MAX` entries are looked at, so of a rare topic not all may be found.
+        """
         found: list[Due] = []
+        looked_at = 0
         for second in self._seconds:
-            entries = [self.find(source) for source in self._buckets[second].sources]
-            found += sorted(
-                (
-                    entry
-                    for entry in entries
-                    if entry is not None and topic_id in (None, entry.key >> 16)
-                ),
-                key=lambda entry: (entry.due_unix_ms, entry.source),
-            )
-            if len(found) >= max_count:
-                break
-        return found[:max_count]
+            bucket = self._buckets[second]
+            order = bucket.open()
+            for at in range(bucket.done, len(order)):
+                if len(found) == max_count or looked_at == LOOKED_AT_MAX:
+                    return found
+                looked_at += 1
+                entry = self.find(order[at] & _SOURCE_MASK)
+                if entry is not None and topic_id in (None, entry.key >> 16):
+                    found.append(entry)
+        return found
 
     # -- checkpoints -------------------------------------------------------------------------------
 
