@@ -78,6 +78,7 @@ def register(metrics: Metrics, counters: Counters, role: Role, routes: Routes) -
         "Messages not yet consumed; alert when it grows.",
         lambda: _lag(role, routes),
     )
+    _retry_metrics(metrics, counters)
     metrics.sampled(
         "paceline_service_batches_in_total",
         "Record batches stored; batches per message says how well clients coalesce.",
@@ -114,6 +115,24 @@ def register(metrics: Metrics, counters: Counters, role: Role, routes: Routes) -
         "paceline_log_confirm_offset_bytes",
         "Confirmed position; alert when it stands while end moves.",
         lambda: role.reader.confirm,
+    )
+
+
+def _retry_metrics(metrics: Metrics, counters: Counters) -> None:
+    metrics.sampled(
+        "paceline_send_backs_total",
+        "Messages that consumers sent back and that come again later.",
+        lambda: counters.send_backs,
+    )
+    metrics.sampled(
+        "paceline_dead_letters_total",
+        "Messages of consumer groups without an attempt left; alert when it grows.",
+        lambda: counters.dead_letters,
+    )
+    metrics.sampled(
+        "paceline_dead_letters_resent_total",
+        "Dead letters that were put into a topic again.",
+        lambda: counters.resent,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from paceline.admin_dead_letters import DeadLetterAdmin
 from paceline.admin_offsets import OffsetAdmin
 from paceline.admin_topics import TopicAdmin
 from paceline.errors import (
@@ -54,7 +55,7 @@ class Once:
         return {"Paceline-Session": self.session, "Paceline-Sequence": str(self.sequence)}
 
 
-class AdminClient(TopicAdmin, OffsetAdmin):
+class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin):
     """Administration of one cluster; `async with` or `close`. All calls have `timeout_ms`."""
 
     def __init__(

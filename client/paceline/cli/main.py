@@ -45,6 +45,9 @@ COMMANDS = {
         "paceline.cli.consume:command", "Consume a topic as a member of a consumer group."
     ),
     "group": _Entry("paceline.cli.group:command", "Show and move consumer groups."),
+    "dlq": _Entry(
+        "paceline.cli.dlq:command", "List, show, resend dead letters of a consumer group."
+    ),
     "cluster": _Entry(
         "paceline.cli.cluster_recover:command", "Show the cluster; elect, clean, recover."
     ),
