@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from paceline.consumer.push import PushConsumer as PushConsumer
     from paceline.consumer.push import PushSettings as PushSettings
     from paceline.errors import PacelineError as PacelineError
+    from paceline.errors import RequestTimeoutError as RequestTimeoutError
     from paceline.message import Message as Message
     from paceline.message import ReceivedMessage as ReceivedMessage
     from paceline.net.cluster import Cluster as Cluster
@@ -50,6 +51,7 @@ _HOMES = {
     "PushSettings": "paceline.consumer.push",
     "QueueName": "paceline.routing",
     "ReceivedMessage": "paceline.message",
+    "RequestTimeoutError": "paceline.errors",
     "SendResult": "paceline.sending",
     "HalfMessage": "paceline.transaction",
     "TransactionProducer": "paceline.transaction",

@@ -26,8 +26,11 @@ _KEY_PLAIN = 64
 """Shorter ASCII keys need no closer look: the usual ones."""
 
 
-def cost_of(message: Message, body_bytes_max: int) -> int:
-    """Bytes charged for a message. BadRequestError, TooLargeError: it is wrong in itself."""
+def cost_of(message: Message, body_bytes_max: int, *, is_library: bool = False) -> int:
+    """Bytes charged for a message. BadRequestError, TooLargeError: it is wrong in itself.
+
+    `is_library`: this library sets properties of the system; applications may not.
+    """
     body = message.body
     if body.__class__ is not bytes:
         raise BadRequestError(
@@ -52,6 +55,8 @@ def cost_of(message: Message, body_bytes_max: int) -> int:
         or message.sharding
         or message.queue is not None
     ):
+        if message.properties and not is_library:
+            check_application_properties(message.properties)
         size += _checked_extras(message)
     return size + MESSAGE_OVERHEAD_BYTES
 
@@ -144,8 +149,6 @@ def _checked_extras(message: Message) -> int:
         if not isinstance(message.sharding, str):
             raise BadRequestError("a sharding key must be text", field="sharding")
         _check_text(message.sharding, "sharding", PROPERTIES_BYTES_MAX)
-    if message.properties:
-        check_application_properties(message.properties)
     if message.properties or message.sharding:
         size += _checked_properties(message)
     return size

@@ -345,6 +345,12 @@ class DeadlineError(PacelineError):
     code, retry, status = "DEADLINE", Retry.SAME_NODE, HTTPStatus.GATEWAY_TIMEOUT
 
 
+class RequestTimeoutError(PacelineError):
+    """A request had no reply in its time. It may have been received, and acted upon."""
+
+    code, retry, status = "REQUEST_TIMEOUT", Retry.NEVER, HTTPStatus.GATEWAY_TIMEOUT
+
+
 class StorageError(PacelineError):
     """Our disk failed, is full, is locked by another process, or holds foreign data."""
 

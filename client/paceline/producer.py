@@ -30,12 +30,18 @@ from paceline.errors import (
     ShuttingDownError,
     TopicNotFoundError,
 )
-from paceline.message import Message
+from paceline.message import Message, ReceivedMessage
 from paceline.message_ids import RECALL, parse_handle
 from paceline.net.cluster import Cluster
 from paceline.oneway import Forgotten, OnewayCounts
 from paceline.producer_settings import ProducerSettings
 from paceline.records.header import RECORDS_MAX, Kind
+from paceline.request_reply import (
+    REQUEST_TIMEOUT_DEFAULT_MS,
+    Requester,
+    RequesterCounts,
+    reply_message,
+)
 from paceline.routing import QueueKey
 from paceline.selecting import Selector, selected
 from paceline.sending import OnSent, Run, Sending, SendingMany
@@ -89,6 +95,7 @@ class Producer:
         self._parked_bytes = 0
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._calls: GroupLinks | None = None
+        self._requester: Requester | None = None
         self._is_closed = False
 
     async def __aenter__(self) -> "Producer":
@@ -134,6 +141,8 @@ class Producer:
         except TimeoutError:
             pass  # what is left fails below, each message with its own error
         finally:
+            if self._requester is not None:
+                await self._requester.close()
             error = ShuttingDownError("not stored: the producer was closed")
             self._fail_parked(error)
             await self._dispatch.close(error)
@@ -273,13 +282,46 @@ class Producer:
         message_id: str = answer["message_id"]
         return message_id
 
+    # -- request and reply -----------------------------------------------------------------------
+
+    async def request(
+        self, message: Message, *, timeout_ms: int = REQUEST_TIMEOUT_DEFAULT_MS
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply of one of its consumers.
+
+        RequestTimeoutError after `timeout_ms`: it may have been consumed all the same. Errors of
+        `send` where it certainly was not stored.
+        """
+        self._cost_of(message)
+        if self._requester is None:
+            self._requester = Requester(self._cluster, self._send_library)
+        return await self._requester.request(message, timeout_ms=timeout_ms)
+
+    def reply(self, request: ReceivedMessage, body: bytes) -> Sending:
+        """Answer a request that a consumer has received; await the result as for `send`.
+
+        BadRequestError if the message is no request. A reply too late changes nothing.
+        """
+        return self._send_library(reply_message(request, body))
+
+    @property
+    def requests(self) -> RequesterCounts:
+        """Replies that nobody waited for."""
+        return RequesterCounts() if self._requester is None else self._requester.counts
+
+    def _send_library(self, message: Message) -> Sending:
+        """As `send`, for messages with properties of the system."""
+        cost = self._cost_of(message, is_library=True)
+        self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
+        return self._send(message, cost)
+
     # -- waiting for room or route ----------------------------------------------------------------
 
-    def _cost_of(self, message: Message) -> int:
+    def _cost_of(self, message: Message, *, is_library: bool = False) -> int:
         """Bytes charged for a message; refuses what no broker would take."""
         if self._is_closed:
             raise ShuttingDownError("the producer is closed")
-        cost = cost_of(message, self._body_bytes_max)
+        cost = cost_of(message, self._body_bytes_max, is_library=is_library)
         if message.delay_ms or message.delivery_unix_ms:
             check_delay(
                 message,

@@ -168,7 +168,7 @@ class Routes:
 
     def check_writable(self, topic: TopicView) -> None:
         """Raise unless the topic takes messages in this group at all; as `check_send`."""
-        if topic.is_system:
+        if not topic.is_for_clients:
             raise ForbiddenError(
                 f"topic {topic.topic} is the system's own: sending to it is forbidden",
                 topic=topic.topic,
@@ -205,6 +205,6 @@ class Routes:
 
 
 def _sendable(topic: TopicView, group: GroupName) -> Sendable:
-    is_open = topic.can_write and not topic.is_system
+    is_open = topic.can_write and topic.is_for_clients
     writes = topic.write_queues.get(group, 0) if is_open else 0
     return Sendable(writes, _TAKES[topic.message_type], topic.queues.get(group, 0))

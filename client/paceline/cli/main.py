@@ -48,6 +48,13 @@ COMMANDS = {
     "dlq": _Entry(
         "paceline.cli.dlq:command", "List, show, resend dead letters of a consumer group."
     ),
+    "request": _Entry(
+        "paceline.cli.request:request_command", "Send a request to a topic and print the reply."
+    ),
+    "reply": _Entry(
+        "paceline.cli.request:reply_command",
+        "Answer the requests of a topic as a member of a consumer group.",
+    ),
     "cluster": _Entry(
         "paceline.cli.cluster_recover:command", "Show the cluster; elect, clean, recover."
     ),

@@ -16,12 +16,16 @@ TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 DELAY_GROUP = "paceline.delay"
 """No consumer group: the name that the dead letters of due messages stand under (R35)."""
 DELAY_DLQ_TOPIC = DLQ_PREFIX + DELAY_GROUP
-SYSTEM_TOPICS = (TRANS_CHECK_MAX_TIME_TOPIC, DELAY_DLQ_TOPIC)
+REPLY_TOPIC = "paceline_REPLY_TOPIC"
+"""Answers to requests: the one system topic that clients send to, through their producers."""
+REPLY_QUEUES = 4
+"""Of the reply topic in each broker group: a requester reads the replies of one of them."""
+SYSTEM_TOPICS = (TRANS_CHECK_MAX_TIME_TOPIC, DELAY_DLQ_TOPIC, REPLY_TOPIC)
 """Made with the first broker group; those of consumer groups come with each group."""
 _NAME = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9._-]{0,125}[A-Za-z0-9_-])?", re.ASCII)
 _SYSTEM = re.compile(
     r"%(?:RETRY|DLQ)%|SCHEDULE_TOPIC|RMQ_SYS_|rmq_sys_|(?:TBW102|BenchmarkTest|SELF_TEST_TOPIC"
-    r"|OFFSET_MOVED_EVENT|CHECKPOINT_TOPIC|TRANS_CHECK_MAX_TIME_TOPIC)$"
+    r"|OFFSET_MOVED_EVENT|CHECKPOINT_TOPIC|TRANS_CHECK_MAX_TIME_TOPIC|paceline_REPLY_TOPIC)$"
 )
 _OF_A_GROUP = re.compile(r"%(?:RETRY|DLQ)%(.*)")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from paceline.types import GroupName, TopicId, TopicName
 from paceline.wire.fields import Fields
+from paceline.wire.names import REPLY_TOPIC
 
 PERM_WRITE, PERM_READ = 2, 4
 """RocketMQ's bits."""
@@ -46,6 +47,11 @@ class TopicView:
         for name in ("read_queues", "write_queues"):
             if not getattr(self, name):
                 object.__setattr__(self, name, self.queues)
+
+    @property
+    def is_for_clients(self) -> bool:
+        """Whether clients may send to it: any but the system's own, and replies."""
+        return not self.is_system or self.topic == REPLY_TOPIC
 
     @property
     def can_read(self) -> bool:

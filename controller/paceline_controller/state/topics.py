@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from paceline.types import GroupName, TopicId, TopicName
 from paceline.wire.consumer_groups import merged
-from paceline.wire.names import SYSTEM_TOPICS
+from paceline.wire.names import REPLY_QUEUES, REPLY_TOPIC, SYSTEM_TOPICS
 from paceline.wire.topic_commands import EnsureTopic
 from paceline.wire.topics import ATTRIBUTES_MAX, NORMAL
 from paceline_controller.state.model import State, Topic
@@ -113,7 +113,8 @@ def spread_system(state: State, outcome: Outcome) -> None:
     """A broker group has begun an epoch: all that have take part in every system topic."""
     for name in SYSTEM_TOPICS:
         if TopicName(name) not in state.topics:
-            add_system(state, TopicName(name), queues=1, outcome=outcome)
+            queues = REPLY_QUEUES if name == REPLY_TOPIC else 1
+            add_system(state, TopicName(name), queues=queues, outcome=outcome)
     begun = [name for name in sorted(state.groups) if state.groups[name].master_epoch > 0]
     for topic in state.topics.values():
         missing = [name for name in begun if name not in topic.read_queues]

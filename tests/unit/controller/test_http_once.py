@@ -7,6 +7,7 @@ from tests.unit.controller.builders import users_topics
 from tests.unit.controller.harness import Controllers, controllers, eventually
 from tests.unit.controller.test_sessions import a_cluster
 
+from paceline.wire.names import SYSTEM_TOPICS
 from paceline_controller.state.machine import SESSIONS_MAX
 
 OPEN = ("POST", "/v1/sessions", None)
@@ -39,7 +40,7 @@ async def test_a_write_of_unknown_outcome_is_repeated_elsewhere_and_done_once() 
         answers = [await ask(cluster, MAKE, 1, node=node) for node in (0, 1, 2)]
 
         assert [status for status, _ in answers] == [201, 201, 201]
-        assert {answer["topic_id"] for _, answer in answers} == {3}
+        assert {answer["topic_id"] for _, answer in answers} == {1 + len(SYSTEM_TOPICS)}
         other = await ask(cluster, MAKE, 2, node=2)
         assert (other[0], other[1]["code"], other[1]["sequence"]) == (409, "TOPIC_EXISTS", 2)
 

@@ -5,6 +5,7 @@ from tests.unit.controller.builders import G1, START_MS, Driver, a_group, reason
 
 from paceline.errors import CorruptLogError
 from paceline.types import TopicName
+from paceline.wire.names import SYSTEM_TOPICS
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import CreateTopic, DeleteTopic, Lead, Tick
 from paceline_controller.state.machine import SESSION_MS, TIME_STEP_MS_MAX
@@ -23,7 +24,7 @@ def test_a_repeated_command_is_applied_once_and_answered_the_same() -> None:
 
     assert again == first
     assert driver.events == []
-    assert driver.machine.view().topics[TopicName("t")].topic_id == 3
+    assert driver.machine.view().topics[TopicName("t")].topic_id == 1 + len(SYSTEM_TOPICS)
 
 
 def test_a_refusal_is_remembered_like_a_result() -> None:
@@ -171,7 +172,7 @@ def test_topic_ids_are_never_used_again() -> None:
 
     result = driver.do(topic("a"))
 
-    assert result["topic"]["topic_id"] == 4
+    assert result["topic"]["topic_id"] == 2 + len(SYSTEM_TOPICS)
 
 
 def test_a_topic_needs_groups_that_exist_and_a_free_name() -> None:

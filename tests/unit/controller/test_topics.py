@@ -40,9 +40,13 @@ def alter(driver: Driver, **changes: Any) -> dict[str, Any]:
 def test_the_systems_topics_come_with_the_first_master_and_are_in_every_group() -> None:
     driver = a_group()
 
-    for name in ("TRANS_CHECK_MAX_TIME_TOPIC", "%DLQ%paceline.delay"):
+    for name, queues in (
+        ("TRANS_CHECK_MAX_TIME_TOPIC", 1),
+        ("%DLQ%paceline.delay", 1),
+        ("paceline_REPLY_TOPIC", 4),
+    ):
         topic = view_of(driver, name)
-        assert (topic.is_system, dict(topic.queues)) == (True, {G1: 1})
+        assert (topic.is_system, dict(topic.queues)) == (True, {G1: queues})
     assert users_topics(driver.machine) == []
 
 
@@ -54,7 +58,9 @@ def test_an_older_election_makes_no_topics_so_that_replayed_ids_stay_the_same() 
     assert list(driver.machine.topics) == [T]
 
 
-@pytest.mark.parametrize("name", ["%DLQ%g", "%RETRY%g", "TRANS_CHECK_MAX_TIME_TOPIC"])
+@pytest.mark.parametrize(
+    "name", ["%DLQ%g", "%RETRY%g", "TRANS_CHECK_MAX_TIME_TOPIC", "paceline_REPLY_TOPIC"]
+)
 def test_users_neither_make_nor_change_nor_delete_a_system_topic(name: str) -> None:
     driver = a_group()
     topic = TopicName(name)

@@ -19,6 +19,7 @@ from paceline.records.header import Kind
 from paceline.types import QueueOffset, TopicName
 from paceline.wire.cluster import ClusterView
 from paceline.wire.http import PullRequest, parse_send
+from paceline.wire.names import REPLY_TOPIC
 from paceline.wire.stream import PRODUCE_FLAG_DUPLICATE
 from paceline.wire.topics import (
     DELAY,
@@ -143,6 +144,13 @@ async def test_a_system_topic_is_read_but_not_sent_to() -> None:
 
     await refused(bench, ForbiddenError)
     assert (await bench.service.messages.pull(topic, 0, FROM_START))["messages"] == []
+
+
+async def test_the_topic_of_replies_is_the_systems_and_is_sent_to() -> None:
+    bench = Bench()
+    altered(bench, is_system=True, topic=TopicName(REPLY_TOPIC))
+
+    assert (await sent(bench)).base_queue_offset == 0
 
 
 @pytest.mark.parametrize("change", [{"perm": PERM_READ}, {"write_queues": {GROUP: 1}}])
