@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from paceline.blocking import BlockingProducer as BlockingProducer
     from paceline.blocking import BlockingPullConsumer as BlockingPullConsumer
     from paceline.consumer.failure import ConsumeLater as ConsumeLater
+    from paceline.consumer.ordered import OrderedConsumer as OrderedConsumer
+    from paceline.consumer.ordered import OrderedSettings as OrderedSettings
+    from paceline.consumer.ordered import SuspendQueueError as SuspendQueueError
     from paceline.consumer.pull import PullConsumer as PullConsumer
     from paceline.consumer.pull import PullSettings as PullSettings
     from paceline.consumer.push import PushConsumer as PushConsumer
@@ -42,6 +45,8 @@ _HOMES = {
     "Cluster": "paceline.net.cluster",
     "ConsumeLater": "paceline.consumer.failure",
     "Message": "paceline.message",
+    "OrderedConsumer": "paceline.consumer.ordered",
+    "OrderedSettings": "paceline.consumer.ordered",
     "PacelineError": "paceline.errors",
     "Producer": "paceline.producer",
     "ProducerSettings": "paceline.producer_settings",
@@ -58,6 +63,7 @@ _HOMES = {
     "TransactionResult": "paceline.transaction",
     "TransactionState": "paceline.transaction",
     "select_by_hash": "paceline.selecting",
+    "SuspendQueueError": "paceline.consumer.ordered",
 }
 
 __all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604 - names of _HOMES are strings

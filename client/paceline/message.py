@@ -35,6 +35,13 @@ class Message:
     """Chooses the queue in the place of the key, for messages whose key is only looked for."""
 
 
+class LockToken(NamedTuple):
+    """Fencing token of a queue lock; a later grant of the same queue has a higher one (INV-11)."""
+
+    epoch: int
+    position: int
+
+
 class ReceivedMessage(NamedTuple):
     """One message of a queue. (topic, group, queue_id, queue_offset) names it for ever (INV-7)."""
 
@@ -51,6 +58,9 @@ class ReceivedMessage(NamedTuple):
     """When the producer made it, by its clock."""
     store_unix_ms: int
     """When the master stored it; never falls within a queue."""
+    lock_token: LockToken | None = None
+    """Of ordered consumption: the grant it was handed out under. A system that remembers the
+    highest token it has seen of a queue can refuse what a consumer without the lock still does."""
 
     @property
     def reconsume_times(self) -> int:
@@ -62,7 +72,12 @@ _new_tuple = tuple.__new__
 
 
 def received_messages(
-    view: BatchView, *, topic: str, group: str, skip: int = 0
+    view: BatchView,
+    *,
+    topic: str,
+    group: str,
+    skip: int = 0,
+    lock_token: LockToken | None = None,
 ) -> Iterator[ReceivedMessage]:
     """The messages of one batch from record `skip` on. Raises CorruptLogError before the first."""
     header = view.header
@@ -77,6 +92,7 @@ def received_messages(
         view.properties()[skip:],
         view.born()[skip:],
         repeat(header.store_unix_ms),
+        repeat(lock_token),
         strict=False,
     )
     return map(_new_tuple, repeat(ReceivedMessage), rows)

@@ -9,6 +9,14 @@ from paceline.cli.options import Connect, cluster_options, find_topic, open_clus
 from paceline.cli.output import echo_messages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paceline.consumer.ordered import OrderedConsumer
+    from paceline.consumer.push import PushConsumer
+    from paceline.net.cluster import Cluster
+
+    _Make = Callable[[Cluster, str, str, str, "_Printer"], PushConsumer | OrderedConsumer]
+
     from paceline.consumer.gaps import Gap
     from paceline.message import ReceivedMessage
 
@@ -24,6 +32,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where the group begins on a queue it has never consumed.",
 )
+@click.option(
+    "--ordered",
+    is_flag=True,
+    help="Each queue in order, under its lock: all members of the group must say so.",
+)
 @click.option("--max", "count_max", type=click.IntRange(1), help="End after so many messages.")
 @click.option(
     "--idle-exit-ms",
@@ -35,6 +48,7 @@ def command(
     topic: str,
     group: str,
     start: str,
+    ordered: bool,
     count_max: int | None,
     idle_exit_ms: int | None,
     connect: Connect,
@@ -50,7 +64,8 @@ def command(
     check_topic_name(topic)
     check_name(group, "group")
     printer = _Printer(count_max, as_json=as_json)
-    run_async(_consume(connect, topic, group, start, idle_exit_ms, printer), is_bulk=True)
+    make = _ordered if ordered else _concurrent
+    run_async(_consume(connect, topic, group, start, idle_exit_ms, printer, make), is_bulk=True)
 
 
 async def _consume(
@@ -60,23 +75,45 @@ async def _consume(
     start: str,
     idle_exit_ms: int | None,
     printer: "_Printer",
+    make: "_Make",
 ) -> None:
-    from paceline.consumer.push import PushConsumer, PushSettings
-
     async with open_cluster(connect) as cluster:
         await find_topic(cluster, topic)
-        consumer = PushConsumer(
-            cluster,
-            group=group,
-            topics=[topic],
-            listener=printer.listen,
-            settings=PushSettings(start=start),
-            on_gap=printer.missed,
-        )
-        async with consumer:
+        async with make(cluster, group, topic, start, printer):
             await printer.wait_end(idle_exit_ms)
     if printer.error is not None:
         raise printer.error
+
+
+def _concurrent(
+    cluster: "Cluster", group: str, topic: str, start: str, printer: "_Printer"
+) -> "PushConsumer":
+    from paceline.consumer.push import PushConsumer, PushSettings
+
+    return PushConsumer(
+        cluster,
+        group=group,
+        topics=[topic],
+        listener=printer.listen,
+        settings=PushSettings(start=start),
+        on_gap=printer.missed,
+    )
+
+
+def _ordered(
+    cluster: "Cluster", group: str, topic: str, start: str, printer: "_Printer"
+) -> "OrderedConsumer":
+    from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
+
+    return OrderedConsumer(
+        cluster,
+        group=group,
+        topics=[topic],
+        listener=printer.listen,
+        settings=OrderedSettings(start=start),
+        on_gap=printer.missed,
+        on_late=printer.printed_again,
+    )
 
 
 class _NotWantedError(Exception):
@@ -110,6 +147,13 @@ class _Printer:
     def missed(self, gap: "Gap") -> None:
         """Messages that the group will never see."""
         click.echo(f"paceline: {gap}; going on at {gap.end}", err=True)
+
+    def printed_again(self, message: "ReceivedMessage") -> None:
+        """Our lock had run out when it was printed: it stays with the group."""
+        where = f"{message.group}/{message.queue_id} offset {message.queue_offset}"
+        click.echo(
+            f"paceline: {where} was printed past the lock's lease, and comes again", err=True
+        )
 
     async def wait_end(self, idle_exit_ms: int | None) -> None:
         """Return after the last wanted message, or when none came for `idle_exit_ms`."""

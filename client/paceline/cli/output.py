@@ -38,6 +38,8 @@ def message_json(message: "ReceivedMessage") -> bytes:
         "born_unix_ms": message.born_unix_ms,
         "store_unix_ms": message.store_unix_ms,
     }
+    if message.lock_token is not None:
+        document["lock_token"] = list(message.lock_token)
     try:
         document["body"] = bytes(message.body).decode()
     except UnicodeDecodeError:

@@ -56,6 +56,10 @@ class OffsetStore(Protocol):
         """A queue is given up, and what could be committed of it is."""
         ...
 
+    def abandoned(self, queue: ProcessQueue) -> None:
+        """A queue is dropped in haste: others may have it, nothing of it is committed any more."""
+        ...
+
     async def close(self) -> None:
         """Nothing is asked of it any more."""
         ...
@@ -140,6 +144,9 @@ class GroupOffsets:
         self._resets[group] = resets
 
     async def closed(self, queue: ProcessQueue) -> None:
+        """Nothing is held for a queue beside its offset."""
+
+    def abandoned(self, queue: ProcessQueue) -> None:
         """Nothing is held for a queue beside its offset."""
 
     async def close(self) -> None:

@@ -99,6 +99,9 @@ class LocalOffsets:
     async def closed(self, queue: ProcessQueue) -> None:
         """It is in the file with the next write, which `close` makes."""
 
+    def abandoned(self, queue: ProcessQueue) -> None:
+        """Its offset is as it was."""
+
     async def close(self) -> None:
         """Write what is not written. Raises StorageError."""
         try:

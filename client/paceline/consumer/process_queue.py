@@ -7,7 +7,7 @@ is not done: what lies below it was processed without a gap (RocketMQ's ProcessQ
 from collections import deque
 from collections.abc import Sequence
 
-from paceline.message import ReceivedMessage
+from paceline.message import LockToken, ReceivedMessage
 from paceline.routing import QueueKey
 
 
@@ -21,6 +21,8 @@ class ProcessQueue:
         """`start`: the committed offset to go on from; `generation`: its reset generation (R33)."""
         self.key = key
         self.generation = generation
+        self.lock_token: LockToken | None = None
+        """Of ordered consumption: the lock under which it is processed and committed (R33)."""
         self.is_dropped = False
         """Given up: nothing more is taken, what was not taken is left to the next owner."""
         self.committed = start

@@ -63,7 +63,7 @@ class PushConsumer:
         self._topics = [check_topic_name(topic) for topic in topics]
         if self._settings.sends_back:
             self._topics.append(retry_topic(self.group))
-        run, batch_max = _runner(listener, batch_listener, self._settings)
+        run, batch_max = runner(listener, batch_listener, self._settings)
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self._is_broadcasting = self._settings.message_model == "broadcasting"
@@ -229,7 +229,7 @@ class PushConsumer:
         )
 
 
-def _runner(
+def runner(
     listener: Listener | None, batch_listener: BatchListener | None, settings: PushSettings
 ) -> tuple[Run, int]:
     """How the application's listener is called, and with how many messages."""

@@ -225,6 +225,7 @@ class QueueOwner:
             self._membership.release(key)  # claimed again with the next answer
             return
         if key not in self._targets or self._is_closing or topic is None:
+            await self._close_offsets(queue)
             self._membership.release(key)
             return
         self._hold(queue, topic)
@@ -258,16 +259,29 @@ class QueueOwner:
             await self._quiet.wait(min(50, self._settings.close_timeout_ms))
         try:
             await self._commit([held])
-            await self._offsets.closed(held.queue)
         except PacelineError as error:
             log.warning("commit_failed", extra={"queue": str(key), "error": error.message})
+        await self._close_offsets(held.queue)
         self._let_go(held)
         self._membership.release(key)
         log.info("queue_released", extra={"queue": str(key), "offset": held.queue.commit_offset})
 
+    async def _close_offsets(self, queue: ProcessQueue) -> None:
+        try:
+            await self._offsets.closed(queue)
+        except PacelineError as error:
+            log.warning("offsets_not_closed", extra={"queue": str(queue.key), "why": error.message})
+
+    def lose(self, key: QueueKey) -> None:
+        """The queue is another's by now: leave it as it is, and ask for it anew."""
+        held = self.held.get(key)
+        if held is not None and not held.is_releasing:
+            self._drop(held)
+
     def _drop(self, held: HeldQueue) -> None:
         held.queue.drop()
         self._processing.dropped(held)
+        self._offsets.abandoned(held.queue)
         self._session(held.queue.key.group).remove(held.queue.key)
         self._let_go(held)
         self._membership.release(held.queue.key)
@@ -297,7 +311,11 @@ class QueueOwner:
             if header.kind == Kind.NORMAL:
                 messages = list(
                     received_messages(
-                        batch.view, topic=held.topic, group=fetch.key.group, skip=batch.skip
+                        batch.view,
+                        topic=held.topic,
+                        group=fetch.key.group,
+                        skip=batch.skip,
+                        lock_token=held.queue.lock_token,
                     )
                 )
             held.queue.put(messages, header.end_queue_offset)
@@ -336,6 +354,7 @@ class QueueOwner:
         self._processing.dropped(held)
         self._session(held.queue.key.group).remove(held.queue.key)
         fresh = ProcessQueue(held.queue.key, position, generation=held.queue.generation)
+        fresh.lock_token = held.queue.lock_token
         self._hold(fresh, held.topic)
 
     def _regulate(self, held: HeldQueue) -> None:

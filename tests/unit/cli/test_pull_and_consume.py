@@ -106,6 +106,19 @@ def test_consume_as_json(paceline: Runner) -> None:
     assert (message["body"], message["tag"], message["offset"]) == ("one", "t", 0)
 
 
+def test_consume_ordered_prints_each_queue_in_order_under_its_lock(paceline: Runner) -> None:
+    paceline("send", "orders", "--key", "k", stdin=b"one\ntwo\nthree\n")
+
+    first = paceline.json("consume", "orders", "--group", "o", "--ordered", "--max", "2")
+    again = paceline("consume", "orders", "--group", "o", "--ordered", "--max", "1")
+
+    assert [message["body"] for message in first] == ["one", "two"]
+    epoch, position = first[0]["lock_token"]
+    assert epoch >= 1
+    assert position >= 1
+    assert again.stdout == "three\n"
+
+
 def test_deleted_messages_are_told_on_stderr_and_passed_over(paceline: Runner) -> None:
     for body in ("one", "two", "three"):
         paceline("send", "orders", body, "--key", "k")

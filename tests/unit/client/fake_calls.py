@@ -3,7 +3,9 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from paceline.errors import OffsetMovedBackError, PacelineError
+from tests.unit.client.fake_locks import FakeLocks
+
+from paceline.errors import BY_CODE, PacelineError
 from paceline.records.encode import encode_batch
 from paceline.records.header import parse_header
 from paceline.types import TopicName
@@ -20,6 +22,7 @@ class FakeGroupCalls:
         self.members: dict[str, dict[str, dict[str, Any]]] = {}
         self.generation = 1
         self.changed = asyncio.Event()
+        self.locks = FakeLocks()
         self.failures: list[PacelineError] = []
         """Raised one by one by the next calls that are no heartbeats."""
         self.times_asked: list[int] = []
@@ -68,6 +71,8 @@ class FakeGroupCalls:
             case "send_back":
                 messages = [self._send_back(broker, document, row) for row in document["messages"]]
                 return {"messages": messages}
+            case "lock" | "unlock":
+                return self.locks.change(broker, document)
             case "leave":
                 self.members.get(document["group"], {}).pop(document["client_id"], None)
                 self._change()
@@ -164,7 +169,9 @@ class FakeGroupCalls:
             key = (document["group"], topic_id, queue)
             offset, generation = broker.log.offsets.get(key, (-1, 0))
             code = None
-            if row.get("generation", generation) < generation or row["offset"] < offset:
+            if self.locks.is_fenced(broker, document["group"], row, topic_id << 16 | queue):
+                code = "LOCK_FENCED"
+            elif row.get("generation", generation) < generation or row["offset"] < offset:
                 code = "OFFSET_MOVED_BACK"
             elif row["offset"] > broker.log.end((topic_id, queue)):
                 code = "OFFSET_OUT_OF_RANGE"
@@ -181,7 +188,7 @@ class FakeGroupCalls:
                 }
             )
         if all(row["code"] for row in rows):
-            raise OffsetMovedBackError("refused", offsets=rows)
+            raise BY_CODE[str(rows[0]["code"])]("refused", offsets=rows)
         return {"offsets": rows}
 
     def _send_back(

@@ -1,0 +1,68 @@
+"""Where a group stands on its queues, each under its lock (R33).
+
+A queue is opened by taking its lock and reading the offset after that: whoever had the lock before
+has committed by then, or is fenced. Commits name the token, so one that comes late changes nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.consumer.group_offsets import GroupOffsets, Start
+from paceline.consumer.links import GroupLinks
+from paceline.consumer.process_queue import ProcessQueue
+from paceline.consumer.queue_locks import QueueLocks
+from paceline.net.cluster import Cluster
+from paceline.routing import QueueKey
+from paceline.types import GroupName
+
+
+class LockedOffsets(GroupOffsets):
+    """The `OffsetStore` of an ordered consumer."""
+
+    def __init__(
+        self,
+        locks: QueueLocks,
+        cluster: Cluster,
+        links: GroupLinks,
+        *,
+        group: str,
+        start: Start,
+        timeout_ms: int,
+    ) -> None:
+        """See `GroupOffsets`."""
+        super().__init__(cluster, links, group=group, start=start, timeout_ms=timeout_ms)
+        self._locks = locks
+
+    async def opened(self, key: QueueKey) -> ProcessQueue:
+        """Takes the lock; LockHeldError if another has it for long."""
+        token = await self._locks.acquire(key)
+        try:
+            queue = await super().opened(key)
+        except BaseException:
+            self._locks.forget(key, token)  # its lease runs out: nobody processes meanwhile
+            raise
+        queue.lock_token = token
+        return queue
+
+    async def closed(self, queue: ProcessQueue) -> None:
+        """Gives the lock back, unless a listener still runs: then the lease has to run out."""
+        token = queue.lock_token
+        assert token is not None, queue.key
+        if queue.in_process_count:
+            self._locks.forget(queue.key, token)
+        else:
+            await self._locks.give_back([(queue.key, token)])
+
+    def abandoned(self, queue: ProcessQueue) -> None:
+        assert queue.lock_token is not None, queue.key
+        self._locks.forget(queue.key, queue.lock_token)
+
+    async def _commit_rows(
+        self, group: GroupName, queues: Sequence[ProcessQueue], rows: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        for queue, row in zip(queues, rows, strict=True):
+            # While it is opened the queue has no token yet.
+            token = queue.lock_token or self._locks.token_of(queue.key)
+            if token is not None:
+                row["token"] = list(token)
+        return await super()._commit_rows(group, queues, rows)

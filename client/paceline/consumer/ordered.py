@@ -1,0 +1,196 @@
+"""The ordered consumer: a member of a group that processes each queue in order, under its lock.
+
+A queue lock has a lease and a fencing token. Only who holds the lock is handed messages of the
+queue, one call at a time; commits name the token, so what a member does that has lost its lock
+without knowing changes nothing (R33, INV-11). A message that fails holds its queue until it
+succeeds.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+
+from paceline.allocation import Allocation, allocate_averagely
+from paceline.consumer.gaps import OnGap
+from paceline.consumer.group_offsets import Start
+from paceline.consumer.links import GroupLinks
+from paceline.consumer.locked_offsets import LockedOffsets
+from paceline.consumer.membership import Membership
+from paceline.consumer.ordered_processing import OrderedProcessing
+from paceline.consumer.ordered_settings import OnLate as OnLate
+from paceline.consumer.ordered_settings import OrderedSettings as OrderedSettings
+from paceline.consumer.ordered_settings import SuspendQueueError as SuspendQueueError
+from paceline.consumer.push import runner
+from paceline.consumer.push_settings import BatchListener, Listener
+from paceline.consumer.queue_locks import QueueLocks
+from paceline.consumer.queue_owner import QueueOwner
+from paceline.net.cluster import Cluster
+from paceline.routing import QueueKey, acting_groups
+from paceline.types import GroupName
+from paceline.wire.names import check_name, check_topic_name
+
+_CALLS_MS = 10_000
+
+
+class OrderedConsumer:
+    """A member of a consumer group on one event loop; `async with`, or `start` and `close`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | Cluster,
+        *,
+        group: str,
+        topics: Sequence[str],
+        listener: Listener | None = None,
+        batch_listener: BatchListener | None = None,
+        settings: OrderedSettings | None = None,
+        client_id: str | None = None,
+        allocation: Allocation = allocate_averagely,
+        on_gap: OnGap | None = None,
+        on_late: OnLate | None = None,
+    ) -> None:
+        """Exactly one async function: `listener` for one message, `batch_listener` for several of
+        one queue. `client_id` must be unique in the group (default: random). BadNameError for
+        names, ConfigError for settings."""
+        self._settings = settings or OrderedSettings()
+        self._settings.validate()
+        self.group = check_name(group, "group")
+        self._topics = [check_topic_name(topic) for topic in topics]
+        run, batch_max = runner(listener, batch_listener, self._settings.of_owner())
+        self._owns_cluster = not isinstance(bootstrap, Cluster)
+        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
+        self._links = GroupLinks(self._cluster)
+        self._locks = QueueLocks(
+            self._links,
+            self._cluster.clock,
+            self._cluster.random,
+            group=self.group,
+            client_id=self.client_id,
+            lease_ms=self._settings.rebalance_lock_max_live_time_ms,
+            renew_ms=self._settings.rebalance_lock_interval_ms,
+        )
+        self._processing = OrderedProcessing(
+            run,
+            self._settings,
+            self._locks,
+            self._cluster.clock,
+            batch_max=batch_max,
+            on_late=on_late,
+        )
+        self._allocation = allocation
+        self._owner = self._make_owner(on_gap)
+        self._processing.settled = self._owner.settled
+        self._locks.on_lost = self._owner.lose
+        self._locks.on_regained = self._processing.regained
+        self._is_closing = False
+
+    def _make_owner(self, on_gap: OnGap | None) -> QueueOwner:
+        offsets = LockedOffsets(
+            self._locks,
+            self._cluster,
+            self._links,
+            group=self.group,
+            start=Start(self._settings.start, self._settings.consume_timestamp),
+            timeout_ms=_CALLS_MS,
+        )
+        return QueueOwner(
+            self._cluster,
+            self._links,
+            offsets,
+            group=self.group,
+            settings=self._settings.of_owner(),
+            join=self._join,
+            processing=self._processing,
+            on_gap=on_gap,
+        )
+
+    def _join(
+        self,
+        on_targets: Callable[[set[QueueKey]], None],
+        on_owned: Callable[[QueueKey], None],
+        on_lost: Callable[[], None],
+    ) -> Membership:
+        return Membership(
+            self._cluster,
+            self._links,
+            group=self.group,
+            client_id=self.client_id,
+            topics=self._topics,
+            about={"message_model": "clustering", "mode": "ordered"},
+            allocation=self._allocation,
+            on_targets=on_targets,
+            on_owned=on_owned,
+            on_lost=on_lost,
+        )
+
+    async def __aenter__(self) -> "OrderedConsumer":
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def acting_groups(self) -> frozenset[GroupName]:
+        """Broker groups without a master now: an acting one is read, which may be behind (R36)."""
+        view = self._cluster.view
+        return frozenset() if view is None else acting_groups(view)
+
+    @property
+    def missed_count(self) -> int:
+        """Messages that were deleted before this member could fetch them."""
+        return self._owner.missed_count
+
+    @property
+    def late_count(self) -> int:
+        """Messages whose listener call ended after the lease of their queue's lock."""
+        return self._processing.late_count
+
+    @property
+    def queues(self) -> list[QueueKey]:
+        """The queues this member has the locks of at the moment."""
+        return self._owner.queues
+
+    async def start(self, *, timeout_ms: int = 10_000) -> None:
+        """Join the group. PeerError when no bootstrap address answers."""
+        self._cluster.start()
+        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
+        self._processing.start()
+        self._owner.start()
+
+    def pause(self, queues: Iterable[QueueKey] | None = None) -> None:
+        """Hand out and fetch nothing more of `queues` (None = all), until `resume`.
+
+        Listener calls that run go on. The locks stay ours; offsets are still committed.
+        """
+        self._owner.pause(None if queues is None else set(queues))
+
+    def resume(self, queues: Iterable[QueueKey] | None = None) -> None:
+        """Undo `pause` for these queues; for None every pause."""
+        self._owner.resume(None if queues is None else set(queues))
+
+    async def close(self) -> None:
+        """Stop taking messages, let running listeners end, commit, unlock, leave the group."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        try:
+            await self._owner.release_all()
+            await self._processing.close()
+            await self._locks.close()
+            await self._owner.leave()
+        finally:
+            await self._processing.close()
+            await self._locks.close()
+            await self._owner.close()
+            if self._owns_cluster:
+                await self._cluster.close()
