@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from paceline.consumer.pull import PullSettings as PullSettings
     from paceline.consumer.push import PushConsumer as PushConsumer
     from paceline.consumer.push import PushSettings as PushSettings
+    from paceline.consumer.simple import PoppedMessage as PoppedMessage
+    from paceline.consumer.simple import SimpleConsumer as SimpleConsumer
+    from paceline.consumer.simple import SimpleSettings as SimpleSettings
     from paceline.errors import PacelineError as PacelineError
     from paceline.errors import RequestTimeoutError as RequestTimeoutError
     from paceline.message import Message as Message
@@ -48,6 +51,7 @@ _HOMES = {
     "OrderedConsumer": "paceline.consumer.ordered",
     "OrderedSettings": "paceline.consumer.ordered",
     "PacelineError": "paceline.errors",
+    "PoppedMessage": "paceline.consumer.simple",
     "Producer": "paceline.producer",
     "ProducerSettings": "paceline.producer_settings",
     "PullConsumer": "paceline.consumer.pull",
@@ -62,6 +66,8 @@ _HOMES = {
     "TransactionProducer": "paceline.transaction",
     "TransactionResult": "paceline.transaction",
     "TransactionState": "paceline.transaction",
+    "SimpleConsumer": "paceline.consumer.simple",
+    "SimpleSettings": "paceline.consumer.simple",
     "select_by_hash": "paceline.selecting",
     "SuspendQueueError": "paceline.consumer.ordered",
 }

@@ -223,10 +223,11 @@ class Receipts:
 
     def end_receives(self, group: str, client_id: str) -> int:
         """Answer the waiting receives of a client now; how many there were."""
+        receives = [one for one in self._new if isinstance(one, _Receive)]
         found = [
-            waiting
-            for waiting in self._all_waiting
-            if waiting.asked.group == group and waiting.asked.client_id == client_id
+            one
+            for one in (*self._all_waiting, *receives)
+            if one.asked.group == group and one.asked.client_id == client_id and not one.is_over
         ]
         for waiting in found:
             self._time_over(waiting)

@@ -55,6 +55,8 @@ COMMANDS = {
         "paceline.cli.request:reply_command",
         "Answer the requests of a topic as a member of a consumer group.",
     ),
+    "receive": _Entry("paceline.cli.receive:command", "Receive messages of topics by receipt."),
+    "ack": _Entry("paceline.cli.receive:ack", "Acknowledge received messages by their handles."),
     "cluster": _Entry(
         "paceline.cli.cluster_recover:command", "Show the cluster; elect, clean, recover."
     ),

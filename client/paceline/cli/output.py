@@ -8,6 +8,7 @@ import click
 import orjson
 
 if TYPE_CHECKING:
+    from paceline.consumer.simple import PoppedMessage
     from paceline.message import ReceivedMessage
 
 
@@ -25,7 +26,7 @@ def echo_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         click.echo("  ".join(cells).rstrip())
 
 
-def message_json(message: "ReceivedMessage") -> bytes:
+def message_json(message: "ReceivedMessage | PoppedMessage") -> bytes:
     """A message as one JSON line: `body` if its bytes are UTF-8 text, else `body_base64`."""
     document: dict[str, Any] = {
         "topic": message.topic,
@@ -38,8 +39,9 @@ def message_json(message: "ReceivedMessage") -> bytes:
         "born_unix_ms": message.born_unix_ms,
         "store_unix_ms": message.store_unix_ms,
     }
-    if message.lock_token is not None:
-        document["lock_token"] = list(message.lock_token)
+    lock_token = getattr(message, "lock_token", None)  # what was received by receipt has none
+    if lock_token is not None:
+        document["lock_token"] = list(lock_token)
     try:
         document["body"] = bytes(message.body).decode()
     except UnicodeDecodeError:
@@ -49,7 +51,7 @@ def message_json(message: "ReceivedMessage") -> bytes:
     return orjson.dumps(document)
 
 
-def echo_messages(messages: "Sequence[ReceivedMessage]", *, as_json: bool) -> None:
+def echo_messages(messages: "Sequence[ReceivedMessage | PoppedMessage]", *, as_json: bool) -> None:
     """Print messages one a line, in one write: the bodies' bytes, or JSON.
 
     On a terminal control characters are shown as escapes: a body must not take it over.

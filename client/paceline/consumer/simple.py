@@ -1,0 +1,489 @@
+"""The simple consumer: receive messages, process them, acknowledge each (RocketMQ's POP model).
+
+It owns no queue. Every receive asks the masters of all broker groups; each message is given to one
+receiver and is invisible to the others until it is acknowledged or its time is over, then it comes
+again. What a slower broker gave when another was quicker is kept for the next receive, or given
+back.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple, TypeAlias
+
+from paceline.consumer.batch_reader import BatchReader, Range
+from paceline.consumer.links import PASSING, GroupLinks
+from paceline.consumer.receipt_lane import ReceiptLane, receipts_call, refusal
+from paceline.consumer.renewing import Renewing
+from paceline.errors import (
+    ConfigError,
+    DeadlineError,
+    PacelineError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+)
+from paceline.message import ReceivedMessage
+from paceline.net.cluster import Cluster
+from paceline.retry import Backoff
+from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.types import GroupName, TopicName
+from paceline.wire.names import check_name, check_topic_name
+from paceline.wire.receipts import Receipt, format_handle, parse_handle
+
+log = logging.getLogger("paceline.client")
+
+MESSAGES_MAX = 32
+WAIT_MS_MAX = 20_000
+_SILENCE_MS = 3_000
+"""A broker that answers this much later than it was asked to wait is given up."""
+_KEPT_BYTES_MAX = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleSettings:
+    """How a simple consumer works; the limits are the brokers'."""
+
+    max_messages: int = MESSAGES_MAX
+    """Of one receive: 1 to 32."""
+    invisible_ms: int = 60_000
+    """How long nobody else is given a message: 10 s to 12 h."""
+    wait_ms: int = WAIT_MS_MAX
+    """How long a receive waits for a first message: up to 20 s."""
+    start: str = "first"
+    """Where a group begins on a queue it has never consumed: "first" or "last"."""
+    ordered: bool = False
+    """A queue's messages one receive after the other: the next when the last are acknowledged."""
+    auto_renew: bool = False
+    """Lengthen the invisible time of what was received and not acknowledged, again and again."""
+    auto_renew_ms_max: int = 15 * 60 * 1000
+    """No longer than this after the receive (RocketMQ's consumeTimeout)."""
+    call_timeout_ms: int = 10_000
+    """For acknowledgements and changes, over failovers."""
+
+    def validate(self) -> None:
+        """Raises ConfigError with the sentence for the user."""
+        if self.start not in ("first", "last"):
+            raise ConfigError(f'start must be "first" or "last", not {self.start!r}')
+        for name, low, high in (
+            ("max_messages", 1, MESSAGES_MAX),
+            ("invisible_ms", 10_000, 12 * 3600 * 1000),
+            ("wait_ms", 0, WAIT_MS_MAX),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise ConfigError(f"{name} must be {low} to {high}, not {getattr(self, name)}")
+
+
+class PoppedMessage(NamedTuple):
+    """A message that was received, with its receipt. The first fields are `ReceivedMessage`'s."""
+
+    topic: str
+    group: str
+    """The broker group that holds the queue."""
+    queue_id: int
+    queue_offset: int
+    body: bytes
+    key: str | None
+    tag: str
+    properties: dict[str, str]
+    born_unix_ms: int
+    store_unix_ms: int
+    handle: str
+    """The receipt: what `ack` and `change_invisible` show to the broker."""
+    attempt: int
+    """1 = it was never given to anybody before."""
+    invisible_until_unix_ms: int
+    """By the broker's log; afterwards others are given the message."""
+
+
+Acknowledged: TypeAlias = PoppedMessage | str
+"""What `ack` takes: a message, or the handle of one."""
+
+
+class _Kept(NamedTuple):
+    """Messages that no receive has returned yet; worth it until `good_until` (loop time)."""
+
+    messages: list[PoppedMessage]
+    good_until: float
+
+
+class _Asking:
+    """One broker group asked by one receive."""
+
+    __slots__ = ("error", "good_until", "group", "is_over", "messages")
+
+    def __init__(self, group: GroupName) -> None:
+        self.group = group
+        self.messages: list[PoppedMessage] = []
+        self.good_until = 0.0
+        """Loop time at which half of their invisible time is over."""
+        self.error: PacelineError | None = None
+        self.is_over = False
+        """The receive has returned: it is not asked again."""
+
+
+class SimpleConsumer:
+    """A receiver of a consumer group on one event loop; `async with`, or `start` and `close`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | Cluster,
+        *,
+        group: str,
+        topics: Sequence[str] = (),
+        settings: SimpleSettings | None = None,
+        client_id: str | None = None,
+    ) -> None:
+        """`client_id` is for people who look at the brokers (default: random). Without topics it
+        only acknowledges. BadNameError for names, ConfigError for settings."""
+        self._settings = settings or SimpleSettings()
+        self._settings.validate()
+        self.group = check_name(group, "group")
+        self._topics = [TopicName(check_topic_name(topic)) for topic in topics]
+        self._owns_cluster = not isinstance(bootstrap, Cluster)
+        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
+        self._links = GroupLinks(self._cluster)
+        self._reader = BatchReader(self._cluster, self._links, kept_bytes_max=_KEPT_BYTES_MAX)
+        self._lanes: dict[GroupName, ReceiptLane] = {}
+        self._kept: deque[_Kept] = deque()
+        self._late: dict[asyncio.Task[None], _Asking] = {}
+        """Asked of brokers by receives that have returned: what still comes is kept."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._renewing = Renewing(
+            self._change, limit_ms=self._settings.auto_renew_ms_max, group=self.group
+        )
+        self._is_closing = False
+
+    async def __aenter__(self) -> "SimpleConsumer":
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self, *, timeout_ms: int = 10_000) -> None:
+        """Wait until the cluster is known. PeerError when no bootstrap address answers."""
+        self._cluster.start()
+        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
+
+    async def close(self) -> None:
+        """Give back what no receive has returned, wait for acknowledgements, disconnect."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        await self._renewing.close()
+        self._end_waiting(self._groups())
+        if self._late:
+            await asyncio.wait(set(self._late), timeout=1.0)
+        await cancel_and_wait(*self._late)
+        while self._kept:
+            self._give_back(self._kept.popleft().messages)
+        for lane in self._lanes.values():
+            await lane.flush()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=self._settings.call_timeout_ms / 1000)
+        await cancel_and_wait(*self._tasks)
+        await self._links.close()
+        if self._owns_cluster:
+            await self._cluster.close()
+
+    # -- receiving --------------------------------------------------------------------------------
+
+    async def receive(
+        self,
+        max_messages: int | None = None,
+        *,
+        invisible_ms: int | None = None,
+        wait_ms: int | None = None,
+    ) -> list[PoppedMessage]:
+        """At least one message from any broker, or none after `wait_ms` (defaults: the settings).
+
+        In order within each queue. TopicNotFoundError; BadRequestError for values out of range; an
+        outage is waited out. A receive that is cancelled keeps what comes for the next one.
+        """
+        settings = self._settings
+        count = settings.max_messages if max_messages is None else max_messages
+        invisible = settings.invisible_ms if invisible_ms is None else invisible_ms
+        wait = settings.wait_ms if wait_ms is None else wait_ms
+        if not self._topics:
+            raise ConfigError("this consumer has no topics to receive from")
+        kept = self._take_kept(count)
+        if kept:
+            return self._held(kept, invisible)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait / 1000
+        by_group = await self._topics_by_group()
+        under_way: dict[asyncio.Task[None], _Asking] = {}
+        for group, topics in by_group.items():
+            asking = _Asking(group)
+            work = self._ask_for(asking, topics, count, invisible, deadline)
+            under_way[spawn(work, name="receive")] = asking
+        return self._held(await self._first_of(under_way), invisible)
+
+    async def _first_of(
+        self, under_way: "dict[asyncio.Task[None], _Asking]"
+    ) -> list[PoppedMessage]:
+        """What the quickest broker has; the others are told to wait no longer."""
+        found: list[PoppedMessage] = []
+        error: PacelineError | None = None
+        try:
+            while under_way and not found:
+                done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    asking = under_way.pop(task)
+                    error = asking.error or error
+                    if found:
+                        self._keep(asking)
+                    else:
+                        found = asking.messages
+        finally:
+            self._late.update(under_way)
+            for task, asking in under_way.items():
+                asking.is_over = True
+                task.add_done_callback(self._came_late)
+            self._end_waiting({asking.group for asking in under_way.values()})
+        if error is not None and not found:
+            raise error
+        return found
+
+    async def _ask_for(
+        self,
+        asking: _Asking,
+        topics: list[TopicName],
+        count: int,
+        invisible_ms: int,
+        deadline: float,
+    ) -> None:
+        document: dict[str, Any] = {
+            "call": "receive",
+            "group": self.group,
+            "client_id": self.client_id,
+            "topics": topics,
+            "max_messages": count,
+            "invisible_ms": invisible_ms,
+            "start": self._settings.start,
+            "order": self._settings.ordered,
+        }
+        try:
+            asking.messages = await self._ask(asking, document, deadline)
+        except PacelineError as error:
+            asking.error = error
+
+    async def _ask(
+        self, asking: _Asking, document: dict[str, Any], deadline: float
+    ) -> list[PoppedMessage]:
+        """Messages of one broker group, whoever leads it meanwhile; none at the deadline."""
+        group = asking.group
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(self._cluster.random, first_ms=10)
+        link = self._links.link(group)
+        is_first = True
+        while is_first or (loop.time() < deadline and not asking.is_over):
+            is_first = False
+            wait_ms = min(WAIT_MS_MAX, max(0, int((deadline - loop.time()) * 1000)))
+            try:
+                connection = await link.wait_up(timeout_ms=wait_ms + _SILENCE_MS)
+                wait_ms = min(WAIT_MS_MAX, max(0, int((deadline - loop.time()) * 1000)))
+                asked_at = loop.time()
+                answer = await connection.call(
+                    {**document, "wait_ms": wait_ms}, timeout_ms=wait_ms + _SILENCE_MS
+                )
+                link.saw_epoch(answer["epoch"])
+                if answer["messages"]:
+                    asking.good_until = asked_at + document["invisible_ms"] / 2000
+                    return await self._read(group, answer, asking.good_until)
+            except (TopicNotFoundError, QueueNotFoundError, *PASSING) as error:
+                if isinstance(error, DeadlineError) and link.connection is not None:
+                    link.suspect()
+                log.debug("receive_failed", extra={"group": group, "error": error.message})
+                await pause(min(backoff.next_ms(), max(0.0, (deadline - loop.time()) * 1000)))
+        return []
+
+    async def _read(
+        self, group: GroupName, answer: dict[str, Any], good_until: float
+    ) -> list[PoppedMessage]:
+        """The messages that a broker has given, each with its receipt."""
+        rows = answer["messages"]
+        loop = asyncio.get_running_loop()
+        timeout_ms = int(max(1_000, (good_until - loop.time()) * 1000))
+        ranges = [Range(*row[:4]) for row in rows]
+        read = await self._reader.read(group, ranges, timeout_ms=timeout_ms)
+        position, until = answer["position"], answer["invisible_until_unix_ms"]
+        found: list[PoppedMessage] = []
+        for (topic_id, queue_id, _, _, attempt), messages in zip(rows, read, strict=True):
+            for message in messages:
+                receipt = Receipt(
+                    group, topic_id, queue_id, message.queue_offset, position, attempt
+                )
+                handle = format_handle(receipt, self.group)
+                found.append(_popped(message, handle, attempt, until))
+        return found
+
+    async def _topics_by_group(self) -> dict[GroupName, list[TopicName]]:
+        """Which broker groups to ask for which topics."""
+        for name in self._topics:
+            await self._known(name)
+        view = self._cluster.view
+        found: dict[GroupName, list[TopicName]] = {}
+        for name in self._topics:
+            topic = None if view is None else view.topics.get(name)
+            for group in () if topic is None else topic.queues:
+                found.setdefault(group, []).append(name)
+        return found
+
+    async def _known(self, name: TopicName) -> None:
+        view = self._cluster.view
+        if view is not None and name in view.topics:
+            return
+        try:
+            await self._cluster.watch.wait_for(
+                lambda view: name in view.topics, timeout_ms=self._settings.call_timeout_ms // 5
+            )
+        except PacelineError:
+            if self._cluster.view is None:
+                raise
+            raise TopicNotFoundError(f"topic {name} does not exist", topic=name) from None
+
+    def _groups(self) -> list[GroupName]:
+        view = self._cluster.view
+        topics = [] if view is None else [view.topics.get(name) for name in self._topics]
+        return sorted({group for topic in topics if topic is not None for group in topic.queues})
+
+    # -- what came too late -----------------------------------------------------------------------
+
+    def _take_kept(self, count: int) -> list[PoppedMessage]:
+        now = asyncio.get_running_loop().time()
+        found: list[PoppedMessage] = []
+        while self._kept and len(found) < count:
+            messages, good_until = self._kept.popleft()
+            if good_until <= now:
+                self._give_back(messages)
+                continue
+            room = count - len(found)
+            found += messages[:room]
+            if messages[room:]:
+                self._kept.appendleft(_Kept(messages[room:], good_until))
+        return found
+
+    def _keep(self, asking: _Asking) -> None:
+        if asking.messages:
+            self._kept.append(_Kept(asking.messages, asking.good_until))
+
+    def _came_late(self, task: "asyncio.Task[None]") -> None:
+        self._keep(self._late.pop(task))
+
+    def _end_waiting(self, groups: Iterable[GroupName]) -> None:
+        """Tell brokers that a receive has ended, so that they give messages to others."""
+        document = {"call": "end_receive", "group": self.group, "client_id": self.client_id}
+        for group in groups:
+            connection = self._links.link(group).connection
+            if connection is not None:
+                self._spawn(connection.call(document, timeout_ms=_SILENCE_MS))
+
+    def _give_back(self, messages: list[PoppedMessage]) -> None:
+        """Let others be given what nobody has looked at, at once."""
+        by_group: dict[str, list[str]] = {}
+        for message in messages:
+            by_group.setdefault(message.group, []).append(message.handle)
+        for group, handles in by_group.items():
+            self._spawn(self._change(group, handles, 0, is_unseen=True))
+
+    def _spawn(self, work: Any) -> None:
+        async def quietly() -> None:
+            try:
+                await work
+            except PacelineError as error:  # then their time runs out
+                log.debug("give_back_failed", extra={"error": error.message})
+
+        task = spawn(quietly(), name="give-back")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- receipts ---------------------------------------------------------------------------------
+
+    async def ack(self, messages: Acknowledged | Iterable[Acknowledged]) -> None:
+        """Messages are done and are never given to anybody again; returns when that is certain.
+
+        A message, its handle, or several of either.
+
+        ReceiptExpiredError: the message was given anew, as its invisible time was over (others may
+        process it, too); of several messages the others are acknowledged all the same.
+        """
+        if isinstance(messages, PoppedMessage | str):
+            messages = [messages]
+        handles = [self._receipt(message) for message in messages]
+        if self._settings.auto_renew:
+            handles = [(group, await self._renewing.release(handle)) for group, handle in handles]
+        waiting = [self._lane(GroupName(group)).acknowledge(handle) for group, handle in handles]
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def _receipt(self, message: Acknowledged) -> tuple[str, str]:
+        """The broker group that gave it, and the handle."""
+        if isinstance(message, str):
+            return parse_handle(message, self.group).broker_group, message
+        return message.group, message.handle
+
+    def _lane(self, group: GroupName) -> ReceiptLane:
+        lane = self._lanes.get(group)
+        if lane is None:
+            timeout_ms = self._settings.call_timeout_ms
+            lane = ReceiptLane(self._links, group, self.group, timeout_ms=timeout_ms)
+            self._lanes[group] = lane
+        return lane
+
+    async def change_invisible(self, message: PoppedMessage, invisible_ms: int) -> PoppedMessage:
+        """Let nobody else be given the message for so long from now; 0: at once.
+
+        Returns the message with its new receipt; the old one is void. ReceiptExpiredError as for
+        `ack`, also when an earlier attempt of this call succeeded and its answer was lost.
+        """
+        handle = await self._renewing.release(message.handle)
+        [row] = await self._change(message.group, [handle], invisible_ms)
+        if row["code"] is not None:
+            raise refusal(row["code"])
+        changed = message._replace(
+            handle=row["handle"], invisible_until_unix_ms=row["invisible_until_unix_ms"]
+        )
+        if invisible_ms:
+            self._held([changed], invisible_ms)
+        return changed
+
+    async def _change(
+        self, group: str, handles: list[str], invisible_ms: int, *, is_unseen: bool = False
+    ) -> list[dict[str, Any]]:
+        document: dict[str, Any] = {
+            "call": "invisible",
+            "group": self.group,
+            "handles": handles,
+            "invisible_ms": invisible_ms,
+        }
+        if is_unseen:
+            document["unseen"] = True
+        timeout_ms = self._settings.call_timeout_ms
+        return await receipts_call(self._links, GroupName(group), document, timeout_ms=timeout_ms)
+
+    def _held(self, messages: list[PoppedMessage], invisible_ms: int) -> list[PoppedMessage]:
+        """The messages, which are renewed from now on if they are to be."""
+        if self._settings.auto_renew:
+            for message in messages:
+                self._renewing.hold(message.group, message.handle, invisible_ms)
+        return messages
+
+
+def _popped(message: ReceivedMessage, handle: str, attempt: int, until: int) -> PoppedMessage:
+    return PoppedMessage(*message[:10], handle, attempt, until)  # no lock token

@@ -1,0 +1,165 @@
+"""The simple consumer against the broker's own door and service, on fakes below them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.http.door import Door, a_batch, a_door
+from tests.unit.service.fakes import GROUP, a_view, until
+from tests.unit.service.test_send import Answers
+
+from paceline import PoppedMessage, SimpleConsumer, SimpleSettings
+from paceline.errors import (
+    BadRequestError,
+    ConfigError,
+    InvalidReceiptHandleError,
+    ReceiptExpiredError,
+    TopicNotFoundError,
+)
+from paceline.types import ReplicaId
+
+
+def send(door: Door, *bodies: bytes, queue_id: int = 0) -> None:
+    door.service.sender.send(a_batch(*bodies, queue_id=queue_id), Answers(), 0)
+
+
+@asynccontextmanager
+async def a_consumer(
+    door: Door, settings: SimpleSettings | None = None, **options: Any
+) -> AsyncIterator[SimpleConsumer]:
+    """A consumer of group "g" whose cluster is that door."""
+    view = a_view(version=2)
+    group = view.groups[GROUP]
+    address = f"127.0.0.1:{door.port}"
+    master = replace(group.replicas[ReplicaId(1)], client_address=address)
+    group = replace(group, replicas={**group.replicas, ReplicaId(1): master})
+    door.service.view_changed(replace(view, groups={GROUP: group}))
+    asked = {"group": "g", "topics": ["orders"], **options}
+    async with SimpleConsumer(address, settings=settings, **asked) as consumer:
+        yield consumer
+
+
+def bodies(messages: list[PoppedMessage]) -> list[bytes]:
+    return [message.body for message in messages]
+
+
+async def test_messages_come_with_receipts_and_acknowledged_ones_never_again() -> None:
+    async with a_door() as door, a_consumer(door) as consumer:
+        send(door, b"a", b"b", b"c")
+        first = await consumer.receive(2)
+        await consumer.ack(first)
+        second = await consumer.receive()
+        door.clock.advance(60_000)
+        again = await consumer.receive()
+
+        assert (bodies(first), bodies(second), bodies(again)) == ([b"a", b"b"], [b"c"], [b"c"])
+        assert [message.attempt for message in (*first, *again)] == [1, 1, 2]
+        assert first[0].invisible_until_unix_ms == again[0].invisible_until_unix_ms - 60_000
+        assert (first[0].topic, first[0].group, first[1].queue_offset) == ("orders", "g1", 1)
+        with pytest.raises(ReceiptExpiredError):
+            await consumer.ack(second)
+        await consumer.ack(again[0].handle)
+        await consumer.ack(again)
+
+
+async def test_part_of_a_batch_is_read_once_for_several_receives() -> None:
+    async with a_door() as door, a_consumer(door) as consumer:
+        send(door, *[b"%d" % number for number in range(100)])
+        got: list[bytes] = []
+        while len(got) < 100:
+            got += bodies(await consumer.receive())
+        reads = door.log.reads
+
+        assert got == [b"%d" % number for number in range(100)]
+        assert reads < 4
+
+
+async def test_receive_waits_for_a_message_and_ends_empty() -> None:
+    async with a_door() as door, a_consumer(door) as consumer:
+        assert await consumer.receive(wait_ms=0) == []
+        receiving = asyncio.gather(consumer.receive())
+        await until(lambda: door.service.receipts.waiting_count == 1)
+        send(door, b"late", queue_id=3)
+
+        assert bodies((await receiving)[0]) == [b"late"]
+
+
+async def test_many_acknowledgements_travel_together() -> None:
+    async with a_door() as door, a_consumer(door) as consumer:
+        send(door, *[b"x"] * 32)
+        messages = await consumer.receive()
+        before = door.service.counters.stream_requests
+
+        await asyncio.gather(*(consumer.ack(message) for message in messages))
+
+        assert door.service.counters.stream_requests - before == 1
+        committed = door.role.projections.offsets.get("g", 1 << 16)
+        assert committed is not None
+        assert committed.offset == 32
+
+
+async def test_changed_time_gives_a_new_receipt() -> None:
+    async with a_door() as door, a_consumer(door) as consumer:
+        send(door, b"x")
+        [message] = await consumer.receive()
+        changed = await consumer.change_invisible(message, 0)
+        [again] = await consumer.receive()
+
+        assert again.attempt == 2
+        for old in (message, changed):
+            with pytest.raises(ReceiptExpiredError):
+                await consumer.ack(old)
+        with pytest.raises(ReceiptExpiredError):
+            await consumer.change_invisible(message, 10_000)
+        await consumer.ack(again)
+
+
+async def test_closing_gives_back_what_was_never_returned() -> None:
+    async with a_door() as door:
+        async with a_consumer(door) as consumer:
+            receiving = asyncio.gather(consumer.receive())
+            await until(lambda: door.service.receipts.waiting_count == 1)
+            receiving.cancel()
+            send(door, b"x")
+            await until(lambda: door.service.receipts.waiting_count == 0)
+        async with a_consumer(door) as other:
+            [message] = await other.receive(wait_ms=1_000)
+
+            assert (message.body, message.attempt) == (b"x", 1)
+
+
+async def test_renewed_messages_stay_invisible_and_their_first_receipt_still_counts() -> None:
+    settings = SimpleSettings(auto_renew=True)
+    async with a_door() as door, a_consumer(door, settings) as consumer:
+        send(door, b"x")
+        [message] = await consumer.receive()
+        [held] = consumer._renewing._held.values()
+        await consumer._renewing._renew(held.renew_at)
+        door.clock.advance(59_999)
+        async with a_consumer(door) as other:
+            assert await other.receive(wait_ms=0) == []
+        assert held.handle != message.handle
+
+        await consumer.ack(message)
+
+        door.clock.advance(600_000)
+        assert await consumer.receive(wait_ms=0) == []
+
+
+async def test_wrong_use_says_what_is_wrong() -> None:
+    with pytest.raises(ConfigError, match="invisible_ms"):
+        SimpleConsumer("127.0.0.1:1", group="g", settings=SimpleSettings(invisible_ms=1))
+    async with a_door() as door, a_consumer(door) as consumer:
+        send(door, b"x")
+        with pytest.raises(BadRequestError, match="max_messages"):
+            await consumer.receive(33)
+        with pytest.raises(InvalidReceiptHandleError):
+            await consumer.ack("garbage")
+    async with a_door() as door:
+        settings = SimpleSettings(call_timeout_ms=50)
+        async with a_consumer(door, settings, topics=["nowhere"]) as consumer:
+            with pytest.raises(TopicNotFoundError):
+                await consumer.receive(wait_ms=0)
