@@ -139,6 +139,12 @@ class FakeBroker:
                 "confirmed": not flags & PRODUCE_FLAG_UNCONFIRMED,
             }
             return 200, orjson.dumps(answer)
+        refusal = self.cluster.refuses_topics
+        if path == "/v1/call" and refusal is not None:
+            return int(refusal.status), orjson.dumps(to_problem(refusal))
+        if path == "/v1/call" and self.cluster.makes_topics:
+            self.cluster.add_topic(orjson.loads(body)["topic"], 2)
+            return 200, b"{}"
         return 404, orjson.dumps({"code": "NOT_FOUND", "detail": path})
 
     async def _serve_stream(
@@ -207,7 +213,7 @@ class FakeBroker:
         if self.not_yet is not None:
             raise self.not_yet
         header = check_batch(batch)
-        if self.cluster.queue_count(self.group, header.topic_id) <= header.queue_id:
+        if self.cluster.write_count(self.group, header.topic_id) <= header.queue_id:
             raise QueueNotFoundError(f"queue {header.queue_id}")
         return self.log.append(batch, self.cluster.epoch(self.group))
 
