@@ -29,6 +29,7 @@ from paceline.wire.stream import (
     STATUS_ERROR,
     UPGRADE_TOKEN,
     FetchCode,
+    FetchPart,
     FetchQueue,
     Operation,
     encode_frame,
@@ -239,7 +240,7 @@ class FakeBroker:
             changed = self.log.changed
             parts, data = self._read(queues, max_bytes)
             left = deadline - asyncio.get_running_loop().time()
-            if data or left <= 0 or any(part[2] for part in parts):
+            if data or left <= 0 or any(part.code for part in parts):
                 break
             try:
                 async with asyncio.timeout(left):
@@ -252,8 +253,8 @@ class FakeBroker:
 
     def _read(
         self, queues: list[FetchQueue], max_bytes: int
-    ) -> tuple[list[tuple[int, ...]], list[bytes]]:
-        parts: list[tuple[int, ...]] = []
+    ) -> tuple[list[FetchPart], list[bytes]]:
+        parts: list[FetchPart] = []
         data: list[bytes] = []
         for queue in queues:
             start = self.log.start((queue.topic_id, queue.queue_id))
@@ -278,7 +279,7 @@ class FakeBroker:
                             break
             size = sum(map(len, chosen))
             max_bytes -= size
-            parts.append((queue.topic_id, queue.queue_id, int(code), start, end, size, 0))
+            parts.append(FetchPart(queue.topic_id, queue.queue_id, int(code), start, end, size))
             data.extend(chosen)
         return parts, data
 
