@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import compress, repeat
+from itertools import repeat
 from typing import NamedTuple
 
-from paceline.filters import ALL, Filter
 from paceline.records.decode import BatchView
 from paceline.routing import QueueName
 from paceline.wire.properties import RECONSUME_TIMES
@@ -79,12 +78,8 @@ def received_messages(
     group: str,
     skip: int = 0,
     lock_token: LockToken | None = None,
-    wanted: Filter = ALL,
 ) -> Iterator[ReceivedMessage]:
-    """The messages of one batch from record `skip` on that are `wanted`.
-
-    Raises CorruptLogError before the first.
-    """
+    """The messages of one batch from record `skip` on. Raises CorruptLogError before the first."""
     header = view.header
     rows = zip(
         repeat(topic),
@@ -100,6 +95,4 @@ def received_messages(
         repeat(lock_token),
         strict=False,
     )
-    found = map(_new_tuple, repeat(ReceivedMessage), rows)
-    mask = None if wanted is ALL else wanted.mask(view)
-    return found if mask is None else compress(found, mask[skip:])
+    return map(_new_tuple, repeat(ReceivedMessage), rows)

@@ -27,7 +27,6 @@ from paceline.consumer.push_settings import PushSettings as PushSettings
 from paceline.consumer.queue_owner import GroupMember, QueueOwner
 from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError
-from paceline.filters import ALL, Subscription, subscriptions
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.ports import Disk
@@ -44,7 +43,7 @@ class PushConsumer:
         bootstrap: str | Sequence[str] | Cluster,
         *,
         group: str,
-        topics: Sequence[str | Subscription],
+        topics: Sequence[str],
         listener: Listener | None = None,
         batch_listener: BatchListener | None = None,
         settings: PushSettings | None = None,
@@ -55,17 +54,15 @@ class PushConsumer:
         disk: Disk | None = None,
     ) -> None:
         """Exactly one async function: `listener` for one message, `batch_listener` for several of
-        one queue. A topic may come with a filter (`Subscription`). `client_id` must be unique in
-        the group; its default is random, and "default" for broadcasting, where it names the file of
-        offsets (on `disk`: the machine's own). BadNameError for names, ConfigError for settings."""
+        one queue. `client_id` must be unique in the group; its default is random, and "default" for
+        broadcasting, where it names the file of offsets (on `disk`: the machine's own).
+        BadNameError for names, ConfigError for settings."""
         self._settings = settings or PushSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
-        subscribed = subscriptions(topics)
-        self._topics = [check_topic_name(topic) for topic, _ in subscribed]
+        self._topics = [check_topic_name(topic) for topic in topics]
         if self._settings.sends_back:
             self._topics.append(retry_topic(self.group))
-        self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
         run, batch_max = runner(listener, batch_listener, self._settings)
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
@@ -93,7 +90,6 @@ class PushConsumer:
             join=self._join,
             processing=self._processing,
             on_gap=on_gap,
-            filters=self._filters,
         )
         self._processing.settled = self._owner.settled
         self._is_closing = False
@@ -207,11 +203,7 @@ class PushConsumer:
         on_owned: Callable[[QueueKey], None],
         on_lost: Callable[[], None],
     ) -> GroupMember:
-        about = {
-            "message_model": self._settings.message_model,
-            "mode": "concurrent",
-            "filters": {topic: wanted.expression for topic, wanted in self._filters.items()},
-        }
+        about = {"message_model": self._settings.message_model, "mode": "concurrent"}
         if self._is_broadcasting:
             return BroadcastMembership(
                 self._cluster,
