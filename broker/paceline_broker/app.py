@@ -104,7 +104,7 @@ class Broker:
             config=config,
             producer_expiry_ms=settings.producer_expiry_ms,
             routes=self._service.routes,
-            needs=(self._service.transactions.needs,),
+            needs=(self._service.transactions.needs, self._service.delivery.needs),
         )
         self._http = BrokerHttp(self._service, metrics=self._metrics())
         self._tasks: list[asyncio.Task[None]] = []

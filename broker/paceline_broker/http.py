@@ -35,6 +35,7 @@ from paceline_broker.http_requests import (
 )
 from paceline_broker.http_transactions import TransactionRoutes
 from paceline_broker.probe import register
+from paceline_broker.probe_delays import register_delays
 from paceline_broker.probe_replication import register_replication
 from paceline_broker.probe_transactions import register_transactions
 from paceline_broker.service.ports import RoleState
@@ -66,6 +67,7 @@ class BrokerHttp:
         self._streams = StreamServer(service)
         register(metrics, service.counters, service.role, service.routes)
         register_replication(metrics, service.role)
+        register_delays(metrics, service.delivery, service.role, service.routes)
         register_transactions(metrics, service)
         self.app = web.Application(middlewares=[self._middleware()])
         self._add_routes(self.app.router)

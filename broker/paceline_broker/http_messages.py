@@ -8,6 +8,7 @@ import struct
 from aiohttp import web
 
 from paceline.errors import BadRequestError
+from paceline.filters import ALL
 from paceline.ports import Buffer
 from paceline.records.header import BATCH_BYTES_MAX
 from paceline.wire.fields import Fields
@@ -80,8 +81,8 @@ class MessageRoutes:
         queue = _queue_of(request)
         topic = await self._messages.topic(request.match_info["topic"])
         if BATCH_TYPE in request.headers.get("Accept", ""):
-            if pull.tags:
-                raise BadRequestError("tags choose messages, not batches", field="tags")
+            if pull.wanted is not ALL:
+                raise BadRequestError("filters choose messages, not batches", field="filter")
             answer = await self._messages.fetch_one(topic, queue, pull)
             return await _batches(request, answer)
         self._service.routes.check_queue(topic.topic_id, queue)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from paceline.consumer.simple import SimpleSettings as SimpleSettings
     from paceline.errors import PacelineError as PacelineError
     from paceline.errors import RequestTimeoutError as RequestTimeoutError
+    from paceline.filters import Subscription as Subscription
+    from paceline.filters import make_filter as make_filter
     from paceline.message import Message as Message
     from paceline.message import ReceivedMessage as ReceivedMessage
     from paceline.net.cluster import Cluster as Cluster
@@ -68,6 +70,8 @@ _HOMES = {
     "TransactionState": "paceline.transaction",
     "SimpleConsumer": "paceline.consumer.simple",
     "SimpleSettings": "paceline.consumer.simple",
+    "Subscription": "paceline.filters",
+    "make_filter": "paceline.filters",
     "select_by_hash": "paceline.selecting",
     "SuspendQueueError": "paceline.consumer.ordered",
 }

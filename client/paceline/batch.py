@@ -1,11 +1,13 @@
 """Pure: one batch of messages of a producer: what it gathers, and what is known of its fate."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from paceline.errors import PacelineError
 from paceline.records.encode import encode_batch
-from paceline.records.header import Codec, Kind
+from paceline.records.header import RECORDS_MAX, Codec, Kind
 from paceline.routing import QueueKey
 from paceline.wire.stream import ProduceAnswer
 
@@ -50,6 +52,7 @@ class Batch:
         "error",
         "is_in_flight",
         "is_movable",
+        "is_named",
         "is_unknown",
         "keys",
         "kind",
@@ -84,6 +87,8 @@ class Batch:
         self._borns: list[int] | None = None
         self.cost_bytes = 0
         self.is_movable = True
+        self.is_named = False
+        """The application named the queue itself: no other one will do."""
         self.encoded: bytes | None = None
         self.base_sequence = -1
         self.number = 0  # counts the batches of its queue in order of encoding
@@ -192,3 +197,15 @@ def _column(column: list[Any] | None, index: int, value: Any) -> list[Any]:
         column = [None] * index
     column.append(value)
     return column
+
+
+def chunks_of(bodies: list[bytes], limit: int) -> list[tuple[list[bytes], int]]:
+    """Split so that each part fits a batch of `limit` bytes; with the cost of each."""
+    ends = list(accumulate(len(body) + MESSAGE_OVERHEAD_BYTES for body in bodies))
+    chunks: list[tuple[list[bytes], int]] = []
+    start = before = 0
+    while start < len(bodies):
+        end = min(max(bisect_right(ends, before + limit), start + 1), start + RECORDS_MAX)
+        chunks.append((bodies[start:end], ends[end - 1] - before))
+        start, before = end, ends[end - 1]
+    return chunks

@@ -11,7 +11,12 @@ from typing import Any
 
 from paceline.batch import Batch
 from paceline.checks import due_of, sharded_properties
-from paceline.errors import PacelineError, QueueNotFoundError, TopicNotFoundError
+from paceline.errors import (
+    MessageTypeError,
+    PacelineError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+)
 from paceline.group_lane import GroupLane, QueueOutbox
 from paceline.latency import LatencyTable
 from paceline.message import Message
@@ -20,11 +25,12 @@ from paceline.oneway import OnewayCounts, OnewayQueue
 from paceline.outbox import JOIN_WINDOW_S
 from paceline.producer_settings import ProducerSettings
 from paceline.records.header import RECORDS_MAX, Kind
-from paceline.routing import QueueKey, QueueName, index_of_key, next_index, queues_of
+from paceline.routing import QueueKey, QueueName, index_of_key, next_index, write_queues_of
 from paceline.selecting import Selector, selected
 from paceline.sending import wake
 from paceline.types import GroupName, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
+from paceline.wire.topics import FIFO
 
 _SWEEP_MS_MAX = 100
 
@@ -32,7 +38,7 @@ _SWEEP_MS_MAX = 100
 class Route:
     """A topic's queues in stable order, and where keyless messages go at the moment."""
 
-    __slots__ = ("names", "outboxes", "queues", "sticky", "sticky_batches", "topic")
+    __slots__ = ("names", "needs_key", "outboxes", "queues", "sticky", "sticky_batches", "topic")
 
     def __init__(self, topic: TopicView, outboxes: list[QueueOutbox], sticky: int) -> None:
         self.topic = topic
@@ -41,6 +47,7 @@ class Route:
         self.outboxes = outboxes
         self.sticky = sticky
         self.sticky_batches: dict[Kind, Batch] = {}
+        self.needs_key = topic.message_type == FIFO
 
     def index_of(self, name: QueueName) -> int:
         """Where the named queue stands. QueueNotFoundError."""
@@ -108,9 +115,11 @@ class Dispatcher:
         return self._make_route(topic_view)
 
     def _make_route(self, topic: TopicView) -> Route | None:
-        outboxes = [self._outbox(queue) for queue in queues_of(topic)]
+        outboxes = [self._outbox(queue) for queue in write_queues_of(topic)]
         if not outboxes:
             return None
+        for outbox in outboxes:
+            outbox.is_retired = False
         # Producers that start together should not all begin with the first queue.
         sticky = int(self._cluster.random.uniform(0, len(outboxes)))
         route = self.routes[topic.topic] = Route(topic, outboxes, sticky)
@@ -157,11 +166,48 @@ class Dispatcher:
             if topic is None or topic.topic_id != route.topic.topic_id:
                 del self.routes[name]
                 self._fail(route, TopicNotFoundError(f"topic {name} was deleted"))
-            elif topic.queues != route.topic.queues:
-                self._make_route(topic)
+            elif (topic.write_queues, topic.message_type) != (
+                route.topic.write_queues,
+                route.topic.message_type,
+            ):
+                self._change_route(route, topic)
         for lane in self._lanes.values():
             lane.unblock()
         self._on_change()
+
+    def _change_route(self, old: Route, topic: TopicView) -> None:
+        """Queues that take no more messages give what is certainly not stored to the others."""
+        del self.routes[topic.topic]
+        fresh = self._make_route(topic)
+        kept = set() if fresh is None else set(fresh.outboxes)
+        for outbox in old.outboxes:
+            if outbox not in kept:
+                outbox.is_retired = True
+                self._on_progress(outbox)
+
+    def _move_on(self, outbox: QueueOutbox) -> None:
+        """Empty a retired outbox as far as R32 allows."""
+        name = self._cluster.topic_name(outbox.queue.topic_id)
+        route = None if name is None else self.routes.get(name)
+        for batch in outbox.take_unsent():
+            if route is None or batch.is_named:
+                error = QueueNotFoundError(
+                    f"queue {outbox.queue.group}/{outbox.queue.queue} of topic {name} takes no"
+                    " messages any more",
+                    queue=outbox.queue.queue,
+                )
+                outbox.fail(batch, error)
+                continue
+            if batch.is_movable:
+                index = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
+            else:  # its keys shared a queue; where the number changes, order by key begins anew
+                key = next(filter(None, batch.keys or ()), "")
+                index = index_of_key(key.encode(), len(route.outboxes))
+            target = route.outboxes[index]
+            target.adopt(batch)
+            self._active[target] = None
+            target.lane.ready[target] = None
+            self.schedule_pump()
 
     def _fail(self, route: Route, error: PacelineError) -> None:
         for outbox in route.outboxes:
@@ -181,6 +227,7 @@ class Dispatcher:
             kind, due = Kind.DELAY, due_of(message)
         if message.queue is not None or message.sharding:
             batch = self._pinned_batch(route, self._index_of(route, message), cost, kind)
+            batch.is_named = batch.is_named or message.queue is not None
             properties = sharded_properties(message)
         elif key:
             batch = self._keyed_batch(route, key, cost, kind)
@@ -207,6 +254,7 @@ class Dispatcher:
         first = messages[0]
         if first.queue is not None or first.sharding or first.key:
             batch = self._pinned_batch(route, self._index_of(route, first), cost)
+            batch.is_named = batch.is_named or first.queue is not None
         else:
             batch = self._keyless_batch(route, cost)
         if len(batch.bodies) + len(messages) > RECORDS_MAX:
@@ -227,6 +275,8 @@ class Dispatcher:
         kind = Kind.NORMAL if due is None else Kind.DELAY
         if message.queue is not None or message.sharding or message.key:
             outbox = route.outboxes[self._index_of(route, message)]
+        elif route.needs_key:
+            raise _keyless(route)
         else:
             outbox = route.outboxes[route.sticky]
             if not outbox.lane.oneway.has_open(outbox.queue, cost, kind):
@@ -287,6 +337,8 @@ class Dispatcher:
         return self._open_batch(outboxes[index_of_key(key.encode(), len(outboxes))], cost, kind)
 
     def _keyless_batch(self, route: Route, cost: int, kind: Kind = Kind.NORMAL) -> Batch:
+        if route.needs_key:
+            raise _keyless(route)
         batch = route.sticky_batches.get(kind)
         if (
             batch is not None
@@ -356,6 +408,8 @@ class Dispatcher:
             self.keep_sweeping()
 
     def _on_progress(self, outbox: QueueOutbox) -> None:
+        if outbox.is_retired and outbox.unsent:
+            self._move_on(outbox)
         settled = outbox.drain_settled()
         for batch in settled:
             self.buffered_bytes -= batch.cost_bytes
@@ -370,7 +424,7 @@ class Dispatcher:
         for outbox in lane.outboxes:
             name = self._cluster.topic_name(outbox.queue.topic_id) if outbox.unsent else None
             route = None if name is None else self.routes.get(name)
-            if route is None:
+            if route is None or outbox.is_retired:
                 continue
             index = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
             target = route.outboxes[index]
@@ -396,3 +450,12 @@ class Dispatcher:
             self._sweep.cancel()
         for lane in self._lanes.values():
             await lane.close()
+
+
+def _keyless(route: Route) -> MessageTypeError:
+    return MessageTypeError(
+        f"topic {route.topic.topic} is of type FIFO: give each message a key or a sharding key, or"
+        " name its queue",
+        topic=route.topic.topic,
+        message_type=FIFO,
+    )

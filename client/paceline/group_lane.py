@@ -222,6 +222,8 @@ class GroupLane:
             "batch_refused",
             extra={"group": self.group, "code": error.code, "verdict": verdict.value},
         )
+        if outbox.is_retired and isinstance(error, QueueNotFoundError):
+            return  # no fault of the group's
         if verdict in (Verdict.RETRY, Verdict.UNKNOWN):
             self._note_failure()
             asked_ms = error.details.get("retry_after_ms")

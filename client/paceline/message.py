@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import compress, repeat
 from typing import NamedTuple
 
+from paceline.filters import ALL, Filter
 from paceline.records.decode import BatchView
 from paceline.routing import QueueName
 from paceline.wire.properties import RECONSUME_TIMES
@@ -78,8 +79,12 @@ def received_messages(
     group: str,
     skip: int = 0,
     lock_token: LockToken | None = None,
+    wanted: Filter = ALL,
 ) -> Iterator[ReceivedMessage]:
-    """The messages of one batch from record `skip` on. Raises CorruptLogError before the first."""
+    """The messages of one batch from record `skip` on that are `wanted`.
+
+    Raises CorruptLogError before the first.
+    """
     header = view.header
     rows = zip(
         repeat(topic),
@@ -95,4 +100,6 @@ def received_messages(
         repeat(lock_token),
         strict=False,
     )
-    return map(_new_tuple, repeat(ReceivedMessage), rows)
+    found = map(_new_tuple, repeat(ReceivedMessage), rows)
+    mask = None if wanted is ALL else wanted.mask(view)
+    return found if mask is None else compress(found, mask[skip:])

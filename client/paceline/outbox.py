@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 
 from paceline.batch import NO_COMPRESSION, Batch, Compression
-from paceline.errors import NotMasterError, OutcomeUnknownError, PacelineError
+from paceline.errors import NotMasterError, OutcomeUnknownError, PacelineError, QueueNotFoundError
 from paceline.records.header import RECORDS_MAX, SEQUENCE_MAX, Kind
 from paceline.retry import Verdict, judge
 from paceline.routing import QueueKey
@@ -43,6 +43,7 @@ class Outbox:
         "_is_rewinding",
         "_new_producer_id",
         "_settled",
+        "is_retired",
         "next_sequence",
         "pending",
         "producer_epoch",
@@ -59,6 +60,8 @@ class Outbox:
         compression: Compression = NO_COMPRESSION,
     ) -> None:
         """`new_producer_id` gives 64 random bits, not 0."""
+        self.is_retired = False
+        """The topic takes no more messages in this queue: what is left goes to the others."""
         self.queue = queue
         self._new_producer_id = new_producer_id
         self.producer_id = new_producer_id()
@@ -126,6 +129,16 @@ class Outbox:
         batch = Batch(self.queue, deadline=deadline, born_unix_ms=born_unix_ms, kind=kind)
         self.unsent.append(batch)
         return batch
+
+    def take_unsent(self) -> list[Batch]:
+        """Remove everything that certainly is not stored and not under way (R32)."""
+        taken = list(self.unsent)
+        self.unsent.clear()
+        return taken
+
+    def fail(self, batch: Batch, error: PacelineError) -> None:
+        """Settle a batch that was taken out."""
+        self._settle(batch, error)
 
     def adopt(self, batch: Batch) -> None:
         """Take over a batch that another queue's outbox gave away (`give_away`)."""
@@ -212,6 +225,8 @@ class Outbox:
             batch.is_unknown = True
         elif verdict is Verdict.FATAL:
             batch.doom = error
+        elif self.is_retired and batch.is_unknown and isinstance(error, QueueNotFoundError):
+            batch.doom = error  # the queue takes no more: an earlier attempt stored it, or none did
         elif verdict is Verdict.SEQUENCE and batch is self.pending[0]:
             # Nothing of ours is missing before it: the broker lost or expired this numbering.
             if batch.is_unknown or batch.base_sequence == 0:

@@ -11,15 +11,13 @@ its broker group -> connection. Messages without room or route are parked, in or
 """
 
 import asyncio
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from types import TracebackType
 from typing import Any
 
-from paceline.batch import MESSAGE_OVERHEAD_BYTES, Batch
+from paceline.batch import MESSAGE_OVERHEAD_BYTES, Batch, chunks_of
 from paceline.checks import check_delay, check_unit, cost_of
 from paceline.consumer.links import GroupLinks
 from paceline.dispatch import Dispatcher, Route
@@ -45,6 +43,7 @@ from paceline.request_reply import (
 from paceline.routing import QueueKey
 from paceline.selecting import Selector, selected
 from paceline.sending import OnSent, Run, Sending, SendingMany
+from paceline.topic_maker import TopicMaker
 from paceline.types import GroupName, QueueId, TopicId, TopicName
 
 _NO_QUEUE = QueueKey(TopicId(0), GroupName(""), QueueId(0))
@@ -90,6 +89,11 @@ class Producer:
             on_change=self._on_change,
             on_sweep=self._on_sweep,
             kind=self._kind,
+        )
+        self._maker = TopicMaker(
+            self._cluster,
+            is_wanted=lambda topic: topic in self._parked,
+            on_refused=self._topic_refused,
         )
         self._parked: dict[str, deque[_Parked]] = {}
         self._parked_bytes = 0
@@ -145,6 +149,7 @@ class Producer:
                 await self._requester.close()
             error = ShuttingDownError("not stored: the producer was closed")
             self._fail_parked(error)
+            await self._maker.close()
             await self._dispatch.close(error)
             if self._calls is not None:
                 await self._calls.close()
@@ -262,7 +267,7 @@ class Producer:
         self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
         if cost <= self._settings.batch_bytes_max and 0 < len(listed) <= RECORDS_MAX:
             return SendingMany([self._send_chunk(topic, listed, key, cost)])
-        chunks = _chunks(listed, self._settings.batch_bytes_max)
+        chunks = chunks_of(listed, self._settings.batch_bytes_max)
         return SendingMany(
             [self._send_chunk(topic, chunk, key, chunk_cost) for chunk, chunk_cost in chunks]
         )
@@ -395,6 +400,9 @@ class Producer:
         self._dispatch.keep_sweeping()
         if topic not in self._dispatch.routes:
             self._on_change()  # the topic may be known, only not used yet
+            view = self._cluster.view
+            if view is not None and topic not in view.topics and topic in self._parked:
+                self._maker.want(topic)
         return sending
 
     def _full(self) -> PacelineError:
@@ -439,6 +447,8 @@ class Producer:
         view = self._cluster.view
         for topic in tuple(self._parked):
             is_unknown = view is not None and topic not in view.topics
+            if is_unknown:
+                self._maker.want(topic)
             limit_ms = self._settings.topic_wait_ms if is_unknown else 0
             limit_s = (limit_ms or self._settings.delivery_timeout_ms) / 1000
             queue = self._parked[topic]
@@ -463,6 +473,13 @@ class Producer:
             )
         return self._full()
 
+    def _topic_refused(self, topic: str, error: PacelineError) -> None:
+        """The topic can never be: what waits for it fails."""
+        for parked in self._parked.pop(topic, ()):
+            self._parked_bytes -= parked.cost_bytes
+            parked.sending.fail(error)
+        self._on_change()
+
     def _fail_parked(self, error: PacelineError) -> None:
         parked, self._parked = self._parked, {}
         self._parked_bytes = 0
@@ -474,15 +491,3 @@ class Producer:
 def _placeholder() -> Batch:
     """Stands for the batch of a message that has none yet."""
     return Batch(_NO_QUEUE, deadline=0.0, born_unix_ms=0)
-
-
-def _chunks(bodies: list[bytes], limit: int) -> list[tuple[list[bytes], int]]:
-    """Split so that each part fits a batch of `limit` bytes; with the cost of each."""
-    ends = list(accumulate(len(body) + MESSAGE_OVERHEAD_BYTES for body in bodies))
-    chunks: list[tuple[list[bytes], int]] = []
-    start = before = 0
-    while start < len(bodies):
-        end = min(max(bisect_right(ends, before + limit), start + 1), start + RECORDS_MAX)
-        chunks.append((bodies[start:end], ends[end - 1] - before))
-        start, before = end, ends[end - 1]
-    return chunks

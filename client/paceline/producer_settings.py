@@ -19,7 +19,7 @@ class ProducerSettings:
     request_timeout_ms: int = 5_000
     """A broker that answers no batch for so long is given up. Above its slave_timeout_ms (3000)."""
     topic_wait_ms: int = 2_000
-    """How long a message waits for its topic to appear (a topic made a moment ago)."""
+    """How long a message waits for its topic to appear: made a moment ago, or by brokers for it."""
     buffer_bytes_max: int = 64 * 1024 * 1024
     """Unacknowledged bytes held, each message charged 64 bytes more; then `send` waits."""
     batch_bytes_max: int = 1024 * 1024

@@ -27,6 +27,7 @@ KERNEL = frozenset(
         "disk_real",
         "errors",
         "event_loop",
+        "filters",
         "http_guard",
         "memory_images",
         "message_ids",

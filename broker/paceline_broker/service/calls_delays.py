@@ -32,7 +32,6 @@ class DelayCalls:
         self._routes = routes
         self._ledger = ledger
         self._settings = settings
-        self.recalled_count = 0
 
     async def recall(self, fields: Fields) -> dict[str, Any]:
         """Take back the message of a handle; the message id it had.
@@ -69,7 +68,6 @@ class DelayCalls:
         await self._ledger.request(Kind.OPERATION, record, refusal=decide)
         if refused:
             raise refused[0]
-        self.recalled_count += 1
         return {"message_id": str(message_id), "topic": topic.topic}
 
     async def delays(self, fields: Fields) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from paceline.errors import (
     NotFoundError,
     NotMasterError,
     PacelineError,
+    StorageError,
 )
 from paceline.ports import Clock
 from paceline.records.header import Cause, unpack_source
@@ -33,6 +34,7 @@ from paceline_broker.service.delivered import Ready, Target, delivered_batch
 from paceline_broker.service.ledger import append_messages
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
+from paceline_broker.service.timer_needs import TimerNeeds
 from paceline_broker.service.topic_records import log_topic
 from paceline_broker.service.waiting import SourceBatch, Sources
 
@@ -60,15 +62,10 @@ class Lateness:
     def __init__(self) -> None:
         self.delivered = 0
         self.dead_letters = 0
-        self.recalled = 0
-        self.late_ms_sum = 0
-        self.late_ms_max = 0
         self.buckets = [0] * (len(self.BOUNDS_MS) + 1)
 
     def saw(self, late_ms: int) -> None:
         self.delivered += 1
-        self.late_ms_sum += late_ms
-        self.late_ms_max = max(self.late_ms_max, late_ms)
         for at, bound in enumerate(self.BOUNDS_MS):
             if late_ms <= bound:
                 self.buckets[at] += 1
@@ -116,6 +113,7 @@ class Delivery:
         self._awaits_confirm = False
         self._ends: deque[PhysicalOffset] = deque()
         """Of turns whose batches are not confirmed yet."""
+        self.needs = TimerNeeds(role, clock, self._read, poke=self.poke)
         self.lateness = Lateness()
         role.reader.on_confirm(self._confirm_moved)
 
@@ -154,39 +152,51 @@ class Delivery:
     # -- a turn ------------------------------------------------------------------------------------
 
     def turn(self) -> int:
-        """Deliver some of what is due; how many ms there is nothing to do after it.
+        """Deliver some of what is due, else store again some of what retention asks for; how many
+        ms there is nothing to do after it.
 
         Raises NotMasterError, StorageError.
         """
         writer = self._role.writer()
         projections = self._role.projections
-        timers = projections.timers
-        self._take_state(timers)
-        next_ms = timers.next_due_ms()
-        now_ms = self._fire.now_unix_ms() if writer.is_open else None
-        if next_ms is None or now_ms is None:
+        self._take_state(projections.timers)
+        if not writer.is_open or not projections.timers:
             return IDLE_MS
-        if next_ms > now_ms:
-            return min(IDLE_MS, next_ms - now_ms)
-        try:
-            writer.ensure_can_append()
-        except NotMasterError:
-            raise
-        except PacelineError:
-            return REFUSED_MS
-        self._release_held()
         confirm = self._role.reader.confirm
         while self._ends and self._ends[0] <= confirm:
             self._ends.popleft()
         if len(self._ends) >= TURNS_UNCONFIRMED_MAX:
             self._awaits_confirm = True
             return IDLE_MS
+        self._release_held()
+        try:
+            waits_ms = self._due_turn(writer, projections, confirm)
+            if waits_ms == 0 or self.needs.turn(writer, projections, count_max=TURN_MESSAGES):
+                self._ends.append(writer.end)
+                return 0
+        except (NotMasterError, StorageError):
+            raise
+        except PacelineError:  # the log takes nothing for now
+            return REFUSED_MS
+        return waits_ms
+
+    def _due_turn(
+        self, writer: LogWriter, projections: Projections, confirm: PhysicalOffset
+    ) -> int:
+        """Deliver some of what is due; 0, or how many ms nothing is."""
+        timers = projections.timers
+        now_ms = self._fire.now_unix_ms()
+        next_ms = timers.next_due_ms()
+        if now_ms is None or next_ms is None:
+            return IDLE_MS
+        if next_ms > now_ms:
+            return min(IDLE_MS, next_ms - now_ms)
+        writer.ensure_can_append()
         entries = timers.due(now_ms, below=confirm, max_count=TURN_MESSAGES, skip=self._held)
         if not entries:
             self._awaits_confirm = True
             return IDLE_MS
         done = self._deliver(writer, projections, entries)
-        self._ends.append(writer.end)
         self._count(now_ms, entries, done)
         return 0
 
@@ -197,6 +207,7 @@ class Delivery:
             self.sources.forget()
             self._held.clear()
             self._ends.clear()
+            self.needs.forget()
 
     def _release_held(self) -> None:
         if self._held:
@@ -212,8 +223,8 @@ class Delivery:
         by_queue: dict[int, list[Ready]] = {}
         size = count = 0
         for entry in entries:
-            position, index = unpack_source(entry.source)
-            batch = self._read(position, entry)
+            _, index = unpack_source(entry.source)
+            batch = self._read(entry)
             if batch is None:
                 continue
             message = batch.message(index)
@@ -232,7 +243,9 @@ class Delivery:
                 self._append(writer, projections, target, found)
         return count
 
-    def _read(self, position: int, entry: Due) -> SourceBatch | None:
+    def _read(self, entry: Due) -> SourceBatch | None:
+        """The batch of an entry; None: it is cold, or damaged and being mended."""
+        position, _ = unpack_source(entry.source)
         try:
             return self.sources.get(self._role.reader, PhysicalOffset(position))
         except CorruptLogError as error:

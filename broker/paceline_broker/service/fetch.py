@@ -26,6 +26,7 @@ from paceline.types import PhysicalOffset
 from paceline.wire.stream import FetchQueue
 from paceline_broker.probe import Counters
 from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.service.filters import FilterRegistry, bounded, check_filters, sift
 from paceline_broker.service.gather import Asked, Fetched, Gathered, gather
 from paceline_broker.service.ports import LogReader, LogWriter, Role
 from paceline_broker.service.routes import Routes
@@ -62,7 +63,17 @@ class FutureFetchSink:
 class _Waiting(Asked):
     """One fetch that is not answered yet."""
 
-    __slots__ = ("is_done", "keys", "min_bytes", "request_id", "sink", "task", "timer")
+    __slots__ = (
+        "has_filters",
+        "is_done",
+        "keys",
+        "min_bytes",
+        "moved",
+        "request_id",
+        "sink",
+        "task",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -80,6 +91,9 @@ class _Waiting(Asked):
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
         self.is_done = False
+        self.has_filters = False
+        self.moved: dict[tuple[int, int], int] = {}
+        """Offsets up to which filters have passed over everything."""
 
 
 class Fetcher:
@@ -88,6 +102,7 @@ class Fetcher:
     def __init__(
         self, role: Role, routes: Routes, counters: Counters, settings: ServiceSettings
     ) -> None:
+        self.filters = FilterRegistry()
         self._role = role
         self._routes = routes
         self._counters = counters
@@ -124,8 +139,17 @@ class Fetcher:
             )
             sink.failed(request_id, error)
             return
-        waiting = _Waiting(queues, max_bytes, max(1, min_bytes), sink, request_id)
-        waiting.is_over = wait_ms == 0
+        has_filters, has_unknown = any(queue.filter_id for queue in queues), False
+        if has_filters:
+            try:
+                has_unknown = not check_filters(self.filters, queues)
+            except BadRequestError as twice:
+                sink.failed(request_id, twice)
+                return
+        asked = list(map(bounded, queues)) if has_filters else queues
+        waiting = _Waiting(asked, max_bytes, max(1, min_bytes), sink, request_id)
+        waiting.has_filters = has_filters
+        waiting.is_over = wait_ms == 0 or has_unknown
         if self._try_answer(waiting):
             return
         if self.waiting_count >= self._settings.fetches_waiting_max:
@@ -262,18 +286,17 @@ class Fetcher:
             return False
         if not all(reader.is_sound(view, position) for position, view in gathered.unsure):
             return self._answer_damaged(waiting)
-        self._deliver(waiting, gathered)
-        return True
+        return self._deliver(waiting, gathered)
 
     def _answer_damaged(self, waiting: _Waiting) -> bool:
         """R24: what was found wrong is nobody's; the rest of the answer can still be had."""
         gathered = gather(waiting, self._role, self._routes, is_open=False, turn=self._turn)
         reader = self._role.reader
         if all(reader.is_sound(view, position) for position, view in gathered.unsure):
-            self._deliver(waiting, gathered)
-        else:  # a second one in the same answer
-            error = CorruptLogError("the log is damaged there; it is being repaired")
-            waiting.sink.failed(waiting.request_id, error)
+            return self._deliver(waiting, gathered)
+        # a second one in the same answer
+        error = CorruptLogError("the log is damaged there; it is being repaired")
+        waiting.sink.failed(waiting.request_id, error)
         return True
 
     def _open_writer(self) -> LogWriter | None:
@@ -307,22 +330,49 @@ class Fetcher:
                 waiting.sink.failed(waiting.request_id, error)
                 self._finish(waiting)
             return
+        waiting.task = None
         if waiting.is_done:
             return
         if all(reader.is_sound(view, position) for position, view in gathered.unsure):
-            self._deliver(waiting, gathered)
+            is_answered = self._deliver(waiting, gathered)
         else:
-            self._answer_damaged(waiting)
-        self._finish(waiting)
+            is_answered = self._answer_damaged(waiting)
+        if is_answered:
+            self._finish(waiting)
 
-    def _deliver(self, waiting: _Waiting, gathered: Gathered) -> None:
+    def _deliver(self, waiting: _Waiting, gathered: Gathered) -> bool:
+        """Answer; False if filters want nothing of it: then it looks on behind that."""
         answer = gathered.answer
+        if waiting.has_filters:
+            try:
+                is_moved = self._sift(waiting, gathered)
+            except CorruptLogError as error:
+                waiting.sink.failed(waiting.request_id, error)
+                return True
+            if is_moved and not answer.size_bytes and not waiting.is_over:
+                asyncio.get_running_loop().call_soon(self._look_again, waiting)
+                return False
         for topic_id, messages, size_bytes in gathered.counts:
             self._counters.delivered(topic_id, messages, size_bytes)
         buffers = answer.buffers
         if len(buffers) > JOIN_COUNT and answer.size_bytes < JOIN_BYTES_EACH * len(buffers):
             answer.buffers = [b"".join(buffers)]
         waiting.sink.fetched(waiting.request_id, answer)
+        return True
+
+    def _sift(self, waiting: _Waiting, gathered: Gathered) -> bool:
+        """Leave out what filters do not want; whether any queue moved on by that."""
+        answer, before = gathered.answer, waiting.queues
+        waiting.queues, gathered.counts = sift(self.filters, before, answer)
+        moved = waiting.moved
+        for old, new in zip(before, waiting.queues, strict=True):
+            if new.offset != old.offset:
+                moved[new.topic_id, new.queue_id] = new.offset
+        answer.parts = [
+            part._replace(next_offset=moved.get((part.topic_id, part.queue_id), 0))
+            for part in answer.parts
+        ]
+        return waiting.queues != before
 
 
 def _nothing() -> None:

@@ -122,7 +122,7 @@ def _look(
     is_first: bool,
 ) -> tuple[FetchPart, Span | None]:
     """One queue: its part, and the batches if there are any."""
-    topic_id, queue_id, offset, max_bytes = asked
+    topic_id, queue_id, offset, max_bytes, _ = asked
     if routes.view is None or not role.reader.is_readable:
         return FetchPart(topic_id, queue_id, FetchCode.NOT_YET_AVAILABLE, 0, 0, 0), None
     if queue_id >= routes.queue_counts.get(topic_id, 0):

@@ -73,6 +73,7 @@ class Service:
         self.send_back.on_pending = self.delivery.poke
         resend = Resend(role, self.routes, self.ledger, self.sources, self.counters)
         self.calls.add(SendBackCalls(self.send_back, resend, self.routes).table)
+        self.calls.add({"filter": self.fetcher.filters.register})
         self.pins = PinCalls(self.ledger, self.routes)
         self.transactions = Transactions(role, self.routes, self.ledger, clock, settings, trust)
         self.calls.add(self.transactions.calls())

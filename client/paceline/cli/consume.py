@@ -5,20 +5,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from paceline.cli.filters import filter_options
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from paceline.consumer.gaps import Gap
     from paceline.consumer.ordered import OrderedConsumer
     from paceline.consumer.push import PushConsumer
+    from paceline.filters import Filter, Subscription
+    from paceline.message import ReceivedMessage
     from paceline.net.cluster import Cluster
 
-    _Make = Callable[[Cluster, str, str, str, "_Printer"], PushConsumer | OrderedConsumer]
-
-    from paceline.consumer.gaps import Gap
-    from paceline.message import ReceivedMessage
+    _Make = Callable[[Cluster, str, Subscription, str, "_Printer"], PushConsumer | OrderedConsumer]
 
 
 @click.command("consume")
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 86_400_000),
     help="End when no message came for so long; else at Ctrl-C.",
 )
+@filter_options
 @cluster_options
 def command(
     topic: str,
@@ -51,6 +53,7 @@ def command(
     ordered: bool,
     count_max: int | None,
     idle_exit_ms: int | None,
+    wanted: "Filter",
     connect: Connect,
     as_json: bool,
 ) -> None:
@@ -59,18 +62,22 @@ def command(
     Prints each message's body on a line. The group's offsets move on as messages are printed, so
     the next call goes on where this one ended.
     """
+    from paceline.filters import Subscription
     from paceline.wire.names import check_name, check_topic_name
 
     check_topic_name(topic)
     check_name(group, "group")
     printer = _Printer(count_max, as_json=as_json)
     make = _ordered if ordered else _concurrent
-    run_async(_consume(connect, topic, group, start, idle_exit_ms, printer, make), is_bulk=True)
+    subscription = Subscription(topic, wanted)
+    run_async(
+        _consume(connect, subscription, group, start, idle_exit_ms, printer, make), is_bulk=True
+    )
 
 
 async def _consume(
     connect: Connect,
-    topic: str,
+    subscription: "Subscription",
     group: str,
     start: str,
     idle_exit_ms: int | None,
@@ -78,15 +85,15 @@ async def _consume(
     make: "_Make",
 ) -> None:
     async with open_cluster(connect) as cluster:
-        await find_topic(cluster, topic)
-        async with make(cluster, group, topic, start, printer):
+        await find_topic(cluster, subscription.topic)
+        async with make(cluster, group, subscription, start, printer):
             await printer.wait_end(idle_exit_ms)
     if printer.error is not None:
         raise printer.error
 
 
 def _concurrent(
-    cluster: "Cluster", group: str, topic: str, start: str, printer: "_Printer"
+    cluster: "Cluster", group: str, topic: "Subscription", start: str, printer: "_Printer"
 ) -> "PushConsumer":
     from paceline.consumer.push import PushConsumer, PushSettings
 
@@ -101,7 +108,7 @@ def _concurrent(
 
 
 def _ordered(
-    cluster: "Cluster", group: str, topic: str, start: str, printer: "_Printer"
+    cluster: "Cluster", group: str, topic: "Subscription", start: str, printer: "_Printer"
 ) -> "OrderedConsumer":
     from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 

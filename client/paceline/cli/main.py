@@ -40,6 +40,12 @@ COMMANDS = {
     ),
     "topic": _Entry("paceline.cli.topic:command", "Create, list, describe topics."),
     "send": _Entry("paceline.cli.send:command", "Send a text, lines or a file to a topic."),
+    "recall": _Entry(
+        "paceline.cli.recall:command", "Take a delayed message back before it is due."
+    ),
+    "delay": _Entry(
+        "paceline.cli.delay:command", "Show which delayed messages wait for their time."
+    ),
     "pull": _Entry("paceline.cli.pull:command", "Print messages of a topic, without a group."),
     "consume": _Entry(
         "paceline.cli.consume:command", "Consume a topic as a member of a consumer group."
@@ -57,9 +63,6 @@ COMMANDS = {
     ),
     "receive": _Entry("paceline.cli.receive:command", "Receive messages of topics by receipt."),
     "ack": _Entry("paceline.cli.receive:ack", "Acknowledge received messages by their handles."),
-    "transaction": _Entry(
-        "paceline.cli.transaction:command", "Show half messages; commit or roll them back."
-    ),
     "cluster": _Entry(
         "paceline.cli.cluster_recover:command", "Show the cluster; elect, clean, recover."
     ),

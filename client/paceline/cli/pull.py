@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from paceline.cli.filters import filter_options
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_messages
 from paceline.errors import (
@@ -16,6 +17,7 @@ from paceline.errors import (
 
 if TYPE_CHECKING:
     from paceline.consumer.pull import PullConsumer, QueueRange
+    from paceline.filters import Filter
     from paceline.message import ReceivedMessage
     from paceline.routing import QueueName
     from paceline.types import QueueOffset
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 FIRST, LAST = "first", "last"
 STALL_MS = 10_000
 """Messages are known to be there and none comes: long enough for a failover."""
+LOOK_MS = 250
+"""Between two looks whether the end is reached, where no message of it is wanted."""
 FOLLOW_MS = 60_000
 POLL_MESSAGES_MAX = 65_535
 """A whole batch: each poll decodes its batch once."""
@@ -50,6 +54,7 @@ _QUEUE = re.compile(r"(?:([A-Za-z0-9._-]{1,127})/)?([0-9]{1,5})", re.ASCII)
     help="At the end, wait so long for one more message.",
 )
 @click.option("--follow", is_flag=True, help="At the end, wait for more until Ctrl-C.")
+@filter_options
 @cluster_options
 def command(
     topic: str,
@@ -58,6 +63,7 @@ def command(
     count_max: int | None,
     wait_ms: int,
     follow: bool,
+    wanted: "Filter",
     connect: Connect,
     as_json: bool,
 ) -> None:
@@ -82,6 +88,7 @@ def command(
             count_max=count_max,
             wait_ms=FOLLOW_MS if follow else wait_ms,
             follow=follow,
+            wanted=wanted,
             as_json=as_json,
         ),
         is_bulk=True,
@@ -97,6 +104,7 @@ async def _pull(
     count_max: int | None,
     wait_ms: int,
     follow: bool,
+    wanted: "Filter",
     as_json: bool,
 ) -> None:
     from paceline.consumer.pull import PullConsumer
@@ -106,7 +114,7 @@ async def _pull(
         async with PullConsumer(cluster) as consumer:
             ranges = await consumer.ranges(names)
             starts = {name: start_of(name, ranges[name], offset, len(names)) for name in names}
-            await consumer.assign(starts)
+            await consumer.assign(starts, wanted=wanted)
             unread = {name: ranges[name].end for name in names if starts[name] < ranges[name].end}
             left = count_max
             while left is None or left > 0:
@@ -182,31 +190,32 @@ async def _next(
     """
     if not unread and not wait_ms:
         return []
-    try:
-        messages = await consumer.poll(
-            messages_max=min(left or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX),
-            timeout_ms=STALL_MS if unread else wait_ms,
-        )
-    except OffsetOutOfRangeError as error:
-        goes_on_at = error.details.get("goes_on_at")
-        if goes_on_at is None:
-            raise
-        click.echo(f"paceline: {error.message}; going on at {goes_on_at}", err=True)
-        return await _next(consumer, unread, left, wait_ms)
-    if messages and unread:
-        last = {(message.group, message.queue_id): message.queue_offset for message in messages}
-        for name, end in tuple(unread.items()):
-            if last.get((name.group, name.queue), -1) + 1 >= end:
-                del unread[name]
-    elif unread:
-        # The last records of a queue may be none that are delivered.
-        for name in [name for name in unread if consumer.position(name) >= unread[name]]:
-            del unread[name]
-        if unread:
-            name = min(unread)
-            raise DeadlineError(
-                f"{name.topic} {name.group}/{name.queue} has messages up to {unread[name]}, and"
-                f" its broker gave none for {STALL_MS // 1000} s; is there a master?"
-                " (`paceline cluster status`)"
+    waited_ms = 0
+    messages: list[ReceivedMessage] = []
+    while not messages and waited_ms < (STALL_MS if unread else wait_ms):
+        step_ms = LOOK_MS if unread else wait_ms
+        try:
+            messages = await consumer.poll(
+                messages_max=min(left or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX), timeout_ms=step_ms
             )
+        except OffsetOutOfRangeError as error:
+            goes_on_at = error.details.get("goes_on_at")
+            if goes_on_at is None:
+                raise
+            click.echo(f"paceline: {error.message}; going on at {goes_on_at}", err=True)
+            return await _next(consumer, unread, left, wait_ms)
+        # Also without messages: a filter passes over them, and the last records may be others.
+        reached = [name for name in unread if consumer.position(name) >= unread[name]]
+        for name in reached:
+            del unread[name]
+        if reached and not messages:
+            return []
+        waited_ms += step_ms
+    if unread and not messages:
+        name = min(unread)
+        raise DeadlineError(
+            f"{name.topic} {name.group}/{name.queue} has messages up to {unread[name]}, and"
+            f" its broker gave none for {STALL_MS // 1000} s; is there a master?"
+            " (`paceline cluster status`)"
+        )
     return messages

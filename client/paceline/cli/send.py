@@ -11,11 +11,13 @@ import click
 
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json
+from paceline.cli.send_delay import When, delay_options
 from paceline.errors import BadRequestError, PacelineError
 
 if TYPE_CHECKING:
     from paceline.cli.send_input import Row, RowReader
     from paceline.cli.send_progress import Progress
+    from paceline.message import Message
     from paceline.producer import Producer
     from paceline.sending import Sending, SendResult
 
@@ -35,6 +37,23 @@ class Template:
     key: str | None
     tag: str | None
     properties: dict[str, str] | None
+    when: When = When()
+
+    def message(self, body: bytes, key: str | None = None) -> "Message":
+        """One of them."""
+        from paceline.message import Message
+
+        when = self.when
+        return Message(
+            self.topic,
+            body,
+            key or self.key,
+            self.tag,
+            self.properties,
+            delivery_unix_ms=when.delivery_unix_ms,
+            delay_ms=when.delay_ms,
+            delay_level=when.delay_level,
+        )
 
 
 @click.command("send")
@@ -46,17 +65,7 @@ class Template:
 @click.option("--csv", "csv_file", type=click.File("rb"), help="Each row as a JSON object.")
 @click.option("--jsonl", "jsonl_file", type=click.File("rb"), help="Each line, which is JSON.")
 @click.option("--key-column", help="Column (or JSON member) that is the message's key.")
-@click.option(
-    "--transaction",
-    type=click.Choice(["commit", "rollback", "none"]),
-    help="Send TEXT in a transaction, and end it so; none leaves it open.",
-)
-@click.option(
-    "--producer-group",
-    default="paceline-cli",
-    show_default=True,
-    help="With --transaction: whose producers are asked about it while it is open.",
-)
+@delay_options
 @cluster_options
 def command(
     topic: str,
@@ -67,8 +76,7 @@ def command(
     csv_file: BinaryIO | None,
     jsonl_file: BinaryIO | None,
     key_column: str | None,
-    transaction: str | None,
-    producer_group: str,
+    when: When,
     connect: Connect,
     as_json: bool,
 ) -> None:
@@ -86,11 +94,8 @@ def command(
         raise click.UsageError("--key-column needs --csv or --jsonl")
     if key_column is not None and key is not None:
         raise click.UsageError("give one of --key and --key-column")
-    template = Template(topic=topic, key=key, tag=tag, properties=_pairs(properties))
+    template = Template(topic=topic, key=key, tag=tag, properties=_pairs(properties), when=when)
     file = csv_file or jsonl_file
-    if transaction is not None:
-        _send_in_transaction(connect, template, text, transaction, producer_group, as_json=as_json)
-        return
     if text is not None and text != "-":
         result = run_async(_send_one(connect, template, text.encode(errors="surrogateescape")))
         _show_one(result, as_json=as_json)
@@ -125,28 +130,12 @@ def _row_reader(*, is_csv: bool, is_json: bool, key: str | None) -> "RowReader":
 
 
 async def _send_one(connect: Connect, template: Template, body: bytes) -> "SendResult":
-    from paceline.message import Message
     from paceline.producer import Producer
 
-    message = Message(template.topic, body, template.key, template.tag, template.properties)
     async with open_cluster(connect) as cluster:
         await find_topic(cluster, template.topic)
         async with Producer(cluster) as producer:
-            return await producer.send(message)
-
-
-def _send_in_transaction(
-    connect: Connect, template: Template, text: str | None, end: str, group: str, *, as_json: bool
-) -> None:
-    from paceline.cli.transaction import begin_and_end, show_sent
-    from paceline.message import Message
-
-    if text is None or text == "-":
-        raise click.UsageError("--transaction needs a TEXT: one message, one transaction")
-    body = text.encode(errors="surrogateescape")
-    message = Message(template.topic, body, template.key, template.tag, template.properties)
-    sent = run_async(begin_and_end(connect, message, group=group, end=end))
-    show_sent(sent, end, as_json=as_json)
+            return await producer.send(template.message(body))
 
 
 def _show_one(result: "SendResult", *, as_json: bool) -> None:
@@ -158,9 +147,11 @@ def _show_one(result: "SendResult", *, as_json: bool) -> None:
         document["confirmed"] = document.pop("is_confirmed")
         echo_json(document)
     else:
+        offset = f"offset {result.queue_offset}"
+        if result.recall_handle is not None:
+            offset = f"delivered later; to take it back: {result.recall_handle}"
         click.echo(
-            f"sent to {result.topic}: group {result.group}, queue {result.queue_id},"
-            f" offset {result.queue_offset}"
+            f"sent to {result.topic}: group {result.group}, queue {result.queue_id}, {offset}"
             + ("" if result.is_confirmed else ", not confirmed: a failover may still lose it")
         )
 
@@ -247,15 +238,12 @@ class Upload:
             self._count([sending for sending in sendings if sending.done()])
 
     async def _send(self, rows: "Iterable[Row]") -> None:
-        from paceline.message import Message
-
-        shared, send = self._template, self._producer.send
-        topic, tag, properties = shared.topic, shared.tag, shared.properties
+        message, send = self._template.message, self._producer.send
         sendings: list[Sending] = []
         size = 0
         try:
             for body, key in rows:
-                sendings.append(send(Message(topic, body, key or shared.key, tag, properties)))
+                sendings.append(send(message(body, key)))
                 size += len(body)
         except PacelineError as error:  # a wrong row, or a message that no broker would take
             self._fail(error)

@@ -34,11 +34,19 @@ def command() -> None:
     show_default=True,
     help="Queues in each broker group.",
 )
+@click.option(
+    "--type",
+    "message_type",
+    type=click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"], case_sensitive=False),
+    default="NORMAL",
+    show_default=True,
+    help="Which messages it takes; MIXED takes all.",
+)
 @cluster_options
-def create(name: str, queues: int, connect: Connect, as_json: bool) -> None:
+def create(name: str, queues: int, message_type: str, connect: Connect, as_json: bool) -> None:
     """Create the topic NAME in every broker group."""
     _check(name)
-    topic = run_async(_create(connect, name, queues))
+    topic = run_async(_create(connect, name, queues, message_type.upper()))
     if as_json:
         echo_json(topic.to_json())
     else:
@@ -127,11 +135,11 @@ def _groups(topic: "TopicView") -> str:
     return ", ".join(f"{group}:{count}" for group, count in sorted(topic.queues.items()))
 
 
-async def _create(connect: Connect, name: str, queues: int) -> "TopicView":
+async def _create(connect: Connect, name: str, queues: int, message_type: str) -> "TopicView":
     from paceline.admin import AdminClient
 
     async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
-        return await admin.create_topic(name, queues=queues)
+        return await admin.create_topic(name, queues=queues, message_type=message_type)
 
 
 async def _delete(connect: Connect, name: str) -> None:

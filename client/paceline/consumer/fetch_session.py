@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import NamedTuple
 
+from paceline.consumer.registered_filters import RegisteredFilters
 from paceline.errors import CorruptLogError, PacelineError, PeerError
+from paceline.filters import ALL, Filter
 from paceline.net.cluster import BrokerConnection
 from paceline.net.master_link import MasterLink
 from paceline.net.stream_connection import error_of, parse_fetch_answer
@@ -54,11 +56,13 @@ class Trouble(Enum):
 class QueueFetch:
     """One queue that is fetched. `position` is the next offset to ask for."""
 
-    __slots__ = ("generation", "has_room", "is_in_flight", "key", "position", "retry_at")
+    __slots__ = ("generation", "has_room", "is_in_flight", "key", "position", "retry_at", "wanted")
 
-    def __init__(self, key: QueueKey, position: int) -> None:
+    def __init__(self, key: QueueKey, position: int, wanted: Filter = ALL) -> None:
         self.key = key
         self.position = position
+        self.wanted = wanted
+        """The broker passes over batches without anything wanted; single records are left in."""
         self.generation = 0
         """Raised by a seek: what was fetched before is not wanted any more."""
         self.has_room = True
@@ -93,14 +97,15 @@ class _Fetch:
         return [queue for queue, _, generation in self.asked if queue.generation == generation]
 
 
-OnBatches = Callable[[QueueFetch, list[FetchedBatch]], None]
+OnBatches = Callable[[QueueFetch, list[FetchedBatch], int], None]
 OnTrouble = Callable[[QueueFetch, Trouble, FetchPart | None], None]
 
 
 class FetchSession:
     """All fetches of one consumer from one broker group.
 
-    `on_batches(queue, batches)`: whole batches in order, CRCs checked. `on_trouble(queue, trouble,
+    `on_batches(queue, batches, end)`: whole batches in order, CRCs checked; nothing else is wanted
+    below `end`. `on_trouble(queue, trouble,
     part)`: the owner seeks or removes the queue; until then it is asked for again with back-off.
     """
 
@@ -125,6 +130,7 @@ class FetchSession:
         self._under_way: set[_Fetch] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._filters = RegisteredFilters(self._filters_changed)
         link.on_up = self._on_up
 
     def add(self, queue: QueueFetch) -> None:
@@ -140,6 +146,7 @@ class FetchSession:
 
     def close(self) -> None:
         self._is_closed = True
+        self._filters.close()
         for key in tuple(self._queues):
             self.remove(key)
         if self._timer is not None:
@@ -156,10 +163,20 @@ class FetchSession:
             for queue in self._queues.values()
             if queue.has_room and not queue.is_in_flight and queue.retry_at <= now
         ]
+        due = self._filters.ready(connection, due)
         if due:
             self._ask(connection, due, now)
 
+    def _filters_changed(self, failed: bool) -> None:
+        """A registration has ended."""
+        if failed:
+            self._retry_later(
+                queue for queue in self._queues.values() if self._filters.is_missing(queue.wanted)
+            )
+        self.wake()
+
     def _on_up(self) -> None:
+        self._filters.forget()
         for queue in self._queues.values():
             queue.retry_at = 0.0
         self.wake()
@@ -174,7 +191,13 @@ class FetchSession:
             queue.is_in_flight = True
         self._under_way.add(fetch)
         rows = [
-            FetchQueue(queue.key.topic_id, queue.key.queue, queue.position, self._queue_bytes_max)
+            FetchQueue(
+                queue.key.topic_id,
+                queue.key.queue,
+                queue.position,
+                self._queue_bytes_max,
+                self._filters.id_of(queue.wanted),
+            )
             for queue in due
         ]
         connection.begin_fetch(
@@ -255,7 +278,7 @@ class FetchSession:
             if part.code != FetchCode.OK:
                 waiting.append(queue)
                 self._report(queue, part)
-            elif part.size:
+            elif part.size or part.next_offset > queue.position:
                 queue.position = run.end
                 taken.append((queue, queue.generation, run))
                 if run.batches:
@@ -267,6 +290,8 @@ class FetchSession:
     def _report(self, queue: QueueFetch, part: FetchPart) -> None:
         if part.code == FetchCode.OFFSET_OUT_OF_RANGE:
             self._loop.call_soon(self._on_trouble, queue, Trouble.OUT_OF_RANGE, part)
+        elif part.code == FetchCode.UNKNOWN_FILTER:
+            self._filters.forget()
         elif part.code == FetchCode.UNKNOWN_QUEUE:
             self._loop.call_soon(self._on_trouble, queue, Trouble.UNKNOWN_QUEUE, part)
 
@@ -288,8 +313,8 @@ class FetchSession:
             queue.seek(end)
             self._link.suspect()
             self._on_trouble(queue, Trouble.CORRUPT, None)
-        if good:
-            self._on_batches(queue, good)
+        if good or fault is None:
+            self._on_batches(queue, good, end)
 
 
 class _Run(NamedTuple):
@@ -322,12 +347,16 @@ def _wanted(fetch: _Fetch, parts: list[tuple[FetchPart, memoryview]]) -> list[_W
         queue, position, generation = known
         if queue.generation == generation:
             held = data if part.code == FetchCode.OK else data[:0]
-            wanted.append(_Wanted(queue, part, _run(queue.key, held, position)))
+            run = _run(queue.key, held, position, has_gaps=queue.wanted is not ALL)
+            if run.fault is None and part.code == FetchCode.OK:
+                run = run._replace(end=max(run.end, part.next_offset))
+            wanted.append(_Wanted(queue, part, run))
     return wanted
 
 
-def _run(key: QueueKey, data: memoryview, position: int) -> _Run:
-    """The batches of one part, which must continue the queue at `position`. PeerError if not."""
+def _run(key: QueueKey, data: memoryview, position: int, *, has_gaps: bool) -> _Run:
+    """The batches of one part, which must continue the queue at `position`; with a filter batches
+    may be missing. PeerError if they do not."""
     found: list[FetchedBatch] = []
     at = 0
     while at < len(data):
@@ -337,6 +366,8 @@ def _run(key: QueueKey, data: memoryview, position: int) -> _Run:
             return _Run(found, position, error)
         header = view.header
         skip = position - header.base_queue_offset
+        if has_gaps:
+            skip = max(0, skip)
         if (
             header.topic_id != key.topic_id
             or header.queue_id != key.queue

@@ -23,6 +23,7 @@ from paceline.consumer.push import runner
 from paceline.consumer.push_settings import BatchListener, Listener
 from paceline.consumer.queue_locks import QueueLocks
 from paceline.consumer.queue_owner import QueueOwner
+from paceline.filters import ALL, Subscription, subscriptions
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey, acting_groups
 from paceline.types import GroupName
@@ -39,7 +40,7 @@ class OrderedConsumer:
         bootstrap: str | Sequence[str] | Cluster,
         *,
         group: str,
-        topics: Sequence[str],
+        topics: Sequence[str | Subscription],
         listener: Listener | None = None,
         batch_listener: BatchListener | None = None,
         settings: OrderedSettings | None = None,
@@ -54,7 +55,9 @@ class OrderedConsumer:
         self._settings = settings or OrderedSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
-        self._topics = [check_topic_name(topic) for topic in topics]
+        subscribed = subscriptions(topics)
+        self._topics = [check_topic_name(topic) for topic, _ in subscribed]
+        self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
         run, batch_max = runner(listener, batch_listener, self._settings.of_owner())
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
@@ -102,6 +105,7 @@ class OrderedConsumer:
             join=self._join,
             processing=self._processing,
             on_gap=on_gap,
+            filters=self._filters,
         )
 
     def _join(
@@ -116,7 +120,11 @@ class OrderedConsumer:
             group=self.group,
             client_id=self.client_id,
             topics=self._topics,
-            about={"message_model": "clustering", "mode": "ordered"},
+            about={
+                "message_model": "clustering",
+                "mode": "ordered",
+                "filters": {topic: wanted.expression for topic, wanted in self._filters.items()},
+            },
             allocation=self._allocation,
             on_targets=on_targets,
             on_owned=on_owned,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from paceline.consumer.assigned import Assigned, PulledBatch
 from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
 from paceline.consumer.links import GroupLinks
 from paceline.errors import (
@@ -21,9 +22,9 @@ from paceline.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
-from paceline.message import ReceivedMessage, received_messages
+from paceline.filters import ALL, Filter
+from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.records.decode import BatchView
 from paceline.records.header import BATCH_BYTES_MAX, Kind
 from paceline.routing import QueueKey, QueueName, acting_groups, queues_of
 from paceline.types import GroupName, QueueOffset, TopicName
@@ -64,65 +65,6 @@ class CommittedOffsets(dict[QueueName, QueueOffset | None]):
     """Broker groups of which an acting master answered: a master may know of more (R36)."""
 
 
-class PulledBatch(NamedTuple):
-    """A whole record batch, CRC checked; records before number `skip` are not wanted."""
-
-    queue: QueueName
-    view: BatchView
-    skip: int
-
-    def messages(self) -> Iterable[ReceivedMessage]:
-        """The wanted messages."""
-        name = self.queue
-        return received_messages(self.view, topic=name.topic, group=name.group, skip=self.skip)
-
-
-class _Assigned:
-    """One assigned queue. `position` is what `poll` returns next."""
-
-    __slots__ = (
-        "_decoded",
-        "batches",
-        "corrupt_attempts",
-        "decoded_at",
-        "error",
-        "fetch",
-        "goes_on_at",
-        "held_bytes",
-        "name",
-        "position",
-    )
-
-    def __init__(self, name: QueueName, fetch: QueueFetch) -> None:
-        self.name = name
-        self.fetch = fetch
-        self.position = fetch.position
-        self.batches: deque[FetchedBatch] = deque()
-        self.held_bytes = 0
-        self.error: PacelineError | None = None
-        self.goes_on_at: int | None = None
-        """The first kept offset, once `error` has told that what comes before it is deleted."""
-        self.corrupt_attempts = 0
-        self._decoded: list[ReceivedMessage] | None = None
-        self.decoded_at = 0
-
-    def decoded(self) -> list[ReceivedMessage]:
-        """The messages of the first batch; those before `decoded_at` were handed out."""
-        if self._decoded is None:
-            view = self.batches[0].view
-            skip = max(0, self.position - view.header.base_queue_offset)
-            name = self.name
-            self._decoded = list(
-                received_messages(view, topic=name.topic, group=name.group, skip=skip)
-            )
-            self.decoded_at = 0
-        return self._decoded
-
-    def forget_decoded(self) -> None:
-        """The first batch changes."""
-        self._decoded = None
-
-
 class PullConsumer:
     """Reads assigned queues on one event loop; `async with` or `close`."""
 
@@ -135,7 +77,7 @@ class PullConsumer:
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self._links = GroupLinks(self._cluster)
         self._sessions: dict[GroupName, FetchSession] = {}
-        self._assigned: dict[QueueKey, _Assigned] = {}
+        self._assigned: dict[QueueKey, Assigned] = {}
         self._ready: deque[QueueKey] = deque()
         self._waiter: asyncio.Future[None] | None = None
 
@@ -191,29 +133,34 @@ class PullConsumer:
                 found[name] = QueueRange(row["start"], row["end"], is_stale)
         return found
 
-    async def assign(self, positions: Mapping[QueueName, int | str]) -> None:
+    async def assign(
+        self, positions: Mapping[QueueName, int | str], *, wanted: Filter = ALL
+    ) -> None:
         """Read exactly these queues, from an offset, "first" or "last" (only what comes now).
 
-        Queues that were assigned before and are not named are dropped; the others seek.
+        Queues that were assigned before and are not named are dropped; the others seek and keep
+        their filter.
         """
         resolved = await self._resolve(positions)
         keys = {name: await self._key(name) for name in positions}
-        wanted = set(keys.values())
-        for key in [key for key in self._assigned if key not in wanted]:
+        named = set(keys.values())
+        for key in [key for key in self._assigned if key not in named]:
             del self._assigned[key]
             self._sessions[key.group].remove(key)
         for name, key in keys.items():
             known = self._assigned.get(key)
             if known is None:
-                fetch = QueueFetch(key, resolved[name])
-                self._assigned[key] = _Assigned(name, fetch)
+                fetch = QueueFetch(key, resolved[name], wanted)
+                self._assigned[key] = Assigned(name, fetch)
                 self._session(key.group).add(fetch)
             else:
                 self._seek(known, resolved[name])
 
-    async def subscribe(self, topic: str, *, start: int | str = FIRST) -> None:
-        """Assign all present queues of a topic, from `start`."""
-        await self.assign(dict.fromkeys(await self.queues(topic), start))
+    async def subscribe(
+        self, topic: str, *, start: int | str = FIRST, wanted: Filter = ALL
+    ) -> None:
+        """Assign all present queues of a topic, from `start`; `wanted`: `make_filter`."""
+        await self.assign(dict.fromkeys(await self.queues(topic), start), wanted=wanted)
 
     async def seek(self, queue: QueueName, position: int | str) -> None:
         """Go on from another offset; what was fetched ahead is thrown away."""
@@ -243,6 +190,13 @@ class PullConsumer:
         queues go on. QueueNotFoundError: the topic was deleted. CorruptLogError: brokers keep
         answering damaged bytes.
         """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while not (found := await self._polled(messages_max, timeout_ms)) and timeout_ms > 0:
+            timeout_ms = int((deadline - loop.time()) * 1000)  # a filter wanted none of them
+        return found
+
+    async def _polled(self, messages_max: int, timeout_ms: int) -> list[ReceivedMessage]:
         assigned = await self._next_ready(timeout_ms)
         found: list[ReceivedMessage] = []
         while assigned is not None:
@@ -267,7 +221,7 @@ class PullConsumer:
         view = assigned.batches[0].view
         skip = max(0, assigned.position - view.header.base_queue_offset)
         self._pop(assigned)
-        return PulledBatch(assigned.name, view, skip)
+        return PulledBatch(assigned.name, view, skip, assigned.fetch.wanted)
 
     # -- offsets of groups ------------------------------------------------------------------------
 
@@ -321,7 +275,7 @@ class PullConsumer:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _next_ready(self, timeout_ms: int) -> _Assigned | None:
+    async def _next_ready(self, timeout_ms: int) -> Assigned | None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
@@ -333,7 +287,7 @@ class PullConsumer:
         except TimeoutError:
             return None
 
-    def _take_ready(self, *, is_first: bool) -> _Assigned | None:
+    def _take_ready(self, *, is_first: bool) -> Assigned | None:
         """A queue with a batch. An error is raised only if nothing would be lost by it."""
         while self._ready:
             assigned = self._assigned.get(self._ready.popleft())
@@ -351,16 +305,18 @@ class PullConsumer:
                 raise error
         return None
 
-    def _pop(self, assigned: _Assigned) -> None:
+    def _pop(self, assigned: Assigned) -> None:
         batch = assigned.batches.popleft()
         assigned.forget_decoded()
         assigned.held_bytes -= batch.view.header.size_bytes
         assigned.position = batch.view.header.end_queue_offset
+        if not assigned.batches:
+            assigned.position = assigned.fetch.position  # a filter may have passed over the rest
         if assigned.batches or assigned.error is not None:
             self._ready.append(assigned.fetch.key)
         self._regulate(assigned)
 
-    def _regulate(self, assigned: _Assigned) -> None:
+    def _regulate(self, assigned: Assigned) -> None:
         has_room = assigned.held_bytes < self._settings.buffer_bytes_max
         if has_room != assigned.fetch.has_room:
             assigned.fetch.has_room = has_room
@@ -380,7 +336,7 @@ class PullConsumer:
             )
         return session
 
-    def _on_batches(self, queue: QueueFetch, batches: list[FetchedBatch]) -> None:
+    def _on_batches(self, queue: QueueFetch, batches: list[FetchedBatch], end: int) -> None:
         assigned = self._assigned.get(queue.key)
         if assigned is None or assigned.fetch is not queue:
             return
@@ -419,7 +375,7 @@ class PullConsumer:
             )
         self._make_ready(assigned)
 
-    def _out_of_range(self, assigned: _Assigned, part: FetchPart) -> None:
+    def _out_of_range(self, assigned: Assigned, part: FetchPart) -> None:
         name, position = assigned.name, assigned.fetch.position
         is_deleted = position < part.start
         details: dict[str, Any] = {"queue": list(name), "start": part.start, "end": part.end}
@@ -432,14 +388,14 @@ class PullConsumer:
         )
         assigned.fetch.has_room = False  # until a seek
 
-    def _make_ready(self, assigned: _Assigned) -> None:
+    def _make_ready(self, assigned: Assigned) -> None:
         if assigned.fetch.key not in self._ready:
             self._ready.append(assigned.fetch.key)
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def _seek(self, assigned: _Assigned, position: int) -> None:
+    def _seek(self, assigned: Assigned, position: int) -> None:
         assigned.batches.clear()
         assigned.forget_decoded()
         assigned.held_bytes = 0

@@ -27,6 +27,7 @@ from paceline.consumer.push_settings import PushSettings as PushSettings
 from paceline.consumer.queue_owner import GroupMember, QueueOwner
 from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError
+from paceline.filters import ALL, Subscription, subscriptions
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.ports import Disk
@@ -43,7 +44,7 @@ class PushConsumer:
         bootstrap: str | Sequence[str] | Cluster,
         *,
         group: str,
-        topics: Sequence[str],
+        topics: Sequence[str | Subscription],
         listener: Listener | None = None,
         batch_listener: BatchListener | None = None,
         settings: PushSettings | None = None,
@@ -54,15 +55,17 @@ class PushConsumer:
         disk: Disk | None = None,
     ) -> None:
         """Exactly one async function: `listener` for one message, `batch_listener` for several of
-        one queue. `client_id` must be unique in the group; its default is random, and "default" for
-        broadcasting, where it names the file of offsets (on `disk`: the machine's own).
-        BadNameError for names, ConfigError for settings."""
+        one queue. A topic may come with a filter (`Subscription`). `client_id` must be unique in
+        the group; its default is random, and "default" for broadcasting, where it names the file of
+        offsets (on `disk`: the machine's own). BadNameError for names, ConfigError for settings."""
         self._settings = settings or PushSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
-        self._topics = [check_topic_name(topic) for topic in topics]
+        subscribed = subscriptions(topics)
+        self._topics = [check_topic_name(topic) for topic, _ in subscribed]
         if self._settings.sends_back:
             self._topics.append(retry_topic(self.group))
+        self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
         run, batch_max = runner(listener, batch_listener, self._settings)
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
@@ -90,6 +93,7 @@ class PushConsumer:
             join=self._join,
             processing=self._processing,
             on_gap=on_gap,
+            filters=self._filters,
         )
         self._processing.settled = self._owner.settled
         self._is_closing = False
@@ -203,7 +207,11 @@ class PushConsumer:
         on_owned: Callable[[QueueKey], None],
         on_lost: Callable[[], None],
     ) -> GroupMember:
-        about = {"message_model": self._settings.message_model, "mode": "concurrent"}
+        about = {
+            "message_model": self._settings.message_model,
+            "mode": "concurrent",
+            "filters": {topic: wanted.expression for topic, wanted in self._filters.items()},
+        }
         if self._is_broadcasting:
             return BroadcastMembership(
                 self._cluster,

@@ -9,7 +9,7 @@ begins where we stopped.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
@@ -19,6 +19,7 @@ from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push_settings import PushSettings
 from paceline.errors import PacelineError
+from paceline.filters import ALL, Filter
 from paceline.message import ReceivedMessage, received_messages
 from paceline.net.cluster import Cluster, Wakeup
 from paceline.records.header import Kind
@@ -35,10 +36,10 @@ class HeldQueue:
 
     __slots__ = ("attempts", "fetch", "is_paused", "is_ready", "is_releasing", "queue", "topic")
 
-    def __init__(self, queue: ProcessQueue, topic: TopicName) -> None:
+    def __init__(self, queue: ProcessQueue, topic: TopicName, wanted: Filter) -> None:
         self.queue = queue
         self.topic = topic
-        self.fetch = QueueFetch(queue.key, queue.committed)
+        self.fetch = QueueFetch(queue.key, queue.committed, wanted)
         self.attempts: dict[int, int] = {}
         """Failed listener calls by queue offset."""
         self.is_releasing = False
@@ -103,11 +104,14 @@ class QueueOwner:
         join: Join,
         processing: Processing,
         on_gap: OnGap | None,
+        filters: Mapping[str, Filter] | None = None,
     ) -> None:
         self._cluster = cluster
         self._group = group
         self._settings = settings
         self._processing = processing
+        self._filters = filters or {}
+        """By topic; what has none is wanted whole."""
         self._on_gap = on_gap
         self.missed_count = 0
         """Messages that were deleted before this member could fetch them."""
@@ -232,7 +236,7 @@ class QueueOwner:
         log.info("queue_started", extra={"queue": str(key), "offset": queue.committed})
 
     def _hold(self, queue: ProcessQueue, topic: TopicName) -> None:
-        held = HeldQueue(queue, topic)
+        held = HeldQueue(queue, topic, self._filters.get(topic, ALL))
         before = self.held.get(queue.key)
         self.held[queue.key] = held
         self._held_counts[topic] += before is None
@@ -301,7 +305,7 @@ class QueueOwner:
             )
         return session
 
-    def _on_batches(self, fetch: QueueFetch, batches: list[FetchedBatch]) -> None:
+    def _on_batches(self, fetch: QueueFetch, batches: list[FetchedBatch], end: int) -> None:
         held = self.held.get(fetch.key)
         if held is None or held.fetch is not fetch or held.queue.is_dropped:
             return
@@ -316,9 +320,11 @@ class QueueOwner:
                         group=fetch.key.group,
                         skip=batch.skip,
                         lock_token=held.queue.lock_token,
+                        wanted=fetch.wanted,
                     )
                 )
             held.queue.put(messages, header.end_queue_offset)
+        held.queue.put((), end)
         self._regulate(held)
         self._processing.arrived(held)
 

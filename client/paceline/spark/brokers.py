@@ -193,7 +193,7 @@ class Brokers:
         """
         bounded = min(bytes_max, FRAME_BYTES_MAX)
         body = FETCH_HEADER.pack(0, bounded, 1, 1)
-        body += FETCH_QUEUE.pack(topic_id, queue_id, offset, bounded)
+        body += FETCH_QUEUE.pack(topic_id, queue_id, offset, bounded, 0)
 
         def ask(address: str) -> Fetched:
             status, answer = self._request(address, "POST", "/v1/fetch", body, BATCH_TYPE)

@@ -15,6 +15,8 @@ from typing import Any
 import orjson
 
 from paceline.errors import BadJsonError, BadRequestError, TooLargeError
+from paceline.filters import ALL, Filter, TagFilter, make_filter
+from paceline.filters.filter import TAG
 from paceline.records.decode import BatchView
 from paceline.records.dues import written_due
 from paceline.records.header import (
@@ -29,7 +31,6 @@ from paceline.types import ProducerEpoch, ProducerId, QueueId, QueueOffset
 from paceline.types import Sequence as SequenceNumber
 from paceline.wire.fields import I64_MAX, Fields
 from paceline.wire.names import check_name
-from paceline.wire.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
@@ -130,13 +131,10 @@ class SendRequest:
     """None: chosen by key, or by the broker."""
     producer: ProducerFields | None
     """Only together with `queue`, as sequences run per queue."""
-    is_transaction: bool = False
-    """They are half messages; `properties` say whom to ask about each."""
 
 
 def parse_send(document: Mapping[str, Any]) -> SendRequest:
-    """The request {messages: [...], queue?, producer?, transaction?, producer_group?,
-    check_immunity_s?}; all messages or none. With "transaction": true they become half messages.
+    """The request {messages: [...], queue?, producer?}; all messages or none.
 
     A message is {body | body_base64, key?, tag?, properties?, delay_level? | delay_ms? |
     delivery_unix_ms?}: text or base64 (RFC 4648, padded), text, text, an object of text, numbers.
@@ -154,7 +152,6 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
         if queue is None:
             raise BadRequestError("producer needs queue: sequences run per queue", field="queue")
         producer = _parse_producer(fields.any("producer"), len(messages))
-    of_half = _parse_transaction(fields)
     fields.done()
     rows = [_parse_message(message, index) for index, message in enumerate(messages)]
     bodies, keys, tags, properties, dues = zip(*rows, strict=True)
@@ -162,10 +159,6 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
         raise BadRequestError(
             "messages with producer are all delayed or none: they are one batch", field="messages"
         )
-    if of_half is not None:
-        if any(due is not None for due in dues):
-            raise BadRequestError("transactional messages cannot be delayed", field="transaction")
-        properties = tuple({**(own or {}), **of_half} for own in properties)
     return SendRequest(
         bodies=bodies,
         keys=keys,
@@ -174,21 +167,7 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
         dues=dues,
         queue=None if queue is None else QueueId(queue),
         producer=producer,
-        is_transaction=of_half is not None,
     )
-
-
-def _parse_transaction(fields: Fields) -> dict[str, str] | None:
-    """The properties that each half message gets; None: these are none."""
-    if not (fields.has("transaction") and fields.flag("transaction")):
-        for name in ("producer_group", "check_immunity_s"):
-            if fields.has(name):
-                raise BadRequestError(f'{name} goes with "transaction": true', field=name)
-        return None
-    found = {PRODUCER_GROUP: check_name(fields.text("producer_group"), "producer_group")}
-    if fields.has("check_immunity_s"):
-        found[CHECK_IMMUNITY_S] = str(fields.integer("check_immunity_s", high=72 * 3600))
-    return found
 
 
 def _parse_producer(document: object, count: int) -> ProducerFields:
@@ -323,17 +302,19 @@ class PullRequest:
     """RocketMQ's pullBatchSize."""
     max_bytes: int = 1024 * 1024
     wait_ms: int = 0
-    tags: frozenset[str] = frozenset()
-    """Only messages with one of these tags; empty = all."""
+    wanted: Filter = ALL
+    """By `tags=a,b`, or `filter=` with `filter_type=` TAG (default) or SQL92."""
     group: str | None = None
     """The consumer group on whose behalf it is, for statistics and quotas."""
 
 
-_PULL_FIELDS = frozenset({"offset", "max_messages", "max_bytes", "wait_ms", "tags", "group"})
+_PULL_FIELDS = frozenset(
+    {"offset", "max_messages", "max_bytes", "wait_ms", "tags", "filter", "filter_type", "group"}
+)
 
 
 def parse_pull(query: Iterable[tuple[str, str]]) -> PullRequest:
-    """The query offset=&max_messages=&max_bytes=&wait_ms=&tags=a,b&group=; `offset` is required.
+    """The query of a pull, fields as in `PullRequest`; `offset` is required.
 
     `query` holds all (name, value) pairs, so that one given twice is seen. BadRequestError or
     BadNameError with the field.
@@ -353,7 +334,7 @@ def parse_pull(query: Iterable[tuple[str, str]]) -> PullRequest:
         max_messages=_bounded(given, "max_messages", 1, PULL_MESSAGES_MAX, defaults.max_messages),
         max_bytes=_bounded(given, "max_bytes", 1, PULL_BYTES_MAX, defaults.max_bytes),
         wait_ms=_bounded(given, "wait_ms", 0, PULL_WAIT_MS_MAX, defaults.wait_ms),
-        tags=_parse_tags(given["tags"]) if "tags" in given else frozenset(),
+        wanted=_parse_filter(given),
         group=check_name(given["group"], "group") if "group" in given else None,
     )
 
@@ -371,11 +352,19 @@ def _bounded(given: Mapping[str, str], name: str, low: int, high: int, default: 
     return parse_number(given[name], name, low=low, high=high) if name in given else default
 
 
-def _parse_tags(text: str) -> frozenset[str]:
-    tags = text.split(",")
-    if not all(tags) or len(tags) > TAGS_MAX:
-        raise BadRequestError(f"tags must be 1 to {TAGS_MAX} tags between commas", field="tags")
-    return frozenset(tags)
+def _parse_filter(given: Mapping[str, str]) -> Filter:
+    if "tags" in given:
+        if "filter" in given:
+            raise BadRequestError("give tags or filter, not both", field="filter")
+        tags = given["tags"].split(",")
+        if not all(tags) or len(tags) > TAGS_MAX:
+            raise BadRequestError(f"tags must be 1 to {TAGS_MAX} tags between commas", field="tags")
+        return TagFilter(tags)
+    if "filter" not in given:
+        if "filter_type" in given:
+            raise BadRequestError("filter_type without filter", field="filter")
+        return ALL
+    return make_filter(given.get("filter_type", TAG), given["filter"])
 
 
 def pulled_messages(
@@ -383,17 +372,19 @@ def pulled_messages(
 ) -> tuple[list[dict[str, Any]], QueueOffset]:
     """The messages of a pull as JSON values, and the offset to pull from next.
 
-    `batches` are consecutive batches of the queue; records below the asked offset and of other
-    tags are left out, and the next offset is past all that was looked at. At least one message is
-    given if there is any, then at most `max_messages` and no more than `max_bytes` of bodies.
+    `batches` are consecutive batches of the queue; records below the asked offset and those that
+    are not wanted are left out, and the next offset is past all that was looked at. At least one
+    message is given if there is any, then at most `max_messages` and no more than `max_bytes` of
+    bodies.
     """
     found: list[dict[str, Any]] = []
     next_offset = request.offset
     bytes_left = request.max_bytes
     for view in batches:
         skip = max(0, request.offset - view.header.base_queue_offset)
-        for record in view.records(skip):
-            if not request.tags or record.tag in request.tags:
+        mask = request.wanted.mask(view)
+        for number, record in enumerate(view.records(skip), start=skip):
+            if mask is None or mask[number]:
                 bytes_left -= len(record.body)
                 if found and bytes_left < 0:
                     return found, next_offset

@@ -54,8 +54,8 @@ class ProduceAnswer(NamedTuple):
 
 FETCH_HEADER = struct.Struct("<IIII")
 """wait ms, max bytes in total, min bytes to answer before wait is over, count of queues."""
-FETCH_QUEUE = struct.Struct("<IHxxQI4x")
-"""topic id, queue id, queue offset, max bytes of this queue."""
+FETCH_QUEUE = struct.Struct("<IHxxQII")
+"""topic id, queue id, queue offset, max bytes of this queue, filter id."""
 
 
 class FetchQueue(NamedTuple):
@@ -63,12 +63,15 @@ class FetchQueue(NamedTuple):
     queue_id: int
     offset: int
     max_bytes: int
+    filter_id: int = 0
+    """Of the call "filter" on this broker: batches in which nothing is wanted are passed over."""
 
 
 FETCH_ANSWER = struct.Struct("<IIQ")
 """master epoch, count of parts, confirm (physical)."""
-FETCH_PART = struct.Struct("<IHHQQII")
-"""topic id, queue id, code (`FetchCode`), queue start, confirmed queue end, size of batches, flags.
+FETCH_PART = struct.Struct("<IHHQQIIQ")
+"""topic id, queue id, code (`FetchCode`), queue start, confirmed queue end, size of batches, flags,
+offset up to which a filter has looked (0 without one).
 
 The batches of the part follow in order of parts, after all parts. The first batch may begin below
 the asked offset (whole batches only): the client skips those records.
@@ -84,6 +87,8 @@ class FetchCode(IntEnum):
     UNKNOWN_QUEUE = 2
     NOT_YET_AVAILABLE = 3
     NO_PERMISSION = 4
+    UNKNOWN_FILTER = 5
+    """The filter id is not known here (any more): call "filter" again."""
 
 
 class FetchPart(NamedTuple):
@@ -94,6 +99,7 @@ class FetchPart(NamedTuple):
     end: int
     size: int
     flags: int = 0
+    next_offset: int = 0
 
 
 def encode_frame(request_id: int, operation: int, body: bytes, *, status: int = STATUS_OK) -> bytes:

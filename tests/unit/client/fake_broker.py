@@ -29,6 +29,7 @@ from paceline.wire.stream import (
     STATUS_ERROR,
     UPGRADE_TOKEN,
     FetchCode,
+    FetchPart,
     FetchQueue,
     Operation,
     encode_frame,
@@ -139,6 +140,12 @@ class FakeBroker:
                 "confirmed": not flags & PRODUCE_FLAG_UNCONFIRMED,
             }
             return 200, orjson.dumps(answer)
+        refusal = self.cluster.refuses_topics
+        if path == "/v1/call" and refusal is not None:
+            return int(refusal.status), orjson.dumps(to_problem(refusal))
+        if path == "/v1/call" and self.cluster.makes_topics:
+            self.cluster.add_topic(orjson.loads(body)["topic"], 2)
+            return 200, b"{}"
         return 404, orjson.dumps({"code": "NOT_FOUND", "detail": path})
 
     async def _serve_stream(
@@ -207,7 +214,7 @@ class FakeBroker:
         if self.not_yet is not None:
             raise self.not_yet
         header = check_batch(batch)
-        if self.cluster.queue_count(self.group, header.topic_id) <= header.queue_id:
+        if self.cluster.write_count(self.group, header.topic_id) <= header.queue_id:
             raise QueueNotFoundError(f"queue {header.queue_id}")
         return self.log.append(batch, self.cluster.epoch(self.group))
 
@@ -233,7 +240,7 @@ class FakeBroker:
             changed = self.log.changed
             parts, data = self._read(queues, max_bytes)
             left = deadline - asyncio.get_running_loop().time()
-            if data or left <= 0 or any(part[2] for part in parts):
+            if data or left <= 0 or any(part.code for part in parts):
                 break
             try:
                 async with asyncio.timeout(left):
@@ -246,8 +253,8 @@ class FakeBroker:
 
     def _read(
         self, queues: list[FetchQueue], max_bytes: int
-    ) -> tuple[list[tuple[int, ...]], list[bytes]]:
-        parts: list[tuple[int, ...]] = []
+    ) -> tuple[list[FetchPart], list[bytes]]:
+        parts: list[FetchPart] = []
         data: list[bytes] = []
         for queue in queues:
             start = self.log.start((queue.topic_id, queue.queue_id))
@@ -272,7 +279,7 @@ class FakeBroker:
                             break
             size = sum(map(len, chosen))
             max_bytes -= size
-            parts.append((queue.topic_id, queue.queue_id, int(code), start, end, size, 0))
+            parts.append(FetchPart(queue.topic_id, queue.queue_id, int(code), start, end, size))
             data.extend(chosen)
         return parts, data
 

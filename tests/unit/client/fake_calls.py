@@ -39,6 +39,8 @@ class FakeGroupCalls:
         self.send_back_code: str | None = None
         """Every message that is sent back is refused so."""
         self.dead: list[bytes] = []
+        self.canned: dict[str, dict[str, Any]] = {}
+        """Answers that the test gives itself, by call."""
 
     async def answer(self, broker: "FakeBroker", document: dict[str, Any]) -> dict[str, Any]:
         call = document["call"]
@@ -48,6 +50,8 @@ class FakeGroupCalls:
             return {"checks": await self._checks_of(document)}
         if self.failures:
             raise self.failures.pop(0)
+        if call in self.canned:
+            return self.canned[call]
         match call:
             case "offsets":
                 return {

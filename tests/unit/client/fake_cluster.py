@@ -15,7 +15,7 @@ from tests.unit.client.fake_broker import CLUSTER_ID, FakeBroker
 from tests.unit.client.fake_calls import FakeGroupCalls
 from tests.unit.client.fake_log import NO_FAULT, FakeLog, Fault
 
-from paceline.errors import NotMasterError
+from paceline.errors import NotMasterError, PacelineError
 from paceline.records.header import BatchHeader
 from paceline.types import GroupName, MasterEpoch, ReplicaId, SetEpoch, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
@@ -31,6 +31,8 @@ class FakeCluster:
         self.credit_bytes = credit_bytes
         self.fault: Callable[[FakeBroker, BatchHeader], Fault] = lambda broker, header: NO_FAULT
         self.late_stores = 0
+        self.makes_topics = False
+        self.refuses_topics: PacelineError | None = None
         self.break_off_writes = 0
         """How many next writes at the controller are carried out and not answered."""
         self.done: dict[tuple[str, str], dict[str, Any]] = {}
@@ -94,6 +96,10 @@ class FakeCluster:
         self.publish(topics={**self.view.topics, view.topic: view})
         return topic_id
 
+    def alter_topic(self, topic: str, **changes: Any) -> None:
+        altered = replace(self.view.topics[TopicName(topic)], **changes)
+        self.publish(topics={**self.view.topics, altered.topic: altered})
+
     def delete_topic(self, topic: str) -> None:
         topics = dict(self.view.topics)
         del topics[TopicName(topic)]
@@ -121,6 +127,12 @@ class FakeCluster:
         for topic in self.view.topics.values():
             if topic.topic_id == topic_id:
                 return topic.queues.get(GroupName(group), 0)
+        return 0
+
+    def write_count(self, group: str, topic_id: int) -> int:
+        for topic in self.view.topics.values():
+            if topic.topic_id == topic_id:
+                return topic.write_queues.get(GroupName(group), 0)
         return 0
 
     def bodies(self, group: str = "g1", topic_id: int = 1, queue: int = 0) -> list[bytes]:

@@ -3,7 +3,11 @@
 from collections.abc import Callable
 from typing import Any, cast
 
+from tests.unit.client.test_consumers import eventually
+
 from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
+from paceline.errors import PeerError
+from paceline.filters import make_filter
 from paceline.records.encode import encode_batch
 from paceline.records.header import HEADER_BYTES, stamp
 from paceline.routing import QueueKey
@@ -17,18 +21,24 @@ TOPIC = TopicId(1)
 class Asked:
     """One fetch under way, to be answered by hand."""
 
-    def __init__(self, rows: list[FetchQueue], answer: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        rows: list[FetchQueue],
+        answer: Callable[[bytes], None],
+        lose: Callable[[], None],
+    ) -> None:
         self.rows = rows
-        self._answer = answer
+        self.answer_whole = answer
+        self.lose = lose
 
     def answer(self, *batches: bytes) -> None:
         """Bytes of each queue that was asked for, in that order."""
         head = FETCH_ANSWER.pack(1, len(batches), 0)
         parts = [
-            FETCH_PART.pack(TOPIC, row.queue_id, FetchCode.OK, 0, 10, len(data), 0)
+            FETCH_PART.pack(TOPIC, row.queue_id, FetchCode.OK, 0, 10, len(data), 0, 0)
             for row, data in zip(self.rows, batches, strict=True)
         ]
-        self._answer(b"".join((head, *parts, *batches)))
+        self.answer_whole(b"".join((head, *parts, *batches)))
 
 
 class FakeLink:
@@ -53,7 +63,7 @@ class FakeLink:
         def answer(body: bytes) -> None:
             on_answer(context, STATUS_OK, memoryview(body))
 
-        self.asked.append(Asked(rows, answer))
+        self.asked.append(Asked(rows, answer, lambda: rest["on_lost"](context)))
 
 
 class Fetching:
@@ -80,7 +90,7 @@ class Fetching:
         self.link.connection = self.link
         self.session.wake()
 
-    def _on_batches(self, queue: QueueFetch, batches: list[FetchedBatch]) -> None:
+    def _on_batches(self, queue: QueueFetch, batches: list[FetchedBatch], end: int) -> None:
         for batch in batches:
             header = batch.view.header
             first = header.base_queue_offset + batch.skip
@@ -144,3 +154,107 @@ async def test_an_answer_with_bytes_of_another_place_moves_no_queue() -> None:
     assert fetching.offsets == {0: [], 1: []}
     assert [queue.position for queue in fetching.queues] == [0, 0]
     fetching.session.close()
+
+
+# -- filters --------------------------------------------------------------------------------------
+
+
+class FilteringLink(FakeLink):
+    """Gives every filter the next number, or refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[dict[str, Any]] = []
+        self.is_refusing = False
+
+    async def call(self, document: dict[str, Any], *, timeout_ms: int) -> dict[str, Any]:
+        self.calls.append(document)
+        if self.is_refusing:
+            raise PeerError("busy")
+        return {"filter_id": 10 + len(self.calls)}
+
+
+class Filtering:
+    """A session with one queue of which only "red" is wanted."""
+
+    def __init__(self) -> None:
+        self.link = FilteringLink()
+        self.found: list[tuple[list[int], int]] = []
+        self.session = FetchSession(
+            cast(Any, self.link),
+            SeededRandom("fetch"),
+            fetch_bytes_max=1 << 20,
+            queue_bytes_max=1 << 20,
+            on_batches=lambda queue, batches, end: self.found.append(
+                ([batch.view.header.base_queue_offset for batch in batches], end)
+            ),
+            on_trouble=lambda queue, trouble, part: None,
+        )
+        key = QueueKey(TOPIC, GroupName("g1"), QueueId(0))
+        self.queue = QueueFetch(key, 0, make_filter("TAG", "red"))
+        self.session.add(self.queue)
+
+    def answer(self, *batches: bytes, code: int = FetchCode.OK, next_offset: int = 0) -> None:
+        asked = self.link.asked.pop()
+        data = b"".join(batches)
+        part = FETCH_PART.pack(TOPIC, 0, code, 0, 10, len(data), 0, next_offset)
+        asked.answer_whole(FETCH_ANSWER.pack(1, 1, 0) + part + data)
+
+
+async def test_a_filter_is_registered_before_the_first_fetch_that_names_it() -> None:
+    filtering = Filtering()
+    assert filtering.link.asked == []
+
+    await eventually(lambda: bool(filtering.link.asked))
+
+    assert filtering.link.calls == [{"call": "filter", "type": "TAG", "expression": "red"}]
+    assert filtering.link.asked[0].rows == [FetchQueue(TOPIC, 0, 0, 1 << 20, 11)]
+    filtering.session.close()
+
+
+async def test_what_was_passed_over_moves_the_position() -> None:
+    filtering = Filtering()
+    await eventually(lambda: bool(filtering.link.asked))
+
+    filtering.answer(a_batch(0, 4), next_offset=9)  # 0 to 3 and 6 to 8 are not wanted
+    await eventually(lambda: bool(filtering.link.asked))
+    assert filtering.link.asked[0].rows[0].offset == 9
+    filtering.answer(next_offset=12)
+
+    assert filtering.found == [([4], 9), ([], 12)]
+    assert filtering.queue.position == 12
+    filtering.session.close()
+
+
+async def test_a_broker_that_has_forgotten_a_filter_is_told_it_again() -> None:
+    filtering = Filtering()
+    await eventually(lambda: bool(filtering.link.asked))
+
+    filtering.answer(code=FetchCode.UNKNOWN_FILTER)
+    await eventually(lambda: bool(filtering.link.asked))
+
+    assert len(filtering.link.calls) == 2
+    assert filtering.link.asked[0].rows[0].filter_id == 12
+    filtering.session.close()
+
+
+async def test_a_new_connection_is_told_the_filters_anew() -> None:
+    filtering = Filtering()
+    await eventually(lambda: bool(filtering.link.asked))
+
+    filtering.link.asked.pop().lose()
+    filtering.link.on_up()
+    await eventually(lambda: bool(filtering.link.asked))
+
+    assert filtering.link.asked[0].rows[0].filter_id == 12
+    filtering.session.close()
+
+
+async def test_a_registration_that_fails_is_tried_again() -> None:
+    filtering = Filtering()
+    filtering.link.is_refusing = True
+    await eventually(lambda: len(filtering.link.calls) >= 2)
+
+    filtering.link.is_refusing = False
+    await eventually(lambda: bool(filtering.link.asked))
+    filtering.session.close()

@@ -144,7 +144,7 @@ async def test_fetch_answers_batches_of_many_queues(form: str) -> None:
             rows = [{"topic": "orders", "queue": queue, "offset": 0} for queue in (0, 1)]
             asked, content_type = orjson.dumps({"queues": rows}), "application/json"
         else:
-            packed = b"".join(FETCH_QUEUE.pack(1, queue, 0, 4096) for queue in (0, 1))
+            packed = b"".join(FETCH_QUEUE.pack(1, queue, 0, 4096, 0) for queue in (0, 1))
             asked, content_type = FETCH_HEADER.pack(0, 4096, 1, 2) + packed, BATCH
 
         url = f"http://127.0.0.1:{door.port}/v1/fetch"

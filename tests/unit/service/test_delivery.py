@@ -51,7 +51,11 @@ class DelayBench(Bench):
         return waits_ms
 
     def delivered(self) -> list[BatchView]:
-        return [view for view in self.log.views() if view.header.is_derived]
+        return [
+            view
+            for view in self.log.views()
+            if view.header.is_derived and view.header.kind == Kind.NORMAL
+        ]
 
     def bodies(self) -> list[bytes]:
         return [body for view in self.delivered() for body in view.bodies()]
@@ -329,6 +333,36 @@ async def test_without_a_topic_for_dead_letters_the_message_waits() -> None:
     assert bench.turn() > 0
     assert bench.delivered() == []
     assert len(bench.role.projections.timers) == 1
+
+
+async def test_what_waits_in_an_old_part_is_stored_again_and_delivered_once() -> None:
+    """R26: the entry moves with its due time, its unique key and its handle."""
+    bench = DelayBench()
+    answer = bench.delay(
+        [due_of_delay(500)] * 3, b"0", b"1", b"2", producer_id=7, base_sequence=0, queue_id=2
+    )
+    needs = bench.service.delivery.needs
+    assert needs.oldest() == answer.base_queue_offset
+    below = bench.log.end
+    bench.turn()
+
+    needs.append_again(below)
+    while bench.turn() == 0:
+        pass
+
+    assert (needs.oldest() or 0) >= below
+    assert not needs.has_work
+    [moved] = [view for view in bench.log.views() if view.header.cause == Cause.AGAIN]
+    assert (moved.header.kind, moved.header.queue_id) == (Kind.DELAY, 2)
+    origin = pack_source(answer.base_queue_offset, 1)
+    assert bench.role.projections.timers.find_origin(origin) is not None
+    bench.clock.advance(499)
+    assert (bench.turn(), bench.bodies()) == (1, [])
+    bench.clock.advance(1)
+    assert bench.turn() == 0
+    assert bench.bodies() == [b"0", b"1", b"2"]
+    assert bench.delivered()[0].properties()[1]["UNIQ_KEY"] == "0000000000000007:0:1:2:1"
+    assert len(bench.role.projections.timers) == 0
 
 
 async def test_properties_at_their_limit_do_not_stop_the_message() -> None:

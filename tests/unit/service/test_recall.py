@@ -194,6 +194,18 @@ async def test_bad_delays_are_400_and_name_the_field(bad: dict[str, Any]) -> Non
         assert len(door.role.projections.timers) == 0
 
 
+async def test_metrics_tell_what_waits_and_how_late_it_was() -> None:
+    async with a_door() as door:
+        await send(door, {"body": "a", "delay_ms": 70}, {"body": "b", "delay_ms": 90_000})
+        door.clock.advance(70 + 15)
+        door.service.delivery.turn()
+        async with door.session.get(f"http://127.0.0.1:{door.port}/metrics") as answer:
+            lines = (await answer.text()).splitlines()
+    assert 'paceline_delay_pending_messages{topic="orders"} 1.0' in lines
+    assert "paceline_delay_delivered_total 1.0" in lines
+    assert 'paceline_delay_late_total{le_ms="20"} 1.0' in lines
+
+
 async def test_bad_recalls_are_4xx() -> None:
     async with a_door() as door:
         for document in ({}, {"handle": 5}, {"handle": "x"}, {"handle": "x", "more": 1}):

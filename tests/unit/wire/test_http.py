@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import BadJsonError, BadNameError, BadRequestError, TooLargeError
+from paceline.filters import TagFilter, make_filter
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
 from paceline.records.header import HEADER_BYTES, MESSAGE_BYTES_MAX, stamp
@@ -288,8 +289,16 @@ def test_a_pull_query_is_read_with_its_defaults() -> None:
     assert parse_pull(
         [("tags", "a,b"), ("offset", str(2**63 - 1)), ("wait_ms", "5"), ("group", "g")]
     ) == PullRequest(
-        offset=QueueOffset(2**63 - 1), wait_ms=5, tags=frozenset({"a", "b"}), group="g"
+        offset=QueueOffset(2**63 - 1), wait_ms=5, wanted=TagFilter(["b", "a"]), group="g"
     )
+
+
+def test_a_pull_may_name_a_filter() -> None:
+    by_tags = parse_pull([("offset", "0"), ("filter", "a || b")])
+    by_sql = parse_pull([("offset", "0"), ("filter", "n > 1"), ("filter_type", "SQL92")])
+
+    assert by_tags.wanted == TagFilter(["a", "b"])
+    assert by_sql.wanted == make_filter("SQL92", "n > 1")
 
 
 @pytest.mark.parametrize(
@@ -312,6 +321,11 @@ def test_a_pull_query_is_read_with_its_defaults() -> None:
         ([("offset", "1"), ("wait_ms", "1000000000")], "wait_ms"),
         ([("offset", "1"), ("tags", "")], "tags"),
         ([("offset", "1"), ("tags", "a,,b")], "tags"),
+        ([("offset", "1"), ("filter", "a >"), ("filter_type", "SQL92")], "filter"),
+        ([("offset", "1"), ("filter", "a || ")], "filter"),
+        ([("offset", "1"), ("filter", "a"), ("filter_type", "CLASS")], "filter"),
+        ([("offset", "1"), ("filter_type", "SQL92")], "filter"),
+        ([("offset", "1"), ("filter", "a"), ("tags", "a")], "filter"),
         ([("offset", "1"), ("unknown", "1")], "unknown"),
     ],
 )
@@ -373,8 +387,8 @@ def test_pulled_messages_stop_at_their_limits_and_lose_none() -> None:
 
 
 def test_messages_of_other_tags_are_passed_over_and_not_offered_again() -> None:
-    of_x = PullRequest(offset=QueueOffset(10), tags=frozenset({"x"}))
-    of_none = PullRequest(offset=QueueOffset(10), tags=frozenset({"z"}))
+    of_x = PullRequest(offset=QueueOffset(10), wanted=TagFilter(["x"]))
+    of_none = PullRequest(offset=QueueOffset(10), wanted=TagFilter(["z"]))
 
     messages, next_offset = pulled_messages(two_batches(), of_x)
 

@@ -1,0 +1,107 @@
+"""`paceline delay list|stats`: which delayed messages wait for their time."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
+from paceline.cli.output import echo_json, echo_table
+
+_TIMEOUT_MS = 5_000
+_LISTED_MAX = 1000
+
+
+@click.group("delay")
+def command() -> None:
+    """Show which delayed messages wait for their time."""
+
+
+@command.command("list")
+@click.argument("topic", required=False)
+@click.option(
+    "--max",
+    "count_max",
+    type=click.IntRange(1, _LISTED_MAX),
+    default=20,
+    show_default=True,
+    help="Messages of each broker group at most.",
+)
+@cluster_options
+def list_messages(topic: str | None, count_max: int, connect: Connect, as_json: bool) -> None:
+    """Show the messages that are due next, of TOPIC or of all."""
+    rows = [
+        {"group": group, **message}
+        for group, answer in run_async(_ask(connect, topic, count_max)).items()
+        for message in answer["messages"]
+    ]
+    rows.sort(key=lambda row: row["due_unix_ms"])
+    if as_json:
+        for row in rows:
+            echo_json(row)
+    elif rows:
+        echo_table(
+            ["due (UTC)", "topic", "group", "queue", "recall handle"],
+            [
+                [
+                    _time(row["due_unix_ms"]),
+                    row["topic"],
+                    row["group"],
+                    str(row["queue"]),
+                    row["recall_handle"],
+                ]
+                for row in rows
+            ],
+        )
+    else:
+        click.echo("no delayed message waits")
+
+
+@command.command("stats")
+@click.argument("topic", required=False)
+@cluster_options
+def stats(topic: str | None, connect: Connect, as_json: bool) -> None:
+    """Show how many messages wait, by broker group and topic, and when the next one is due."""
+    answers = run_async(_ask(connect, topic, 0))
+    if as_json:
+        for group, answer in answers.items():
+            echo_json(
+                {
+                    "group": group,
+                    "pending": answer["pending"],
+                    "topics": answer["topics"],
+                    "next_due_unix_ms": answer["next_due_unix_ms"],
+                }
+            )
+        return
+    for group, answer in answers.items():
+        next_due = answer["next_due_unix_ms"]
+        when = "" if next_due is None else f", the next one is due at {_time(next_due)} UTC"
+        click.echo(f"group {group}: {answer['pending']:,} wait{when}")
+        for row in answer["topics"]:
+            click.echo(f"  {row['topic'] or row['topic_id']}: {row['pending']:,}")
+
+
+async def _ask(connect: Connect, topic: str | None, count_max: int) -> dict[str, dict[str, Any]]:
+    """The answer of each broker group's master."""
+    from paceline.consumer.links import GroupLinks
+
+    document: dict[str, Any] = {"call": "delays", "max": count_max}
+    async with open_cluster(connect) as cluster:
+        if topic is not None:
+            document["topic"] = (await find_topic(cluster, topic)).topic
+        view = cluster.view
+        assert view is not None
+        links = GroupLinks(cluster)
+        try:
+            return {
+                group: await links.call(group, document, timeout_ms=_TIMEOUT_MS)
+                for group in sorted(view.groups)
+            }
+        finally:
+            await links.close()
+
+
+def _time(unix_ms: int) -> str:
+    moment = datetime.fromtimestamp(unix_ms / 1000, tz=UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{unix_ms % 1000:03d}"

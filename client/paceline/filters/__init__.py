@@ -1,0 +1,9 @@
+"""Pure: which messages a subscription wants: tags (`a || b`) or SQL92 over properties.
+
+The broker passes over batches in which nothing is wanted, the client over single records, both by
+the same `Filter`, so that they can never differ.
+"""
+
+from paceline.filters.filter import ALL, Filter, Subscription, TagFilter, make_filter, subscriptions
+
+__all__ = ["ALL", "Filter", "Subscription", "TagFilter", "make_filter", "subscriptions"]

@@ -1,0 +1,122 @@
+"""Delayed messages on real processes: each is delivered once and never early, whoever dies.
+
+Times are this machine's, as are the brokers': a due time is compared with when the delivery was
+stored, and with when a consumer had it.
+"""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
+
+from paceline.admin import AdminClient
+from paceline.consumer.pull import PullConsumer
+from paceline.errors import ConflictError
+from paceline.message import Message, ReceivedMessage
+from paceline.producer import Producer
+from paceline.runtime import SystemClock
+from paceline.wire.names import DELAY_DLQ_TOPIC
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+FAILOVER_MS_MAX = 5_000
+"""Generous for a machine with two busy cores; the figures are the benchmark's business."""
+
+
+async def read(
+    cluster: RunningCluster, topic: str, count: int, *, patience_ms: int = 2_000
+) -> list[tuple[ReceivedMessage, int]]:
+    """Messages of the topic with the time at which each was read: `count`, and then no more."""
+    found: list[tuple[ReceivedMessage, int]] = []
+    clock = SystemClock()
+    async with PullConsumer(cluster.bootstrap) as consumer:
+        await consumer.assign(dict.fromkeys(await consumer.queues(topic), "first"))
+        async with asyncio.timeout(60):
+            while len(found) < count:
+                got = await consumer.poll(timeout_ms=1_000)
+                found += [(message, clock.unix_ms()) for message in got]
+        # Whoever comes twice comes soon after: nothing is left to wait for.
+        more = await consumer.poll(timeout_ms=patience_ms)
+        assert not more, [message.body for message in more]
+    return found
+
+
+def check_times(found: list[tuple[ReceivedMessage, int]], *, late_ms_max: int) -> None:
+    for message, read_unix_ms in found:
+        due = int(message.properties["TIMER_OUT_MS"])
+        assert message.store_unix_ms >= due, (message, "stored early")
+        assert read_unix_ms >= due, (message, "read early")
+        assert message.store_unix_ms - due <= late_ms_max, (message, "late")
+
+
+async def test_master_killed_around_the_due_time_delivers_each_message_once(
+    tmp_path: Path,
+) -> None:
+    """S25, R34: some are delivered by the first master, the rest by the next, none by both."""
+    with running_cluster(tmp_path / "data", restart=True) as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.create_topic("later", queues=2, message_type="DELAY")
+        async with Producer(cluster.bootstrap) as producer:
+            sent = [
+                producer.send(Message("later", b"%d" % n, delay_ms=1_500 + 3 * n))
+                for n in range(500)
+            ]
+            for sending in sent:
+                await sending
+
+            async def some_delivered() -> bool:
+                async with PullConsumer(cluster.bootstrap) as consumer:
+                    ranges = await consumer.ranges(await consumer.queues("later"))
+                    return any(found.end for found in ranges.values())
+
+            await eventually(some_delivered, what="a first delivery")
+            cluster.send_signal(await the_master(cluster), signal.SIGKILL)
+            found = await read(cluster, "later", 500)
+    bodies = [message.body for message, _ in found]
+    assert sorted(map(int, bodies)) == list(range(500))
+    assert len({message.properties["UNIQ_KEY"] for message, _ in found}) == 500
+    check_times(found, late_ms_max=FAILOVER_MS_MAX)
+
+
+async def test_whole_cluster_down_at_the_due_time_delivers_after_it_is_back(
+    tmp_path: Path,
+) -> None:
+    """What waits is in the log: also a kill -9 of every node takes none of it."""
+    with running_cluster(tmp_path / "data", restart=True) as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.create_topic("later", queues=1, message_type="DELAY")
+        async with Producer(cluster.bootstrap) as producer:
+            for n in range(20):
+                await producer.send(Message("later", b"%d" % n, delay_level=1))
+            for node in cluster.brokers():
+                cluster.send_signal(node["name"], signal.SIGKILL)
+            found = await read(cluster, "later", 20)
+    assert sorted(int(message.body) for message, _ in found) == list(range(20))
+    check_times(found, late_ms_max=30_000)
+
+
+async def test_recall_holds_across_a_failover_and_a_deleted_topic_buries(tmp_path: Path) -> None:
+    """R28, R35."""
+    with running_cluster(tmp_path / "data", restart=True) as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.create_topic("later", queues=1, message_type="DELAY")
+            await admin.create_topic("doomed", queues=1, message_type="DELAY")
+            async with Producer(cluster.bootstrap) as producer:
+                kept = await producer.send(Message("later", b"kept", delay_ms=4_000))
+                gone = await producer.send(Message("later", b"gone", delay_ms=4_000))
+                await producer.send(Message("doomed", b"homeless", delay_ms=4_000))
+                assert kept.recall_handle is not None
+                assert gone.recall_handle is not None
+                await producer.recall("later", gone.recall_handle)
+                await admin.delete_topic("doomed")
+                cluster.send_signal(await the_master(cluster), signal.SIGKILL)
+                found = await read(cluster, "later", 1)
+                with pytest.raises(ConflictError):
+                    await producer.recall("later", kept.recall_handle)
+        [(message, _)] = found
+        assert message.body == b"kept"
+        [(letter, _)] = await read(cluster, DELAY_DLQ_TOPIC, 1)
+        assert letter.body == b"homeless"
+        assert letter.properties["DLQ_ORIGIN_MESSAGE_ID"].startswith("g1:")

@@ -1,0 +1,162 @@
+"""Fetches with filters: whole batches are passed over, and the asker is told how far."""
+
+from typing import Any
+
+import pytest
+from tests.unit.http.door import a_batch
+from tests.unit.service.fakes import Bench, until
+from tests.unit.service.test_fetch import Fetches
+from tests.unit.service.test_send import Answers
+
+from paceline.errors import BadRequestError
+from paceline.wire.stream import FetchCode, FetchQueue
+from paceline_broker.service import filters
+
+
+def send(bench: Bench, *tags: str | None, queue_id: int = 0) -> None:
+    batch = a_batch(*[b"x"] * len(tags), tags=list(tags), queue_id=queue_id)
+    bench.service.sender.send(batch, Answers(), 0)
+
+
+def ask(bench: Bench, sink: Fetches, *rows: FetchQueue, wait_ms: int = 0) -> None:
+    bench.service.fetcher.fetch(
+        rows, wait_ms=wait_ms, max_bytes=1 << 20, min_bytes=1, sink=sink, request_id=1
+    )
+
+
+async def a_filter(bench: Bench, expression: str, type_: str = "TAG") -> int:
+    call = {"call": "filter", "type": type_, "expression": expression}
+    number: int = (await bench.service.calls.call(call))["filter_id"]
+    return number
+
+
+async def test_batches_without_anything_wanted_are_left_out() -> None:
+    bench, sink = Bench(), Fetches()
+    for tags in (["red"], ["blue", None], ["red", "blue"], ["blue"]):
+        send(bench, *tags)
+    await until(lambda: bench.log.confirm == bench.log.end)
+
+    ask(bench, sink, FetchQueue(1, 0, 0, 1 << 20, await a_filter(bench, "red || green")))
+
+    [part] = sink.answers[1].parts
+    assert sink.counts() == 2
+    assert (part.end, part.next_offset) == (6, 6)
+    assert part.size == sink.answers[1].size_bytes == sum(map(len, sink.answers[1].buffers))
+
+
+async def test_a_long_poll_passes_over_what_is_not_wanted_and_goes_on_waiting() -> None:
+    bench, sink = Bench(), Fetches()
+    number = await a_filter(bench, "n > 5", "SQL92")
+    send(bench, "red")
+    ask(bench, sink, FetchQueue(1, 0, 0, 1 << 20, number), wait_ms=5_000)
+
+    for _ in range(3):
+        send(bench, "red")
+        await until(lambda: bench.log.confirm == bench.log.end)
+    assert not sink.answers
+    wanted = a_batch(b"x", properties=[{"n": "6"}])
+    bench.service.sender.send(wanted, Answers(), 0)
+    await until(lambda: 1 in sink.answers)
+
+    [part] = sink.answers[1].parts
+    assert (sink.counts(), part.next_offset) == (1, 5)
+
+
+async def test_at_the_end_of_a_wait_the_asker_is_told_how_far_was_looked() -> None:
+    bench, sink = Bench(), Fetches()
+    number = await a_filter(bench, "blue")
+    send(bench, "red", "red")
+    await until(lambda: bench.log.confirm == bench.log.end)
+
+    ask(bench, sink, FetchQueue(1, 0, 0, 1 << 20, number), wait_ms=30)
+    await until(lambda: 1 in sink.answers)
+
+    [part] = sink.answers[1].parts
+    assert (part.code, part.size, part.next_offset) == (FetchCode.OK, 0, 2)
+
+
+async def test_other_queues_of_the_fetch_are_left_whole() -> None:
+    bench, sink = Bench(), Fetches()
+    send(bench, "red")
+    send(bench, "red", queue_id=1)
+    await until(lambda: bench.log.confirm == bench.log.end)
+
+    number = await a_filter(bench, "blue")
+    ask(bench, sink, FetchQueue(1, 0, 0, 1 << 20, number), FetchQueue(1, 1, 0, 1 << 20))
+
+    first, second = sink.answers[1].parts
+    assert (first.size, first.next_offset) == (0, 1)
+    assert second.size > 0
+    assert second.next_offset == 0
+
+
+async def test_much_that_is_not_wanted_is_looked_at_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(filters, "LOOK_BYTES_MAX", 1)
+    bench, sink = Bench(), Fetches()
+    for _ in range(5):
+        send(bench, "red")
+    send(bench, "blue")
+    await until(lambda: bench.log.confirm == bench.log.end)
+    reads = bench.log.reads
+
+    ask(bench, sink, FetchQueue(1, 0, 0, 1 << 20, await a_filter(bench, "blue")), wait_ms=1_000)
+    await until(lambda: 1 in sink.answers)
+
+    assert bench.log.reads - reads >= 6
+    assert sink.answers[1].parts[0].next_offset == 6
+
+
+async def test_a_filter_that_is_not_known_is_said_at_once() -> None:
+    bench, sink = Bench(), Fetches()
+    send(bench, "red")
+    await until(lambda: bench.log.confirm == bench.log.end)
+
+    ask(bench, sink, FetchQueue(1, 0, 0, 1 << 20, 77), wait_ms=5_000)
+
+    assert sink.codes() == [FetchCode.UNKNOWN_FILTER]
+    assert sink.answers[1].size_bytes == 0
+
+
+async def test_a_queue_is_named_once_beside_a_filter() -> None:
+    bench, sink = Bench(), Fetches()
+    row = FetchQueue(1, 0, 0, 1 << 20, await a_filter(bench, "red"))
+
+    ask(bench, sink, row, row._replace(filter_id=0))
+
+    assert isinstance(sink.errors[1], BadRequestError)
+
+
+async def test_the_same_expression_has_the_same_number() -> None:
+    bench = Bench()
+
+    first = await a_filter(bench, "red")
+    assert await a_filter(bench, "red") == first
+    assert await a_filter(bench, "a = 1", "SQL92") != first
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"type": "SQL92", "expression": "a >"}, "ends too early"),
+        ({"type": "CLASS", "expression": "a"}, "filter type"),
+        ({"type": "TAG"}, "expression"),
+        ({"type": "TAG", "expression": "*", "more": 1}, "more"),
+    ],
+)
+async def test_what_is_no_filter_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadRequestError, match=said):
+        await Bench().service.calls.call({"call": "filter", **fields})
+
+
+async def test_the_filter_used_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filters, "FILTERS_MAX", 2)
+    registry = filters.FilterRegistry()
+    first, second = registry.add("TAG", "a"), registry.add("TAG", "b")
+
+    assert registry.add("TAG", "a") == first
+    registry.add("TAG", "c")
+
+    assert registry.get(second) is None
+    assert registry.get(first) is not None
