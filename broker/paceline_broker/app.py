@@ -246,10 +246,19 @@ class Broker:
         self._store.close(clean=self.refusal is None)
 
 
+def slow_read_bytes(config: BrokerConfig) -> int | None:
+    """How far below confirm reading begins to push out of memory what the others read."""
+    if not config.slave_read_enable:
+        return None
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return memory_bytes * config.access_message_in_memory_max_ratio // 100
+
+
 def _service_settings(config: BrokerConfig) -> ServiceSettings:
     return ServiceSettings(
         send_timeout_ms=config.slave_timeout_ms,
         lock_lease_ms=config.lock_lease_ms,
+        slow_read_bytes=slow_read_bytes(config),
         message_delay_level_ms=parse_levels(config.message_delay_level),
         timer_max_delay_sec=config.timer_max_delay_sec,
         timer_pending_max=config.timer_pending_max,

@@ -104,6 +104,16 @@ class BrokerConfig:
     lock_lease_ms: int = setting(
         "Lease of a queue lock, in log time.", default=60_000, minimum=1000
     )
+    slave_read_enable: bool = setting(
+        "RocketMQ's slaveReadEnable (off there): consumers far behind are sent to a replica.",
+        default=True,
+    )
+    access_message_in_memory_max_ratio: int = setting(
+        "Far behind is further than this share of the machine's memory, in percent.",
+        default=40,
+        minimum=0,
+        maximum=100,
+    )
     auto_create_topic_enable: bool = setting(
         "RocketMQ's autoCreateTopicEnable: a send to a topic that does not exist makes it.",
         default=True,

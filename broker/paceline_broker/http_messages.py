@@ -20,7 +20,13 @@ from paceline.wire.http import (
     parse_send,
     produce_answer_to_json,
 )
-from paceline.wire.stream import FETCH_FLAG_ACTING, FETCH_HEADER, FETCH_QUEUE, FetchQueue
+from paceline.wire.stream import (
+    FETCH_FLAG_ACTING,
+    FETCH_HEADER,
+    FETCH_QUEUE,
+    FETCH_SUGGESTION_SHIFT,
+    FetchQueue,
+)
 from paceline_broker.http_requests import (
     check_parameters,
     json_answer,
@@ -162,6 +168,8 @@ async def _batches(request: web.Request, answer: Fetched) -> web.StreamResponse:
     }
     if part.flags & FETCH_FLAG_ACTING:  # R36
         headers["Paceline-Acting"] = headers["Paceline-Maybe-Stale"] = "true"
+    if suggested := part.flags >> FETCH_SUGGESTION_SHIFT:
+        headers["Paceline-Suggest-Which-Broker-Id"] = str(suggested)
     response = web.StreamResponse(headers=headers)
     response.content_length = answer.size_bytes
     return await _written(request, response, list(answer.buffers))

@@ -31,6 +31,7 @@ from paceline_broker.service.gather import Asked, Fetched, Gathered, gather
 from paceline_broker.service.ports import LogReader, LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
+from paceline_broker.service.slow_reads import SlowReads
 
 JOIN_COUNT = 32
 JOIN_BYTES_EACH = 4096
@@ -107,6 +108,7 @@ class Fetcher:
         self._routes = routes
         self._counters = counters
         self._settings = settings
+        self._slow = SlowReads(role, routes, settings.slow_read_bytes)
         self._by_key: dict[int, dict[_Waiting, None]] = {}
         self._by_sink: dict[FetchSink, dict[_Waiting, None]] = {}
         self._behind: dict[int, None] = {}
@@ -268,9 +270,7 @@ class Fetcher:
         False also when a task was started that will answer: a read round, or cold pages.
         """
         writer = self._open_writer()
-        gathered = gather(
-            waiting, self._role, self._routes, is_open=writer is not None, turn=self._turn
-        )
+        gathered = self._gather(waiting, is_open=writer is not None)
         self._turn += 1
         if gathered.needs_round and writer is not None:
             self._start(waiting, self._ask_round(waiting, writer))
@@ -290,7 +290,7 @@ class Fetcher:
 
     def _answer_damaged(self, waiting: _Waiting) -> bool:
         """R24: what was found wrong is nobody's; the rest of the answer can still be had."""
-        gathered = gather(waiting, self._role, self._routes, is_open=False, turn=self._turn)
+        gathered = self._gather(waiting, is_open=False)
         reader = self._role.reader
         if all(reader.is_sound(view, position) for position, view in gathered.unsure):
             return self._deliver(waiting, gathered)
@@ -298,6 +298,11 @@ class Fetcher:
         error = CorruptLogError("the log is damaged there; it is being repaired")
         waiting.sink.failed(waiting.request_id, error)
         return True
+
+    def _gather(self, waiting: _Waiting, *, is_open: bool) -> Gathered:
+        return gather(
+            waiting, self._role, self._routes, self._slow, is_open=is_open, turn=self._turn
+        )
 
     def _open_writer(self) -> LogWriter | None:
         try:

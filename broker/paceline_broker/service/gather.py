@@ -21,6 +21,7 @@ from paceline.wire.stream import (
 from paceline_broker.projections.consume_queues import ConsumeQueue, Span
 from paceline_broker.service.ports import LogReader, Role
 from paceline_broker.service.routes import Routes
+from paceline_broker.service.slow_reads import SlowReads
 
 HOT_TAIL_BYTES = 1024 * 1024
 """What was appended last is in memory: it came through memory, or recovery has just read it. The
@@ -77,7 +78,9 @@ class Gathered:
     needs_round: bool = False
 
 
-def gather(asked: Asked, role: Role, routes: Routes, *, is_open: bool, turn: int) -> Gathered:
+def gather(
+    asked: Asked, role: Role, routes: Routes, slow: SlowReads, *, is_open: bool, turn: int
+) -> Gathered:
     """Everything readable now, up to the limits. `is_open`: this is the master of an open epoch.
 
     `turn` says with which queue to begin, so that under a byte limit none is starved for ever.
@@ -90,12 +93,16 @@ def gather(asked: Asked, role: Role, routes: Routes, *, is_open: bool, turn: int
     parts: list[FetchPart | None] = [None] * count
     views: list[list[memoryview]] = [[] for _ in range(count)]
     total = 0
-    flags = 0 if role.acting is None else FETCH_FLAG_ACTING
+    usual_flags = 0 if role.acting is None else FETCH_FLAG_ACTING
+    slow_below = slow.floor(reader.confirm)
     for step in range(count):
         index = (turn + step) % count
         queue = asked.queues[index]
         part, span = _look(queue, asked, role, routes, found, is_open, room - total, total == 0)
+        flags = usual_flags
         if span is not None:
+            if span.runs[0].position < slow_below:
+                flags |= slow.flags(queue.topic_id, queue.queue_id)
             total += span.size_bytes
             views[index] = _views(reader, span, found)
             messages = span.next_offset - queue.offset

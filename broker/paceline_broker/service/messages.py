@@ -29,6 +29,7 @@ from paceline.wire.http import PullRequest, SendRequest, pulled_messages
 from paceline.wire.names import check_readable_topic_name, check_topic_name
 from paceline.wire.stream import (
     FETCH_FLAG_ACTING,
+    FETCH_SUGGESTION_SHIFT,
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
     PRODUCE_FLAG_UNCONFIRMED,
@@ -209,6 +210,7 @@ class Messages:
                     "start": part.start,
                     "end": part.end,
                     **(MAYBE_STALE if part.flags & FETCH_FLAG_ACTING else {}),
+                    **_suggestion(part.flags >> FETCH_SUGGESTION_SHIFT),
                 }
             asked = replace(asked, offset=next_offset)
 
@@ -307,3 +309,8 @@ def _views(answer: Fetched) -> Iterator[BatchView]:
             view.verify()
             at += view.header.size_bytes
             yield view
+
+
+def _suggestion(replica_id: int) -> dict[str, Any]:
+    """The replica to read on from, as the queue lags far behind."""
+    return {"suggest_which_broker_id": replica_id} if replica_id else {}

@@ -25,6 +25,8 @@ class ServiceSettings:
     """How long a request for a topic newer than the view waits for it (DESIGN 6)."""
     parked_batches_max: int = 1024
     """Batches that wait for a view at one time; beyond it they are refused at once."""
+    slow_read_bytes: int | None = None
+    """What lies so far below confirm is read from a replica; None: from the master."""
     member_expiry_ms: int = 10_000
     member_lost_ms: int = 300
     """How long a group member whose stream has closed may take to come back; then it is dropped."""

@@ -9,9 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from paceline.consumer.registered_filters import RegisteredFilters
+from paceline.consumer.replica_reads import ReplicaReads
 from paceline.errors import CorruptLogError, PacelineError, PeerError
 from paceline.filters import ALL, Filter
 from paceline.net.cluster import BrokerConnection
@@ -21,7 +23,14 @@ from paceline.ports import Random
 from paceline.records.decode import BatchView
 from paceline.retry import Backoff
 from paceline.routing import QueueKey
-from paceline.wire.stream import STATUS_OK, FetchCode, FetchPart, FetchQueue
+from paceline.types import ReplicaId
+from paceline.wire.stream import (
+    FETCH_SUGGESTION_SHIFT,
+    STATUS_OK,
+    FetchCode,
+    FetchPart,
+    FetchQueue,
+)
 
 log = logging.getLogger("paceline.client")
 
@@ -56,7 +65,16 @@ class Trouble(Enum):
 class QueueFetch:
     """One queue that is fetched. `position` is the next offset to ask for."""
 
-    __slots__ = ("generation", "has_room", "is_in_flight", "key", "position", "retry_at", "wanted")
+    __slots__ = (
+        "generation",
+        "has_room",
+        "is_in_flight",
+        "key",
+        "position",
+        "replica",
+        "retry_at",
+        "wanted",
+    )
 
     def __init__(self, key: QueueKey, position: int, wanted: Filter = ALL) -> None:
         self.key = key
@@ -68,26 +86,31 @@ class QueueFetch:
         self.has_room = True
         self.is_in_flight = False
         self.retry_at = 0.0
+        self.replica: ReplicaId | None = None
+        """Far behind: the replica that is read; None = the master."""
 
     def seek(self, position: int) -> None:
         """Go on from another offset."""
         self.position = position
         self.generation += 1
         self.is_in_flight = False  # whatever is under way asks for something else
+        self.replica = None
         self.retry_at = 0.0
 
 
 class _Fetch:
     """One request under way."""
 
-    __slots__ = ("asked", "connection", "silent_at")
+    __slots__ = ("asked", "connection", "replica", "silent_at")
 
     def __init__(
         self,
         asked: list[tuple[QueueFetch, int, int]],
         connection: BrokerConnection,
         silent_at: float,
+        replica: ReplicaId | None,
     ) -> None:
+        self.replica = replica
         self.asked = asked  # (queue, its position, its generation)
         self.connection = connection
         self.silent_at = silent_at
@@ -118,8 +141,13 @@ class FetchSession:
         queue_bytes_max: int,
         on_batches: OnBatches,
         on_trouble: OnTrouble,
+        replicas: ReplicaReads | None = None,
     ) -> None:
+        """`replicas`: where queues far behind are read; None: from the master all the same."""
         self._link = link
+        self._replicas = replicas
+        if replicas is not None:
+            replicas.on_ready = self.wake
         self._fetch_bytes_max = fetch_bytes_max
         self._queue_bytes_max = queue_bytes_max
         self._on_batches = on_batches
@@ -131,6 +159,7 @@ class FetchSession:
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._filters = RegisteredFilters(self._filters_changed)
+        self._replica_filters: dict[ReplicaId, tuple[BrokerConnection, RegisteredFilters]] = {}
         link.on_up = self._on_up
 
     def add(self, queue: QueueFetch) -> None:
@@ -151,11 +180,14 @@ class FetchSession:
             self.remove(key)
         if self._timer is not None:
             self._timer.cancel()
+        for _, filters in self._replica_filters.values():
+            filters.close()
+        if self._replicas is not None:
+            self._replicas.close()
 
     def wake(self) -> None:
         """Something changed (room, a seek, a connection): ask for what can be asked."""
-        connection = self._link.connection
-        if connection is None or self._is_closed or len(self._under_way) >= FETCHES_MAX:
+        if self._is_closed or len(self._under_way) >= FETCHES_MAX:
             return
         now = self._loop.time()
         due = [
@@ -163,9 +195,42 @@ class FetchSession:
             for queue in self._queues.values()
             if queue.has_room and not queue.is_in_flight and queue.retry_at <= now
         ]
-        due = self._filters.ready(connection, due)
-        if due:
-            self._ask(connection, due, now)
+        by_replica: dict[ReplicaId | None, list[QueueFetch]] = {}
+        for queue in due:
+            by_replica.setdefault(self._asked_replica(queue), []).append(queue)
+        for replica, queues in by_replica.items():
+            connection = self._link.connection
+            if replica is not None and self._replicas is not None:
+                connection = self._replicas.connection(replica)
+            if connection is not None:
+                queues = self._filters_at(replica, connection).ready(connection, queues)
+            if connection is not None and queues:
+                self._ask(connection, queues, now, replica)
+
+    def _asked_replica(self, queue: QueueFetch) -> ReplicaId | None:
+        """The replica that is to be asked and can be, now; None = the master."""
+        if queue.replica is None or self._replicas is None:
+            return None
+        return queue.replica if self._replicas.connection(queue.replica) is not None else None
+
+    def _filters_at(
+        self, replica: ReplicaId | None, connection: BrokerConnection
+    ) -> RegisteredFilters:
+        """What is registered there; each connection to a replica begins with nothing."""
+        if replica is None:
+            return self._filters
+        known = self._replica_filters.get(replica)
+        if known is None or known[0] is not connection:
+            if known is not None:
+                known[1].close()
+            known = (connection, RegisteredFilters(partial(self._replica_filters_changed, replica)))
+            self._replica_filters[replica] = known
+        return known[1]
+
+    def _replica_filters_changed(self, replica: ReplicaId, failed: bool) -> None:
+        if failed:
+            self._give_up(replica, "filter not registered")
+        self.wake()
 
     def _filters_changed(self, failed: bool) -> None:
         """A registration has ended."""
@@ -183,20 +248,28 @@ class FetchSession:
 
     # -- asking -----------------------------------------------------------------------------------
 
-    def _ask(self, connection: BrokerConnection, due: list[QueueFetch], now: float) -> None:
-        wait_ms = WAIT_MS_MAX if len(self._under_way) < _CROWD else WAIT_MS_CROWDED
+    def _ask(
+        self,
+        connection: BrokerConnection,
+        due: list[QueueFetch],
+        now: float,
+        replica: ReplicaId | None,
+    ) -> None:
+        is_crowd = len(self._under_way) >= _CROWD or replica is not None
+        wait_ms = WAIT_MS_CROWDED if is_crowd else WAIT_MS_MAX
         asked = [(queue, queue.position, queue.generation) for queue in due]
-        fetch = _Fetch(asked, connection, now + (wait_ms + _SILENCE_MS) / 1000)
+        fetch = _Fetch(asked, connection, now + (wait_ms + _SILENCE_MS) / 1000, replica)
         for queue in due:
             queue.is_in_flight = True
         self._under_way.add(fetch)
+        filters = self._filters_at(replica, connection)
         rows = [
             FetchQueue(
                 queue.key.topic_id,
                 queue.key.queue,
                 queue.position,
                 self._queue_bytes_max,
-                self._filters.id_of(queue.wanted),
+                filters.id_of(queue.wanted),
             )
             for queue in due
         ]
@@ -217,15 +290,22 @@ class FetchSession:
     def _on_timer(self) -> None:
         self._timer = None
         now = self._loop.time()
-        silent = any(fetch.silent_at <= now for fetch in self._under_way)
-        if silent and self._link.connection is not None:
+        silent = {fetch.replica for fetch in self._under_way if fetch.silent_at <= now}
+        if None in silent and self._link.connection is not None:
             log.warning("master_silent", extra={"group": self._link.group})
             self._link.suspect()
+        for replica in silent - {None}:
+            self._give_up(replica, "silent")
         self.wake()
         waits = [fetch.silent_at for fetch in self._under_way]
         waits += [queue.retry_at for queue in self._queues.values() if queue.retry_at > now]
         if waits:
             self._arm(max(1.0, (min(waits) - now) * 1000))
+
+    def _give_up(self, replica: ReplicaId | None, why: str) -> None:
+        """A replica did not do: its queues go back to the master."""
+        if replica is not None and self._replicas is not None:
+            self._replicas.avoid(replica, why)
 
     def _retry_later(self, queues: Iterable[QueueFetch]) -> None:
         wait_ms = self._backoff.next_ms()
@@ -246,6 +326,7 @@ class FetchSession:
 
     def _on_lost(self, fetch: _Fetch) -> None:
         self._land(fetch)
+        self._give_up(fetch.replica, "lost")
         self._retry_later(fetch.queues())
 
     def _on_answer(self, fetch: _Fetch, status: int, body: memoryview) -> None:
@@ -259,15 +340,18 @@ class FetchSession:
             wanted = _wanted(fetch, answer.parts)
         except PacelineError as error:
             log.debug("fetch_failed", extra={"group": self._link.group, "error": error.message})
+            self._give_up(fetch.replica, error.message)
             self._retry_later(fetch.queues())
             return
-        taken = self._take(wanted)
+        taken = self._take(wanted, fetch.replica)
         self.wake()
         for queue, generation, run in taken:
             if queue.generation == generation:
-                self._hand_over(queue, run)
+                self._hand_over(queue, run, fetch.replica)
 
-    def _take(self, wanted: "list[_Wanted]") -> "list[tuple[QueueFetch, int, _Run]]":
+    def _take(
+        self, wanted: "list[_Wanted]", asked: ReplicaId | None
+    ) -> "list[tuple[QueueFetch, int, _Run]]":
         """Move positions past what came; the batches by queue, payloads not yet looked at.
 
         Nothing here may fail half-way: what a position was moved past is handed over.
@@ -275,6 +359,12 @@ class FetchSession:
         taken: list[tuple[QueueFetch, int, _Run]] = []
         waiting: list[QueueFetch] = []
         for queue, part, run in wanted:
+            if self._replicas is not None:
+                suggested = part.flags >> FETCH_SUGGESTION_SHIFT
+                queue.replica = self._replicas.chosen(suggested) if suggested else None
+            if part.code != FetchCode.OK and asked is not None:
+                self._replica_filters.pop(asked, None)  # perhaps it has forgotten them
+                continue  # what a replica has not, the master is asked for
             if part.code != FetchCode.OK:
                 waiting.append(queue)
                 self._report(queue, part)
@@ -295,7 +385,7 @@ class FetchSession:
         elif part.code == FetchCode.UNKNOWN_QUEUE:
             self._loop.call_soon(self._on_trouble, queue, Trouble.UNKNOWN_QUEUE, part)
 
-    def _hand_over(self, queue: QueueFetch, run: "_Run") -> None:
+    def _hand_over(self, queue: QueueFetch, run: "_Run", asked: ReplicaId | None) -> None:
         good, end, fault = run.batches, run.end, run.fault
         for number, batch in enumerate(run.batches):
             try:
@@ -311,7 +401,9 @@ class FetchSession:
                 extra={"group": self._link.group, "queue": queue.key.queue, "error": fault.message},
             )
             queue.seek(end)
-            self._link.suspect()
+            if asked is None:
+                self._link.suspect()
+            self._give_up(asked, "damaged bytes")
             self._on_trouble(queue, Trouble.CORRUPT, None)
         if good or fault is None:
             self._on_batches(queue, good, end)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from paceline.consumer.assigned import Assigned, PulledBatch
 from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
 from paceline.consumer.links import GroupLinks
+from paceline.consumer.replica_reads import ReplicaReads
 from paceline.errors import (
     ConflictError,
     CorruptLogError,
@@ -333,6 +334,7 @@ class PullConsumer:
                 queue_bytes_max=self._settings.queue_bytes_max,
                 on_batches=self._on_batches,
                 on_trouble=self._on_trouble,
+                replicas=ReplicaReads(self._cluster, group),
             )
         return session
 

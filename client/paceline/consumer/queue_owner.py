@@ -18,6 +18,7 @@ from paceline.consumer.group_offsets import OffsetStore
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push_settings import PushSettings
+from paceline.consumer.replica_reads import ReplicaReads
 from paceline.errors import PacelineError
 from paceline.filters import ALL, Filter
 from paceline.message import ReceivedMessage, received_messages
@@ -302,6 +303,7 @@ class QueueOwner:
                 queue_bytes_max=self._settings.queue_bytes_max,
                 on_batches=self._on_batches,
                 on_trouble=self._on_trouble,
+                replicas=ReplicaReads(self._cluster, group, consumer_group=self._group),
             )
         return session
 

@@ -79,6 +79,8 @@ the asked offset (whole batches only): the client skips those records.
 
 
 FETCH_FLAG_ACTING = 1  # R36: an acting master's answer, which may be stale
+FETCH_SUGGESTION_SHIFT = 8
+"""Above the flags: the replica id to read on from, as the queue lags far behind; 0 = the master."""
 
 
 class FetchCode(IntEnum):

@@ -21,6 +21,7 @@ from paceline.wire.stream import (
     FETCH_HEADER,
     FETCH_PART,
     FETCH_QUEUE,
+    FETCH_SUGGESTION_SHIFT,
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
     PRODUCE_ANSWER,
@@ -52,6 +53,13 @@ class FakeBroker:
         self.serves_streams = True
         self.not_yet: PacelineError | None = None
         self.produced = 0
+        self.fetched = 0
+        """Messages that readers got here."""
+        self.slow_below = 0
+        """Batches below this queue offset are far behind: this broker suggests `slow_replica`."""
+        self.slow_replica = 0
+        self.serves_nothing_from: int | None = None
+        """A replica that has got no further: above it NOT_YET_AVAILABLE."""
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -261,7 +269,8 @@ class FakeBroker:
             end = self.log.end((queue.topic_id, queue.queue_id))
             code = FetchCode.OK
             chosen: list[bytes] = []
-            if self.not_yet is not None:
+            limit = self.serves_nothing_from
+            if self.not_yet is not None or (limit is not None and queue.offset >= limit):
                 code = FetchCode.NOT_YET_AVAILABLE
             elif self.cluster.queue_count(self.group, queue.topic_id) <= queue.queue_id:
                 code = FetchCode.UNKNOWN_QUEUE
@@ -279,7 +288,12 @@ class FakeBroker:
                             break
             size = sum(map(len, chosen))
             max_bytes -= size
-            parts.append(FetchPart(queue.topic_id, queue.queue_id, int(code), start, end, size))
+            flags = 0
+            if chosen and queue.offset < self.slow_below:
+                flags = self.slow_replica << FETCH_SUGGESTION_SHIFT
+            self.fetched += sum(check_batch(batch).record_count for batch in chosen)
+            part = FetchPart(queue.topic_id, queue.queue_id, int(code), start, end, size)
+            parts.append(part._replace(flags=flags))
             data.extend(chosen)
         return parts, data
 

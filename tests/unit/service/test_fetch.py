@@ -8,7 +8,12 @@ from tests.unit.service.test_send import Answers
 
 from paceline.errors import DeadlineError, OverloadedError, PacelineError
 from paceline.records.decode import iter_batches
-from paceline.wire.stream import FRAME_BYTES_MAX, FetchCode, FetchQueue
+from paceline.wire.stream import (
+    FETCH_SUGGESTION_SHIFT,
+    FRAME_BYTES_MAX,
+    FetchCode,
+    FetchQueue,
+)
 from paceline_broker.service.gather import Fetched
 
 
@@ -170,6 +175,58 @@ async def test_min_bytes_holds_an_answer_back() -> None:
     await until(lambda: 1 in sink.answers)
 
     assert sink.counts() == 3
+
+
+def suggestions(sink: Fetches, request_id: int = 1) -> list[int]:
+    return [part.flags >> FETCH_SUGGESTION_SHIFT for part in sink.answers[request_id].parts]
+
+
+async def test_what_lies_far_below_confirm_is_answered_with_a_replica_to_read_on_from() -> None:
+    bench, sink = Bench(slow_read_bytes=2_000), Fetches()
+    for _ in range(10):
+        send(bench, size=500)
+        send(bench, queue_id=1, size=500)
+    bench.writer.confirm_all()
+
+    fetch(bench, sink, (0, 0), (1, 0), (0, 9), request_id=1, max_bytes=600)
+    fetch(bench, sink, (0, 9), request_id=2)
+    bench.role.become_replica()
+    fetch(bench, sink, (0, 0), request_id=3, max_bytes=600)
+    fetch(bench, sink, (0, 9), request_id=4)
+
+    assert sorted({*suggestions(sink)} - {0}) in ([2], [3])
+    fetch(bench, sink, (1, 0), request_id=5, max_bytes=600)
+    assert suggestions(sink, 2) == [0]
+    assert suggestions(sink, 3) == [1]  # itself, as long as it is far behind here too
+    assert suggestions(sink, 4) == [0]
+    await bench.service.close()
+
+
+async def test_slow_queues_spread_over_the_replicas_and_never_name_the_master() -> None:
+    bench, sink = Bench(slow_read_bytes=0), Fetches()
+    for queue_id in range(4):
+        send(bench, queue_id=queue_id)
+    send(bench)
+    bench.writer.confirm_all()
+
+    for queue_id in range(4):
+        fetch(bench, sink, (queue_id, 0), request_id=queue_id)
+
+    named = [suggestions(sink, queue_id)[0] for queue_id in range(4)]
+    assert sorted(named) == [2, 2, 3, 3]
+    assert named == [named[0], named[1]] * 2
+    await bench.service.close()
+
+
+async def test_without_slow_reads_nobody_is_sent_away() -> None:
+    bench, sink = Bench(), Fetches()
+    send(bench)
+    send(bench)
+    bench.writer.confirm_all()
+    fetch(bench, sink, (0, 0))
+
+    assert suggestions(sink) == [0]
+    await bench.service.close()
 
 
 async def test_wait_that_is_over_answers_with_what_there_is() -> None:
