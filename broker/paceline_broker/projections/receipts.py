@@ -105,6 +105,7 @@ class Receipts:
             case "drop":
                 for key, first, end in rows:
                     queues[key].finish(first, end)
+                self._forget_done(group, rows)
             case "ack":
                 for key, first, end, receipt_position in rows:
                     queues[key].acknowledge(first, end, receipt_position)
@@ -158,6 +159,10 @@ class Receipts:
             for key in [key for key in queues if key >> 16 == topic_id]:
                 del queues[key]
         self._forget_dying(lambda dying: dying.key >> 16 == topic_id)
+
+    def _forget_done(self, group: str, rows: list[list[int]]) -> None:
+        done = {(group, key, offset) for key, first, end in rows for offset in range(first, end)}
+        self._forget_dying(lambda dying: dying in done)
 
     def _forget_dying(self, is_gone: Callable[[Dying], bool]) -> None:
         for source in [source for source, dying in self.dying.items() if is_gone(dying)]:

@@ -7,11 +7,20 @@ the handles itself and fetches the messages as any others. `Received.messages` i
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from paceline.errors import BY_CODE, BadRequestError, PacelineError, QueueNotFoundError
+from paceline.errors import (
+    BY_CODE,
+    BadRequestError,
+    NoPermissionError,
+    PacelineError,
+    QueueNotFoundError,
+)
+from paceline.types import ConsumerGroupName, TopicName
+from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.fields import Fields
-from paceline.wire.names import check_name, check_topic_name
+from paceline.wire.names import check_name, check_topic_name, retry_topic
 from paceline.wire.receipts import ATTEMPT_MAX, Receipt, format_handle, parse_handle
 from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.service.creator import Creator
 from paceline_broker.service.handing_out import FIRST, LAST, Asked, Given
 from paceline_broker.service.receipts import Receipts, Settled
 from paceline_broker.service.routes import Routes
@@ -32,9 +41,10 @@ Call = Callable[[Fields], Awaitable[dict[str, Any]]]
 class ReceiptCalls:
     """Checks what simple consumers ask, strictly, and answers in JSON."""
 
-    def __init__(self, receipts: Receipts, routes: Routes) -> None:
+    def __init__(self, receipts: Receipts, routes: Routes, creator: Creator) -> None:
         self._receipts = receipts
         self._routes = routes
+        self._creator = creator
 
     def table(self) -> Mapping[str, Call]:
         return {
@@ -58,7 +68,7 @@ class ReceiptCalls:
         """What a receiver that asks so is given; for both doors."""
         group = check_name(fields.text("group"), "group")
         client_id = fields.text("client_id", pattern=CLIENT_ID_PATTERN)
-        keys = self._keys(fields)
+        keys = self._keys(fields, group)
         messages_max = MESSAGES_MAX
         if fields.has("max_messages"):
             messages_max = fields.integer("max_messages", low=1, high=MESSAGES_MAX)
@@ -72,6 +82,7 @@ class ReceiptCalls:
             raise fields.wrong("start", f'"{FIRST}" or "{LAST}"', start)
         is_ordered = fields.has("order") and fields.flag("order")
         fields.done()
+        settings = self._group_settings(group)
         asked = Asked(
             group=group,
             client_id=client_id,
@@ -79,26 +90,45 @@ class ReceiptCalls:
             messages_max=messages_max,
             invisible_ms=invisible_ms,
             start=start,
-            is_ordered=is_ordered,
-            attempts_max=ATTEMPT_MAX,
+            is_ordered=is_ordered or settings.consume_message_orderly,
+            attempts_max=min(ATTEMPT_MAX, settings.retry_max_times + 1),
         )
         return await self._receipts.receive(asked, wait_ms=wait_ms)
 
-    def _keys(self, fields: Fields) -> tuple[int, ...]:
-        """Queues of this broker group of the topics that are named."""
+    def _group_settings(self, group: str) -> ConsumerGroupSettings:
+        """NoPermissionError if the group may not consume."""
+        self._creator.want_group(group)  # with the topic of its dead letters
+        found = self._routes.consumer_groups.get(ConsumerGroupName(group))
+        settings = ConsumerGroupSettings() if found is None else found.settings
+        if not settings.consume_enable:
+            raise NoPermissionError(
+                f"consumer group {group} may not consume: its consume_enable is off", group=group
+            )
+        return settings
+
+    def _keys(self, fields: Fields, group: str) -> tuple[int, ...]:
+        """Queues of this broker group of the topics that are named, and the group's retries."""
         topics = fields.any("topics")
         if not isinstance(topics, list) or not 1 <= len(topics) <= TOPICS_MAX:
             raise BadRequestError(f"topics must be a list of 1 to {TOPICS_MAX}", field="topics")
         keys: dict[int, None] = {}
         for name in topics:
             topic_id = self._routes.topic_named(check_topic_name(name, "topics")).topic_id
-            for queue_id in range(self._routes.queue_counts.get(topic_id, 0)):
-                keys[queue_key(topic_id, queue_id)] = None
+            self._routes.check_read(topic_id)
+            self._add_queues(keys, topic_id)
         if not keys:
             raise QueueNotFoundError(
                 f"no queue of these topics is in broker group {self._routes.group}", queues=0
             )
+        view = self._routes.view
+        retries = None if view is None else view.topics.get(TopicName(retry_topic(group)))
+        if retries is not None:
+            self._add_queues(keys, retries.topic_id)
         return tuple(keys)
+
+    def _add_queues(self, keys: dict[int, None], topic_id: int) -> None:
+        for queue_id in range(self._routes.queue_counts.get(topic_id, 0)):
+            keys[queue_key(topic_id, queue_id)] = None
 
     async def _end_receive(self, fields: Fields) -> dict[str, Any]:
         group = check_name(fields.text("group"), "group")

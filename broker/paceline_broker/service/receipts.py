@@ -19,7 +19,7 @@ from paceline.ports import Clock
 from paceline.wire.receipts import Receipt
 from paceline_broker.clocks import Trust
 from paceline_broker.projections.projections import Projections
-from paceline_broker.projections.receipt_queue import Standing
+from paceline_broker.projections.receipt_queue import Run, Standing
 from paceline_broker.service.handing_out import Asked, Given, hand_out
 from paceline_broker.service.ledger import append_decided
 from paceline_broker.service.ports import LogWriter, Role
@@ -189,6 +189,10 @@ class Receipts:
         """Per group with receivers that wait: when something in flight may fall due."""
         self._is_scheduled = False
         self._received = 0
+        self.on_exhausted: Callable[[str, Sequence[tuple[int, Run]]], None] = lambda group, runs: (
+            None
+        )
+        """Told of messages without an attempt left."""
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -315,6 +319,9 @@ class Receipts:
             return False  # the asker has gone: it is given nothing
         is_decided = operation.decide(turn)
         if isinstance(operation, _Receive):
+            exhausted = operation.answer.exhausted
+            if exhausted:
+                self.on_exhausted(operation.asked.group, exhausted)
             if is_decided:
                 self._unwatch(operation)
             else:

@@ -9,6 +9,7 @@ from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.clocks import Trust
 from paceline_broker.probe import Counters
 from paceline_broker.service.acting import ActingUse
+from paceline_broker.service.burying import Burying
 from paceline_broker.service.calls import Calls
 from paceline_broker.service.calls_receipts import ReceiptCalls
 from paceline_broker.service.calls_send_back import SendBackCalls
@@ -64,13 +65,15 @@ class Service:
         )
         self.receipts = Receipts(role, clock, settings, trust)
         self.fetcher.on_messages = self.receipts.messages_came
-        self.receipt_calls = ReceiptCalls(self.receipts, self.routes)
+        self.receipt_calls = ReceiptCalls(self.receipts, self.routes, self.creator)
         self.calls.add(self.receipt_calls.table())
         self.sources = SourceReader(role)
         self.send_back = SendBack(
             role, self.routes, self.ledger, self.sources, self.creator, self.counters, settings
         )
         self.send_back.on_pending = self.delivery.poke
+        self.burying = Burying(role, self.ledger, self.sources, self.send_back, trust)
+        self.receipts.on_exhausted = self.burying.bury
         resend = Resend(role, self.routes, self.ledger, self.sources, self.counters)
         self.calls.add(SendBackCalls(self.send_back, resend, self.routes).table)
         self.calls.add({"filter": self.fetcher.filters.register})
@@ -90,6 +93,7 @@ class Service:
         self.coordinator.role_changed()
         self.transactions.checks.role_changed()
         self.receipts.role_changed()
+        self.burying.role_changed()
 
     def connection_lost(self, connection: Hashable) -> None:
         """A stream has closed."""
@@ -104,5 +108,6 @@ class Service:
     async def close(self) -> None:
         """Forget what waits. Doors are closed before."""
         self.coordinator.close()
+        await self.burying.close()
         await self.creator.close()
         await self.fetcher.close()

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
 from paceline.consumer.batch_reader import BatchReader, Range
+from paceline.consumer.failure import as_first_sent
 from paceline.consumer.links import PASSING, GroupLinks
 from paceline.consumer.receipt_lane import ReceiptLane, receipts_call, refusal
 from paceline.consumer.renewing import Renewing
@@ -30,7 +31,7 @@ from paceline.net.cluster import Cluster
 from paceline.retry import Backoff
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, TopicName
-from paceline.wire.names import check_name, check_topic_name
+from paceline.wire.names import check_name, check_topic_name, retry_topic
 from paceline.wire.receipts import Receipt, format_handle, parse_handle
 
 log = logging.getLogger("paceline.client")
@@ -141,6 +142,7 @@ class SimpleConsumer:
         self._settings = settings or SimpleSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
+        self._retry_topic = retry_topic(group)
         self._topics = [TopicName(check_topic_name(topic)) for topic in topics]
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
@@ -324,6 +326,8 @@ class SimpleConsumer:
         found: list[PoppedMessage] = []
         for (topic_id, queue_id, _, _, attempt), messages in zip(rows, read, strict=True):
             for message in messages:
+                if message.topic == self._retry_topic:
+                    message = as_first_sent(message, self.group)  # noqa: PLW2901
                 receipt = Receipt(
                     group, topic_id, queue_id, message.queue_offset, position, attempt
                 )

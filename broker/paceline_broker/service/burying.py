@@ -1,0 +1,189 @@
+"""Dead letters of simple consumers: messages that have come back from their last attempt.
+
+Two records in one synchronous step: a POP record takes the message out of circulation and names its
+source, so no receipt counts any more and nobody is given it; the dead letter is made of that source
+and its fold closes what the first record opened (R34). Whatever happens between the two, a later
+master finds the first in its state and makes the second: once, as dead letters know their sources.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from paceline.errors import OffsetOutOfRangeError, PacelineError, StorageError
+from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline_broker.clocks import Trust
+from paceline_broker.projections.projections import Projections
+from paceline_broker.projections.receipt_queue import Run
+from paceline_broker.projections.receipts import Dying
+from paceline_broker.service.ledger import Ledger, append_decided
+from paceline_broker.service.ports import Role
+from paceline_broker.service.send_back import SendBack
+from paceline_broker.service.sources import Source, SourceReader, Wanted
+
+log = logging.getLogger("paceline.service")
+
+_AT_ONCE = 32
+"""Messages read and buried in one step."""
+_AGAIN_MS = 1_000
+
+
+class Exhausted(NamedTuple):
+    """A message without an attempt left. `position`: of the grant it came back from."""
+
+    group: str
+    key: int
+    offset: int
+    position: int
+
+
+class Burying:
+    """One task while there is something to bury; one per broker."""
+
+    def __init__(
+        self,
+        role: Role,
+        ledger: Ledger,
+        sources: SourceReader,
+        send_back: SendBack,
+        trust: Callable[[], Trust],
+    ) -> None:
+        self._role = role
+        self._ledger = ledger
+        self._sources = sources
+        self._send_back = send_back
+        self._trust = trust
+        self._waiting: dict[Exhausted, None] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def bury(self, group: str, found: Sequence[tuple[int, Run]]) -> None:
+        """Messages that a look has found without an attempt left."""
+        for key, (first, end, grant) in found:
+            for offset in range(first, end):
+                self._waiting[Exhausted(group, key, offset, grant.position)] = None
+        self._start()
+
+    def role_changed(self) -> None:
+        """What an earlier master has begun is finished."""
+        if self._role.projections.receipts.dying:
+            self._start()
+
+    async def close(self) -> None:
+        await cancel_and_wait(self._task)
+
+    def _start(self) -> None:
+        if self._task is None:
+            self._task = spawn(self._run(), name="bury")
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting or self._role.projections.receipts.dying:
+                try:
+                    await self._step()
+                except PacelineError as error:
+                    if not self._is_master():
+                        return
+                    log.warning("burying_failed", extra={"error": error.message})
+                    await pause(_AGAIN_MS)
+        finally:
+            self._waiting.clear()  # a look finds them again
+            self._task = None
+
+    def _is_master(self) -> bool:
+        try:
+            self._role.writer()
+        except PacelineError:
+            return False
+        return True
+
+    async def _step(self) -> None:
+        """Finish what was begun, else bury some of one group."""
+        self._role.writer()
+        dying = list(self._role.projections.receipts.dying.values())[:_AT_ONCE]
+        if dying:
+            group = dying[0].group
+            await self._finish(group, [one for one in dying if one.group == group])
+            return
+        group = next(iter(self._waiting)).group
+        some = [one for one in self._waiting if one.group == group][:_AT_ONCE]
+        await self._begin(group, some)
+        for one in some:
+            self._waiting.pop(one, None)
+
+    async def _finish(self, group: str, dying: list[Dying]) -> None:
+        await self._send_back.ensure(group)
+        read = await self._sources.read([Wanted(one.key, one.offset) for one in dying])
+        writer = self._role.writer()
+        writer.ensure_can_append()
+        projections = self._role.projections
+        now = self._ledger.log_time_ms()
+        still = set(projections.receipts.dying.values())
+        gone = [
+            [one.key, one.offset, one.offset + 1]
+            for one, source in zip(dying, read, strict=True)
+            if isinstance(source, OffsetOutOfRangeError) and one in still
+        ]
+        sources = [
+            source
+            for source in read
+            if isinstance(source, Source) and source.packed in projections.receipts.dying
+        ]
+        self._send_back.dead_letter(writer, projections, group, sources, store_unix_ms=now)
+        if gone:  # retention was quicker
+            self._append(group, ["drop", group, gone], now)
+        if not sources and not gone:
+            await pause(_AGAIN_MS)
+        await self._ledger.confirmed(writer)
+
+    async def _begin(self, group: str, some: list[Exhausted]) -> None:
+        await self._send_back.ensure(group)
+        read = await self._sources.read([Wanted(one.key, one.offset) for one in some])
+        writer = self._role.writer()
+        writer.ensure_can_append()
+        projections = self._role.projections
+        now = self._ledger.log_time_ms()
+        if self._trust() is Trust.DIFFERS:
+            return  # R29: nothing expires
+        buried = [
+            source
+            for one, source in zip(some, read, strict=True)
+            if isinstance(source, Source) and _is_exhausted(projections, one, now)
+        ]
+        if not buried:
+            return
+        rows = [[source.key, source.offset, source.packed] for source in buried]
+        try:
+            self._append(group, ["bury", group, rows], now)
+            self._send_back.dead_letter(writer, projections, group, buried, store_unix_ms=now)
+            self._drop_known(group, buried, now)
+        except StorageError as error:  # the mastership is over (R22)
+            log.warning("burying_failed", extra={"error": error.message})
+            return
+        await self._ledger.confirmed(writer)
+
+    def _drop_known(self, group: str, buried: list[Source], now: int) -> None:
+        """Those that were dead letters before: nothing was made of them now, and they are done."""
+        dying = self._role.projections.receipts.dying
+        rows = [
+            [source.key, source.offset, source.offset + 1]
+            for source in buried
+            if source.packed in dying
+        ]
+        if rows:
+            self._append(group, ["drop", group, rows], now)
+
+    def _append(self, group: str, item: list[Any], now: int) -> None:
+        projections = self._role.projections
+        projections.receipt_item(item)
+        writer = self._role.writer()
+        append_decided(writer, projections, {"items": [item]}, store_unix_ms=now)
+
+
+def _is_exhausted(projections: Projections, one: Exhausted, now: int) -> bool:
+    """Whether it is still out under the same grant, and due."""
+    receipts = projections.receipts.get(one.group, one.key)
+    grant = None if receipts is None else receipts.in_flight.get(one.offset)
+    if grant is None or grant.position != one.position:
+        return False
+    return grant.until_unix_ms <= now

@@ -1,0 +1,156 @@
+"""Dead letters of simple consumers, and what a group's settings mean to its receivers (R34)."""
+
+from typing import Any
+
+import pytest
+from tests.unit.service.fakes import Bench, until
+from tests.unit.service.test_receipts import handles, receive
+from tests.unit.service.test_send_back import DEAD, KEY, ORDERS, RETRY, a_bench, send
+
+from paceline.errors import NoPermissionError, ReceiptExpiredError
+from paceline.records.decode import Record
+from paceline.records.header import Cause, Kind, pack_source
+from paceline.wire.consumer_groups import ConsumerGroupSettings
+from paceline_broker.clocks import Trust
+from paceline_broker.projections.projections import Projections
+from paceline_broker.service.ledger import append_decided
+
+ONE_RETRY = ConsumerGroupSettings(retry_max_times=1)
+
+
+def dead_letters(bench: Bench) -> list[Record]:
+    found: list[Record] = []
+    for view in bench.log.views():
+        if view.header.topic_id == DEAD and view.header.kind == Kind.NORMAL:
+            assert view.header.cause == Cause.DEAD
+            found += view.records()
+    return found
+
+
+async def fail(bench: Bench, **more: Any) -> dict[str, Any]:
+    """Receive, and let the time run out."""
+    answer = await receive(bench, invisible_ms=10_000, **more)
+    bench.clock.advance(10_000)
+    return answer
+
+
+def floor(bench: Bench) -> int:
+    committed = bench.role.projections.offsets.get("g", KEY)
+    assert committed is not None
+    return committed.offset
+
+
+async def test_message_becomes_a_dead_letter_after_its_last_attempt_once() -> None:
+    bench = a_bench(settings=ONE_RETRY)
+    send(bench)
+    end = bench.role.projections.queue_end(KEY)
+    attempts = [(await fail(bench))["messages"][0][4] for _ in range(2)]
+    last = handles(await fail(bench)) or handles(await fail(bench))
+
+    assert attempts == [1, 2]
+    assert last == []
+    await until(lambda: floor(bench) == end)
+    await fail(bench)
+    assert [letter.properties["DLQ_ORIGIN_TOPIC"] for letter in dead_letters(bench)] == [
+        "orders"
+    ] * end
+    assert bench.role.projections.receipts.dying == {}
+    assert not bench.role.projections.receipts.is_open("g", KEY)
+
+
+async def test_receipt_of_a_dead_letter_is_void() -> None:  # S29: never both done and dead
+    bench = a_bench(settings=ConsumerGroupSettings(retry_max_times=0))
+    send(bench)
+    given = handles(await fail(bench))
+    await receive(bench, client_id="c2")
+    await until(lambda: floor(bench) == bench.role.projections.queue_end(KEY))
+
+    with pytest.raises(ReceiptExpiredError):
+        await bench.call("ack", group="g", handles=given)
+
+
+async def test_acknowledged_meanwhile_is_no_dead_letter() -> None:
+    bench = a_bench(settings=ConsumerGroupSettings(retry_max_times=0))
+    send(bench)
+    given = handles(await fail(bench))
+    bench.role.reader.cold.add(1)  # the read of the message takes a turn
+    await bench.call("ack", group="g", handles=given)
+    await receive(bench, client_id="c2")
+
+    assert dead_letters(bench) == []
+    assert floor(bench) == bench.role.projections.queue_end(KEY)
+
+
+async def test_next_master_finishes_what_a_master_has_begun() -> None:
+    """R34: the log ends between the record that withdraws and the dead letter."""
+    bench = a_bench()
+    position = send(bench)
+    await receive(bench)
+    item = ["bury", "g", [[KEY, 1, pack_source(position, 0)]]]
+    projections = bench.role.projections
+    projections.receipt_item(item)
+    now = bench.clock.unix_ms()
+    append_decided(bench.writer, projections, {"items": [item]}, store_unix_ms=now)
+    bench.writer.confirm_all()
+    bench.role.become_replica()
+    bench.service.role_changed()
+    restored = Projections()
+    for view in bench.log.views():
+        restored.apply(view.header, view)
+    bench.role.projections = restored
+
+    bench.role.begin_epoch(2)
+    bench.service.role_changed()
+    await until(lambda: not bench.role.projections.receipts.dying)
+    bench.service.role_changed()
+
+    assert len(dead_letters(bench)) == 1
+    await bench.service.close()
+
+
+async def test_wrong_clock_buries_nothing() -> None:  # R29
+    bench = a_bench(settings=ConsumerGroupSettings(retry_max_times=0))
+    send(bench)
+    await fail(bench)
+    bench.service.receipts._trust = bench.service.burying._trust = lambda: Trust.DIFFERS
+
+    await receive(bench, client_id="c2")
+
+    assert dead_letters(bench) == []
+    assert bench.role.projections.receipts.is_open("g", KEY)
+
+
+async def test_poison_blocks_no_other_message() -> None:
+    bench = a_bench(settings=ConsumerGroupSettings(retry_max_times=0))
+    send(bench, 4)
+    await fail(bench, max_messages=2)
+    answer = await receive(bench, client_id="c2")
+
+    assert [row[2:4] for row in answer["messages"]] == [[2, 5]]
+
+
+async def test_retries_of_the_group_are_received_too() -> None:
+    bench = a_bench()
+    send(bench)
+    await receive(bench)
+
+    asked = bench.role.projections.receipts.of_group("g").keys()
+
+    assert {key >> 16 for key in asked} == {ORDERS, RETRY}
+    assert {key >> 16 for key in bench.role.projections.receipts.of_group("other")} == set()
+
+
+async def test_group_that_may_not_consume_is_given_nothing() -> None:
+    bench = a_bench(settings=ConsumerGroupSettings(consume_enable=False))
+    send(bench)
+
+    with pytest.raises(NoPermissionError):
+        await receive(bench)
+
+
+async def test_orderly_group_is_given_a_queue_in_order() -> None:
+    bench = a_bench(settings=ConsumerGroupSettings(consume_message_orderly=True))
+    send(bench, 3)
+    await receive(bench, max_messages=1)
+
+    assert (await receive(bench, client_id="c2"))["messages"] == []
