@@ -44,6 +44,7 @@ class Batch:
         "bodies",
         "born_last",
         "callbacks",
+        "context",
         "cost_bytes",
         "deadline",
         "doom",
@@ -105,6 +106,8 @@ class Batch:
         # Whom the shell tells the outcome; opaque here.
         self.waiters: list[Any] = []
         self.callbacks: list[tuple[Any, Any]] | None = None
+        self.context: Any = None
+        """Of hooks that were told that it leaves."""
 
     @property
     def is_settled(self) -> bool:

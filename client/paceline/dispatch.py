@@ -18,6 +18,7 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.group_lane import GroupLane, QueueOutbox
+from paceline.hooks import SendHooks
 from paceline.latency import LatencyTable
 from paceline.message import Message
 from paceline.net.cluster import Cluster
@@ -92,6 +93,10 @@ class Dispatcher:
             )
         self._is_quick = None if self._latency is None else self._is_available
         self.oneway_counts = OnewayCounts()
+        self.hooks = SendHooks(
+            settings.send_hooks, producer_group=settings.group, topic_name=cluster.topic_name
+        )
+        self._hooks = self.hooks if settings.send_hooks else None
         self._outboxes: dict[QueueKey, QueueOutbox] = {}
         self._lanes: dict[GroupName, GroupLane] = {}
         self._active: dict[QueueOutbox, None] = {}  # an ordered set: not idle
@@ -151,8 +156,10 @@ class Dispatcher:
                     self._compression,
                     batch_bytes_max=self._batch_bytes_max,
                     on_room=self._on_oneway_room,
+                    hooks=self._hooks,
                 ),
                 latency=self._latency,
+                hooks=self._hooks,
             )
             lane.link.start()
         return lane
@@ -413,6 +420,8 @@ class Dispatcher:
         settled = outbox.drain_settled()
         for batch in settled:
             self.buffered_bytes -= batch.cost_bytes
+            if self._hooks is not None:
+                self._hooks.after(batch)
             wake(batch)
         if outbox.is_idle:
             self._active.pop(outbox, None)

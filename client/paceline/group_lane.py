@@ -19,6 +19,7 @@ from paceline.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
+from paceline.hooks import SendHooks
 from paceline.latency import LatencyTable
 from paceline.net.cluster import BrokerConnection, Cluster
 from paceline.net.master_link import MasterLink
@@ -87,6 +88,7 @@ class GroupLane:
         schedule_pump: Callable[[], None],
         oneway: OnewayQueue,
         latency: LatencyTable | None,
+        hooks: SendHooks | None,
     ) -> None:
         self.group = group
         self.oneway = oneway
@@ -95,6 +97,7 @@ class GroupLane:
         self.link = MasterLink(cluster, group, on_up=self._on_up, on_down=self._on_down)
         self._loop = asyncio.get_running_loop()
         self._latency = latency
+        self._hooks = hooks
         self._flights: set[_Flight] = set()
         self._flights_max = flights_max
         self._backoff = Backoff(cluster.random)
@@ -162,6 +165,8 @@ class GroupLane:
                 self._on_progress(outbox)
                 continue
             assert batch.encoded is not None
+            if self._hooks is not None:
+                self._hooks.before(batch)
             attempt = _Attempt(outbox, batch, batch.attempt, flight)
             connection.produce(batch.encoded, self._on_answer, self._on_lost, attempt)
             flight.unanswered += 1

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from paceline.batch import Batch, Compression
 from paceline.errors import PacelineError
+from paceline.hooks import SendHooks
 from paceline.net.cluster import BrokerConnection
 from paceline.net.stream_connection import error_of
 from paceline.records.header import RECORDS_MAX, Kind
@@ -61,12 +62,14 @@ class OnewayQueue:
         *,
         batch_bytes_max: int,
         on_room: Callable[[int], None],
+        hooks: SendHooks | None = None,
     ) -> None:
         """`on_room(bytes)`: so many bytes of the buffer are free again."""
         self._counts = counts
         self._compression = compression
         self._batch_bytes_max = batch_bytes_max
         self._on_room = on_room
+        self._hooks = hooks
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Batch] = []
         self._open: dict[tuple[QueueKey, Kind], Batch] = {}
@@ -120,7 +123,11 @@ class OnewayQueue:
                 continue
             batch.encoded = None
             self._flying[batch] = self._loop.time()
+            if self._hooks is not None:
+                self._hooks.before(batch, is_oneway=True)
             connection.produce(encoded, self._on_answer, self._on_lost, batch)
+            if self._hooks is not None:
+                self._hooks.after(batch)
 
     def is_silent(self, since: float) -> bool:
         """Whether something left at `since` or before and has no answer."""

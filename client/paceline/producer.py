@@ -28,10 +28,12 @@ from paceline.errors import (
     ShuttingDownError,
     TopicNotFoundError,
 )
+from paceline.hooks import check_allowed
 from paceline.message import Message, ReceivedMessage
 from paceline.message_ids import RECALL, parse_handle
 from paceline.net.cluster import Cluster
 from paceline.oneway import Forgotten, OnewayCounts
+from paceline.parked import Parked, placeholder
 from paceline.producer_settings import ProducerSettings
 from paceline.records.header import RECORDS_MAX, Kind
 from paceline.request_reply import (
@@ -40,31 +42,10 @@ from paceline.request_reply import (
     RequesterCounts,
     reply_message,
 )
-from paceline.routing import QueueKey
 from paceline.selecting import Selector, selected
 from paceline.sending import OnSent, Run, Sending, SendingMany
 from paceline.topic_maker import TopicMaker
-from paceline.types import GroupName, QueueId, TopicId, TopicName
-
-_NO_QUEUE = QueueKey(TopicId(0), GroupName(""), QueueId(0))
-
-
-class _Parked:
-    """A message, or several bodies, that wait for room in the buffer or for a route."""
-
-    __slots__ = ("cost_bytes", "place", "sending", "since")
-
-    def __init__(
-        self,
-        cost_bytes: int,
-        since: float,
-        sending: Sending,
-        place: Callable[[Route], tuple[Batch, int]],
-    ) -> None:
-        self.cost_bytes = cost_bytes
-        self.since = since
-        self.sending = sending
-        self.place = place
+from paceline.types import GroupName, TopicName
 
 
 class Producer:
@@ -83,6 +64,7 @@ class Producer:
         self._loop = asyncio.get_running_loop()
         self._buffer_bytes_max = self._settings.buffer_bytes_max
         self._body_bytes_max = self._settings.max_message_size
+        self._forbidden_hooks = self._settings.forbidden_hooks
         self._dispatch = Dispatcher(
             self._cluster,
             self._settings,
@@ -95,7 +77,7 @@ class Producer:
             is_wanted=lambda topic: topic in self._parked,
             on_refused=self._topic_refused,
         )
-        self._parked: dict[str, deque[_Parked]] = {}
+        self._parked: dict[str, deque[Parked]] = {}
         self._parked_bytes = 0
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._calls: GroupLinks | None = None
@@ -198,11 +180,11 @@ class Producer:
             self._dispatch.place_oneway(route, message, cost)
             return
         kept = replace(message)
-        sending = Forgotten(TopicName(message.topic), _placeholder(), self.oneway)
+        sending = Forgotten(TopicName(message.topic), placeholder(), self.oneway)
 
         def place(to: Route) -> tuple[Batch, int]:
             self._dispatch.place_oneway(to, kept, cost)
-            return _placeholder(), 0
+            return placeholder(), 0
 
         self._park(message.topic, cost, sending, place)
 
@@ -210,6 +192,11 @@ class Producer:
     def oneway(self) -> OnewayCounts:
         """What became of the messages of `send_oneway`."""
         return self._dispatch.oneway_counts
+
+    @property
+    def hook_errors(self) -> int:
+        """How many calls of send hooks have raised."""
+        return self._dispatch.hooks.errors
 
     def send_batch(
         self, messages: Sequence[Message], *, selector: Selector | None = None, arg: Any = None
@@ -235,7 +222,7 @@ class Producer:
         route = self._dispatch.routes.get(topic)
         if route is not None and self._has_room(topic, cost):
             return SendingMany([Run(TopicName(topic), *place(route), len(kept))])
-        run = Run(TopicName(topic), _placeholder(), 0, len(kept))
+        run = Run(TopicName(topic), placeholder(), 0, len(kept))
         return SendingMany([self._park(topic, cost, run, place)])
 
     def send_many(self, messages: Sequence[Message]) -> SendingMany:
@@ -258,7 +245,11 @@ class Producer:
         """
         listed = list(bodies)
         body_bytes_max = self._body_bytes_max
-        if set(map(type, listed)) - {bytes} or max(map(len, listed), default=0) > body_bytes_max:
+        if (
+            set(map(type, listed)) - {bytes}
+            or max(map(len, listed), default=0) > body_bytes_max
+            or (self._forbidden_hooks)
+        ):
             for body in listed:
                 self._cost_of(Message(topic, body, key))
         if self._is_closed:
@@ -327,6 +318,8 @@ class Producer:
         if self._is_closed:
             raise ShuttingDownError("the producer is closed")
         cost = cost_of(message, self._body_bytes_max, is_library=is_library)
+        if self._forbidden_hooks:
+            check_allowed(self._forbidden_hooks, message)
         if message.delay_ms or message.delivery_unix_ms:
             check_delay(
                 message,
@@ -357,7 +350,7 @@ class Producer:
         return self._park(
             topic,
             cost,
-            Sending(TopicName(topic), _placeholder(), 0),
+            Sending(TopicName(topic), placeholder(), 0),
             lambda to: self._dispatch.place_selected(to, kept, cost, selector, arg),
         )
 
@@ -373,14 +366,14 @@ class Producer:
         if route is not None and self._has_room(topic, cost):
             batch, index = self._dispatch.place_bodies(route, bodies, key, cost)
             return Run(TopicName(topic), batch, index, len(bodies))
-        sending = Run(TopicName(topic), _placeholder(), 0, len(bodies))
+        sending = Run(TopicName(topic), placeholder(), 0, len(bodies))
         return self._park(
             topic, cost, sending, lambda to: self._dispatch.place_bodies(to, bodies, key, cost)
         )
 
     def _park_message(self, message: Message, cost: int) -> Sending:
         kept = replace(message)  # the application may change its object
-        sending = Sending(TopicName(message.topic), _placeholder(), 0)
+        sending = Sending(TopicName(message.topic), placeholder(), 0)
         return self._park(
             message.topic, cost, sending, lambda to: self._dispatch.place(to, kept, cost)
         )
@@ -393,7 +386,7 @@ class Producer:
         place: Callable[[Route], tuple[Batch, int]],
     ) -> Sending:
         self._parked.setdefault(topic, deque()).append(
-            _Parked(cost, self._loop.time(), sending, place)
+            Parked(cost, self._loop.time(), sending, place)
         )
         self._parked_bytes += cost
         self._cluster.start()
@@ -486,8 +479,3 @@ class Producer:
         for queue in parked.values():
             for item in queue:
                 item.sending.fail(error)
-
-
-def _placeholder() -> Batch:
-    """Stands for the batch of a message that has none yet."""
-    return Batch(_NO_QUEUE, deadline=0.0, born_unix_ms=0)

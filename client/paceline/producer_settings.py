@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from paceline.batch import MESSAGE_OVERHEAD_BYTES, Compression
 from paceline.errors import ConfigError
+from paceline.hooks import CheckForbiddenHook, SendMessageHook
 from paceline.latency import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
 from paceline.records.compression import LZ4_LEVEL_MAX, ZSTD_LEVEL_MAX
 from paceline.records.header import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, Codec
@@ -47,6 +48,10 @@ class ProducerSettings:
     latency_max_ms: tuple[int, ...] = LATENCY_MAX_MS
     not_available_duration_ms: tuple[int, ...] = NOT_AVAILABLE_DURATION_MS
     """From a latency of the first table on, the pause of the second."""
+    send_hooks: tuple[SendMessageHook, ...] = ()
+    """Called around each batch."""
+    forbidden_hooks: tuple[CheckForbiddenHook, ...] = ()
+    """Asked about each message before it is taken."""
 
     @property
     def compression(self) -> Compression:

@@ -24,6 +24,7 @@ from paceline.consumer.push_settings import BatchListener, Listener
 from paceline.consumer.queue_locks import QueueLocks
 from paceline.consumer.queue_owner import QueueOwner
 from paceline.filters import ALL, Subscription, subscriptions
+from paceline.hooks import ConsumeHooks
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey, acting_groups
 from paceline.types import GroupName
@@ -59,6 +60,7 @@ class OrderedConsumer:
         self._topics = [check_topic_name(topic) for topic, _ in subscribed]
         self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
         run, batch_max = runner(listener, batch_listener, self._settings.of_owner())
+        self.hooks = ConsumeHooks(self._settings.consume_hooks, consumer_group=self.group)
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
@@ -73,7 +75,7 @@ class OrderedConsumer:
             renew_ms=self._settings.rebalance_lock_interval_ms,
         )
         self._processing = OrderedProcessing(
-            run,
+            self.hooks.around(run),
             self._settings,
             self._locks,
             self._cluster.clock,

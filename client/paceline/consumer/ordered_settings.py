@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from paceline.consumer.push_settings import PushSettings
 from paceline.errors import ConfigError
+from paceline.hooks import ConsumeMessageHook
 from paceline.message import ReceivedMessage
 
 OnLate: TypeAlias = Callable[[ReceivedMessage], None]
@@ -55,6 +56,8 @@ class OrderedSettings:
     messages_per_queue_max: int = 1_000
     """Fetched and not done (pullThresholdForQueue)."""
     bytes_per_queue_max: int = 100 * 1024 * 1024
+    consume_hooks: tuple[ConsumeMessageHook, ...] = ()
+    """Called around each listener call."""
     fetch_bytes_max: int = 4 * 1024 * 1024
     queue_bytes_max: int = 1024 * 1024
 

@@ -28,6 +28,7 @@ from paceline.consumer.queue_owner import GroupMember, QueueOwner
 from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError
 from paceline.filters import ALL, Subscription, subscriptions
+from paceline.hooks import ConsumeHooks
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.ports import Disk
@@ -67,13 +68,14 @@ class PushConsumer:
             self._topics.append(retry_topic(self.group))
         self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
         run, batch_max = runner(listener, batch_listener, self._settings)
+        self.hooks = ConsumeHooks(self._settings.consume_hooks, consumer_group=self.group)
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self._is_broadcasting = self._settings.message_model == "broadcasting"
         self.client_id = client_id or self._some_client_id()
         self._links = GroupLinks(self._cluster)
         self._processing = ConcurrentProcessing(
-            run,
+            self.hooks.around(run),
             self._settings,
             on_given_up,
             batch_max=batch_max,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from paceline.errors import ConfigError
+from paceline.hooks import ConsumeMessageHook
 from paceline.message import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class PushSettings:
     """How often it writes them (persistConsumerOffsetInterval)."""
     close_timeout_ms: int = 10_000
     """How long giving up a queue, or `close`, waits for running listeners."""
+    consume_hooks: tuple[ConsumeMessageHook, ...] = ()
+    """Called around each listener call."""
     fetch_bytes_max: int = 4 * 1024 * 1024
     queue_bytes_max: int = 1024 * 1024
 
