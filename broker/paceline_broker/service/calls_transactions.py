@@ -51,6 +51,7 @@ class Transactions:
             "end_transactions": self._end,
             "transaction_checks": self._checks,
             "transactions": self._list,
+            "transaction": self._show,
         }
 
     async def _end(self, fields: Fields) -> dict[str, Any]:
@@ -80,6 +81,11 @@ class Transactions:
             limit = fields.integer("limit", low=1, high=LISTED_MAX)
         fields.done()
         return await self.ends.list_open(topic_id=topic_id, limit=limit)
+
+    async def _show(self, fields: Fields) -> dict[str, Any]:
+        text = fields.text("id", length_max=ID_LENGTH_MAX)
+        fields.done()
+        return await self.ends.show(text)
 
 
 def _ids(fields: Fields, name: str) -> list[str]:

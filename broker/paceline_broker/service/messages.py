@@ -43,6 +43,7 @@ from paceline_broker.service.acting import MAYBE_STALE
 from paceline_broker.service.creator import Creator
 from paceline_broker.service.fetch import Fetcher, FutureFetchSink
 from paceline_broker.service.gather import Fetched
+from paceline_broker.service.halves import HANDLE_KIND, check_halves
 from paceline_broker.service.ports import Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.send import FutureSink, Sender
@@ -124,6 +125,9 @@ class Messages:
             self._encode(topic.topic_id, queue, request, indexes, is_delayed=is_delayed)
             for (queue, is_delayed), indexes in by_queue.items()
         ]
+        if request.is_transaction:
+            for batch in batches:
+                check_halves(BatchView(batch))
         sinks = [FutureSink() for _ in batches]
         for batch, sink in zip(batches, sinks, strict=True):
             self._sender.send_checked(batch, parse_header(batch), sink, 0)
@@ -134,6 +138,8 @@ class Messages:
                 rows[index] = _row(queue, number, answer)
                 if is_delayed:
                     rows[index] |= self._delayed_row(number, answer)
+                elif request.is_transaction:
+                    rows[index] |= self._half_row(number, answer)
         return {
             "messages": rows,
             "epoch": min(answer.master_epoch for answer in answers),
@@ -161,6 +167,13 @@ class Messages:
         place = OffsetMessageId(self._routes.group, answer.base_queue_offset, number)
         return {"offset": None, "recall_handle": make_handle(RECALL, place)}
 
+    def _half_row(self, number: int, answer: ProduceAnswer) -> dict[str, Any]:
+        """A half message has no offset; what its transaction is ended by instead."""
+        if answer.flags & PRODUCE_FLAG_OFFSET_UNKNOWN:
+            return {"transaction_id": None}
+        place = OffsetMessageId(self._routes.group, answer.base_queue_offset, number)
+        return {"offset": None, "transaction_id": make_handle(HANDLE_KIND, place)}
+
     def _encode(
         self,
         topic_id: int,
@@ -177,7 +190,7 @@ class Messages:
             tags=_column(request.tags, indexes),
             properties=_column(request.properties, indexes),
             born_unix_ms=self._clock.unix_ms(),
-            kind=Kind.DELAY if is_delayed else Kind.NORMAL,
+            kind=_kind(request, is_delayed=is_delayed),
             due_unix_ms=_chosen(request.dues, indexes) if is_delayed else None,
             topic_id=topic_id,
             queue_id=queue,
@@ -283,6 +296,12 @@ async def _all(sinks: list[FutureSink]) -> list[ProduceAnswer]:
             raise outcome
         answers.append(outcome)
     return answers
+
+
+def _kind(request: SendRequest, *, is_delayed: bool) -> Kind:
+    if request.is_transaction:
+        return Kind.HALF
+    return Kind.DELAY if is_delayed else Kind.NORMAL
 
 
 def _row(queue: int, number: int, answer: ProduceAnswer) -> dict[str, Any]:

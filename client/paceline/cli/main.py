@@ -63,6 +63,9 @@ COMMANDS = {
     ),
     "receive": _Entry("paceline.cli.receive:command", "Receive messages of topics by receipt."),
     "ack": _Entry("paceline.cli.receive:ack", "Acknowledge received messages by their handles."),
+    "transaction": _Entry(
+        "paceline.cli.transaction:command", "Show half messages; commit or roll them back."
+    ),
     "cluster": _Entry(
         "paceline.cli.cluster_recover:command", "Show the cluster; elect, clean, recover."
     ),

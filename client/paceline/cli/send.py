@@ -66,6 +66,17 @@ class Template:
 @click.option("--jsonl", "jsonl_file", type=click.File("rb"), help="Each line, which is JSON.")
 @click.option("--key-column", help="Column (or JSON member) that is the message's key.")
 @delay_options
+@click.option(
+    "--transaction",
+    type=click.Choice(["commit", "rollback", "none"]),
+    help="Send TEXT in a transaction, and end it so; none leaves it open.",
+)
+@click.option(
+    "--producer-group",
+    default="paceline-cli",
+    show_default=True,
+    help="With --transaction: whose producers are asked about it while it is open.",
+)
 @cluster_options
 def command(
     topic: str,
@@ -77,6 +88,8 @@ def command(
     jsonl_file: BinaryIO | None,
     key_column: str | None,
     when: When,
+    transaction: str | None,
+    producer_group: str,
     connect: Connect,
     as_json: bool,
 ) -> None:
@@ -96,6 +109,9 @@ def command(
         raise click.UsageError("give one of --key and --key-column")
     template = Template(topic=topic, key=key, tag=tag, properties=_pairs(properties), when=when)
     file = csv_file or jsonl_file
+    if transaction is not None:
+        _send_in_transaction(connect, template, text, transaction, producer_group, as_json=as_json)
+        return
     if text is not None and text != "-":
         result = run_async(_send_one(connect, template, text.encode(errors="surrogateescape")))
         _show_one(result, as_json=as_json)
@@ -136,6 +152,19 @@ async def _send_one(connect: Connect, template: Template, body: bytes) -> "SendR
         await find_topic(cluster, template.topic)
         async with Producer(cluster) as producer:
             return await producer.send(template.message(body))
+
+
+def _send_in_transaction(
+    connect: Connect, template: Template, text: str | None, end: str, group: str, *, as_json: bool
+) -> None:
+    from paceline.cli.transaction import begin_and_end, show_sent
+
+    if text is None or text == "-":
+        raise click.UsageError("--transaction needs a TEXT: one message, one transaction")
+    body = text.encode(errors="surrogateescape")
+    message = template.message(body)
+    sent = run_async(begin_and_end(connect, message, group=group, end=end))
+    show_sent(sent, end, as_json=as_json)
 
 
 def _show_one(result: "SendResult", *, as_json: bool) -> None:

@@ -31,6 +31,7 @@ from paceline.types import ProducerEpoch, ProducerId, QueueId, QueueOffset
 from paceline.types import Sequence as SequenceNumber
 from paceline.wire.fields import I64_MAX, Fields
 from paceline.wire.names import check_name
+from paceline.wire.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
@@ -131,10 +132,13 @@ class SendRequest:
     """None: chosen by key, or by the broker."""
     producer: ProducerFields | None
     """Only together with `queue`, as sequences run per queue."""
+    is_transaction: bool = False
+    """They are half messages; `properties` say whom to ask about each."""
 
 
 def parse_send(document: Mapping[str, Any]) -> SendRequest:
-    """The request {messages: [...], queue?, producer?}; all messages or none.
+    """The request {messages: [...], queue?, producer?, transaction?, producer_group?,
+    check_immunity_s?}; all messages or none. With "transaction": true they become half messages.
 
     A message is {body | body_base64, key?, tag?, properties?, delay_level? | delay_ms? |
     delivery_unix_ms?}: text or base64 (RFC 4648, padded), text, text, an object of text, numbers.
@@ -152,6 +156,7 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
         if queue is None:
             raise BadRequestError("producer needs queue: sequences run per queue", field="queue")
         producer = _parse_producer(fields.any("producer"), len(messages))
+    of_half = _parse_transaction(fields)
     fields.done()
     rows = [_parse_message(message, index) for index, message in enumerate(messages)]
     bodies, keys, tags, properties, dues = zip(*rows, strict=True)
@@ -159,6 +164,10 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
         raise BadRequestError(
             "messages with producer are all delayed or none: they are one batch", field="messages"
         )
+    if of_half is not None:
+        if any(due is not None for due in dues):
+            raise BadRequestError("transactional messages cannot be delayed", field="transaction")
+        properties = tuple({**(own or {}), **of_half} for own in properties)
     return SendRequest(
         bodies=bodies,
         keys=keys,
@@ -167,7 +176,21 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
         dues=dues,
         queue=None if queue is None else QueueId(queue),
         producer=producer,
+        is_transaction=of_half is not None,
     )
+
+
+def _parse_transaction(fields: Fields) -> dict[str, str] | None:
+    """The properties that each half message gets; None: these are none."""
+    if not (fields.has("transaction") and fields.flag("transaction")):
+        for name in ("producer_group", "check_immunity_s"):
+            if fields.has(name):
+                raise BadRequestError(f'{name} goes with "transaction": true', field=name)
+        return None
+    found = {PRODUCER_GROUP: check_name(fields.text("producer_group"), "producer_group")}
+    if fields.has("check_immunity_s"):
+        found[CHECK_IMMUNITY_S] = str(fields.integer("check_immunity_s", high=72 * 3600))
+    return found
 
 
 def _parse_producer(document: object, count: int) -> ProducerFields:

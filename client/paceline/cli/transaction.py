@@ -1,0 +1,187 @@
+"""`paceline transaction list|show|commit|rollback`: half messages, looked at and ended by hand."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
+from paceline.cli.output import echo_json, echo_table
+
+if TYPE_CHECKING:
+    from paceline.message import Message
+    from paceline.transaction import Transaction
+
+CALL_TIMEOUT_MS = 10_000
+LIMIT_DEFAULT = 100
+_LIMIT_MAX = 1000
+
+
+@click.group("transaction")
+def command() -> None:
+    """Show half messages; commit or roll them back."""
+
+
+@command.command("list")
+@click.option("--topic", help="Only of this topic.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, _LIMIT_MAX),
+    default=LIMIT_DEFAULT,
+    show_default=True,
+    help="The oldest so many of each broker group.",
+)
+@cluster_options
+def list_open(topic: str | None, limit: int, connect: Connect, as_json: bool) -> None:
+    """Show open half messages, the oldest first."""
+    for group, found in sorted(run_async(_list(connect, topic, limit)).items()):
+        if as_json:
+            echo_json(
+                {"group": group, "open": found["open"], "transactions": found["transactions"]}
+            )
+            continue
+        click.echo(f"group {group}: {found['open']:,} open")
+        if found["transactions"]:
+            echo_table(
+                ("TRANSACTION", "TOPIC", "QUEUE", "STORED (UTC)", "CHECKS"),
+                [
+                    (
+                        row["transaction_id"],
+                        row["topic"],
+                        str(row["queue"]),
+                        _time(row["store_unix_ms"]),
+                        str(row["checks"]),
+                    )
+                    for row in found["transactions"]
+                ],
+            )
+
+
+@command.command("show")
+@click.argument("transaction_id")
+@cluster_options
+def show(transaction_id: str, connect: Connect, as_json: bool) -> None:
+    """Show one transaction, open or ended."""
+    found = run_async(_show(connect, transaction_id))
+    if as_json:
+        echo_json(found)
+        return
+    click.echo(
+        f"{found['outcome']}: for topic {found['topic']}, queue {found['queue']}, stored"
+        f" {_time(found['store_unix_ms'])} UTC, {found['checks']} checks"
+    )
+
+
+@command.command("commit")
+@click.argument("transaction_id")
+@cluster_options
+def commit(transaction_id: str, connect: Connect, as_json: bool) -> None:
+    """Make the message of a half visible."""
+    _end(connect, transaction_id, is_commit=True, as_json=as_json)
+
+
+@command.command("rollback")
+@click.argument("transaction_id")
+@cluster_options
+def rollback(transaction_id: str, connect: Connect, as_json: bool) -> None:
+    """Have nobody ever see the message of a half."""
+    _end(connect, transaction_id, is_commit=False, as_json=as_json)
+
+
+def _end(connect: Connect, transaction_id: str, *, is_commit: bool, as_json: bool) -> None:
+    run_async(_run_end(connect, transaction_id, is_commit=is_commit))
+    outcome = "COMMITTED" if is_commit else "ROLLED_BACK"
+    if as_json:
+        echo_json({"transaction_id": transaction_id, "outcome": outcome})
+    else:
+        click.echo(f"{transaction_id} is {outcome.lower().replace('_', ' ')}")
+
+
+async def _list(connect: Connect, topic: str | None, limit: int) -> dict[str, dict[str, Any]]:
+    """What the master of every broker group has open."""
+    from paceline.consumer.links import GroupLinks
+
+    async with open_cluster(connect) as cluster:
+        assert cluster.view is not None
+        links = GroupLinks(cluster)
+        document: dict[str, Any] = {"call": "transactions", "limit": limit}
+        if topic is not None:
+            document["topic"] = topic
+        try:
+            return {
+                str(group): await links.call(group, document, timeout_ms=CALL_TIMEOUT_MS)
+                for group in cluster.view.groups
+            }
+        finally:
+            await links.close()
+
+
+async def _show(connect: Connect, transaction_id: str) -> dict[str, Any]:
+    from paceline.consumer.links import GroupLinks
+    from paceline.message_ids import parse_handle
+    from paceline.transaction_ends import HANDLE_KIND
+    from paceline.types import GroupName
+
+    group = GroupName(parse_handle(HANDLE_KIND, transaction_id).group)
+    async with open_cluster(connect) as cluster:
+        links = GroupLinks(cluster)
+        try:
+            document = {"call": "transaction", "id": transaction_id}
+            return await links.call(group, document, timeout_ms=CALL_TIMEOUT_MS)
+        finally:
+            await links.close()
+
+
+async def _run_end(connect: Connect, transaction_id: str, *, is_commit: bool) -> None:
+    from paceline.consumer.links import GroupLinks
+    from paceline.transaction_ends import EndSender
+
+    async with open_cluster(connect) as cluster:
+        links = GroupLinks(cluster)
+        ends = EndSender(links, timeout_ms=CALL_TIMEOUT_MS, attempt_ms=CALL_TIMEOUT_MS)
+        try:
+            await ends.end(transaction_id, is_commit=is_commit)
+        finally:
+            await ends.close()
+            await links.close()
+
+
+async def begin_and_end(
+    connect: Connect, message: "Message", *, group: str, end: str
+) -> "Transaction":
+    """For `paceline send --transaction`: a half, ended as `end` says: commit, rollback or none."""
+    from paceline.cli.options import find_topic
+    from paceline.transaction import TransactionProducer
+
+    async with open_cluster(connect) as cluster:
+        await find_topic(cluster, message.topic)
+        async with TransactionProducer(cluster, group=group) as producer:
+            transaction = await producer.begin(message)
+            if end == "commit":
+                await transaction.commit()
+            elif end == "rollback":
+                await transaction.rollback()
+            return transaction
+
+
+def show_sent(transaction: "Transaction", end: str, *, as_json: bool) -> None:
+    """What became of it."""
+    outcome = {"commit": "COMMITTED", "rollback": "ROLLED_BACK", "none": "OPEN"}[end]
+    if as_json:
+        echo_json(
+            {
+                "transaction_id": transaction.transaction_id,
+                "unique_key": transaction.half.unique_key,
+                "topic": transaction.half.topic,
+                "group": transaction.taken.group,
+                "queue": transaction.taken.queue_id,
+                "outcome": outcome,
+            }
+        )
+    else:
+        words = outcome.lower().replace("_", " ")
+        click.echo(f"transaction {transaction.transaction_id}: {words}")
+
+
+def _time(unix_ms: int) -> str:
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,128 @@
+"""Transactions over HTTP: halves as JSON, both ends, checks, and what is refused."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.http.door import Door, a_door
+
+from paceline.message_ids import OffsetMessageId, make_handle
+
+
+async def begin(door: Door, *bodies: str, **more: Any) -> list[str]:
+    """Transaction ids of half messages that were sent as JSON."""
+    status, answer = await door.ask(
+        "POST",
+        "/v1/topics/orders/messages",
+        {
+            "messages": [{"body": body} for body in bodies],
+            "queue": 0,
+            "transaction": True,
+            "producer_group": "payers",
+            **more,
+        },
+    )
+    assert status == 200, answer
+    assert [row["offset"] for row in answer["messages"]] == [None] * len(bodies)
+    return [row["transaction_id"] for row in answer["messages"]]
+
+
+async def visible(door: Door) -> list[str]:
+    _, answer = await door.ask("GET", "/v1/topics/orders/queues/0/messages?offset=0")
+    return [row["body"] for row in answer["messages"]]
+
+
+async def end(door: Door, text: str, how: str) -> tuple[int, Any]:
+    return await door.ask("POST", f"/v1/transactions/{text}/{how}")
+
+
+async def test_a_half_is_seen_when_it_is_committed_and_never_when_rolled_back() -> None:
+    async with a_door() as door:
+        first, second = await begin(door, "a", "b")
+        assert await visible(door) == []
+        _, listed = await door.ask("GET", "/v1/transactions?topic=orders&limit=5")
+        assert (listed["open"], len(listed["transactions"])) == (2, 2)
+
+        for _ in range(2):
+            status, answer = await end(door, first, "commit")
+            assert (status, answer["outcome"]) == (200, "COMMITTED")
+            status, answer = await end(door, second, "rollback")
+            assert (status, answer["outcome"]) == (200, "ROLLED_BACK")
+
+        assert await visible(door) == ["a"]
+        status, problem = await end(door, second, "commit")
+        assert (status, problem["code"], problem["outcome"]) == (
+            409,
+            "TRANSACTION_ENDED",
+            "ROLLED_BACK",
+        )
+        _, shown = await door.ask("GET", f"/v1/transactions/{first}")
+        assert (shown["outcome"], shown["topic"]) == ("COMMITTED", "orders")
+        assert await visible(door) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "code"),
+    [
+        ("garbage", 400, "BAD_REQUEST"),
+        ("tx.g1:60:0.00000000", 400, "BAD_REQUEST"),
+        (make_handle("tx", OffsetMessageId("g1", 8, 0)), 404, "TRANSACTION_NOT_FOUND"),
+        (make_handle("tx", OffsetMessageId("g9", 96, 0)), 404, "TRANSACTION_NOT_FOUND"),
+    ],
+)
+@pytest.mark.parametrize("how", ["commit", "rollback"])
+async def test_forged_and_unknown_ids(text: str, status: int, code: str, how: str) -> None:
+    async with a_door() as door:
+        await begin(door, "a")
+        before = door.role.log.end
+
+        got, problem = await end(door, text, how)
+
+        assert (got, problem["code"]) == (status, code)
+        assert door.role.log.end == before
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"transaction": False}, "producer_group"),
+        ({"producer_group": None}, "producer_group"),
+        ({"producer_group": "no spaces"}, "producer_group"),
+        ({"transaction": "yes"}, "transaction"),
+        ({"check_immunity_s": -1}, "check_immunity_s"),
+        ({"messages": [{"body": "a", "delay_ms": 5}]}, "transaction"),
+        ({"messages": [{"body": "a", "properties": {"x": "y" * 32_000}}]}, None),
+    ],
+)
+async def test_what_is_no_transaction_is_refused(more: dict[str, Any], field: str | None) -> None:
+    async with a_door() as door:
+        body = {
+            "messages": [{"body": "a"}],
+            "transaction": True,
+            "producer_group": "payers",
+            **more,
+        }
+        status, problem = await door.ask("POST", "/v1/topics/orders/messages", body)
+
+        assert status in (400, 413)
+        assert problem.get("field") == field
+        _, listed = await door.ask("GET", "/v1/transactions")
+        assert listed["open"] == 0
+
+
+async def test_checks_are_polled_over_http() -> None:
+    async with a_door() as door:
+        [text] = await begin(door, "a", check_immunity_s=0)
+        path = "/v1/producers/payers/checks?client_id=p1&wait_ms=5000"
+        polling = asyncio.gather(door.ask("GET", path))
+        checks = door.service.transactions.checks
+        while not polling.done():
+            await checks.look()
+            await asyncio.wait([polling], timeout=0.01)
+
+        [(status, answer)] = await polling
+        assert status == 200
+        [question] = answer["checks"]
+        assert (question["transaction_id"], question["body"]) == (text, "a")
+        status, problem = await door.ask("GET", "/v1/producers/payers/checks?wait_ms=1")
+        assert (status, problem["field"]) == (400, "client_id")
