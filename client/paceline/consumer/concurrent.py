@@ -1,7 +1,7 @@
 """Concurrent processing: listeners run side by side, over all queues of a member.
 
 What becomes of a message whose call failed, a policy decides (`failure.py`). A call that takes
-longer than the consume timeout is reported as well.
+longer than the consume timeout has its messages sent back as well (`consume_timeouts.py`).
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from paceline.consumer.consume_timeouts import TIMEOUT_LEVEL, ConsumeTimeouts, Worker
 from paceline.consumer.failure import (
     SEND_BACK_AGAIN_MS,
     Action,
@@ -58,16 +59,20 @@ class ConcurrentProcessing:
         self._ready: deque[HeldQueue] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
+        self._workers = [Worker() for _ in range(settings.concurrency)]
+        self._timeouts = ConsumeTimeouts(self._workers, settings, self._timed_out)
 
     def start(self) -> None:
         """Start the listeners' tasks."""
         self._tasks = [
-            spawn(self._work(), name=f"listener-{number}")
-            for number in range(self._settings.concurrency)
+            spawn(self._work(worker), name=f"listener-{number}")
+            for number, worker in enumerate(self._workers)
         ]
+        self._timeouts.start()
 
     async def close(self) -> None:
         """Stop; listeners that still run are cancelled."""
+        self._timeouts.close()
         await cancel_and_wait(*self._tasks)
         await self._send_backer.close()
 
@@ -90,7 +95,7 @@ class ConcurrentProcessing:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _work(self) -> None:
+    async def _work(self, worker: Worker) -> None:
         """One listener: takes messages of the queues in turn."""
         ready, batch_max = self._ready, self._batch_max
         while True:
@@ -108,9 +113,12 @@ class ConcurrentProcessing:
                 ready.append(held)
             else:
                 held.is_ready = False
-            await self._process(held, messages)
+            worker.begin(held, messages)
+            await self._process(held, messages, worker)
 
-    async def _process(self, held: HeldQueue, messages: Sequence[ReceivedMessage]) -> None:
+    async def _process(
+        self, held: HeldQueue, messages: Sequence[ReceivedMessage], worker: Worker
+    ) -> None:
         queue = held.queue
         failure: Exception | None = None
         try:
@@ -121,6 +129,13 @@ class ConcurrentProcessing:
             done_count = len(messages) if answer is None else max(0, min(answer, len(messages)))
         except Exception as error:  # the application's code: what it raises is its answer
             done_count, failure = 0, error
+        if worker.end():
+            passed_over = worker.passed_over
+            for _ in passed_over:
+                queue.ended()
+            kept = [m.queue_offset not in passed_over for m in messages]
+            done_count = sum(kept[:done_count])
+            messages = [m for m, is_kept in zip(messages, kept, strict=True) if is_kept]
         if done_count < len(messages):
             for message in messages[done_count:]:
                 self._failed(held, message, failure or NotProcessedError(message.queue_offset))
@@ -162,6 +177,26 @@ class ConcurrentProcessing:
             case Action.GIVE_UP:
                 log.error("message_given_up", extra=fields)
                 self._give_up(held, message, error)
+
+    def _timed_out(self, worker: Worker, call: int, message: ReceivedMessage) -> None:
+        """A call takes too long: its message goes back, and the queue goes on without it."""
+        held = worker.held
+        assert held is not None
+        at = {"queue": str(held.queue.key), "offset": message.queue_offset}
+        log.warning("consume_timeout", extra=at)
+        if not self._settings.sends_back:
+            return
+
+        def answered(answer: SentBack | PacelineError) -> None:
+            if not isinstance(answer, SentBack):
+                log.warning("send_back_failed", extra={**at, "error": answer.message})
+                worker.try_again(call)
+            elif worker.is_in(call):
+                worker.passed_over.add(message.queue_offset)
+                held.queue.pass_over(message)
+                self.settled(held)
+
+        self._send_backer.send_back(held.queue.key, message, answered, delay_level=TIMEOUT_LEVEL)
 
     def _sent_back(
         self,
