@@ -3,13 +3,14 @@
 A queue lock has a lease and a fencing token. Only who holds the lock is handed messages of the
 queue, one call at a time; commits name the token, so what a member does that has lost its lock
 without knowing changes nothing (R33, INV-11). A message that fails holds its queue until it
-succeeds.
+succeeds, or is made a dead letter.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
 from paceline.allocation import Allocation, allocate_averagely
+from paceline.consumer.failure import SendBacker
 from paceline.consumer.gaps import OnGap
 from paceline.consumer.group_offsets import Start
 from paceline.consumer.links import GroupLinks
@@ -20,7 +21,7 @@ from paceline.consumer.ordered_settings import OnLate as OnLate
 from paceline.consumer.ordered_settings import OrderedSettings as OrderedSettings
 from paceline.consumer.ordered_settings import SuspendQueueError as SuspendQueueError
 from paceline.consumer.push import runner
-from paceline.consumer.push_settings import BatchListener, Listener
+from paceline.consumer.push_settings import BatchListener, Listener, OnGivenUp
 from paceline.consumer.queue_locks import QueueLocks
 from paceline.consumer.queue_owner import QueueOwner
 from paceline.filters import ALL, Subscription, subscriptions
@@ -47,6 +48,7 @@ class OrderedConsumer:
         settings: OrderedSettings | None = None,
         client_id: str | None = None,
         allocation: Allocation = allocate_averagely,
+        on_given_up: OnGivenUp | None = None,
         on_gap: OnGap | None = None,
         on_late: OnLate | None = None,
     ) -> None:
@@ -80,7 +82,9 @@ class OrderedConsumer:
             self._locks,
             self._cluster.clock,
             batch_max=batch_max,
+            send_backer=SendBacker(self._links, group=self.group),
             on_late=on_late,
+            on_given_up=on_given_up,
         )
         self._allocation = allocation
         self._owner = self._make_owner(on_gap)

@@ -12,13 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from paceline.consumer.concurrent import NotProcessedError, Run
+from paceline.consumer.failure import DEAD_AT_ONCE, ConsumeLater, SendBacker, SentBack
 from paceline.consumer.ordered_settings import OnLate, OrderedSettings, SuspendQueueError
+from paceline.consumer.push_settings import OnGivenUp
 from paceline.consumer.queue_locks import QueueLocks
 from paceline.consumer.queue_owner import HeldQueue
+from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
 from paceline.ports import Clock
 from paceline.routing import QueueKey
 from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.wire import properties as names
 
 log = logging.getLogger("paceline.client")
 
@@ -39,14 +43,18 @@ class OrderedProcessing:
         clock: Clock,
         *,
         batch_max: int,
+        send_backer: SendBacker,
         on_late: OnLate | None,
+        on_given_up: OnGivenUp | None,
     ) -> None:
         self._run = run
         self._settings = settings
         self._batch_max = batch_max
         self._locks = locks
         self._clock = clock
+        self._send_backer = send_backer
         self._on_late = on_late
+        self._on_given_up = on_given_up
         self.late_count = 0
         """Messages whose listener call ended after the lease."""
         self.settled: Callable[[HeldQueue], None] = lambda held: None
@@ -77,6 +85,7 @@ class OrderedProcessing:
             timer.cancel()
         self._suspended.clear()
         await cancel_and_wait(*self._tasks)
+        await self._send_backer.close()
 
     def regained(self, keys: Iterable[QueueKey]) -> None:
         """Leases that had run out go on: nobody else had those locks."""
@@ -145,7 +154,9 @@ class OrderedProcessing:
             if not self._locks.is_valid(key, token, now_ms=now_ms):
                 self._unlocked[key] = held
                 return
-            messages = queue.take_many(self._batch_max)
+            messages: Messages = queue.take_many(self._batch_max)
+            if held.attempts:
+                messages = [_counted(message, held) for message in messages]
             done_count, failure = await self._call(messages)
             now_ms = self._clock.monotonic_ms()
             if not self._locks.is_valid(key, token, now_ms=now_ms):
@@ -156,7 +167,7 @@ class OrderedProcessing:
             if held.attempts:
                 self._forget_attempts(held, messages[:done_count])
             if done_count < len(messages):
-                self._failed(held, messages[done_count:], failure)
+                await self._failed(held, messages[done_count:], failure)
                 return
             self.settled(held)
             if now_ms - yielded_ms >= _YIELD_MS:
@@ -194,8 +205,8 @@ class OrderedProcessing:
             for message in messages:
                 self._on_late(message)
 
-    def _failed(self, held: HeldQueue, messages: Messages, error: Exception) -> None:
-        """The first that is not done is tried again in place."""
+    async def _failed(self, held: HeldQueue, messages: Messages, error: Exception) -> None:
+        """The first that is not done is tried again in place, or becomes a dead letter."""
         queue, first = held.queue, messages[0]
         failures = held.attempts[first.queue_offset] = held.attempts.get(first.queue_offset, 0) + 1
         fields = {"queue": str(queue.key), "offset": first.queue_offset, "failures": failures}
@@ -203,11 +214,43 @@ class OrderedProcessing:
         wait_ms = self._settings.suspend_current_queue_time_ms
         if isinstance(error, SuspendQueueError):
             wait_ms = error.suspend_ms
+        if self._is_dead(error, failures) and await self._bury(held, first, error):
+            messages, wait_ms = messages[1:], 0
         self._put_back(held, messages)
         self.settled(held)
-        if not queue.is_dropped:
+        if wait_ms and not queue.is_dropped:
             loop = asyncio.get_running_loop()
             self._suspended[held] = loop.call_later(wait_ms / 1000, self._resume, held)
+
+    def _is_dead(self, error: Exception, failures: int) -> bool:
+        if isinstance(error, ConsumeLater) and error.delay_level < 0:
+            return True  # the listener says that there is no use
+        return 0 <= self._settings.max_reconsume_times < failures
+
+    async def _bury(self, held: HeldQueue, message: ReceivedMessage, error: Exception) -> bool:
+        """Have the broker make it a dead letter, under our token (R33); False if it could not."""
+        queue = held.queue
+        answered: asyncio.Future[SentBack | PacelineError]
+        answered = asyncio.get_running_loop().create_future()
+
+        def tell(answer: SentBack | PacelineError) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        self._send_backer.send_back(
+            queue.key, message, tell, delay_level=DEAD_AT_ONCE, token=queue.lock_token
+        )
+        answer = await answered
+        fields = {"queue": str(queue.key), "offset": message.queue_offset}
+        if isinstance(answer, PacelineError):
+            log.warning("dead_letter_failed", extra={**fields, "error": answer.message})
+            return False
+        log.error("message_dead", extra=fields)
+        held.attempts.pop(message.queue_offset)
+        queue.finish(message)
+        if self._on_given_up is not None:
+            self._on_given_up(message, error)
+        return True
 
     def _put_back(self, held: HeldQueue, messages: Messages) -> None:
         for message in reversed(messages):
@@ -222,3 +265,11 @@ class OrderedProcessing:
     def _forget_attempts(self, held: HeldQueue, messages: Messages) -> None:
         for message in messages:
             held.attempts.pop(message.queue_offset, None)
+
+
+def _counted(message: ReceivedMessage, held: HeldQueue) -> ReceivedMessage:
+    """The message as its listener is to see it: with the failed calls that it has behind it."""
+    failures = held.attempts.get(message.queue_offset)
+    if failures is None:
+        return message
+    return message._replace(properties={**message.properties, names.RECONSUME_TIMES: str(failures)})

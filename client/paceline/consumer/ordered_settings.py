@@ -43,6 +43,9 @@ class OrderedSettings:
     """Most messages of one call of a batch listener."""
     suspend_current_queue_time_ms: int = 1_000
     """After a failed call the queue waits so long, and the message is tried again in place."""
+    max_reconsume_times: int = -1
+    """How often a failed message is tried again; then it becomes a dead letter of the group, and
+    its queue goes on (maxReconsumeTimes). -1: for ever, so that one bad message holds its queue."""
     max_time_consume_continuously_ms: int = 60_000
     """A queue's turn while others wait for one."""
     rebalance_lock_max_live_time_ms: int = 30_000
@@ -65,6 +68,7 @@ class OrderedSettings:
         """Raises ConfigError with the sentence for the user."""
         self.of_owner().validate()
         self._check("suspend_current_queue_time_ms", SUSPEND_MS_MIN, SUSPEND_MS_MAX)
+        self._check("max_reconsume_times", -1, 2**31 - 2)
         self._check("max_time_consume_continuously_ms", 1, 3_600_000)
         self._check("rebalance_lock_max_live_time_ms", 1_000, _LEASE_MS_MAX)
         self._check("rebalance_lock_interval_ms", 100, _LEASE_MS_MAX)

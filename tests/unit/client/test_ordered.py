@@ -3,11 +3,13 @@
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import committed, eventually, fill
 
+from paceline.consumer.failure import ConsumeLater
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings, SuspendQueueError
 from paceline.errors import ConfigError, DeadlineError
 from paceline.message import LockToken, ReceivedMessage
@@ -157,6 +159,40 @@ async def test_a_batch_listener_may_stop_in_the_middle() -> None:
 
     assert done == list(range(40))
     assert max(sizes) == 8
+
+
+async def test_a_message_that_always_fails_is_a_dead_letter_in_the_end_and_its_queue_goes_on() -> (
+    None
+):
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        cluster.add_topic("%RETRY%audit", 1)
+        await fill(cluster, 4)
+        calls: list[tuple[int, int]] = []
+        given_up: list[int] = []
+
+        async def listen(message: ReceivedMessage) -> ConsumeLater | None:
+            number = int(message.body)
+            calls.append((number, message.reconsume_times))
+            if number == 1:
+                raise ValueError("never")
+            return ConsumeLater(-1) if number == 2 else None
+
+        async with OrderedConsumer(
+            cluster.controller,
+            group="audit",
+            topics=["orders"],
+            listener=listen,
+            settings=replace(FAST, max_reconsume_times=2),
+            on_given_up=lambda message, error: given_up.append(message.queue_offset),
+        ):
+            await eventually(lambda: committed(cluster) == 4)
+        [buried, _] = [call for call in cluster.calls if call["call"] == "send_back"]
+
+    assert calls == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0), (3, 0)]
+    assert cluster.group_calls.dead == [b"1", b"2"]
+    assert given_up == [1, 2]
+    assert buried["messages"][0]["token"][0] >= 1  # only who has the lock may (R33)
 
 
 async def test_a_queue_changes_hands_after_its_listener_and_commit() -> None:
