@@ -156,10 +156,7 @@ class Timers:
             self.close(source)
 
     def add(self, header: BatchHeader, dues: Sequence[int]) -> None:
-        """Take in a DELAY batch. What was due before it was stored is due at its store time."""
-        if min(dues) < header.store_unix_ms:
-            floor = header.store_unix_ms
-            dues = [due if due > floor else floor for due in dues]
+        """Take in a DELAY batch."""
         key = queue_key(header.topic_id, header.queue_id)
         first = header.physical_offset << SOURCE_INDEX_BITS
         self._append(range(first, first + len(dues)), dues, repeat(key, len(dues)))

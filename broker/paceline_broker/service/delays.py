@@ -1,7 +1,7 @@
 """What a master checks and settles of a DELAY batch before it stores it: limits, and due times.
 
-A level or a delay becomes a time by the master's log time (records/dues.py), so the record alone
-says when it is due (R29). Limits refuse the whole batch, as nothing of it is stored then.
+A level or a delay becomes a time by the master's clock (fire_clock.py), so the record alone says
+when it is due (R29). Limits refuse the whole batch, as nothing of it is stored then.
 """
 
 from collections import Counter

@@ -5,15 +5,13 @@ and completion are one record, so a new master, which has folded its whole tail 
 goes on exactly where this one stopped. A turn is one synchronous step and small; the loop serves
 others between two of them, so a backlog is worked off beside the sends.
 
-Never early: a time has come when the master's wall clock says so and the controllers' majority
-agrees with that clock. While they say nothing, the clock is what it was when they last agreed, plus
-the process's running time (R29).
+Never early: see fire_clock.py (R29).
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from paceline.errors import (
     CorruptLogError,
@@ -27,10 +25,10 @@ from paceline.records.header import Cause, unpack_source
 from paceline.runtime import pause
 from paceline.types import PhysicalOffset
 from paceline.wire.names import DELAY_DLQ_TOPIC
-from paceline_broker.clocks import Trust
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due, Timers
 from paceline_broker.service.delivered import Ready, Target, delivered_batch
+from paceline_broker.service.fire_clock import FireClock
 from paceline_broker.service.ledger import append_messages
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
@@ -73,38 +71,14 @@ class Lateness:
         self.buckets[-1] += 1
 
 
-class FireClock:
-    """Up to when messages may be delivered now (R29)."""
-
-    def __init__(self, clock: Clock, trust: Callable[[], Trust]) -> None:
-        self._clock = clock
-        self._trust = trust
-        self._agreed: tuple[int, int] | None = None
-        """(wall clock, running time) when the controllers agreed last."""
-
-    def now_unix_ms(self) -> int | None:
-        """None: the wall clock is wrong, or nobody has said that it is right."""
-        unix_ms, running_ms = self._clock.unix_ms(), self._clock.monotonic_ms()
-        trust = self._trust()
-        if trust is Trust.AGREES:
-            self._agreed = (unix_ms, running_ms)
-            return unix_ms
-        if trust is Trust.DIFFERS or self._agreed is None:
-            return None
-        agreed_unix_ms, agreed_running_ms = self._agreed
-        return min(unix_ms, agreed_unix_ms + running_ms - agreed_running_ms)
-
-
 class Delivery:
     """The duty of a master; `run` ends only by cancellation."""
 
-    def __init__(
-        self, role: Role, routes: Routes, clock: Clock, trust: Callable[[], Trust]
-    ) -> None:
+    def __init__(self, role: Role, routes: Routes, clock: Clock, fire: FireClock) -> None:
         self._role = role
         self._routes = routes
         self._clock = clock
-        self._fire = FireClock(clock, trust)
+        self._fire = fire
         self.sources = Sources()
         self._timers: Timers | None = None
         self._held: dict[int, int] = {}
@@ -160,6 +134,7 @@ class Delivery:
         writer = self._role.writer()
         projections = self._role.projections
         self._take_state(projections.timers)
+        now_ms = self._fire.due_until_ms()
         if not writer.is_open or not projections.timers:
             return IDLE_MS
         confirm = self._role.reader.confirm
@@ -170,7 +145,7 @@ class Delivery:
             return IDLE_MS
         self._release_held()
         try:
-            waits_ms = self._due_turn(writer, projections, confirm)
+            waits_ms = self._due_turn(writer, projections, confirm, now_ms)
             if waits_ms == 0 or self.needs.turn(writer, projections, count_max=TURN_MESSAGES):
                 self._ends.append(writer.end)
                 return 0
@@ -181,11 +156,14 @@ class Delivery:
         return waits_ms
 
     def _due_turn(
-        self, writer: LogWriter, projections: Projections, confirm: PhysicalOffset
+        self,
+        writer: LogWriter,
+        projections: Projections,
+        confirm: PhysicalOffset,
+        now_ms: int | None,
     ) -> int:
         """Deliver some of what is due; 0, or how many ms nothing is."""
         timers = projections.timers
-        now_ms = self._fire.now_unix_ms()
         next_ms = timers.next_due_ms()
         if now_ms is None or next_ms is None:
             return IDLE_MS
@@ -196,8 +174,7 @@ class Delivery:
         if not entries:
             self._awaits_confirm = True
             return IDLE_MS
-        done = self._deliver(writer, projections, entries)
-        self._count(now_ms, entries, done)
+        self._deliver(writer, projections, entries, now_ms)
         return 0
 
     def _take_state(self, timers: Timers) -> None:
@@ -218,10 +195,12 @@ class Delivery:
         log.warning("message_held", extra={"source": source, "fault": why})
         self._held[source] = self._clock.monotonic_ms() + HELD_MS
 
-    def _deliver(self, writer: LogWriter, projections: Projections, entries: Sequence[Due]) -> int:
-        """Append one batch for each target queue; how many messages they hold. No await in it."""
+    def _deliver(
+        self, writer: LogWriter, projections: Projections, entries: Sequence[Due], now_ms: int
+    ) -> None:
+        """Append one batch for each target queue. No await in it."""
         by_queue: dict[int, list[Ready]] = {}
-        size = count = 0
+        size = 0
         for entry in entries:
             _, index = unpack_source(entry.source)
             batch = self._read(entry)
@@ -229,7 +208,6 @@ class Delivery:
                 continue
             message = batch.message(index)
             by_queue.setdefault(entry.key, []).append(Ready(entry, batch, index, message))
-            count += 1
             size += len(message.body)
             if size >= TURN_BYTES:
                 break
@@ -238,10 +216,12 @@ class Delivery:
             if isinstance(target, str):
                 for ready in found:
                     self._hold(ready.entry.source, target)
-                count -= len(found)
-            else:
-                self._append(writer, projections, target, found)
-        return count
+                continue
+            self._append(writer, projections, target, found)
+            for entry, batch, _, _ in found:
+                # What was due before it was stored is late from then on.
+                since_ms = max(entry.due_unix_ms, batch.header.store_unix_ms)
+                self.lateness.saw(max(0, now_ms - since_ms))
 
     def _read(self, entry: Due) -> SourceBatch | None:
         """The batch of an entry; None: it is cold, or damaged and being mended."""
@@ -282,7 +262,3 @@ class Delivery:
         append_messages(writer, projections, batch, store_unix_ms=now_ms)
         if target.cause is Cause.DEAD:
             self.lateness.dead_letters += len(found)
-
-    def _count(self, now_ms: int, entries: Sequence[Due], done: int) -> None:
-        for entry in entries[:done]:
-            self.lateness.saw(now_ms - entry.due_unix_ms)

@@ -37,6 +37,7 @@ from paceline.wire.stream import (
 )
 from paceline_broker.probe import Counters
 from paceline_broker.projections.producers import StoredBatch, Verdict
+from paceline_broker.projections.projections import Projections
 from paceline_broker.service.delays import take_delayed
 from paceline_broker.service.halves import check_halves, check_may_begin
 from paceline_broker.service.ports import LogWriter, Role
@@ -144,6 +145,8 @@ class Sender:
         self._settings = settings
         self._parked: dict[int, _Parked] = {}
         self._parked_last = 0
+        self.delays_from_ms: Callable[[], int] = clock.unix_ms
+        """From when a delay counts that begins now (fire_clock.py)."""
         self.on_pending: Callable[[], None] = lambda: None
         """Called when messages that wait were appended: one of them may be the next to act on."""
         routes.on_change(self._retry_parked)
@@ -189,12 +192,8 @@ class Sender:
             queue = projections.consume_queues.get_or_make(key)
             base = queue.end
         try:
-            if header.kind == Kind.DELAY:
-                batch, header = take_delayed(
-                    batch, header, projections.timers, self._settings, now_unix_ms=now
-                )
-            elif header.kind == Kind.HALF:
-                check_may_begin(self._settings, projections)
+            if is_pending:
+                batch, header = self._take_pending(batch, header, projections)
             logged = projections.topics.get(header.topic_id)
             if logged is None or logged.queues < here.reads:
                 log_topic(writer, projections, self._routes, header.topic_id, store_unix_ms=now)
@@ -223,6 +222,16 @@ class Sender:
         self._counters.stored(header.topic_id, header.record_count, header.size_bytes)
         answer = ProduceAnswer(writer.epoch, header.record_count, base, 0, now, 0)
         self._answer_later(answer, end, writer, sink, request_id, kind=header.kind)
+
+    def _take_pending(
+        self, batch: Buffer, header: BatchHeader, projections: Projections
+    ) -> tuple[Buffer, BatchHeader]:
+        """A batch of messages that wait, as it is stored; what refuses them is raised."""
+        if header.kind == Kind.HALF:
+            check_may_begin(self._settings, projections)
+            return batch, header
+        now_ms = self.delays_from_ms()
+        return take_delayed(batch, header, projections.timers, self._settings, now_unix_ms=now_ms)
 
     def _answer_later(
         self,

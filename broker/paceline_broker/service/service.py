@@ -17,6 +17,7 @@ from paceline_broker.service.calls_transactions import Transactions
 from paceline_broker.service.creator import Ask, Creator
 from paceline_broker.service.delivery import Delivery
 from paceline_broker.service.fetch import Fetcher
+from paceline_broker.service.fire_clock import FireClock
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.members import Coordinator
 from paceline_broker.service.messages import Messages
@@ -54,7 +55,9 @@ class Service:
         self.routes = Routes(group)
         self.creator = Creator(self.routes, settings, ask)
         self.sender = Sender(role, self.routes, clock, self.counters, settings)
-        self.delivery = Delivery(role, self.routes, clock, trust)
+        fire = FireClock(clock, trust)
+        self.delivery = Delivery(role, self.routes, clock, fire)
+        self.sender.delays_from_ms = fire.delays_from_ms
         self.sender.on_pending = self.delivery.poke
         self.fetcher = Fetcher(role, self.routes, self.counters, settings)
         self.ledger = Ledger(role, clock, settings)

@@ -238,6 +238,28 @@ async def test_nothing_fires_by_a_clock_that_is_known_to_be_wrong() -> None:
     assert bench.bodies() == [b"x"]
 
 
+async def test_delay_counts_from_the_right_time_while_the_clock_is_wrong() -> None:
+    """R29: neither early, if the clock is behind, nor an hour late, if it once ran ahead."""
+    bench = DelayBench()
+    bench.turn()
+    now = bench.clock.unix_ms()
+    for step_ms in (-3_600_000, 7_200_000):
+        bench.clock.step_wall(step_ms)
+        bench.trust = Trust.DIFFERS
+        bench.delay([due_of_delay(500)])
+    bench.clock.step_wall(-3_600_000)
+    bench.trust = Trust.AGREES
+    assert bench.role.projections.log_time_ms > now, "the clock that was ahead has left its mark"
+    bench.delay([due_of_delay(500)])
+
+    assert [view.due() for view in bench.log.views() if view.header.kind == Kind.DELAY] == [
+        [now + 500]
+    ] * 3
+    bench.clock.advance(500)
+    assert bench.turn() == 0
+    assert len(bench.bodies()) == 3
+
+
 async def test_a_clock_nobody_ever_agreed_with_fires_nothing() -> None:
     bench = DelayBench()
     bench.trust = Trust.UNKNOWN
