@@ -38,6 +38,7 @@ from paceline_broker.probe_disk import register_disk
 from paceline_broker.probe_replica import is_replica_gone
 from paceline_broker.replication.server import ReplicationServer
 from paceline_broker.role import BrokerRole
+from paceline_broker.service.hooks import load_hooks
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.store import Store, lock_data_folder, open_store
@@ -90,6 +91,7 @@ class Broker:
             kept=self._acting_file,
             trust=self._trust,
             ask=self._links.request,
+            hooks=load_hooks(config.hooks),
         )
         self._hand_over = HandOver(self.role, self._acting_file, self._probes, clock)
         self.role.on_role_changed = self._service.role_changed
@@ -115,6 +117,8 @@ class Broker:
         metrics = Metrics(cluster="paceline", node_type="broker", node_id=node_id)
         register_disk(metrics, self._cleaner, self._store)
         register_care(metrics, self.role.care)
+        for add in self._service.hooks.metrics:
+            add(metrics)
         return metrics
 
     def _surroundings(self, secret: bytes) -> Surroundings:

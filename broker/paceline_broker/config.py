@@ -114,6 +114,11 @@ class BrokerConfig:
         minimum=0,
         maximum=100,
     )
+    hooks: tuple[str, ...] = setting(
+        "Functions of yours, module:function, that add checks before messages are put and watchers "
+        "of requests (docs/features/hooks.md). They run in the broker: their bugs are its bugs.",
+        default=(),
+    )
     auto_create_topic_enable: bool = setting(
         "RocketMQ's autoCreateTopicEnable: a send to a topic that does not exist makes it.",
         default=True,

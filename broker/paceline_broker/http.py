@@ -38,6 +38,7 @@ from paceline_broker.probe import register
 from paceline_broker.probe_delays import register_delays
 from paceline_broker.probe_replication import register_replication
 from paceline_broker.probe_transactions import register_transactions
+from paceline_broker.service.hooks import RequestWatch
 from paceline_broker.service.ports import RoleState
 from paceline_broker.service.service import Service
 from paceline_broker.stream import StreamServer
@@ -67,6 +68,11 @@ class BrokerHttp:
         self._streams = StreamServer(service)
         register(metrics, service.counters, service.role, service.routes)
         register_replication(metrics, service.role)
+        metrics.sampled(
+            "paceline_service_hook_errors_total",
+            "Calls of the operator's hooks that raised what they should not; alert when it grows.",
+            lambda: service.hooks.errors,
+        )
         register_delays(metrics, service.delivery, service.role, service.routes)
         register_transactions(metrics, service)
         self.app = web.Application(middlewares=[self._middleware()])
@@ -141,10 +147,13 @@ class BrokerHttp:
 
     def _middleware(self) -> Any:
         counters = self._service.counters
+        watch = self._service.hooks.watch(self._service.clock)
 
         @web.middleware
         async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
             counters.http_requests += 1
+            if watch is not None:
+                handler = watched(watch, request, handler)
             try:
                 if not request.raw_path.startswith("/"):
                     raise BadRequestError("the request target must be a path", field="path")
@@ -299,6 +308,30 @@ class BrokerHttp:
         is_ready = is_ready and role.is_healthy() and self._service.routes.view is not None
         document = {"ready": is_ready, "role": role.state.value}
         return json_answer(document, status=200 if is_ready else 503)
+
+
+def watched(watch: RequestWatch, request: web.Request, handler: Handler) -> Handler:
+    """The handler, with the watchers told of the request and of its outcome."""
+
+    async def handled(asked: web.Request) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        name = "unknown" if resource is None else resource.canonical
+        context = watch.begin("http", f"{request.method} {name}", request.content_length or 0)
+        code: str | None = "CONNECTION_LOST"
+        try:
+            response = await handler(asked)
+            code = None
+            return response
+        except PacelineError as error:
+            code = error.code
+            raise
+        except web.HTTPException as error:
+            code = str(error.status)
+            raise
+        finally:
+            watch.end(context, code)
+
+    return handled
 
 
 def problem_answer(error: PacelineError) -> web.Response:

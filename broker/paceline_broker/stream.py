@@ -73,6 +73,7 @@ class StreamServer:
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self.watch = service.hooks.watch(service.clock)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: dict[StreamConnection, None] = {}  # in the order they came
         self._is_closing = False
@@ -130,6 +131,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._calls = service.calls
         self._counters = service.counters
         self._role = service.role
+        self._watch = server.watch
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
@@ -194,6 +196,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._fetcher.cancel(self)
         for task in self._tasks:
             task.cancel()
+        if self._watch is not None:
+            self._watch.lost(self)
         self._server.forget(self)
         self._server.service.connection_lost(self)
         self._before.connection_lost(exc)
@@ -305,6 +309,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         if request_id in pending:
             raise BadRequestError(f"request id {request_id} is in use")
         self._counters.stream_requests += 1
+        if self._watch is not None:
+            self._watch.took(self, request_id, Operation(operation).name, len(body))
         cost = len(body) + REQUEST_COST_BYTES
         pending[request_id] = cost << _OPERATION_BITS | operation
         self._unanswered_bytes += cost
@@ -386,6 +392,8 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def failed(self, request_id: int, error: PacelineError) -> None:
         self._counters.refused(error.code)
+        if self._watch is not None:
+            self._watch.failed(self, request_id, error.code)
         operation = self._pending.get(request_id, Operation.CALL) & 3
         self._answer(request_id, operation, orjson.dumps(to_problem(error)), STATUS_ERROR)
 
@@ -402,6 +410,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         """The request is answered: give its credit back."""
         cost = self._pending.pop(request_id, 0) >> _OPERATION_BITS
         self._unanswered_bytes -= cost
+        if self._watch is not None:
+            self._watch.answered(self, request_id)
         if self._is_reading_paused:
             self._regulate()
 

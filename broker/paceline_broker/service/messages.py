@@ -43,7 +43,7 @@ from paceline_broker.service.acting import MAYBE_STALE
 from paceline_broker.service.creator import Creator
 from paceline_broker.service.fetch import Fetcher, FutureFetchSink
 from paceline_broker.service.gather import Fetched
-from paceline_broker.service.halves import HANDLE_KIND, check_halves
+from paceline_broker.service.halves import HANDLE_KIND
 from paceline_broker.service.ports import Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.send import FutureSink, Sender
@@ -125,12 +125,12 @@ class Messages:
             self._encode(topic.topic_id, queue, request, indexes, is_delayed=is_delayed)
             for (queue, is_delayed), indexes in by_queue.items()
         ]
-        if request.is_transaction:
-            for batch in batches:
-                check_halves(BatchView(batch))
+        headers = [parse_header(batch) for batch in batches]
+        for header, batch in zip(headers, batches, strict=True):
+            self._sender.check(header, batch)
         sinks = [FutureSink() for _ in batches]
-        for batch, sink in zip(batches, sinks, strict=True):
-            self._sender.send_checked(batch, parse_header(batch), sink, 0)
+        for batch, header, sink in zip(batches, headers, sinks, strict=True):
+            self._sender.send_checked(batch, header, sink, 0)
         answers = await _all(sinks)
         rows: list[dict[str, Any]] = [{} for _ in request.bodies]
         for ((queue, is_delayed), indexes), answer in zip(by_queue.items(), answers, strict=True):

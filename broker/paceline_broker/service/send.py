@@ -40,6 +40,7 @@ from paceline_broker.projections.producers import StoredBatch, Verdict
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.delays import take_delayed
 from paceline_broker.service.halves import check_halves, check_may_begin
+from paceline_broker.service.hooks import Hooks
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
@@ -137,7 +138,10 @@ class Sender:
         clock: Clock,
         counters: Counters,
         settings: ServiceSettings,
+        hooks: Hooks | None = None,
     ) -> None:
+        self._hooks = hooks or Hooks()
+        self._checks = (_check_from_client, _check_halves, *self._hooks.put)
         self._role = role
         self._routes = routes
         self._clock = clock
@@ -155,9 +159,7 @@ class Sender:
         """Store a batch as it came from a client; never raises, the sink hears of it once."""
         try:
             header = check_batch(batch)
-            _check_from_client(header)
-            if header.kind == Kind.HALF:
-                check_halves(BatchView(batch))
+            self.check(header, batch)
         except CorruptLogError as error:
             sink.failed(request_id, CorruptBatchError(error.message))
             return
@@ -165,6 +167,10 @@ class Sender:
             sink.failed(request_id, error)
             return
         self.send_checked(batch, header, sink, request_id)
+
+    def check(self, header: BatchHeader, batch: Buffer) -> None:
+        """Raise what refuses a client's batch before it is put: our own rules, then hooks."""
+        self._hooks.check_put(self._checks, header, batch)
 
     def send_checked(self, batch: Buffer, header: BatchHeader, sink: Sink, request_id: int) -> None:
         """Store a batch that passed `check_batch`, or that this process has encoded."""
@@ -349,7 +355,13 @@ def _duplicate_answer(
     )
 
 
-def _check_from_client(header: BatchHeader) -> None:
+def _check_halves(header: BatchHeader, batch: Buffer) -> None:
+    """What half messages must say of their producers."""
+    if header.kind == Kind.HALF:
+        check_halves(BatchView(batch))
+
+
+def _check_from_client(header: BatchHeader, batch: Buffer) -> None:
     """Which batches a client may send at all; BadRequestError."""
     if header.kind not in TAKEN_KINDS:
         raise BadRequestError(f"kind {header.kind} cannot be sent", field="kind")

@@ -18,6 +18,7 @@ from paceline_broker.service.creator import Ask, Creator
 from paceline_broker.service.delivery import Delivery
 from paceline_broker.service.fetch import Fetcher
 from paceline_broker.service.fire_clock import FireClock
+from paceline_broker.service.hooks import Hooks
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.members import Coordinator
 from paceline_broker.service.messages import Messages
@@ -45,16 +46,18 @@ class Service:
         kept: OffsetsFile,
         trust: Callable[[], Trust],
         ask: Ask | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         """`kept`: provisional offsets of this data folder (R36); `trust`: of the clock (R29);
-        `ask`: the controllers."""
+        `ask`: the controllers; `hooks`: the operator's code."""
+        self.hooks = hooks or Hooks()
         self.role = role
         self.clock = clock
         self.settings = settings
         self.counters = Counters()
         self.routes = Routes(group)
         self.creator = Creator(self.routes, settings, ask)
-        self.sender = Sender(role, self.routes, clock, self.counters, settings)
+        self.sender = Sender(role, self.routes, clock, self.counters, settings, self.hooks)
         fire = FireClock(clock, trust)
         self.delivery = Delivery(role, self.routes, clock, fire)
         self.sender.delays_from_ms = fire.delays_from_ms

@@ -40,6 +40,8 @@ async def a_door(*, middleware: Any = None, **settings: Any) -> AsyncIterator[Do
     """`middleware` runs inside the door's own, before every handler."""
     door = Door(**settings)
     metrics = Metrics(cluster="c", node_type="broker", node_id="g1/1")
+    for add in door.service.hooks.metrics:
+        add(metrics)
     door.http = BrokerHttp(door.service, metrics=metrics)
     if middleware is not None:
         door.http.app.middlewares.append(middleware)

@@ -28,6 +28,7 @@ from paceline_broker.acting.term import ActingTerm
 from paceline_broker.clocks import Trust
 from paceline_broker.log.repair import first_bad
 from paceline_broker.projections.projections import Projections, epoch_start_document
+from paceline_broker.service.hooks import Hooks
 from paceline_broker.service.ledger import append_internal, append_messages
 from paceline_broker.service.ports import Confirmed, Identity, RoleState, no_writer
 from paceline_broker.service.service import Service
@@ -305,7 +306,9 @@ def a_view(
 class Bench:
     """A service on fakes, with what tests reach for."""
 
-    def __init__(self, *, is_automatic: bool = True, **settings: Any) -> None:
+    def __init__(
+        self, *, is_automatic: bool = True, hooks: Hooks | None = None, **settings: Any
+    ) -> None:
         self.clock = ManualClock()
         self.log = ListLog(is_automatic=is_automatic)
         self.role = FakeRole(self.log, self.clock)
@@ -320,6 +323,7 @@ class Bench:
             settings=ServiceSettings(**settings),
             kept=self.kept,
             trust=lambda: self.trust,
+            hooks=hooks,
         )
         self.service.view_changed(a_view())
 
