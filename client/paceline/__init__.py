@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from paceline.blocking import BlockingProducer as BlockingProducer
     from paceline.blocking import BlockingPullConsumer as BlockingPullConsumer
     from paceline.consumer.failure import ConsumeLater as ConsumeLater
+    from paceline.consumer.lite_pull import LitePullConsumer as LitePullConsumer
+    from paceline.consumer.lite_pull import LitePullSettings as LitePullSettings
     from paceline.consumer.ordered import OrderedConsumer as OrderedConsumer
     from paceline.consumer.ordered import OrderedSettings as OrderedSettings
     from paceline.consumer.ordered import SuspendQueueError as SuspendQueueError
@@ -49,6 +51,8 @@ _HOMES = {
     "BlockingPullConsumer": "paceline.blocking",
     "Cluster": "paceline.net.cluster",
     "ConsumeLater": "paceline.consumer.failure",
+    "LitePullConsumer": "paceline.consumer.lite_pull",
+    "LitePullSettings": "paceline.consumer.lite_pull",
     "Message": "paceline.message",
     "OrderedConsumer": "paceline.consumer.ordered",
     "OrderedSettings": "paceline.consumer.ordered",

@@ -26,7 +26,7 @@ from paceline.consumer.push_settings import OnGivenUp as OnGivenUp
 from paceline.consumer.push_settings import PushSettings as PushSettings
 from paceline.consumer.queue_owner import GroupMember, QueueOwner
 from paceline.disk_real import RealDisk
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.hooks import ConsumeHooks
 from paceline.message import ReceivedMessage
@@ -151,6 +151,18 @@ class PushConsumer:
     def resume(self, queues: Iterable[QueueKey] | None = None) -> None:
         """Undo `pause` for these queues; for None every pause."""
         self._owner.resume(None if queues is None else set(queues))
+
+    async def seek(self, queue: QueueKey, position: int | str) -> None:
+        """Go on from an offset (moved into the queue's range), "first" or "last" in one of our
+        `queues`. It is a reset of the group there (R33). ConfigError for broadcasting,
+        QueueNotFoundError when the queue is not ours."""
+        if self._is_broadcasting:
+            raise ConfigError("a broadcasting member has no offsets at the brokers to seek in")
+        held = self._owner.held.get(queue)
+        if held is None or held.is_releasing:
+            raise QueueNotFoundError(f"queue {queue.group}/{queue.queue} is not ours at the moment")
+        target = {"to": position} if isinstance(position, str) else {"offset": position}
+        await self._owner.seek(held, target)
 
     async def close(self) -> None:
         """Stop taking messages, let running listeners end, commit, leave the group."""

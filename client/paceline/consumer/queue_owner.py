@@ -169,6 +169,29 @@ class QueueOwner:
         elif not held.fetch.has_room:
             self._regulate(held)
 
+    # -- moving -----------------------------------------------------------------------------------
+
+    async def commit_now(self) -> None:
+        """Commit what moved of all queues. Raises PacelineError."""
+        await self._commit([held for held in self.held.values() if not held.is_releasing])
+
+    async def seek(self, held: HeldQueue, target: Mapping[str, Any]) -> None:
+        """Reset the group on a queue that is ours (R33): `to`, `offset` or `unix_ms` as of a reset.
+
+        Returns when it goes on from there. Raises PacelineError.
+        """
+        key = held.queue.key
+        document = {"call": "reset", "group": self._group, "topic": held.topic, **target}
+        answer = await self._links.call(
+            key.group,
+            {**document, "queues": [key.queue]},
+            timeout_ms=self._settings.close_timeout_ms,
+        )
+        [row] = answer["queues"]
+        now = self.held.get(key)
+        if now is not None and row["generation"] > now.queue.generation:
+            self._obey_reset(now.queue, row["offset"], row["generation"])
+
     # -- pausing ----------------------------------------------------------------------------------
 
     def pause(self, keys: Collection[QueueKey] | None) -> None:

@@ -72,6 +72,8 @@ class FakeGroupCalls:
                 return {"resets": sum(mine)}
             case "commit":
                 return self._commit(broker, document)
+            case "reset":
+                return {"queues": [self._reset(broker, document)]}
             case "send_back":
                 messages = [self._send_back(broker, document, row) for row in document["messages"]]
                 return {"messages": messages}
@@ -122,6 +124,17 @@ class FakeGroupCalls:
         """As an operator's reset: a lower offset and a new generation."""
         _, generation = broker.log.offsets.get((group, *queue), (0, 0))
         broker.log.offsets[(group, *queue)] = (offset, generation + 1)
+
+    def _reset(self, broker: "FakeBroker", document: dict[str, Any]) -> dict[str, Any]:
+        """Of one queue."""
+        [queue] = document["queues"]
+        topic_id = broker.cluster.view.topics[document["topic"]].topic_id
+        start, end = broker.log.start((topic_id, queue)), broker.log.end((topic_id, queue))
+        named = {"first": start, "last": end}.get(document.get("to", ""), document.get("offset"))
+        offset = self.told_at_time if named is None else min(max(named, start), end)
+        self.reset(broker, document["group"], (topic_id, queue), offset)
+        _, generation = broker.log.offsets[(document["group"], topic_id, queue)]
+        return {"topic_id": topic_id, "queue": queue, "offset": offset, "generation": generation}
 
     def _change(self) -> None:
         self.generation += 1

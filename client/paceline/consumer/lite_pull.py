@@ -1,0 +1,310 @@
+"""The lite pull consumer: a member of a group that asks for its messages (RocketMQ's LitePull).
+
+As with the push consumer the group's queues are shared, its offsets are committed, and a queue
+changes hands without a gap; but nothing is called: `poll` returns messages. What a poll returned is
+counted as processed when the next poll begins (or at `commit_sync`, or a clean close), so a crash
+repeats the last poll and skips nothing. Instead of sharing, `assign` takes exactly some queues.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from paceline.allocation import Allocation, allocate_averagely
+from paceline.consumer.assigned_member import AssignedMember
+from paceline.consumer.gaps import OnGap
+from paceline.consumer.group_offsets import GroupOffsets, Start
+from paceline.consumer.links import GroupLinks
+from paceline.consumer.membership import Membership
+from paceline.consumer.push_settings import PushSettings
+from paceline.consumer.queue_owner import HeldQueue, QueueOwner
+from paceline.errors import ConfigError, QueueNotFoundError
+from paceline.filters import ALL, Subscription, subscriptions
+from paceline.message import ReceivedMessage
+from paceline.net.cluster import Cluster
+from paceline.routing import QueueKey, QueueName
+from paceline.types import QueueOffset
+from paceline.wire.names import check_name, check_topic_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitePullSettings:
+    """How a lite pull consumer works; names and defaults follow RocketMQ where it has them."""
+
+    auto_commit: bool = True
+    """False: only `commit_sync` counts messages as processed, and commits them."""
+    auto_commit_interval_ms: int = 5_000
+    """At least 1000."""
+    start: str = "last"
+    """As `PushSettings.start` (consumeFromWhere)."""
+    consume_timestamp: int | None = None
+    messages_per_queue_max: int = 1_000
+    """Fetched ahead and not processed, per queue (pullThresholdForQueue)."""
+    bytes_per_queue_max: int = 100 * 1024 * 1024
+    span_max: int = 2_000
+    """(consumeMaxSpan)"""
+    close_timeout_ms: int = 10_000
+
+    def as_push(self) -> PushSettings:
+        """What the queues are held by. ConfigError with the sentence for the user."""
+        if self.auto_commit_interval_ms < 1_000:
+            given = self.auto_commit_interval_ms
+            raise ConfigError(f"auto_commit_interval_ms must be at least 1000, not {given}")
+        settings = PushSettings(
+            start=self.start,
+            consume_timestamp=self.consume_timestamp,
+            messages_per_queue_max=self.messages_per_queue_max,
+            bytes_per_queue_max=self.bytes_per_queue_max,
+            span_max=self.span_max,
+            close_timeout_ms=self.close_timeout_ms,
+            commit_interval_ms=self.auto_commit_interval_ms,
+        )
+        settings.validate()
+        return settings
+
+
+class LitePullConsumer:
+    """A member of a group on one event loop; `async with`, or `start` and `close`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | Cluster,
+        *,
+        group: str,
+        topics: Sequence[str | Subscription] = (),
+        settings: LitePullSettings | None = None,
+        client_id: str | None = None,
+        allocation: Allocation = allocate_averagely,
+        on_gap: OnGap | None = None,
+    ) -> None:
+        """With `topics` it shares their queues with the other members; without, `assign` says which
+        queues it reads. `client_id`: unique in the group, random by default. BadNameError for
+        names, ConfigError for settings."""
+        self._settings = settings or LitePullSettings()
+        push = self._settings.as_push()
+        self.group = check_name(group, "group")
+        subscribed = subscriptions(topics)
+        self._topics = [check_topic_name(topic) for topic, _ in subscribed]
+        self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
+        self._allocation = allocation
+        self._owns_cluster = not isinstance(bootstrap, Cluster)
+        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
+        self._links = GroupLinks(self._cluster)
+        self._offsets = GroupOffsets(
+            self._cluster,
+            self._links,
+            group=self.group,
+            start=Start(push.start, push.consume_timestamp),
+            timeout_ms=push.close_timeout_ms,
+        )
+        self._assigned: AssignedMember | None = None
+        self._ready: deque[HeldQueue] = deque()
+        self._polled: list[tuple[HeldQueue, ReceivedMessage]] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_closing = False
+        self._owner = QueueOwner(
+            self._cluster,
+            self._links,
+            self._offsets,
+            group=self.group,
+            settings=push,
+            join=self._join,
+            processing=self,
+            on_gap=on_gap,
+            filters=self._filters,
+        )
+
+    async def __aenter__(self) -> "LitePullConsumer":
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close(is_processed=error is None)
+
+    async def start(self, *, timeout_ms: int = 10_000) -> None:
+        """Join the group. PeerError when no bootstrap address answers."""
+        self._cluster.start()
+        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
+        await self._offsets.start()
+        self._owner.start()
+
+    async def close(self, *, is_processed: bool = True) -> None:
+        """Commit and leave the group. `is_processed` False: the last poll counts for nothing."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if is_processed and self._settings.auto_commit:
+            self._finish()
+        else:
+            for held, message in self._polled:
+                held.queue.fail(message)
+            self._polled.clear()
+        try:
+            await self._owner.release_all()
+            await self._owner.leave()
+        finally:
+            await self._owner.close()
+            if self._owns_cluster:
+                await self._cluster.close()
+
+    # -- queues and positions ---------------------------------------------------------------------
+
+    @property
+    def queues(self) -> list[QueueName]:
+        """The queues that are ours at the moment."""
+        return [self._name(self._owner.held[key]) for key in self._owner.queues]
+
+    def assign(self, queues: Iterable[QueueName]) -> None:
+        """Read exactly these queues, from where the group stands. ConfigError with `topics`."""
+        if self._assigned is None:
+            raise ConfigError("it subscribes to topics: either share queues or assign them")
+        self._assigned.assign(list(queues))
+
+    def position(self, queue: QueueName) -> QueueOffset:
+        """The next offset to be committed of a queue that is ours."""
+        return QueueOffset(self._held(queue).queue.commit_offset)
+
+    async def seek(self, queue: QueueName, position: int | str) -> None:
+        """Go on from an offset (moved into the queue's range), "first" or "last" in a queue that is
+        ours. It is a reset of the group there (R33), so it also goes back."""
+        target = {"to": position} if isinstance(position, str) else {"offset": position}
+        await self._owner.seek(self._held(queue), target)
+
+    async def seek_to_time(self, queue: QueueName, unix_ms: int) -> None:
+        """Go on from the first message stored at or after a moment."""
+        await self._owner.seek(self._held(queue), {"unix_ms": unix_ms})
+
+    async def offset_for_timestamp(self, queue: QueueName, unix_ms: int) -> QueueOffset:
+        """The offset of the first message stored at or after a moment, else the queue's end."""
+        row = {"topic": queue.topic, "queue": queue.queue}
+        document = {"call": "times", "unix_ms": unix_ms, "queues": [row]}
+        answer = await self._links.call(
+            queue.group, document, timeout_ms=self._settings.close_timeout_ms
+        )
+        return QueueOffset(answer["queues"][0]["offset"])
+
+    def pause(self, queues: Collection[QueueName] | None = None) -> None:
+        """Return and fetch nothing more of these queues (None = all) until `resume`."""
+        self._owner.pause(None if queues is None else [self._key(name) for name in queues])
+
+    def resume(self, queues: Collection[QueueName] | None = None) -> None:
+        """Undo `pause`; for None every pause."""
+        self._owner.resume(None if queues is None else [self._key(name) for name in queues])
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    async def poll(
+        self, *, messages_max: int = 500, timeout_ms: int = 5_000
+    ) -> list[ReceivedMessage]:
+        """At least one message, or none after `timeout_ms`; in order within each queue.
+
+        With `auto_commit` the messages of the poll before are counted as processed now.
+        """
+        if self._settings.auto_commit:
+            self._finish()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while not (found := self._take(messages_max)):
+                    self._waiter = asyncio.get_running_loop().create_future()
+                    await self._waiter
+        except TimeoutError:
+            return []
+        return found
+
+    async def commit_sync(self) -> None:
+        """Count what was polled as processed, and commit it; returns when it is kept.
+
+        Raises PacelineError: it is told again with the next commit.
+        """
+        self._finish()
+        await self._owner.commit_now()
+
+    # -- Processing -------------------------------------------------------------------------------
+
+    def arrived(self, held: HeldQueue) -> None:
+        if held.queue.has_waiting and not held.is_paused and not held.is_ready:
+            held.is_ready = True
+            self._ready.append(held)
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
+
+    def dropped(self, held: HeldQueue) -> None:
+        """What was polled of it is still counted when it is finished."""
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _take(self, messages_max: int) -> list[ReceivedMessage]:
+        found: list[ReceivedMessage] = []
+        while self._ready and len(found) < messages_max:
+            held = self._ready.popleft()
+            held.is_ready = False
+            if not held.queue.has_waiting or held.is_paused:
+                continue
+            taken = held.queue.take_many(messages_max - len(found))
+            self._polled += [(held, message) for message in taken]
+            found += taken
+            self.arrived(held)
+        return found
+
+    def _finish(self) -> None:
+        polled, self._polled = self._polled, []
+        touched: dict[int, HeldQueue] = {}
+        for held, message in polled:
+            held.queue.finish(message)
+            touched[id(held)] = held
+        for held in touched.values():
+            self._owner.settled(held)
+
+    def _join(self, on_targets: Any, on_owned: Any, on_lost: Any) -> "Membership | AssignedMember":
+        if not self._topics:
+            self._assigned = AssignedMember(self._cluster, on_targets=on_targets, on_owned=on_owned)
+            return self._assigned
+        about = {
+            "message_model": "clustering",
+            "mode": "pull",
+            "filters": {topic: wanted.expression for topic, wanted in self._filters.items()},
+        }
+        return Membership(
+            self._cluster,
+            self._links,
+            group=self.group,
+            client_id=self.client_id,
+            topics=self._topics,
+            about=about,
+            allocation=self._allocation,
+            on_targets=on_targets,
+            on_owned=on_owned,
+            on_lost=on_lost,
+        )
+
+    def _key(self, name: QueueName) -> QueueKey:
+        view = self._cluster.view
+        topic = None if view is None else view.topics.get(name.topic)
+        if topic is None or name.queue >= topic.queues.get(name.group, 0):
+            raise QueueNotFoundError(f"topic {name.topic} has no queue {name.group}/{name.queue}")
+        return QueueKey(topic.topic_id, name.group, name.queue)
+
+    def _held(self, name: QueueName) -> HeldQueue:
+        held = self._owner.held.get(self._key(name))
+        if held is None or held.is_releasing:
+            raise QueueNotFoundError(
+                f"queue {name.group}/{name.queue} of {name.topic} is not ours at the moment"
+            )
+        return held
+
+    def _name(self, held: HeldQueue) -> QueueName:
+        key = held.queue.key
+        return QueueName(held.topic, key.group, key.queue)
