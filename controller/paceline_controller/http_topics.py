@@ -27,6 +27,7 @@ from paceline.wire.topics import NORMAL, PERM_BOTH, read_attributes, read_messag
 from paceline_controller.http_answers import json_answer, json_body
 from paceline_controller.http_errors import query_flag
 from paceline_controller.http_once import SEQUENCE
+from paceline_controller.state.model import Topic
 from paceline_controller.state.topic_commands import (
     AlterTopic,
     CreateTopic,
@@ -34,6 +35,7 @@ from paceline_controller.state.topic_commands import (
     DeleteTopic,
     PutConsumerGroup,
 )
+from paceline_controller.unread import check_drained
 
 if TYPE_CHECKING:
     from paceline_controller.http import ControllerHttp
@@ -154,8 +156,25 @@ class TopicRoutes:
                 is_forced=fields.flag("force") if fields.has("force") else False,
             )
             fields.done()
+            if not command.is_forced:
+                await self._check_drained(topic, command)
             result = await self._door.write(request, command)
         return _topic_answer(result)
+
+    async def _check_drained(self, topic: Topic, command: AlterTopic) -> None:
+        """Queues that consumers are to read no more, and nobody writes, have been read."""
+        node = self._door.node
+        for group, queues in (command.read_queues or {}).items():
+            written = {**topic.write_queues, **(command.write_queues or {})}.get(group, 0)
+            is_less = queues < topic.read_queues.get(group, 0)
+            if is_less and written <= queues >= topic.write_queues.get(group, 0):
+                await check_drained(
+                    topic,
+                    node.machine.groups[group],
+                    queues=queues,
+                    version=node.machine.version,
+                    source_host=node.config.source_host,
+                )
 
     async def _delete(self, request: web.Request) -> web.Response:
         name = check_topic_name(request.match_info["topic"])

@@ -30,6 +30,7 @@ from paceline_broker.service.acting import MAYBE_STALE, ActingUse
 from paceline_broker.service.calls_creating import CreatingCalls
 from paceline_broker.service.calls_delays import DelayCalls
 from paceline_broker.service.calls_offsets import OffsetCalls
+from paceline_broker.service.calls_shrinking import ShrinkingCalls
 from paceline_broker.service.creator import Creator
 from paceline_broker.service.ledger import Ledger, Outcomes
 from paceline_broker.service.member_fields import QUEUES_MAX, about_member, owned_of, topics_of
@@ -90,6 +91,7 @@ class Calls:
             "routes": self._routes_call,
             "ensure_topic": creating.ensure_topic,
             "ensure_group": creating.ensure_group,
+            "unread": ShrinkingCalls(routes, ledger, settings).unread,
         }
 
     def add(self, calls: Mapping[str, Call]) -> None:

@@ -2,12 +2,13 @@
 
 import click
 
-from paceline.cli import group_offsets
+from paceline.cli import group_offsets, group_settings
 
 
 @click.group("group")
 def command() -> None:
-    """Show and move consumer groups."""
+    """Show, change and move consumer groups."""
 
 
+group_settings.add_to(command)
 group_offsets.add_to(command)

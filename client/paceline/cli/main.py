@@ -38,7 +38,7 @@ COMMANDS = {
         "paceline.cli.up:command",
         "Start a whole cluster on this machine as real processes; Ctrl-C stops it.",
     ),
-    "topic": _Entry("paceline.cli.topic:command", "Create, list, describe topics."),
+    "topic": _Entry("paceline.cli.topic:command", "Create, alter, list, describe, delete topics."),
     "send": _Entry("paceline.cli.send:command", "Send a text, lines or a file to a topic."),
     "recall": _Entry(
         "paceline.cli.recall:command", "Take a delayed message back before it is due."
@@ -50,7 +50,7 @@ COMMANDS = {
     "consume": _Entry(
         "paceline.cli.consume:command", "Consume a topic as a member of a consumer group."
     ),
-    "group": _Entry("paceline.cli.group:command", "Show and move consumer groups."),
+    "group": _Entry("paceline.cli.group:command", "Show, change and move consumer groups."),
     "dlq": _Entry(
         "paceline.cli.dlq:command", "List, show, resend dead letters of a consumer group."
     ),

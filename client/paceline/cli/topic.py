@@ -1,12 +1,15 @@
-"""`paceline topic`: create, list, describe, delete."""
+"""`paceline topic`: create, alter, list, describe, delete."""
 
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from paceline.cli import topic_alter
+from paceline.cli.cluster_groups import ask
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table
+from paceline.cli.topic_alter import spread, topic_options
 from paceline.errors import PacelineError
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ _CALL_TIMEOUT_MS = 2_000
 
 @click.group("topic")
 def command() -> None:
-    """Create, list, describe topics."""
+    """Create, alter, list, describe, delete topics."""
 
 
 @command.command("create")
@@ -34,31 +37,40 @@ def command() -> None:
     show_default=True,
     help="Queues in each broker group.",
 )
-@click.option(
-    "--type",
-    "message_type",
-    type=click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"], case_sensitive=False),
-    default="NORMAL",
-    show_default=True,
-    help="Which messages it takes; MIXED takes all.",
-)
+@topic_options
 @cluster_options
-def create(name: str, queues: int, message_type: str, connect: Connect, as_json: bool) -> None:
+def create(
+    name: str,
+    queues: int,
+    perm: int | None,
+    message_type: str | None,
+    attributes: dict[str, str | None],
+    connect: Connect,
+    as_json: bool,
+) -> None:
     """Create the topic NAME in every broker group."""
     _check(name)
-    topic = run_async(_create(connect, name, queues, message_type.upper()))
+    options: dict[str, Any] = {"perm": perm, "message_type": message_type}
+    options = {key: value for key, value in options.items() if value is not None}
+    options["attributes"] = {key: value for key, value in attributes.items() if value is not None}
+    topic = ask(connect, lambda admin: admin.create_topic(name, queues=queues, **options))
     if as_json:
         echo_json(topic.to_json())
     else:
-        click.echo(f"topic {topic.topic} created: {_spread(topic)}")
+        click.echo(f"topic {topic.topic} created: {spread(topic)}")
+
+
+topic_alter.add_to(command)
 
 
 @command.command("list")
+@click.option("--system", is_flag=True, help="Also the topics that brokers make for themselves.")
 @cluster_options
-def list_(connect: Connect, as_json: bool) -> None:
+def list_(system: bool, connect: Connect, as_json: bool) -> None:
     """List all topics by name."""
     view = run_async(_view(connect))
-    topics = [view.topics[name] for name in sorted(view.topics)]
+    found = [view.topics[name] for name in sorted(view.topics)]
+    topics = [topic for topic in found if system or not topic.is_system]
     if as_json:
         for topic in topics:
             echo_json(topic.to_json())
@@ -77,7 +89,7 @@ def list_(connect: Connect, as_json: bool) -> None:
 @cluster_options
 def describe(name: str, connect: Connect, as_json: bool) -> None:
     """Show the queues of the topic NAME, their masters and how many messages they hold."""
-    _check(name)
+    _check(name, is_read=True)
     topic, rows = run_async(_describe(connect, name))
     if as_json:
         echo_json({**topic.to_json(), "ranges": rows})
@@ -85,7 +97,7 @@ def describe(name: str, connect: Connect, as_json: bool) -> None:
     total = sum(row["end"] - row["start"] for row in rows if row["end"] is not None)
     is_whole = all(row["end"] is not None for row in rows)
     count = f"{total:,}" if is_whole else f"at least {total:,} (a group does not answer)"
-    click.echo(f"topic {topic.topic}, id {topic.topic_id}: {_spread(topic)}, messages: {count}")
+    click.echo(f"topic {topic.topic}, id {topic.topic_id}: {spread(topic)}, messages: {count}")
     echo_table(
         ("GROUP", "QUEUE", "START", "END", "MASTER"),
         [
@@ -116,30 +128,16 @@ def delete(name: str, yes: bool, connect: Connect, as_json: bool) -> None:
         click.echo(f"topic {name} deleted")
 
 
-def _check(name: str) -> None:
+def _check(name: str, *, is_read: bool = False) -> None:
     """Refuse a bad name before any connection is made."""
-    from paceline.wire.names import check_topic_name
+    from paceline.wire.names import check_readable_topic_name, check_topic_name
 
-    check_topic_name(name)
-
-
-def _spread(topic: "TopicView") -> str:
-    parts = [
-        f"{count} {'queue' if count == 1 else 'queues'} in group {group}"
-        for group, count in sorted(topic.queues.items())
-    ]
-    return ", ".join(parts) or "no queues"
+    check = check_readable_topic_name if is_read else check_topic_name
+    check(name)
 
 
 def _groups(topic: "TopicView") -> str:
     return ", ".join(f"{group}:{count}" for group, count in sorted(topic.queues.items()))
-
-
-async def _create(connect: Connect, name: str, queues: int, message_type: str) -> "TopicView":
-    from paceline.admin import AdminClient
-
-    async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
-        return await admin.create_topic(name, queues=queues, message_type=message_type)
 
 
 async def _delete(connect: Connect, name: str) -> None:

@@ -179,7 +179,8 @@ class ElectMaster(Decision):
     have_all_reported: bool = False
     """Every member of the set reported: a suspect may be elected (R23)."""
     spreads_system_topics: bool = True
-    """False in commands of an older version: applied again, they must make no other topic ids."""
+    """False in commands of an older version: applied again, they must make no other topic ids
+    (R35)."""
 
     def to_json(self) -> dict[str, Any]:
         return {

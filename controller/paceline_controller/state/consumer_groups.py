@@ -1,4 +1,7 @@
-"""Pure: consumer groups and their settings; with each come its retry and dead letter topics."""
+"""Pure: consumer groups and their settings; with each come its retry and dead letter topics.
+
+A group that is made again gets topics of other ids (R35).
+"""
 
 from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView

@@ -51,6 +51,7 @@ def test_the_systems_topics_come_with_the_first_master_and_are_in_every_group() 
 
 
 def test_an_older_election_makes_no_topics_so_that_replayed_ids_stay_the_same() -> None:
+    """R35: brokers' logs know topics by their ids."""
     driver = a_group(spreads_system_topics=False)
     driver.do(CreateTopic(topic=T, queues={G1: 1}))
 

@@ -1,0 +1,74 @@
+"""The call by which controllers ask whether queues may be taken from readers: what is unread there.
+
+Answered by an open master after a read round, and only with a view in which producers send to those
+queues no more: what is counted is all that there will ever be.
+"""
+
+from typing import Any
+
+from paceline.errors import CommandRefusedError, NotYetAvailableError
+from paceline.wire.fields import Fields
+from paceline_broker.projections.offsets import Committed
+from paceline_broker.projections.projections import Projections
+from paceline_broker.service.ledger import Ledger
+from paceline_broker.service.routes import Routes
+from paceline_broker.service.settings import ServiceSettings
+
+ROWS_MAX = 64
+"""Enough to say why not."""
+U32_MAX = 2**32 - 1
+U16_MAX = 2**16 - 1
+
+
+class ShrinkingCalls:
+    """`unread` of one broker."""
+
+    def __init__(self, routes: Routes, ledger: Ledger, settings: ServiceSettings) -> None:
+        self._routes = routes
+        self._ledger = ledger
+        self._settings = settings
+
+    async def unread(self, fields: Fields) -> dict[str, Any]:
+        """{topic_id, from_queue, version}: messages that a consumer group has not consumed."""
+        topic_id = fields.integer("topic_id", low=1, high=U32_MAX)
+        first = fields.integer("from_queue", high=U16_MAX)
+        version = fields.integer("version")
+        fields.done()
+        await self._routes.wait_newer(version - 1, timeout_ms=self._settings.view_wait_ms)
+        if self._routes.version < version:
+            raise NotYetAvailableError(f"this broker has not seen view {version} yet")
+        here = self._routes.sendable.get(topic_id)
+        if here is not None and here.writes > first:
+            raise CommandRefusedError(
+                f"messages are still sent to {here.writes} queues", reason="STILL_WRITTEN"
+            )
+        rows = await self._ledger.query(lambda found: _unread(found, topic_id, first))
+        return {"unread": rows[:ROWS_MAX]}
+
+
+def _unread(found: Projections, topic_id: int, first: int) -> list[dict[str, Any]]:
+    """A row for each queue from `first` on and each group that has messages left in it.
+
+    A group counts if it has consumed from any queue of the topic; messages that no group at all has
+    consumed from count too, with a group of null.
+    """
+    known = found.topics.get(topic_id)
+    offsets = found.offsets
+    all_groups = {group: offsets.of_group(group) for group in offsets.groups()}
+    readers: dict[str | None, dict[int, Committed]] = {
+        group: committed
+        for group, committed in all_groups.items()
+        if any(key >> 16 == topic_id for key in committed)
+    }
+    rows = []
+    for queue_id in range(first, 0 if known is None else known.queues):
+        key = topic_id << 16 | queue_id
+        queue = found.consume_queues.get(key)
+        if queue is None or queue.end == queue.start:
+            continue
+        for group, committed in (readers or {None: {}}).items():
+            read = committed[key].offset if key in committed else queue.start
+            left = queue.end - max(queue.start, read)
+            if left > 0:
+                rows.append({"queue": queue_id, "group": group, "messages": left})
+    return rows
