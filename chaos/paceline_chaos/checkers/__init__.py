@@ -11,7 +11,7 @@ there was to judge; 0 means that the history is silent on X, not that X holds. `
 how often something was not judged, or not held against anybody: see `excuses`.
 
 Not judged, because the system has no such features yet: S23 (pop), S24 (transactions), S25 (delayed
-messages), S29 (dead letters), S31 (rights), L7 (search by key). They come with their features.
+messages), S31 (rights), L7 (search by key). They come with their features.
 """
 
 from collections import Counter
@@ -31,6 +31,7 @@ from paceline_chaos.checkers import (
     repairs,
     replicas,
     retention,
+    retries,
     visibility,
 )
 from paceline_chaos.checkers.bounds import Bounds
@@ -68,6 +69,7 @@ ALL: dict[str, Checker] = {
     "S26": locks.locks_exclude,
     "S27": groups.ordered_consumption_keeps_order,
     "S28": retention.starts_only_rise,
+    "S29": retries.dead_letters_had_their_attempts,
     "S30": mastership.only_caught_up_replicas_count,
     "S32": metadata.controllers_agree,
     "S33": learners.learners_are_in_no_set,

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.checkers.retries import chains_of
 from paceline_chaos.history.model import (
     Commit,
     Deliver,
@@ -35,7 +36,8 @@ class _Word(NamedTuple):
 def nothing_is_committed_unprocessed(evidence: Evidence) -> Findings:
     """S21: for a group g and queue q with deliveries: whenever a commit of x was asked for (and did
     not fail), or a query answered x, each offset of [start, x) had been processed by some member of
-    g before: a delivery ended well, or as often without success as a consumer gives up after.
+    g before: a delivery ended well, or as often without success as a consumer gives up after, or
+    once without success and a retry or dead letter was made of the message (S29).
     start is that of H(q); 0 unless the world consumes from "last", then the first offset delivered.
     A reset to x makes [start, x) as good as processed. O(n log n)."""
     found = Findings("S21")
@@ -54,12 +56,15 @@ def nothing_is_committed_unprocessed(evidence: Evidence) -> Findings:
         if query.outcome is Outcome.OK and query.offset is not None:
             lane = (query.consumer_group, query.queue)
             words[lane].append(_Word(query.answered_us, query.offset, query))
+    chains = chains_of(evidence)
     for lane, mine in delivers.items():
         start = evidence.start_of(lane[1])
         if evidence.world.get("consume_from", "first") != "first":
             start = max(start, min(deliver.message.offset for deliver in mine))
         if not evidence.is_lossy(lane[1].group):
-            _judge_lane(evidence, found, start, mine, words[lane], resets[lane])
+            known = chains.get(lane[1].group)
+            sent_back = set() if known is None else known.sent_back.get(lane, set())
+            _judge_lane(evidence, found, start, mine, words[lane], resets[lane], sent_back)
     return found
 
 
@@ -70,6 +75,7 @@ def _judge_lane(
     delivers: list[Deliver],
     words: list[_Word],
     resets: list[Commit],
+    sent_back: set[int],
 ) -> None:
     """Walk in time: `frontier` is the first offset that is not processed."""
     delivers = sorted(delivers, key=attrgetter("answered_us", "number"))
@@ -83,6 +89,7 @@ def _judge_lane(
             failures[offset] += delivers[done].outcome is not Outcome.OK
             if (
                 delivers[done].outcome is Outcome.OK
+                or offset in sent_back
                 or failures[offset] >= evidence.bounds.attempts_max
             ):
                 processed.add(offset)

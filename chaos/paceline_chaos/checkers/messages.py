@@ -172,7 +172,8 @@ def _prove_clashes(
 def nothing_is_invented(evidence: Evidence) -> Findings:
     """S3: for all messages m that were read, or stand in any replica's log: somebody had begun to
     send m to that topic before the read was answered, and the crc of the body is the sender's.
-    A value that was sent twice is a fault of the harness and is said here too. O(n)."""
+    Retries and dead letters were sent to some topic (which one, S29 follows). A value that was sent
+    twice is a fault of the harness and is said here too. O(n)."""
     found = Findings("S3")
     sent = evidence.sent
     if len(sent) != len(evidence.sends):
@@ -182,14 +183,15 @@ def nothing_is_invented(evidence: Evidence) -> Findings:
         found.judged += len(messages)
         for offset, value, crc in messages:
             send = sent.get(value)
-            if send is not None and send.crc == crc and send.topic == queue.topic:
+            is_right = send is not None and queue.topic in (send.topic, *_made_by_masters(queue))
+            if send is not None and send.crc == crc and is_right:
                 if limit_us is not None and send.asked_us > limit_us:
                     found.violate(f"{value} was read before it was sent", send, entry)
                 continue
             where = f"{_name(queue)} at {offset}"
             if send is None:
                 found.violate(f"{value!r} in {where} was never sent", entry)
-            elif send.topic != queue.topic:
+            elif not is_right:
                 found.violate(f"{value} in {where} was sent to {send.topic}", send, entry)
             else:
                 found.violate(f"the body of {value} in {where} was changed", send, entry)
@@ -227,11 +229,14 @@ def no_failed_send_shows(evidence: Evidence) -> Findings:
 
 def stored_at_most_once(evidence: Evidence) -> Findings:
     """S5: for each m of an idempotent producer: |{(q, o): H(q)(o) = m}| <= 1, and |{(q, o): (q, o,
-    m) was read}| <= 1. Doubles of other producers are counted as `duplicates`. O(n)."""
+    m) was read}| <= 1, in the topic it was sent to: retries are S29's. Doubles of other producers
+    are counted as `duplicates`. O(n)."""
     found = Findings("S5")
     places: dict[str, tuple[Queue, int]] = {}
     doubles: dict[str, tuple[Queue, int]] = {}
     for queue, offset, value in chain(_stored(evidence), _read(evidence)):
+        if _made_by_masters(queue):
+            continue
         place = places.setdefault(value, (queue, offset))
         if place != (queue, offset):
             doubles.setdefault(value, (queue, offset))
@@ -344,6 +349,11 @@ def _who_saw(evidence: Evidence, places: set[tuple[Queue, int]]) -> dict[tuple[Q
             if (queue, offset) in places:
                 numbers.setdefault((queue, offset), number)
     return numbers
+
+
+def _made_by_masters(queue: Queue) -> tuple[str, ...]:
+    """The queue's topic, if only masters write to it: retries, dead letters."""
+    return (queue.topic,) if queue.topic.startswith("%") else ()
 
 
 def _name(queue: Queue) -> str:

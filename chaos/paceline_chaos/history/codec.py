@@ -317,6 +317,7 @@ _TUPLES: dict[Any, tuple[Convert, Convert]] = {
     str: _sequence(str, _read_name),
     Seen: _sequence(list, _read_seen),
     tuple[str, int]: _sequence(list, _read_stored),
+    int: _sequence(int, lambda value: _read_type(value, int)),
     StoredBatch: _sequence(
         lambda batch: _to_json(batch, _batch_layout()),
         lambda batch: _from_json(_read_type(batch, dict), _batch_layout()),

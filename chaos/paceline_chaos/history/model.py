@@ -292,6 +292,12 @@ class StoredBatch:
     """(value, crc of the body) of each record, for normal batches."""
     log_start: int = 0
     """Of a retention record: nothing below is kept once it is confirmed (R26)."""
+    cause: str = ""
+    """Name of `records.header.Cause`, of a batch that a master made out of others (R34)."""
+    sources: tuple[int, ...] = ()
+    """What each of its records was made from: `position << 16 | number in the batch`."""
+    target: str = ""
+    """The topic that such a batch is made for, also while its messages wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from paceline_chaos.mutants.projections import PROJECTIONS
 from paceline_chaos.mutants.raft import RAFT
 from paceline_chaos.mutants.replication import REPLICATION
 from paceline_chaos.mutants.retention import RETENTION
+from paceline_chaos.mutants.retries import RETRIES
 from paceline_chaos.mutants.returning import RETURNING
 from paceline_chaos.mutants.world import WORLD
 
@@ -36,6 +37,7 @@ _ALL = (
     *FOUNDING,
     *RAFT,
     *RETENTION,
+    *RETRIES,
     *RETURNING,
     *DELETION,
 )

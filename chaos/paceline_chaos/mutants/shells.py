@@ -7,9 +7,9 @@ connections around them, HTTP, and the client library in one piece.
 from typing import Any
 
 from paceline import sending
+from paceline.consumer.concurrent import ConcurrentProcessing
 from paceline.consumer.fetch_session import FetchSession
 from paceline.consumer.process_queue import ProcessQueue
-from paceline.consumer.push import PushConsumer
 from paceline.dispatch import Dispatcher
 from paceline.errors import NotMasterError
 from paceline.group_lane import GroupLane
@@ -145,7 +145,11 @@ def _committed_when_fetched() -> list[Patch]:
 
 def _failed_means_processed() -> list[Patch]:
     """What a listener raises is noted, and the message is done."""
-    return [(PushConsumer, "_is_given_up", lambda consumer, held, message, error: True)]
+
+    def done(processing: Any, held: Any, message: Any, error: Exception) -> None:
+        held.queue.finish(message)
+
+    return [(ConcurrentProcessing, "_failed", done)]
 
 
 def _lost_fetch_counts() -> list[Patch]:

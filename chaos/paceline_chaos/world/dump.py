@@ -16,7 +16,7 @@ from crc32c import crc32c
 from paceline.errors import CorruptLogError, StorageError
 from paceline.ports import Disk
 from paceline.records.decode import BatchView
-from paceline.records.header import HEADER_BYTES, Kind, parse_header
+from paceline.records.header import HEADER_BYTES, Cause, Kind, parse_header
 from paceline_chaos.history.model import Queue, StoredBatch
 from paceline_chaos.history.retained import given_up
 from paceline_chaos.world.bodies import crc_of, value_of
@@ -135,6 +135,9 @@ def _stored(view: BatchView, *, group: str, topics: Mapping[int, str]) -> Stored
         base_offset=header.base_queue_offset if is_normal else 0,
         messages=tuple(_messages(view)) if is_normal else (),
         log_start=given_up(view),
+        cause=Cause(header.cause).name if header.is_derived else "",
+        sources=tuple(view.sources()) if header.is_derived else (),
+        target=topics.get(header.topic_id, f"#{header.topic_id}") if header.is_derived else "",
     )
 
 

@@ -37,6 +37,7 @@ from paceline_chaos.world.draining import drain
 from paceline_chaos.world.dump import LogDump, dump_log, replayed_digest
 from paceline_chaos.world.inject import Injector
 from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.consuming import RETRIES_MAX
 from paceline_chaos.world.limits import bounds_of
 from paceline_chaos.world.nodes import DATA, BrokerNode, Node
 from paceline_chaos.world.plan import Plan, draw_plan
@@ -137,7 +138,12 @@ class _World:
         settings: Mapping[str, Any],
         script: Script | None,
     ) -> None:
-        given = {"bed": "world", ALL_ACK: settings.get(ALL_ACK, True), **topology.to_json()}
+        given = {
+            "bed": "world",
+            ALL_ACK: settings.get(ALL_ACK, True),
+            "max_reconsume_times": RETRIES_MAX,
+            **topology.to_json(),
+        }
         description = json.loads(json.dumps(given))
         self.simulation = simulation
         self.topology = topology
@@ -423,7 +429,7 @@ class _World:
         confirm: int = 0,
         is_discarded: bool = False,
     ) -> LogDump:
-        found = dump_log(image, DATA, group=node.group, topics={self.topic_id: TOPIC})
+        found = dump_log(image, DATA, group=node.group, topics=self._topics())
         self.stage.recorder.add(
             ReplicaDump,
             node=node.name,
@@ -437,6 +443,13 @@ class _World:
             is_discarded=is_discarded,
         )
         return found
+
+    def _topics(self) -> dict[int, str]:
+        """Names of the topics of clients, and of the system's."""
+        machine = self.stage.machine()
+        known = {} if machine is None else machine.topics
+        system = {int(topic.topic_id): name for name, topic in known.items() if name[0] == "%"}
+        return {**system, self.topic_id: TOPIC}
 
     def _dump_controller(self, name: str) -> None:
         server = self.stage.controllers[name]

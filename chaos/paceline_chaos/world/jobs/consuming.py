@@ -8,6 +8,7 @@ run out, which only the token makes harmless (S26).
 from collections.abc import Mapping
 from typing import Any
 
+from paceline.consumer.failure import ConsumeLater
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import OffsetOutOfRangeError, PacelineError
@@ -16,6 +17,8 @@ from paceline.net.cluster import Cluster
 from paceline.routing import reading_address
 from paceline.runtime import pause
 from paceline.types import GroupName
+from paceline.wire import properties as names
+from paceline.wire.names import retry_topic
 from paceline_chaos.history.model import (
     Commit,
     Deliver,
@@ -25,11 +28,17 @@ from paceline_chaos.history.model import (
     Seen,
     Unlock,
 )
+from paceline_chaos.world.bodies import crc_of
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
 from paceline_chaos.world.jobs.reading import first_of, pull_http, seen
 
 PUSH_GROUP = "push-1"
 ORDERED_GROUP = "ordered-1"
+RETRIES_MAX = 2
+"""Of a message of the push consumers' group, each after a second; then it is dead (S29)."""
+_LEVEL = 1
+_POISON_ONE_IN = 61
+_TWICE_ONE_IN = 2
 _PROCESS_MS_MAX = 20.0
 _SLOW_MS_MAX = 2_000.0
 """Some messages hold the others' offsets back for several commits."""
@@ -58,8 +67,13 @@ class Pusher:
                 cluster,
                 group=PUSH_GROUP,
                 topics=[around.topic],
-                listener=self._listener(member),
-                settings=PushSettings(start="first", concurrency=4, commit_interval_ms=300),
+                listener=self._listener(member, links),
+                settings=PushSettings(
+                    start="first",
+                    concurrency=4,
+                    commit_interval_ms=300,
+                    max_reconsume_times=RETRIES_MAX,
+                ),
                 client_id=member,
             )
             try:
@@ -69,6 +83,7 @@ class Pusher:
                         break
                     await pause(100)
                     queues = queues_in(cluster, around.topic)
+                    queues += queues_in(cluster, retry_topic(PUSH_GROUP))
                     if queues and around.happens(_LOOK_SHARE):
                         # What the library has committed is judged by what the group is told (S21).
                         await ask_committed(around, links, PUSH_GROUP, around.choice(queues))
@@ -79,7 +94,7 @@ class Pusher:
                 await consumer.close()
                 await cluster.close()
 
-    def _listener(self, member: str) -> Any:
+    def _listener(self, member: str, links: GroupLinks) -> Any:
         around = self._around
 
         async def listen(message: ReceivedMessage) -> None:
@@ -88,18 +103,41 @@ class Pusher:
                 client=around.client,
                 consumer_group=PUSH_GROUP,
                 member=member,
-                queue=Queue(message.topic, message.group, message.queue_id),
+                queue=Queue(_real_topic(message), message.group, message.queue_id),
                 message=seen(message.queue_offset, message.body),
             ) as asking:
                 if around.happens(0.01):
                     await pause(around.random.uniform(0, _SLOW_MS_MAX))
                 elif around.happens(0.2):
                     await pause(around.random.uniform(0, _PROCESS_MS_MAX))
-                if around.happens(0.01):
+                if around.happens(0.01) or _is_poison(message):
+                    await self._send_back(links, message)
                     raise _ListenerFailedError
                 asking.ok()
 
         return listen
+
+    async def _send_back(self, links: GroupLinks, message: ReceivedMessage) -> None:
+        """Some are sent back beside what the library does, as if its answer were lost (R34)."""
+        if crc_of(message.body) % _TWICE_ONE_IN:
+            return
+        topic = _real_topic(message)
+        row = {
+            "topic": topic,
+            "queue": message.queue_id,
+            "offset": message.queue_offset,
+            "delay_level": _LEVEL,
+        }
+        queue = Queue(topic, message.group, message.queue_id)
+        document = {
+            "call": "send_back",
+            "messages": [row],
+            "max_reconsume_times": RETRIES_MAX,
+        }
+        try:
+            await _call(links, PUSH_GROUP, queue, document)
+        except PacelineError:
+            return  # the library goes on asking
 
 
 async def _call(
@@ -130,8 +168,21 @@ async def ask_committed(around: Around, links: GroupLinks, group: str, queue: Qu
         return offset or 0
 
 
-class _ListenerFailedError(Exception):
-    """What an application may raise: the message comes again."""
+class _ListenerFailedError(ConsumeLater):
+    """What an application may raise: the message comes again, soon enough for a world."""
+
+    def __init__(self) -> None:
+        super().__init__(delay_level=_LEVEL)
+
+
+def _real_topic(message: ReceivedMessage) -> str:
+    """Where the message lies: listeners are shown a retry under the topic it was sent to."""
+    return message.properties.get(names.REAL_TOPIC, message.topic)
+
+
+def _is_poison(message: ReceivedMessage) -> bool:
+    """Some messages never work: no dice, so that every attempt fails."""
+    return crc_of(message.body) % _POISON_ONE_IN == 0
 
 
 class OrderedConsumer:

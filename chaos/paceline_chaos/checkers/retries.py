@@ -1,0 +1,182 @@
+"""Pure: messages sent back and dead letters: S29, and what they mean for S21.
+
+A consumer group g that sends messages back has the topics %RETRY%g and %DLQ%g. Its *links* are the
+records that masters made for them, in the truth: cause RETRIED (it waits), DEAD; each names the
+record it was made from, which is one of a queue that g reads. A retry that was due is a record of
+%RETRY%g, cause DELAYED, made from the one that waited. So the links of a message are a chain from
+its first storing on.
+"""
+
+from collections import defaultdict
+from functools import cached_property
+from typing import NamedTuple
+
+from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.history.model import Commit, Deliver, Outcome, Queue, ReplicaDump, StoredBatch
+
+RETRY, DLQ = "%RETRY%", "%DLQ%"
+_INDEX_BITS = 16
+
+
+class Link(NamedTuple):
+    """One record made of another for a consumer group."""
+
+    cause: str
+    source: int
+    made: int
+
+
+class _Place(NamedTuple):
+    queue: Queue
+    offset: int
+
+
+class Chains:
+    """The links of one broker group's truth, by consumer group."""
+
+    def __init__(self, dump: ReplicaDump) -> None:
+        self.links: defaultdict[str, list[Link]] = defaultdict(list)
+        self.waited: dict[int, int] = {}
+        """Record of a queue -> the one that waited for it."""
+        self.delivered: defaultdict[int, list[int]] = defaultdict(list)
+        """Record that waited -> what was made of it when it was due."""
+        self._batches: dict[int, StoredBatch] = {}
+        for batch in dump.batches:
+            if batch.queue is not None:
+                self._batches[batch.position] = batch
+            self._sort_in(batch)
+
+    def _sort_in(self, batch: StoredBatch) -> None:
+        made = [batch.position << _INDEX_BITS | index for index in range(len(batch.sources))]
+        if batch.cause in ("RETRIED", "DEAD"):
+            prefix = RETRY if batch.cause == "RETRIED" else DLQ
+            group = batch.target.removeprefix(prefix)
+            for source, record in zip(batch.sources, made, strict=True):
+                self.links[group].append(Link(batch.cause, source, record))
+        elif batch.cause == "DELAYED":
+            for source, record in zip(batch.sources, made, strict=True):
+                self.waited[record] = source
+                self.delivered[source].append(record)
+
+    def place(self, record: int) -> _Place | None:
+        """Queue and offset of a record; None if it is in no queue, or deleted."""
+        batch = self._batches.get(record >> _INDEX_BITS)
+        if batch is None or batch.queue is None:
+            return None
+        return _Place(batch.queue, batch.base_offset + (record & (1 << _INDEX_BITS) - 1))
+
+    @cached_property
+    def sent_back(self) -> dict[tuple[str, Queue], set[int]]:
+        """(consumer group, queue) -> offsets of which a retry or dead letter was made."""
+        found: defaultdict[tuple[str, Queue], set[int]] = defaultdict(set)
+        for group, links in self.links.items():
+            for link in links:
+                place = self.place(link.source)
+                if place is not None:
+                    found[group, place.queue].add(place.offset)
+        return found
+
+
+def chains_of(evidence: Evidence) -> dict[str, Chains]:
+    """By broker group."""
+    return {group: Chains(dump) for group, dump in evidence.truth.items()}
+
+
+def dead_letters_had_their_attempts(evidence: Evidence) -> Findings:
+    """S29: for each consumer group g that the world says may retry a message n times:
+    (a) each record is made into at most one retry or dead letter of g, unless g was reset on its
+    queue; each that waited is put into its queue at most once;
+    (b) a record of which one was made had been handed out to a member of g that did not process it:
+    what was processed, and handed out but once, neither comes again nor dies;
+    (c) a dead letter has n retries behind it, as far back as the log goes.
+    That nothing is lost between is S21's: no offset is committed of which neither a member was done
+    nor a link was made. O(n)."""
+    found = Findings("S29")
+    delivers: defaultdict[_Place, list[Deliver]] = defaultdict(list)
+    by_group: dict[str, defaultdict[_Place, list[Deliver]]] = {}
+    for deliver in evidence.delivers:
+        delivers = by_group.setdefault(deliver.consumer_group, defaultdict(list))
+        delivers[_Place(deliver.queue, deliver.message.offset)].append(deliver)
+    resets = {
+        (commit.consumer_group, commit.queue)
+        for commit in evidence.commits
+        if isinstance(commit, Commit) and commit.is_reset and commit.outcome is not Outcome.FAIL
+    }
+    times_max = evidence.world.get("max_reconsume_times")
+    for name, chains in chains_of(evidence).items():
+        if evidence.is_lossy(name):
+            continue
+        dump = evidence.truth[name]
+        for group, links in chains.links.items():
+            if group in by_group:
+                _made_once(found, dump, chains, group, links, resets)
+                _failed_before(found, dump, chains, links, by_group[group])
+                if isinstance(times_max, int):
+                    _had_attempts(found, dump, chains, links, times_max)
+    return found
+
+
+def _made_once(
+    found: Findings,
+    dump: ReplicaDump,
+    chains: Chains,
+    group: str,
+    links: list[Link],
+    resets: set[tuple[str, Queue]],
+) -> None:
+    known: dict[int, Link] = {}
+    for link in links:
+        found.judged += 1
+        found.counters["retried" if link.cause == "RETRIED" else "dead"] += 1
+        before = known.setdefault(link.source, link)
+        place = chains.place(link.source)
+        if before is link or (place is not None and (group, place.queue) in resets):
+            continue
+        found.violate(f"{_name(place)} was sent back twice by {group}: {before}, {link}", dump)
+    for link in links:
+        if len(chains.delivered.get(link.made, ())) > 1:
+            found.violate(f"the retry {link} was put into its queue twice", dump)
+
+
+def _failed_before(
+    found: Findings,
+    dump: ReplicaDump,
+    chains: Chains,
+    links: list[Link],
+    delivers: dict[_Place, list[Deliver]],
+) -> None:
+    for link in links:
+        place = chains.place(link.source)
+        if place is None:
+            continue  # deleted since
+        tries = delivers.get(place, [])
+        if not tries:
+            found.violate(f"{_name(place)} was handed out to nobody, and was sent back", dump)
+        elif all(deliver.outcome is Outcome.OK for deliver in tries):
+            what = "comes again" if link.cause == "RETRIED" else "is a dead letter"
+            found.violate(f"{_name(place)} was processed, and {what}", dump, tries[0])
+
+
+def _had_attempts(
+    found: Findings, dump: ReplicaDump, chains: Chains, links: list[Link], times_max: int
+) -> None:
+    made_of = {link.made: link for link in links if link.cause == "RETRIED"}
+    for link in links:
+        if link.cause != "DEAD":
+            continue
+        retries, record = 0, link.source
+        while (waited := chains.waited.get(record)) is not None and waited in made_of:
+            retries += 1
+            record = made_of[waited].source
+        place = chains.place(record)
+        is_whole = place is not None and not place.queue.topic.startswith("%")
+        if is_whole and retries != times_max:
+            found.violate(f"{_name(place)} died after {retries} retries, not {times_max}", dump)
+
+
+def _name(place: _Place | None) -> str:
+    if place is None:
+        return "a record that is deleted"
+    queue = place.queue
+    return f"{queue.topic}/{queue.group}/{queue.queue} at {place.offset}"
