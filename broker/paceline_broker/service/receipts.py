@@ -291,7 +291,7 @@ class Receipts:
                 return
         if decided:
             self._answer_later(decided, writer)
-        self._arm(self._groups_of(turn, taken))
+        self._arm(sorted(self._groups_of(turn, taken)))
 
     def _as_many(self, new: list[_Operation]) -> list[_Operation]:
         """What one record may hold; the rest is for the next turn."""
@@ -349,7 +349,7 @@ class Receipts:
 
     def messages_came(self, keys: Iterable[int]) -> None:
         """Confirm has passed new messages of watched queues."""
-        groups = {group for group, _ in self._waiting}
+        groups = dict.fromkeys(group for group, _ in self._waiting)
         for key in keys:
             for group in groups:
                 if (group, key) in self._waiting:

@@ -18,6 +18,7 @@ from paceline_chaos.checkers.bounds import SECOND_US, Bounds
 from paceline_chaos.checkers.excuses import RETIRED, Excuses
 from paceline_chaos.checkers.parts import Claim, ProbeLine, QueueLog, Ruling, SetTimeline
 from paceline_chaos.history.model import (
+    Ack,
     Commit,
     ControllerDump,
     CreateTopic,
@@ -31,6 +32,7 @@ from paceline_chaos.history.model import (
     OrderElection,
     Outcome,
     Phase,
+    Pop,
     Probe,
     Pull,
     QueryOffset,
@@ -69,6 +71,8 @@ class Evidence:
         self.range_queries = self._of(QueryRange)
         self.locks = self._of(Lock)
         self.unlocks = self._of(Unlock)
+        self.pops = self._of(Pop)
+        self.done_receipts = self._of(Ack)
         self.creates = self._of(CreateTopic)
         self.describes = self._of(DescribeTopic)
         self.probes = self._of(Probe)

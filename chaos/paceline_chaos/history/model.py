@@ -175,6 +175,31 @@ class Unlock(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pop(Operation):
+    """One message received by receipt; asked and answered = the receive that brought it."""
+
+    consumer_group: str
+    member: str
+    queue: Queue
+    message: Seen
+    attempt: int
+    """As the broker says: 1 = it was never given to anybody before."""
+    invisible_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack(Operation):
+    """A received message is acknowledged."""
+
+    consumer_group: str
+    member: str
+    queue: Queue
+    offset: int
+    is_back: bool = False
+    """Not done, but given back: others may be given it at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopic(Operation):
     """A topic is made; `topic_id` None unless OK."""
 
@@ -339,6 +364,8 @@ Entry: TypeAlias = (
     | QueryRange
     | Lock
     | Unlock
+    | Pop
+    | Ack
     | CreateTopic
     | DescribeTopic
     | OrderElection

@@ -17,6 +17,7 @@ from paceline_chaos.mutants.moments import MOMENTS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.mutants.projections import PROJECTIONS
 from paceline_chaos.mutants.raft import RAFT
+from paceline_chaos.mutants.receipts import RECEIPTS
 from paceline_chaos.mutants.replication import REPLICATION
 from paceline_chaos.mutants.retention import RETENTION
 from paceline_chaos.mutants.retries import RETRIES
@@ -40,6 +41,7 @@ _ALL = (
     *RETRIES,
     *RETURNING,
     *DELETION,
+    *RECEIPTS,
 )
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""

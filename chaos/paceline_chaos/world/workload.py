@@ -15,6 +15,7 @@ from paceline.wire.topics import MIXED
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
+from paceline_chaos.world.jobs.popping import Popper
 from paceline_chaos.world.jobs.posting import Poster
 from paceline_chaos.world.jobs.reading import Puller, Reader
 from paceline_chaos.world.jobs.sending import Sender, hasty_sender
@@ -41,6 +42,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "operate": Operator,
     "hasty": hasty_sender,
     "rescue": Rescuer,
+    "pop": Popper,
 }
 """Names in topologies and scenario files."""
 

@@ -243,7 +243,7 @@ class SimpleConsumer:
         try:
             while under_way and not found:
                 done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
+                for task in [task for task in under_way if task in done]:  # in their order
                     asking = under_way.pop(task)
                     error = asking.error or error
                     if found:
@@ -255,7 +255,7 @@ class SimpleConsumer:
             for task, asking in under_way.items():
                 asking.is_over = True
                 task.add_done_callback(self._came_late)
-            self._end_waiting({asking.group for asking in under_way.values()})
+            self._end_waiting([asking.group for asking in under_way.values()])
         if error is not None and not found:
             raise error
         return found
@@ -364,6 +364,11 @@ class SimpleConsumer:
         view = self._cluster.view
         topics = [] if view is None else [view.topics.get(name) for name in self._topics]
         return sorted({group for topic in topics if topic is not None for group in topic.queues})
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is kept for the next receive, and nothing is still asked for."""
+        return not self._kept and not self._late
 
     # -- what came too late -----------------------------------------------------------------------
 

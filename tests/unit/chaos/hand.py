@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline_chaos.history.model import (
+    Ack,
     Commit,
     ControllerDump,
     CreateTopic,
@@ -17,6 +18,7 @@ from paceline_chaos.history.model import (
     OrderElection,
     Outcome,
     Phase,
+    Pop,
     Probe,
     Pull,
     QueryOffset,
@@ -99,6 +101,17 @@ class Hand:
 
     def range(self, start: int, end: int, at: Any = None, **members: Any) -> None:
         self._ask(QueryRange, "q", at, queue=Q, start=start, end=end, **members)
+
+    def pop(self, member: str, at: Any = None, invisible_ms: int = 10, **members: Any) -> None:
+        """Message 0, received."""
+        found: dict[str, Any] = {"consumer_group": "G", "member": member, "queue": Q}
+        found |= {"message": Seen(0, "a", crc_of("a")), "attempt": 1, "invisible_ms": invisible_ms}
+        self._ask(Pop, member, at, **found | members)
+
+    def ack(self, member: str, at: Any = None, **members: Any) -> None:
+        """Message 0, acknowledged."""
+        found: dict[str, Any] = {"consumer_group": "G", "member": member, "queue": Q, "offset": 0}
+        self._ask(Ack, member, at, **found | members)
 
     def lock(self, member: str, token: int, at: Any = None, lease_ms: int = 1_000) -> None:
         found = {"consumer_group": "G", "member": member, "queue": Q}

@@ -1,3 +1,15 @@
 """Pure: what a client can be; `workload.JOBS` has the code of each."""
 
-JOBS = ("send", "read", "pull", "push", "ordered", "topics", "post", "operate", "hasty", "rescue")
+JOBS = (
+    "send",
+    "read",
+    "pull",
+    "push",
+    "ordered",
+    "topics",
+    "post",
+    "operate",
+    "hasty",
+    "rescue",
+    "pop",
+)

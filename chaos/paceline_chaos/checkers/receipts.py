@@ -1,0 +1,87 @@
+"""Pure: messages that are given by receipt: S23."""
+
+from collections import defaultdict
+from typing import TypeAlias
+
+from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.history.model import Ack, Outcome, Pop, Queue
+
+SLACK_US = 50_000
+"""How much too early an invisible time may end."""
+_Place: TypeAlias = tuple[str, Queue, int]
+
+
+def receipts_exclude(evidence: Evidence) -> Findings:
+    """S23 (R28, R29), for each message and group: a grant is decided between asking and answer of
+    its receive. (1) Two grants lie at least the first one's invisible time apart, less 50 ms,
+    unless somebody asked to give the message back before the second: violated when both receives
+    lie within less than that. Not judged when clocks were made to run wrong, as the time is the
+    log's. (2) A receive asked for after an acknowledgement has succeeded is not given the message.
+    Not over an unclean election. O(n log n)."""
+    found = Findings("S23")
+    pops: defaultdict[_Place, list[Pop]] = defaultdict(list)
+    for pop in evidence.pops:
+        if pop.outcome is Outcome.OK and not evidence.is_lossy(pop.queue.group):
+            pops[pop.consumer_group, pop.queue, pop.message.offset].append(pop)
+    acked: dict[_Place, Ack] = {}
+    given_back: defaultdict[_Place, list[Ack]] = defaultdict(list)
+    for ack in evidence.done_receipts:
+        place = (ack.consumer_group, ack.queue, ack.offset)
+        if ack.is_back:
+            given_back[place].append(ack)
+        elif ack.outcome is Outcome.OK:
+            first = acked.get(place)
+            if first is None or ack.answered_us < first.answered_us:
+                acked[place] = ack
+    are_clocks_right = not any(
+        fault.kind in ("clock_step", "clock_rate") for fault in evidence.faults
+    )
+    for place, given in pops.items():
+        given.sort(key=lambda pop: pop.asked_us)
+        found.judged += len(given)
+        found.counters["popped_again"] += len(given) - 1
+        _after_ack(found, given, acked.get(place))
+        if are_clocks_right:
+            _too_early(found, given, given_back[place])
+    return found
+
+
+def _after_ack(found: Findings, given: list[Pop], ack: Ack | None) -> None:
+    if ack is None:
+        return
+    for pop in given:
+        if pop.asked_us > ack.answered_us:
+            found.violate(
+                f"{_name(pop)} was given to {pop.member} after it was acknowledged", pop, ack
+            )
+
+
+def _too_early(found: Findings, given: list[Pop], given_back: list[Ack]) -> None:
+    for index, first in enumerate(given):
+        for second in given[index + 1 :]:
+            least_us = min(first.invisible_ms, second.invisible_ms) * 1000 - SLACK_US
+            within_us = max(first.answered_us, second.answered_us) - first.asked_us
+            if second.asked_us - first.asked_us >= least_us:
+                break  # those asked still later are farther off
+            if within_us >= least_us or _is_excused(first, second, given_back):
+                continue
+            found.violate(
+                f"{_name(first)} was given to {first.member} and to {second.member} within "
+                f"{within_us // 1000} ms",
+                first,
+                second,
+            )
+
+
+def _is_excused(first: Pop, second: Pop, given_back: list[Ack]) -> bool:
+    return any(
+        back.asked_us <= max(first.answered_us, second.answered_us)
+        and back.answered_us >= first.asked_us
+        for back in given_back
+    )
+
+
+def _name(pop: Pop) -> str:
+    queue = pop.queue
+    return f"message {pop.message.offset} of {queue.topic}/{queue.group}/{queue.queue}"

@@ -1,0 +1,36 @@
+"""Messages given by receipt; as in cases.py."""
+
+from tests.unit.chaos.hand import SECOND, Hand
+from tests.unit.chaos.more_cases import case
+from tests.unit.chaos.retry_cases import CASES
+
+__all__ = ["CASES"]
+
+
+@case("S23")
+def given_to_two_at_one_time(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.pop("m1", (SECOND, 2 * SECOND), 10_000)
+    second = 10 if is_bad else 11
+    hand.pop("m2", (9 * SECOND, second * SECOND), 10_000)
+    return hand
+
+
+@case("S23 of a message that was given back")
+def given_again_before_it_was_given_back(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.pop("m1", (SECOND, 2 * SECOND), 10_000)
+    back = 6 if is_bad else 3
+    hand.ack("m1", (back * SECOND, (back + 1) * SECOND), is_back=True)
+    hand.pop("m2", (4 * SECOND, 5 * SECOND), 10_000)
+    return hand
+
+
+@case("S23 of an acknowledgement")
+def given_after_it_was_acknowledged(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.pop("m1", (SECOND, 2 * SECOND), 10_000)
+    hand.ack("m1", (13 * SECOND, 15 * SECOND))
+    asked = 16 if is_bad else 14
+    hand.pop("m2", (asked * SECOND, 20 * SECOND), 10_000)
+    return hand
