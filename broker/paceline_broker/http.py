@@ -26,6 +26,7 @@ from paceline.telemetry import Metrics
 from paceline.wire.stream import UPGRADE_TOKEN
 from paceline_broker.http_delays import add_delay_routes
 from paceline_broker.http_messages import MessageRoutes
+from paceline_broker.http_queries import add_query_routes
 from paceline_broker.http_receipts import ReceiptRoutes
 from paceline_broker.http_requests import (
     check_parameters,
@@ -116,6 +117,7 @@ class BrokerHttp:
         MessageRoutes(self._service).add_to(router)
         TransactionRoutes(self._service).add_to(router)
         add_delay_routes(router, self._service)
+        add_query_routes(router, self._service)
         ReceiptRoutes(self._service).add_to(router)
         router.add_get("/v1/stream", self._stream)
         router.add_post("/v1/call", self._call)

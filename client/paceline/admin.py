@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from paceline.admin_dead_letters import DeadLetterAdmin
+from paceline.admin_messages import MessageAdmin
 from paceline.admin_offsets import OffsetAdmin
 from paceline.admin_topics import TopicAdmin
 from paceline.errors import (
@@ -55,7 +56,7 @@ class Once:
         return {"Paceline-Session": self.session, "Paceline-Sequence": str(self.sequence)}
 
 
-class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin):
+class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin, MessageAdmin):
     """Administration of one cluster; `async with` or `close`. All calls have `timeout_ms`."""
 
     def __init__(

@@ -116,6 +116,12 @@ class GroupNotFoundError(NotFoundError):
     code = "GROUP_NOT_FOUND"
 
 
+class MessageNotFoundError(NotFoundError):
+    """No queue has a message of that id: it was deleted, is not in a queue yet, or never was."""
+
+    code = "MESSAGE_NOT_FOUND"
+
+
 class ConflictError(PacelineError):
     """The request contradicts the present state; nothing was changed."""
 

@@ -16,6 +16,7 @@ from paceline.errors import BadRequestError
 from paceline.records.header import RECORDS_MAX, SEQUENCE_MAX, SOURCE_POSITION_MAX, BatchHeader
 
 _OFFSET_ID = re.compile(r"([A-Za-z0-9._-]{1,127}):([0-9a-f]{1,12}):([0-9]{1,5})")
+_UNIQUE_KEY = re.compile(r"([0-9a-f]{16}):([0-9]{1,5}):([0-9]{1,10}):([0-9]{1,5}):([0-9]{1,10})")
 _HANDLE = re.compile(r"([a-z]+)\.(.{1,200})\.([0-9a-f]{8})")
 
 
@@ -46,6 +47,24 @@ def parse_offset_id(text: str) -> OffsetMessageId:
     if position > SOURCE_POSITION_MAX or number >= RECORDS_MAX:
         raise BadRequestError(f"message id {text} names a place that no log has", field="id")
     return OffsetMessageId(group, position, number)
+
+
+class UniqueKey(NamedTuple):
+    """Which record of which producer: where it was sent to first, and as its how manieth there."""
+
+    producer_id: int
+    producer_epoch: int
+    topic_id: int
+    queue_id: int
+    sequence: int
+
+
+def parse_unique_key(text: str) -> UniqueKey | OffsetMessageId:
+    """What `unique_key` gave; BadRequestError for any other text."""
+    found = _UNIQUE_KEY.fullmatch(text)
+    if found is None:
+        return parse_offset_id(text)
+    return UniqueKey(int(found[1], 16), *map(int, found.groups()[1:]))
 
 
 def unique_key(header: BatchHeader, index: int, group: str) -> str:

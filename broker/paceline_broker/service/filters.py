@@ -22,6 +22,7 @@ from paceline_broker.service.gather import Fetched
 
 FILTERS_MAX = 10_000
 """Expressions kept at one time; the one that was used longest ago goes first."""
+EXPRESSION_LENGTH_MAX = 8_192
 LOOK_BYTES_MAX = 256 * 1024
 """Looked at in one loop turn for one queue with a filter (or one batch)."""
 
@@ -36,7 +37,8 @@ class FilterRegistry:
 
     async def register(self, fields: Fields) -> dict[str, Any]:
         """The call "filter": {"type", "expression"} -> {"filter_id"}. BadRequestError."""
-        type_, expression = fields.text("type"), fields.text("expression")
+        type_ = fields.text("type")
+        expression = fields.text("expression", length_max=EXPRESSION_LENGTH_MAX)
         fields.done()
         return {"filter_id": self.add(type_, expression)}
 

@@ -11,6 +11,7 @@ from paceline_broker.probe import Counters
 from paceline_broker.service.acting import ActingUse
 from paceline_broker.service.burying import Burying
 from paceline_broker.service.calls import Calls
+from paceline_broker.service.calls_queries import QueryCalls
 from paceline_broker.service.calls_receipts import ReceiptCalls
 from paceline_broker.service.calls_send_back import SendBackCalls
 from paceline_broker.service.calls_transactions import Transactions
@@ -83,6 +84,7 @@ class Service:
         resend = Resend(role, self.routes, self.ledger, self.sources, self.counters)
         self.calls.add(SendBackCalls(self.send_back, resend, self.routes).table)
         self.calls.add({"filter": self.fetcher.filters.register})
+        self.calls.add(QueryCalls(role, self.routes, self.ledger).table)
         self.pins = PinCalls(self.ledger, self.routes)
         self.transactions = Transactions(role, self.routes, self.ledger, clock, settings, trust)
         self.calls.add(self.transactions.calls())

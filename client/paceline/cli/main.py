@@ -54,6 +54,10 @@ COMMANDS = {
     "dlq": _Entry(
         "paceline.cli.dlq:command", "List, show, resend dead letters of a consumer group."
     ),
+    "message": _Entry(
+        "paceline.cli.message:command",
+        "Find messages by id, key or time, and who has consumed them.",
+    ),
     "request": _Entry(
         "paceline.cli.request:request_command", "Send a request to a topic and print the reply."
     ),

@@ -24,7 +24,7 @@ from paceline.consumer.push import runner
 from paceline.consumer.push_settings import BatchListener, Listener, OnGivenUp
 from paceline.consumer.queue_locks import QueueLocks
 from paceline.consumer.queue_owner import QueueOwner
-from paceline.filters import ALL, Subscription, subscriptions
+from paceline.filters import ALL, Subscription, subscriptions, told
 from paceline.hooks import ConsumeHooks
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey, acting_groups
@@ -129,7 +129,7 @@ class OrderedConsumer:
             about={
                 "message_model": "clustering",
                 "mode": "ordered",
-                "filters": {topic: wanted.expression for topic, wanted in self._filters.items()},
+                "filters": {topic: told(wanted) for topic, wanted in self._filters.items()},
             },
             allocation=self._allocation,
             on_targets=on_targets,

@@ -27,7 +27,7 @@ from paceline.consumer.push_settings import PushSettings as PushSettings
 from paceline.consumer.queue_owner import GroupMember, QueueOwner
 from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, QueueNotFoundError
-from paceline.filters import ALL, Subscription, subscriptions
+from paceline.filters import ALL, Subscription, subscriptions, told
 from paceline.hooks import ConsumeHooks
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
@@ -224,7 +224,7 @@ class PushConsumer:
         about = {
             "message_model": self._settings.message_model,
             "mode": "concurrent",
-            "filters": {topic: wanted.expression for topic, wanted in self._filters.items()},
+            "filters": {topic: told(wanted) for topic, wanted in self._filters.items()},
         }
         if self._is_broadcasting:
             return BroadcastMembership(

@@ -4,6 +4,24 @@ The broker passes over batches in which nothing is wanted, the client over singl
 the same `Filter`, so that they can never differ.
 """
 
-from paceline.filters.filter import ALL, Filter, Subscription, TagFilter, make_filter, subscriptions
+from paceline.filters.filter import (
+    ALL,
+    Filter,
+    Subscription,
+    TagFilter,
+    make_filter,
+    of_told,
+    subscriptions,
+    told,
+)
 
-__all__ = ["ALL", "Filter", "Subscription", "TagFilter", "make_filter", "subscriptions"]
+__all__ = [
+    "ALL",
+    "Filter",
+    "Subscription",
+    "TagFilter",
+    "make_filter",
+    "of_told",
+    "subscriptions",
+    "told",
+]

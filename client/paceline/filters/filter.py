@@ -4,7 +4,7 @@ Expression types and the tag syntax are RocketMQ's: type "TAG" with "*" or "a ||
 with an expression over the properties (`sql.py`), where TAGS and KEYS are the tag and the key.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from paceline.errors import BadRequestError
@@ -29,6 +29,10 @@ class Filter(Protocol):
 
     def mask(self, view: BatchView) -> Sequence[bool] | None:
         """Which records of a batch are wanted; None: all. CorruptLogError for a damaged column."""
+        ...
+
+    def matches(self, properties: Mapping[str, str], *, tag: str, key: str | None) -> bool:
+        """Whether one message is wanted."""
         ...
 
     def wants_any(self, view: BatchView) -> bool:
@@ -66,6 +70,9 @@ class TagFilter(ByExpression):
             return None
         found = [tag in self.tags for tag in view.tags()]
         return None if all(found) else found
+
+    def matches(self, properties: Mapping[str, str], *, tag: str, key: str | None) -> bool:
+        return not self.tags or tag in self.tags
 
     def wants_any(self, view: BatchView) -> bool:
         if not self.tags:
@@ -105,6 +112,17 @@ def make_filter(type_: str, expression: str) -> Filter:
     raise BadRequestError(
         f'filter type must be "{TAG}" or "{SQL92}", not {type_!r}', field="filter"
     )
+
+
+def told(wanted: Filter) -> str:
+    """What a member of a group says of its filter: one text, for people and for `of_told`."""
+    return wanted.expression if wanted.type == TAG else f"{wanted.type}: {wanted.expression}"
+
+
+def of_told(text: str) -> Filter:
+    """The filter that `told` named. BadRequestError."""
+    type_, colon, expression = text.partition(": ")
+    return make_filter(type_, expression) if colon and type_ == SQL92 else make_filter(TAG, text)
 
 
 def subscriptions(topics: Sequence[str | Subscription]) -> list[Subscription]:

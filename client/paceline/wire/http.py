@@ -411,15 +411,15 @@ def pulled_messages(
                 bytes_left -= len(record.body)
                 if found and bytes_left < 0:
                     return found, next_offset
-                found.append(_message_to_json(record._asdict(), view.header.store_unix_ms))
+                found.append(message_to_json(record._asdict(), view.header.store_unix_ms))
             next_offset = QueueOffset(record.queue_offset + 1)
             if len(found) == request.max_messages:
                 return found, next_offset
     return found, next_offset
 
 
-def _message_to_json(message: dict[str, Any], store_unix_ms: int) -> dict[str, Any]:
-    """A record: `body` if its bytes are UTF-8 text, else `body_base64`."""
+def message_to_json(message: dict[str, Any], store_unix_ms: int) -> dict[str, Any]:
+    """A record: `body` if its bytes are UTF-8 text, else `body_base64`. Changes `message`."""
     body = message.pop("body")
     try:
         message["body"] = body.decode()

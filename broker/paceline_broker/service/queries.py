@@ -1,0 +1,278 @@
+"""Finding single messages: by id, by key, by unique key, by time of storing.
+
+There is no index of keys to keep up on every send: a search walks the batches that the consume
+queues name for the asked time, skips by header what cannot have it, and looks for the bytes of
+the key in the key column before anything is decoded. It stops after `SEARCH_MS` and says where to
+go on.
+
+Only confirmed messages of queues are found (INV-8): half messages and those that wait for their
+time are in none. Any readable replica may answer; what it has not got it does not deny (R3).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from paceline.errors import (
+    BadRequestError,
+    CorruptLogError,
+    MessageNotFoundError,
+    NoMasterError,
+    NotMasterError,
+    NotYetAvailableError,
+)
+from paceline.message_ids import OffsetMessageId, UniqueKey, parse_unique_key, unique_key
+from paceline.records.decode import BatchView
+from paceline.records.header import (
+    COLUMN_KEY,
+    HEADER_BYTES,
+    SEQUENCE_MAX,
+    BatchHeader,
+    Section,
+    parse_header,
+)
+from paceline.runtime import pause
+from paceline.types import GroupName, PhysicalOffset
+from paceline.wire import properties as names
+from paceline.wire.http import message_to_json
+from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.service.planning import Planner
+from paceline_broker.service.ports import Role
+
+SEARCH_MS = 2_000
+"""Of one request; the rest by asking again from where it stopped."""
+TURN_BYTES = 256 * 1024
+"""After so much was looked at, others have their turn on the loop."""
+RESULTS_DEFAULT = 32
+RESULTS_MAX = 64
+"""RocketMQ's defaultQueryMaxNum and maxMsgsNumBatch."""
+
+
+class Range(NamedTuple):
+    """What to look through: store times [begin, end], and from which (queue, offset) on."""
+
+    begin_unix_ms: int
+    end_unix_ms: int
+    queues: Sequence[int]
+    first_offset: int
+    """In the first queue, where an earlier answer stopped."""
+
+
+class Matches(NamedTuple):
+    """What is looked for: whole batches are ruled out first, then records chosen."""
+
+    maybe: Callable[[BatchHeader], bool]
+    numbers: Callable[[BatchView], Sequence[int]]
+
+
+Row: TypeAlias = dict[str, Any]
+
+
+class _Place(NamedTuple):
+    key: int
+    base: int
+    position: int
+    size: int
+
+
+class Finder:
+    """Searches of one broker."""
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+        self._planner = Planner(role)
+
+    async def by_id(self, message_id: OffsetMessageId) -> tuple[int, Row]:
+        """Topic id and message of a place in the log.
+
+        MessageNotFoundError: no queue has a message there (any more). NotYetAvailableError.
+        """
+        position, number = PhysicalOffset(message_id.position), message_id.number
+        reader = self._role.reader
+        gone = MessageNotFoundError(f"no message {message_id}: it was deleted, or never was")
+        if position < reader.start:
+            raise gone
+        if position + HEADER_BYTES > reader.confirm:
+            if self._is_beyond(position):
+                raise gone
+            raise NotYetAvailableError(f"position {position:x} is not confirmed here")
+        head = reader.read(position, HEADER_BYTES)
+        if reader.is_cold(head):
+            await reader.warm(head)
+        # Any bytes may stand there, a body as well: the index says what is a batch.
+        try:
+            header = parse_header(head)
+        except CorruptLogError:
+            raise gone from None
+        queue = self._role.projections.consume_queues.get(
+            queue_key(header.topic_id, header.queue_id)
+        )
+        is_batch = queue is not None and queue.position_of(header.base_queue_offset) == position
+        if queue is None or not is_batch or number >= header.record_count:
+            raise gone
+        if header.base_queue_offset + number < queue.start:
+            raise gone
+        view = await self._view(_Place(queue.key, 0, position, header.size_bytes))
+        if view is None:
+            raise gone
+        [row] = _rows(view, [number], message_id.group)
+        return header.topic_id, row
+
+    def _is_beyond(self, position: int) -> bool:
+        """Whether no log has come so far: an open master knows (R3)."""
+        try:
+            writer = self._role.writer()
+        except (NotMasterError, NoMasterError):
+            return False
+        return writer.is_open and position >= writer.end
+
+    async def search(
+        self, topic_id: int, asked: Range, matches: Matches, *, count_max: int
+    ) -> tuple[list[Row], tuple[int, int] | None]:
+        """Messages in order of queues and offsets, and where to go on; None: all was looked at."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SEARCH_MS / 1000
+        found: list[Row] = []
+        looked = 0
+        group = self._role.identity.group
+        async for place in self._places(topic_id, asked):
+            queue_id = place.key & 0xFFFF
+            if len(found) >= count_max or loop.time() > deadline:
+                return found, (queue_id, place.base)
+            view = await self._view(place)
+            if view is None or not matches.maybe(view.header):
+                continue
+            numbers = [
+                number
+                for number in matches.numbers(view)
+                if place.base <= view.header.base_queue_offset + number
+            ]
+            room = count_max - len(found)
+            found += _rows(view, numbers[:room], group)
+            if len(numbers) > room:
+                return found, (queue_id, view.header.base_queue_offset + numbers[room])
+            looked += place.size
+            if looked >= TURN_BYTES:
+                looked = 0
+                await pause(0)
+        return found, None
+
+    async def _places(self, topic_id: int, asked: Range) -> AsyncIterator[_Place]:
+        """Batches of the queues that were stored in the asked time."""
+        for index, queue_id in enumerate(asked.queues):
+            key = queue_key(topic_id, queue_id)
+            low = (await self._planner.offset_at(key, asked.begin_unix_ms))["offset"]
+            high = (await self._planner.offset_at(key, asked.end_unix_ms + 1))["offset"]
+            if index == 0:
+                low = max(low, asked.first_offset)
+            queue = self._role.projections.consume_queues.get(key)
+            if queue is None or low >= high:
+                continue
+            first, beyond = queue.entries(low, high)
+            bases, positions = queue.index(first, beyond)
+            sizes = queue.sizes(first, beyond)
+            for base, position, size in zip(bases, positions, sizes, strict=True):
+                yield _Place(key, max(base, low), position, size)
+
+    async def _view(self, place: _Place) -> BatchView | None:
+        """The batch; None if retention has taken it meanwhile."""
+        reader = self._role.reader
+        position = PhysicalOffset(place.position)
+        if position < reader.start:
+            return None
+        view = reader.read(position, place.size)
+        end = PhysicalOffset(position + place.size)
+        if len(view) < place.size or reader.is_damaged(position, end):
+            raise NotYetAvailableError("the log is damaged there; it is being repaired")
+        if reader.is_cold(view):
+            await reader.warm(view)
+        if not reader.is_sound(view, position):  # R24
+            raise NotYetAvailableError("the log is damaged there; it is being repaired")
+        return BatchView(view)
+
+
+def everything() -> Matches:
+    """All messages of a time."""
+    return Matches(lambda header: True, lambda view: range(view.header.record_count))
+
+
+def by_key(key: str) -> Matches:
+    """Messages with that key, exactly."""
+    wanted = key.encode()
+
+    def numbers(view: BatchView) -> Sequence[int]:
+        if wanted not in bytes(view.section(Section.KEY_BLOB)):
+            return ()
+        return [number for number, found in enumerate(view.keys()) if found == key]
+
+    return Matches(lambda header: bool(header.columns & COLUMN_KEY), numbers)
+
+
+def by_unique_key(text: str, group: GroupName) -> Matches:
+    """The message that has this unique key, and all that brokers made of it.
+
+    BadRequestError if it is none.
+    """
+    wanted = parse_unique_key(text)
+
+    def maybe(header: BatchHeader) -> bool:
+        return header.is_derived or _number_of(header, wanted, group) is not None
+
+    def numbers(view: BatchView) -> Sequence[int]:
+        if not view.header.is_derived:
+            number = _number_of(view.header, wanted, group)
+            return () if number is None else [number]
+        rows = view.properties()
+        return [number for number, row in enumerate(rows) if row.get(names.UNIQ_KEY) == text]
+
+    return Matches(maybe, numbers)
+
+
+def _number_of(
+    header: BatchHeader, wanted: UniqueKey | OffsetMessageId, group: GroupName
+) -> int | None:
+    """Which record of a client's batch has the unique key."""
+    if isinstance(wanted, OffsetMessageId):
+        is_there = wanted.group == group and wanted.position == header.physical_offset
+        return wanted.number if is_there and not header.producer_id else None
+    if (header.producer_id, header.producer_epoch, header.topic_id, header.queue_id) != wanted[:4]:
+        return None
+    number = (wanted.sequence - header.base_sequence) & SEQUENCE_MAX
+    return number if number < header.record_count else None
+
+
+def _rows(view: BatchView, numbers: Sequence[int], group: GroupName | str) -> list[Row]:
+    if not numbers:
+        return []
+    wanted = set(numbers)
+    return [
+        _row(view, number, message, group)
+        for number, message in _numbered(view)
+        if number in wanted
+    ]
+
+
+def _numbered(view: BatchView) -> Iterator[tuple[int, Row]]:
+    for number, record in enumerate(view.records()):
+        yield number, record._asdict()
+
+
+def _row(view: BatchView, number: int, message: Row, group: str) -> Row:
+    header = view.header
+    place = OffsetMessageId(group, header.physical_offset, number)
+    kept = message["properties"].get(names.UNIQ_KEY)
+    unique = kept if header.is_derived and kept else unique_key(header, number, group)
+    return {
+        **message_to_json(message, header.store_unix_ms),
+        "group": group,
+        "queue": header.queue_id,
+        "message_id": str(place),
+        "unique_key": unique,
+        "cause": header.cause,
+    }
+
+
+def check_range(begin_unix_ms: int, end_unix_ms: int) -> None:
+    """BadRequestError unless the times are in order."""
+    if begin_unix_ms > end_unix_ms:
+        raise BadRequestError("begin_unix_ms is after end_unix_ms", field="begin_unix_ms")

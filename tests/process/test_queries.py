@@ -1,0 +1,44 @@
+"""Real processes: ids and unique keys name the same messages on the next master."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.process.harness import running_cluster, the_master
+
+from paceline.admin import AdminClient
+from paceline.message import Message
+from paceline.producer import Producer
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
+
+
+async def test_what_was_found_is_found_again_on_the_next_master(tmp_path: Path) -> None:
+    with running_cluster(tmp_path / "data") as cluster:
+        async with AdminClient(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
+            await admin.create_topic("invoices", queues=3)
+            messages = [
+                Message("invoices", b"%d" % number, key=f"k{number % 5}") for number in range(100)
+            ]
+            await producer.send_many(messages)
+
+            async def of_key(key: str) -> list[dict[str, Any]]:
+                return [row async for row in admin.find_messages("invoices", key=key)]
+
+            before = await of_key("k3")
+            cluster.send_signal(await the_master(cluster), signal.SIGKILL)
+            await producer.send(Message("invoices", b"100", key="k3"))
+            after = await of_key("k3")
+            by_id = [await admin.message(row["message_id"]) for row in after]
+            by_unique_key = [
+                row
+                for wanted in after
+                async for row in admin.find_messages("invoices", unique_key=wanted["unique_key"])
+            ]
+
+    assert sorted(int(row["body"]) for row in before) == list(range(3, 100, 5))
+    assert after[: len(before)] == before
+    assert [row["body"] for row in after[len(before) :]] == ["100"]
+    assert by_id == after
+    assert by_unique_key == after
