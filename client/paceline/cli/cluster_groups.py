@@ -4,20 +4,19 @@ What RocketMQ's getSyncStateSet, electMaster, getBrokerEpoch and cleanBrokerMeta
 """
 
 import sys
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from paceline.cli.asking import ask
 from paceline.cli.cluster import command
-from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
+from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table
 
 if TYPE_CHECKING:
     from paceline.admin import AdminClient
 
-Result = TypeVar("Result")
 Document = dict[str, Any]
 
 
@@ -147,18 +146,6 @@ def clean(
 
 
 # -- inside ---------------------------------------------------------------------------------------
-
-
-def ask(connect: Connect, work: "Callable[[AdminClient], Awaitable[Result]]") -> Result:
-    """What `work` gets from the cluster; its errors leave by the one door."""
-
-    async def run() -> Result:
-        from paceline.admin import AdminClient
-
-        async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
-            return await work(admin)
-
-    return run_async(run())
 
 
 async def _sync_state_sets(admin: "AdminClient", group: str | None) -> list[Document]:

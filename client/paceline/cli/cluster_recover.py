@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from paceline.cli.asking import ask
 from paceline.cli.cluster import command
-from paceline.cli.cluster_groups import ask, ensure_meant
+from paceline.cli.cluster_groups import ensure_meant
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paceline.cli.cluster_groups import ask
+from paceline.cli.asking import ask
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table
 

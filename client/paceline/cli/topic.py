@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paceline.cli import topic_alter
-from paceline.cli.cluster_groups import ask
+from paceline.cli.asking import ask
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table
 from paceline.cli.topic_alter import spread, topic_options
