@@ -44,6 +44,7 @@ from paceline_chaos.processes.scenario import Scenario, plan
 from paceline_chaos.processes.watch import Status, Watch
 from paceline_chaos.verdict import CODE, Verdict, Violation
 from paceline_chaos.world.dump import dump_log, replayed_digest
+from paceline_chaos.world.jobs.consuming import RETRIES_MAX
 
 READY_TIMEOUT_MS = 30_000
 STOP_TIMEOUT_MS = 15_000
@@ -106,6 +107,7 @@ class Run:
             "durability": scenario.cluster.durability,
             "min_in_sync_replicas": scenario.cluster.min_in_sync_replicas
             or (scenario.cluster.brokers + 1) // 2,
+            "max_reconsume_times": RETRIES_MAX,
             ALL_ACK: scenario.cluster.settings.get(ALL_ACK, True),
             EXPECT: as_table(scenario.expect),
         }
@@ -277,7 +279,8 @@ class Run:
         """Topic ids by name, as any controller has them."""
         try:
             async with AdminClient(self._cluster.bootstrap) as admin:
-                return {int(topic.topic_id): str(topic.topic) for topic in await admin.topics()}
+                topics = await admin.topics(system=True)
+                return {int(topic.topic_id): str(topic.topic) for topic in topics}
         except PacelineError as error:
             self._fail("EXPECT", f"the topics are not told in the end: {error.message}")
             return {}
