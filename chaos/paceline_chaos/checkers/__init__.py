@@ -10,8 +10,8 @@ a violation is always proved by the entries that it names. `judged.X` in the cou
 there was to judge; 0 means that the history is silent on X, not that X holds. `excused.NAME` says
 how often something was not judged, or not held against anybody: see `excuses`.
 
-Not judged, because the system has no such features yet: S24 (transactions), S25 (delayed messages),
-S31 (rights), L7 (search by key). They come with their features.
+Not judged, because the system has no such features yet: S24 (transactions), S31 (rights), L7
+(search by key). They come with their features.
 """
 
 from collections import Counter
@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 from paceline_chaos.checkers import (
+    delays,
     groups,
     handed,
     learners,
@@ -68,6 +69,7 @@ ALL: dict[str, Checker] = {
     "S21": groups.nothing_is_committed_unprocessed,
     "S22": groups.committed_offsets_never_fall,
     "S23": receipts.receipts_exclude,
+    "S25": delays.delayed_messages_come_once_and_in_time,
     "S26": locks.locks_exclude,
     "S27": groups.ordered_consumption_keeps_order,
     "S28": retention.starts_only_rise,

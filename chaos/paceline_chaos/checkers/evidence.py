@@ -38,6 +38,7 @@ from paceline_chaos.history.model import (
     QueryOffset,
     QueryRange,
     Queue,
+    Recall,
     ReplicaDump,
     Send,
     Unlock,
@@ -64,6 +65,7 @@ class Evidence:
         for entry in history.entries:
             self._by_type[type(entry)].append(entry)
         self.sends = self._of(Send)
+        self.recalls = self._of(Recall)
         self.pulls = self._of(Pull)
         self.delivers = self._of(Deliver)
         self.commits = self._of(Commit)

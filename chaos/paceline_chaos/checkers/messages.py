@@ -118,7 +118,10 @@ def _duplicates_are_stored(evidence: Evidence, found: Findings) -> None:
     unplaced = [
         send
         for send in evidence.sends
-        if send.outcome is Outcome.OK and send.offset is not None and send.offset < 0
+        if send.outcome is Outcome.OK
+        and send.offset is not None
+        and send.offset < 0
+        and not send.delay_ms  # S25
     ]
     if not unplaced:
         return

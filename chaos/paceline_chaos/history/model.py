@@ -89,6 +89,17 @@ class Send(Operation):
     is_duplicate: bool = False
     is_confirmed: bool = True
     """False only under the weaker choices of R37: acknowledged before confirm."""
+    delay_ms: int = 0
+    """In its queue not before so long after it was stored; `offset` is -1 then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall(Operation):
+    """A delayed message is taken back before it is due."""
+
+    topic: str
+    value: str
+    """What was sent (`Send.value`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,6 +368,7 @@ class ControllerDump(Event):
 
 Entry: TypeAlias = (
     Send
+    | Recall
     | Pull
     | Deliver
     | Commit

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from paceline_chaos.mutants.acting import ACTING
 from paceline_chaos.mutants.clients import CLIENTS
+from paceline_chaos.mutants.delays import DELAYS
 from paceline_chaos.mutants.deletion import DELETION
 from paceline_chaos.mutants.disks import DISKS
 from paceline_chaos.mutants.epochs import EPOCHS
@@ -42,6 +43,7 @@ _ALL = (
     *RETURNING,
     *DELETION,
     *RECEIPTS,
+    *DELAYS,
 )
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""

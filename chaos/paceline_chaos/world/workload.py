@@ -14,6 +14,7 @@ from paceline.runtime import pause
 from paceline.wire.topics import MIXED
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
+from paceline_chaos.world.jobs.delaying import Delayer
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
 from paceline_chaos.world.jobs.popping import Popper
 from paceline_chaos.world.jobs.posting import Poster
@@ -43,6 +44,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "hasty": hasty_sender,
     "rescue": Rescuer,
     "pop": Popper,
+    "delay": Delayer,
 }
 """Names in topologies and scenario files."""
 

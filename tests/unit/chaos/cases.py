@@ -387,6 +387,16 @@ def token_falls(is_bad: bool) -> Hand:
     return hand
 
 
+@case("S25")
+def read_before_its_time(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.delayed("a", 500, at=(SECOND, SECOND + 1000))
+    early = SECOND + 500_000 - 3_000
+    hand.pull(0, ["a"], at=(SECOND, early if is_bad else early + 1_000))
+    hand.dump(1, ["a"])
+    return hand
+
+
 @case("S28")
 def start_falls(is_bad: bool) -> Hand:
     hand = Hand()

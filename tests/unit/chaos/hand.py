@@ -24,6 +24,7 @@ from paceline_chaos.history.model import (
     QueryOffset,
     QueryRange,
     Queue,
+    Recall,
     ReplicaDump,
     Seen,
     Send,
@@ -80,6 +81,13 @@ class Hand:
 
     def failed(self, value: str, at: Any = None) -> None:
         self.send(value, at=at, outcome=Outcome.FAIL, error="NOT_MASTER")
+
+    def delayed(self, value: str, delay_ms: int, at: Any = None, **members: Any) -> None:
+        """Acknowledged, to be in its queue later."""
+        self.send(value, -1, at, delay_ms=delay_ms, **members)
+
+    def recalled(self, value: str, at: Any = None, **members: Any) -> None:
+        self._ask(Recall, "c", at, topic="t", value=value, **members)
 
     def pull(self, offset: int, values: Sequence[str], at: Any = None, **members: Any) -> None:
         rows = tuple(Seen(offset + i, value, crc_of(value)) for i, value in enumerate(values))

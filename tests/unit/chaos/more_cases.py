@@ -59,6 +59,37 @@ def other_message_below_the_confirm_of_a_replica(is_bad: bool) -> Hand:
     return hand
 
 
+@case("S25 of a recall")
+def recalled_and_delivered(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.delayed("a", 500)
+    hand.delayed("b", 500)
+    hand.recalled("a")
+    hand.recalled("b", outcome=Outcome.FAIL if is_bad else Outcome.UNKNOWN, error="CONFLICT")
+    hand.dump(1, ["a"] if is_bad else ["b"])
+    return hand
+
+
+@case("S25 of a reader of what was recalled")
+def recalled_and_read(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.delayed("a", 1)
+    hand.unknown("b")
+    hand.recalled("a")
+    hand.pull(0, ["a" if is_bad else "b"])
+    return hand
+
+
+@case("S25 of a loss")
+def never_delivered(is_bad: bool) -> Hand:
+    """Three seconds after it was due the group acknowledges, so it has a master that delivers."""
+    hand = Hand()
+    hand.delayed("a", 500, at=(0, 1000))
+    hand.send("b", 0, at=(4 * SECOND, 4 * SECOND + 1))
+    hand.dump(1, ["b"] if is_bad else ["b", "a"])
+    return hand
+
+
 @case("S3 of an invention")
 def never_sent(is_bad: bool) -> Hand:
     hand = Hand()

@@ -12,4 +12,5 @@ JOBS = (
     "hasty",
     "rescue",
     "pop",
+    "delay",
 )

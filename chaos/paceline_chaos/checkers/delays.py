@@ -1,0 +1,127 @@
+"""Pure: delayed messages: S25. That each is stored at most once is S5's, as for every message."""
+
+from collections.abc import Iterator
+
+from paceline_chaos.checkers.bounds import SECOND_US
+from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.history.model import Deliver, Outcome, Pull, Recall, Send
+
+EARLY_US = 2_000
+"""Brokers count in whole ms."""
+_NEVER_US = 2**62
+LATE_US = 3 * SECOND_US
+"""Whoever gets an answer so long after a message was due finds it delivered."""
+
+
+def delayed_messages_come_once_and_in_time(evidence: Evidence) -> Findings:
+    """S25, for each send m with delay d, asked for at t:
+    early: whoever saw m was answered at t + d or later (2 ms of rounding; not judged once a clock
+    was changed: R29 bounds how far that reaches, and unit tests have it);
+    recalled: if a recall of m was answered with success, nobody has seen m and no truth has it;
+    lost: if m was acknowledged and no recall may have hit it, and the same group acknowledged
+    something asked for 3 s after t + d or later, m is in its queue in the end.
+    O(n)."""
+    found = Findings("S25")
+    delayed = {send.value: send for send in evidence.sends if send.delay_ms > 0}
+    if not delayed:
+        return found
+    recalled = {recall.value: recall for recall in evidence.recalls if recall.outcome is Outcome.OK}
+    doubtful = {recall.value for recall in evidence.recalls if recall.outcome is not Outcome.FAIL}
+    _judge_sightings(evidence, found, delayed, recalled)
+    stored = {value for log in evidence.logs.values() for value in log.values}
+    _judge_recalled(evidence, found, delayed, recalled, stored)
+    _judge_lost(evidence, found, delayed, doubtful, stored)
+    return found
+
+
+def _judge_recalled(
+    evidence: Evidence,
+    found: Findings,
+    delayed: dict[str, Send],
+    recalled: dict[str, Recall],
+    stored: set[str | None],
+) -> None:
+    for value, recall in recalled.items():
+        send = delayed.get(value)
+        if send is None or send.queue is None or evidence.is_lossy(send.queue.group):
+            continue
+        found.judged += 1
+        found.counters["recalled"] += 1
+        if value in stored:
+            truth = evidence.truth.get(send.queue.group)
+            found.violate(f"{value} was taken back, and is in its queue", send, recall, truth)
+
+
+def _judge_sightings(
+    evidence: Evidence,
+    found: Findings,
+    delayed: dict[str, Send],
+    recalled: dict[str, Recall],
+) -> None:
+    clocks_changed_us = min(
+        (fault.at_us for fault in evidence.faults if fault.kind.startswith("clock_")),
+        default=_NEVER_US,
+    )
+    for entry, value in _sightings(evidence):
+        send = delayed.get(value)
+        if send is None or evidence.is_lossy(entry.queue.group):
+            continue
+        if value in recalled:
+            found.violate(f"{value} was taken back, and was read", send, recalled[value], entry)
+        if entry.answered_us >= clocks_changed_us:
+            found.counters["early_not_judged"] += 1
+            continue
+        found.judged += 1
+        early_us = send.asked_us + 1000 * send.delay_ms - EARLY_US - entry.answered_us
+        if early_us > 0:
+            found.violate(
+                f"{value} was to be delivered {send.delay_ms} ms after it was sent, and was read "
+                f"{early_us // 1000} ms before that",
+                send,
+                entry,
+            )
+
+
+def _sightings(evidence: Evidence) -> Iterator[tuple[Pull | Deliver, str]]:
+    for pull in evidence.pulls:
+        for message in pull.messages:
+            yield pull, message.value
+    for deliver in evidence.delivers:
+        yield deliver, deliver.message.value
+
+
+def _judge_lost(
+    evidence: Evidence,
+    found: Findings,
+    delayed: dict[str, Send],
+    doubtful: set[str],
+    stored: set[str | None],
+) -> None:
+    """A group that acknowledges has a master, and masters deliver."""
+    last_asked: dict[str, Send] = {}
+    for send in evidence.sends:
+        if send.outcome is Outcome.OK and send.queue is not None and send.is_confirmed:
+            before = last_asked.setdefault(send.queue.group, send)
+            if send.asked_us > before.asked_us:
+                last_asked[send.queue.group] = send
+    has_clocks_changed = any(fault.kind.startswith("clock_") for fault in evidence.faults)
+    for value, send in delayed.items():
+        if send.outcome is not Outcome.OK or send.queue is None or value in doubtful:
+            continue
+        is_kept = evidence.has_truth(send.queue) and evidence.start_of(send.queue) == 0
+        if has_clocks_changed or not is_kept or not evidence.binding(send):
+            continue
+        due_us = send.answered_us + 1000 * send.delay_ms
+        proof = last_asked[send.queue.group]
+        if proof.asked_us < due_us + LATE_US:
+            continue
+        found.judged += 1
+        if value not in stored:
+            found.violate(
+                f"{value} was acknowledged, was due {(proof.asked_us - due_us) // 1000} ms before "
+                f"{proof.value} was sent, and is in no queue in the end",
+                send,
+                proof,
+                evidence.truth[send.queue.group],
+            )
