@@ -10,7 +10,7 @@ a violation is always proved by the entries that it names. `judged.X` in the cou
 there was to judge; 0 means that the history is silent on X, not that X holds. `excused.NAME` says
 how often something was not judged, or not held against anybody: see `excuses`.
 
-Not judged, because the system has no such features yet: S24 (transactions), S31 (rights), L7
+Not judged, because the system has no such features yet: S31 (rights), L7
 (search by key). They come with their features.
 """
 
@@ -34,6 +34,7 @@ from paceline_chaos.checkers import (
     replicas,
     retention,
     retries,
+    transactions,
     visibility,
 )
 from paceline_chaos.checkers.bounds import Bounds
@@ -69,6 +70,7 @@ ALL: dict[str, Checker] = {
     "S21": groups.nothing_is_committed_unprocessed,
     "S22": groups.committed_offsets_never_fall,
     "S23": receipts.receipts_exclude,
+    "S24": transactions.transactions_are_atomic,
     "S25": delays.delayed_messages_come_once_and_in_time,
     "S26": locks.locks_exclude,
     "S27": groups.ordered_consumption_keeps_order,

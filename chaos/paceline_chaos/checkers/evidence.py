@@ -19,12 +19,15 @@ from paceline_chaos.checkers.excuses import RETIRED, Excuses
 from paceline_chaos.checkers.parts import Claim, ProbeLine, QueueLog, Ruling, SetTimeline
 from paceline_chaos.history.model import (
     Ack,
+    BeginTransaction,
+    CheckTransaction,
     Commit,
     ControllerDump,
     CreateTopic,
     Decision,
     Deliver,
     DescribeTopic,
+    EndTransaction,
     Event,
     FaultEvent,
     History,
@@ -75,6 +78,9 @@ class Evidence:
         self.unlocks = self._of(Unlock)
         self.pops = self._of(Pop)
         self.done_receipts = self._of(Ack)
+        self.begins = self._of(BeginTransaction)
+        self.ends = self._of(EndTransaction)
+        self.checks = self._of(CheckTransaction)
         self.creates = self._of(CreateTopic)
         self.describes = self._of(DescribeTopic)
         self.probes = self._of(Probe)
@@ -137,6 +143,10 @@ class Evidence:
         """The run came to its end: whatever was to be dumped is here."""
         return bool(self.dumps) or self.phase("end") is not None
 
+    def faults_after(self, at_us: int) -> bool:
+        """Whether a fault began after a moment."""
+        return any(fault.is_begin and fault.at_us > at_us for fault in self.faults)
+
     @cached_property
     def end_us(self) -> int:
         """The last moment of which the history knows."""
@@ -149,10 +159,12 @@ class Evidence:
 
     @cached_property
     def sent(self) -> dict[str, Send]:
-        """Value -> its (first) send."""
+        """Value -> its (first) send; messages of transactions were sent, too."""
         sent: dict[str, Send] = {}
         for send in self.sends:
             sent.setdefault(send.value, send)
+        for begin in self.begins:
+            sent.setdefault(begin.value, _sent(begin))
         return sent
 
     @cached_property
@@ -411,6 +423,21 @@ class Evidence:
         """The master of an epoch, if it is known without doubt."""
         claims = self.masters.get((group, epoch or 0), ())
         return claims[0] if len(claims) == 1 else None
+
+
+def _sent(begin: BeginTransaction) -> Send:
+    """The send that a transaction began with: what becomes of it nobody knows by this alone."""
+    return Send(
+        number=begin.number,
+        client=begin.client,
+        asked_us=begin.asked_us,
+        answered_us=begin.answered_us,
+        outcome=Outcome.UNKNOWN,
+        topic=begin.topic,
+        key=None,
+        value=begin.value,
+        crc=begin.crc,
+    )
 
 
 def _answered(send: Send) -> int:

@@ -311,6 +311,8 @@ def everybody_gets_an_answer(evidence: Evidence) -> Findings:
         evidence.range_queries,
         evidence.locks,
         evidence.unlocks,
+        evidence.begins,
+        evidence.ends,
         evidence.creates,
         evidence.describes,
         evidence.orders,

@@ -179,7 +179,7 @@ def nothing_is_invented(evidence: Evidence) -> Findings:
     twice is a fault of the harness and is said here too. O(n)."""
     found = Findings("S3")
     sent = evidence.sent
-    if len(sent) != len(evidence.sends):
+    if len(sent) != len(evidence.sends) + len(evidence.begins):
         _name_repeated_values(evidence, found)
     for entry, queue, messages in _sightings(evidence):
         limit_us = None if isinstance(entry, ReplicaDump) else entry.answered_us

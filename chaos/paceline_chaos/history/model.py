@@ -211,6 +211,33 @@ class Ack(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BeginTransaction(Operation):
+    """A half message is stored; nobody may see it before its commit is asked for (S24)."""
+
+    topic: str
+    value: str
+    crc: int
+    group: str | None = None
+    """Broker group that has it; None unless OK."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransaction(Operation):
+    """A transaction is committed or rolled back; what was asked for because of a check has an
+    UNKNOWN outcome."""
+
+    value: str
+    is_commit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckTransaction(Operation):
+    """A producer was asked what became of a transaction, and answered at once."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopic(Operation):
     """A topic is made; `topic_id` None unless OK."""
 
@@ -378,6 +405,9 @@ Entry: TypeAlias = (
     | Unlock
     | Pop
     | Ack
+    | BeginTransaction
+    | EndTransaction
+    | CheckTransaction
     | CreateTopic
     | DescribeTopic
     | OrderElection

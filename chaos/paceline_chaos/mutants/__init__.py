@@ -23,6 +23,7 @@ from paceline_chaos.mutants.replication import REPLICATION
 from paceline_chaos.mutants.retention import RETENTION
 from paceline_chaos.mutants.retries import RETRIES
 from paceline_chaos.mutants.returning import RETURNING
+from paceline_chaos.mutants.transactions import TRANSACTIONS
 from paceline_chaos.mutants.world import WORLD
 
 __all__ = ["CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
@@ -44,6 +45,7 @@ _ALL = (
     *DELETION,
     *RECEIPTS,
     *DELAYS,
+    *TRANSACTIONS,
 )
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""

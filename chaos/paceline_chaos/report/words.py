@@ -1,12 +1,15 @@
 """Pure: one entry of a history as a sentence, for whoever reads the proof of a violation."""
 
 from paceline_chaos.history.model import (
+    BeginTransaction,
+    CheckTransaction,
     Commit,
     ControllerDump,
     CreateTopic,
     Decision,
     Deliver,
     DescribeTopic,
+    EndTransaction,
     Entry,
     FaultEvent,
     Lock,
@@ -115,6 +118,12 @@ def _asked(entry: Operation) -> str:
             return f"{entry.consumer_group}/{entry.member} asked to lock {place(entry.queue)}"
         case Unlock():
             return f"gave back the lock {entry.token} of {place(entry.queue)}"
+        case BeginTransaction():
+            return f"began a transaction with {entry.value} for {entry.topic}"
+        case EndTransaction():
+            return f"{'committed' if entry.is_commit else 'rolled back'} {entry.value}"
+        case CheckTransaction():
+            return f"was asked what became of {entry.value}"
         case CreateTopic() | DescribeTopic():
             what = "created" if isinstance(entry, CreateTopic) else "looked up"
             return f"{what} topic {entry.topic}"

@@ -43,6 +43,11 @@ RESTART_MS = 300
 """A service manager's pause before it starts a process that ended by itself."""
 UNHEALTHY_MS = 3_000
 """`/healthz` may say 503 for so long."""
+TRANSACTION_TIME_OUT_MS = 1_000
+TRANSACTION_CHECK_MS = 2_000
+"""Checks come while the world lasts (S24)."""
+TRANSACTION_CHECKS = 1_000
+"""More than there can be: what is checked out is not for clients."""
 CLEAN_MS = 500
 """Between two looks at what may be deleted: a world lasts as long as three of the usual."""
 WELL_MS = 3_000
@@ -362,6 +367,9 @@ class BrokerNode(Node):
             log_size_bytes_max=topology.log_bytes_max,
             is_learner=self.name in topology.learners,
             clean_resource_interval_ms=CLEAN_MS,
+            transaction_time_out_ms=TRANSACTION_TIME_OUT_MS,
+            transaction_check_interval_ms=TRANSACTION_CHECK_MS,
+            transaction_check_max=TRANSACTION_CHECKS,
             # Else every send to a topic that was deleted would make it again.
             auto_create_topic_enable=False,
         )

@@ -21,6 +21,7 @@ from paceline_chaos.world.jobs.posting import Poster
 from paceline_chaos.world.jobs.reading import Puller, Reader
 from paceline_chaos.world.jobs.sending import Sender, hasty_sender
 from paceline_chaos.world.jobs.topics import TopicMaker
+from paceline_chaos.world.jobs.transacting import Transactor
 
 TOPIC = "orders"
 """The topic that clients use."""
@@ -45,6 +46,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "rescue": Rescuer,
     "pop": Popper,
     "delay": Delayer,
+    "transact": Transactor,
 }
 """Names in topologies and scenario files."""
 

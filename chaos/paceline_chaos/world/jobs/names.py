@@ -13,4 +13,5 @@ JOBS = (
     "rescue",
     "pop",
     "delay",
+    "transact",
 )

@@ -1,0 +1,78 @@
+"""Rules of transactions, taken out (R34, INV-8)."""
+
+from typing import Any
+
+from paceline.errors import PacelineError
+from paceline.records.decode import check_batch
+from paceline.records.header import HEADER_BYTES, Kind, pack_header
+from paceline_broker.projections.transactions import Ended, Half, Transactions
+from paceline_broker.service.send import Sender
+from paceline_chaos.mutants.mutant import Mutant, Patch
+
+
+def _half_is_visible() -> list[Patch]:
+    """A half message is stored as any other."""
+    send = Sender.send
+
+    def send_at_once(sender: Sender, batch: Any, sink: Any, request_id: int) -> None:
+        try:
+            header = check_batch(batch)
+        except PacelineError:
+            header = None
+        if header is not None and header.kind == Kind.HALF:
+            batch = pack_header(header._replace(kind=Kind.NORMAL)) + bytes(batch)[HEADER_BYTES:]
+        send(sender, batch, sink, request_id)
+
+    return [(Sender, "send", send_at_once)]
+
+
+def _ends_forgotten(*forgotten: Ended) -> list[Patch]:
+    """The state calls those open that have ended so."""
+    find = Transactions.find
+
+    def find_open(transactions: Transactions, source: int) -> Half | None:
+        half = find(transactions, source)
+        if half is None or half.ended not in forgotten:
+            return half
+        return half._replace(ended=Ended.OPEN)
+
+    def set_once(transactions: Transactions, current: int, ended: Ended) -> None:
+        half = find(transactions, current)
+        if half is not None and half.ended is Ended.OPEN:
+            set_as_ever(transactions, current, ended)
+
+    set_as_ever = Transactions._set
+    return [(Transactions, "find", find_open), (Transactions, "_set", set_once)]
+
+
+def _commits_forgotten() -> list[Patch]:
+    return _ends_forgotten(Ended.COMMITTED)
+
+
+def _rollbacks_forgotten() -> list[Patch]:
+    return _ends_forgotten(Ended.ROLLED_BACK)
+
+
+TRANSACTIONS = (
+    Mutant(
+        rule="R34-early",
+        meaning="a half message is seen at once",
+        caught_by=frozenset({"S24"}),
+        patches=_half_is_visible,
+        bed="world",
+    ),
+    Mutant(
+        rule="R34-again",
+        meaning="a commit that is asked for again is carried out again",
+        caught_by=frozenset({"S5", "S24"}),
+        patches=_commits_forgotten,
+        bed="world",
+    ),
+    Mutant(
+        rule="R34-both",
+        meaning="what was rolled back can be committed",
+        caught_by=frozenset({"S24"}),
+        patches=_rollbacks_forgotten,
+        bed="world",
+    ),
+)

@@ -1,0 +1,96 @@
+"""Cases of transactions (S24): each with the one change that breaks it."""
+
+from typing import Any
+
+from tests.unit.chaos.cases import case
+from tests.unit.chaos.hand import SECOND, Hand, crc_of
+from tests.unit.chaos.receipt_cases import CASES as CASES
+
+from paceline_chaos.history.model import (
+    BeginTransaction,
+    CheckTransaction,
+    EndTransaction,
+    Outcome,
+)
+
+
+class TransactingHand(Hand):
+    """Transactions, too."""
+
+    def begin(self, value: str, at: Any = None, **members: Any) -> None:
+        found: dict[str, Any] = {"topic": "t", "crc": crc_of(value), "group": "g"}
+        self._ask(BeginTransaction, "c", at, value=value, **found | members)
+
+    def end(self, value: str, at: Any = None, *, is_commit: bool = True, **members: Any) -> None:
+        self._ask(EndTransaction, "c", at, value=value, is_commit=is_commit, **members)
+
+    def check(self, value: str, at: Any = None) -> None:
+        self._ask(CheckTransaction, "c", at, value=value)
+
+
+@case("S24")
+def half_shows_before_its_commit(is_bad: bool) -> Hand:
+    hand = TransactingHand()
+    hand.begin("a", (10, 20))
+    hand.end("a", (30, 60))
+    hand.pull(0, ["a"], (22, 28) if is_bad else (22, 40))
+    return hand
+
+
+@case("S24 of a half that nobody ends")
+def half_shows_without_a_commit(is_bad: bool) -> Hand:
+    hand = TransactingHand()
+    hand.begin("a")
+    if not is_bad:
+        hand.check("a")
+        hand.end("a", outcome=Outcome.UNKNOWN, error="CHECK")
+    hand.deliver(0, "a")
+    return hand
+
+
+@case("S24 of a refused commit")
+def refused_commit_shows(is_bad: bool) -> Hand:
+    hand = TransactingHand()
+    hand.begin("a")
+    hand.end("a", outcome=Outcome.FAIL if is_bad else Outcome.UNKNOWN, error="X")
+    hand.pull(0, ["a"])
+    return hand
+
+
+@case("S24 both ways")
+def committed_and_rolled_back(is_bad: bool) -> Hand:
+    hand = TransactingHand()
+    hand.begin("a")
+    hand.end("a")
+    hand.end("a", is_commit=False, outcome=Outcome.OK if is_bad else Outcome.FAIL)
+    return hand
+
+
+@case("S24 of a rollback")
+def rolled_back_message_is_stored(is_bad: bool) -> Hand:
+    hand = TransactingHand()
+    hand.begin("a")
+    hand.end("a", outcome=Outcome.UNKNOWN)
+    hand.end("a", is_commit=False, outcome=Outcome.OK if is_bad else Outcome.FAIL)
+    hand.dump(1, ["a"])
+    return hand
+
+
+@case("S24 of a commit")
+def committed_message_is_lost(is_bad: bool) -> Hand:
+    hand = TransactingHand()
+    hand.begin("a")
+    hand.end("a")
+    hand.dump(1, [] if is_bad else ["a"])
+    return hand
+
+
+@case("S24 of a check")
+def open_half_is_not_asked_about(is_bad: bool) -> Hand:
+    hand = TransactingHand()
+    hand.begin("a", (10, 20))
+    hand.phase("heal", 30)
+    if not is_bad:
+        hand.check("a", (40, 50))
+    hand.phase("over", 20 * SECOND)
+    return hand
