@@ -227,10 +227,15 @@ class ConcurrentProcessing:
         self.settled(held)
 
     def _give_up(self, held: HeldQueue, message: ReceivedMessage, error: Exception) -> None:
-        if self._on_given_up is not None:
-            self._on_given_up(message, error)
         held.attempts.pop(message.queue_offset, None)
         held.queue.finish(message)
+        if self._on_given_up is None:
+            return
+        try:
+            self._on_given_up(message, error)
+        except Exception as failure:  # the application's code: the queue goes on without it
+            at = {"queue": str(held.queue.key), "offset": message.queue_offset}
+            log.error("on_given_up_failed", extra={**at, "error": repr(failure)})
 
     def _again_in(self, wait_ms: float, held: HeldQueue, message: ReceivedMessage) -> None:
         held.queue.fail(message)

@@ -160,12 +160,14 @@ class SendBacker:
         await cancel_and_wait(*self._tasks.values())
 
     async def _work(self, group: GroupName, waiting: deque[_Row]) -> None:
-        while waiting:
-            rows = _taken(waiting)
-            answers = await self._ask(group, rows)
-            for row, answer in zip(rows, answers, strict=True):
-                row.done(answer)
-        del self._tasks[group]
+        try:
+            while waiting:
+                rows = _taken(waiting)
+                answers = await self._ask(group, rows)
+                for row, answer in zip(rows, answers, strict=True):
+                    row.done(answer)
+        finally:
+            del self._tasks[group]
 
     async def _ask(self, group: GroupName, rows: list[_Row]) -> list[SentBack | PacelineError]:
         document: dict[str, Any] = {

@@ -222,6 +222,26 @@ async def test_close_waits_for_what_is_being_sent_back() -> None:
     assert committed(cluster) == sum(len(call["messages"]) for call in send_backs(cluster))
 
 
+async def test_failing_on_given_up_stops_nothing() -> None:
+    calls: list[bytes] = []
+
+    def give_up(message: ReceivedMessage, error: Exception) -> None:
+        calls.append(message.body)
+        raise KeyError(message.body)
+
+    async def listener(message: ReceivedMessage) -> None:
+        raise ConsumeLater(-1)
+
+    async with FakeCluster() as cluster:
+        await a_cluster(cluster, 3)
+        async with consumer(cluster, listener, on_given_up=give_up):
+            await eventually(lambda: committed(cluster) == 3)
+            await fill(cluster, 5, first=3)
+            await eventually(lambda: committed(cluster) == 5)
+
+    assert sorted(calls) == [b"0", b"1", b"2", b"3", b"4"]
+
+
 def test_bad_maximum_is_refused() -> None:
     with pytest.raises(ConfigError):
         PushSettings(max_reconsume_times=-2).validate()
