@@ -35,7 +35,11 @@ from paceline.wire.stream import (
 log = logging.getLogger("paceline.client")
 
 FETCHES_MAX = 16
-"""Fetches under way; brokers take 64 of one connection."""
+"""Fetches under way, beside what many queues need; brokers take 64 of one connection."""
+QUEUES_EACH = 256
+"""Queues of one fetch: all of them are asked for anew when there is something in one."""
+CHUNKS_MAX = 40
+"""Above so many fetches of that size they become larger; brokers take 1024 queues in one."""
 WAIT_MS_MAX = 5_000
 WAIT_MS_CROWDED = 500
 """With many fetches under way each waits less, so that their queues come together again."""
@@ -187,7 +191,7 @@ class FetchSession:
 
     def wake(self) -> None:
         """Something changed (room, a seek, a connection): ask for what can be asked."""
-        if self._is_closed or len(self._under_way) >= FETCHES_MAX:
+        if self._is_closed or len(self._under_way) >= self._fetches_max:
             return
         now = self._loop.time()
         due = [
@@ -204,8 +208,22 @@ class FetchSession:
                 connection = self._replicas.connection(replica)
             if connection is not None:
                 queues = self._filters_at(replica, connection).ready(connection, queues)
-            if connection is not None and queues:
-                self._ask(connection, queues, now, replica)
+            if connection is None:
+                continue
+            size = max(QUEUES_EACH, -(-len(self._queues) // CHUNKS_MAX))
+            for start in range(0, len(queues), size):
+                if len(self._under_way) >= self._fetches_max:
+                    return
+                self._ask(connection, queues[start : start + size], now, replica)
+
+    @property
+    def _chunks(self) -> int:
+        """Fetches that all queues need."""
+        return min(CHUNKS_MAX, -(-len(self._queues) // QUEUES_EACH))
+
+    @property
+    def _fetches_max(self) -> int:
+        return FETCHES_MAX + self._chunks - 1
 
     def _asked_replica(self, queue: QueueFetch) -> ReplicaId | None:
         """The replica that is to be asked and can be, now; None = the master."""
@@ -255,7 +273,7 @@ class FetchSession:
         now: float,
         replica: ReplicaId | None,
     ) -> None:
-        is_crowd = len(self._under_way) >= _CROWD or replica is not None
+        is_crowd = len(self._under_way) >= _CROWD + self._chunks - 1 or replica is not None
         wait_ms = WAIT_MS_CROWDED if is_crowd else WAIT_MS_MAX
         asked = [(queue, queue.position, queue.generation) for queue in due]
         fetch = _Fetch(asked, connection, now + (wait_ms + _SILENCE_MS) / 1000, replica)

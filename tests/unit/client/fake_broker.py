@@ -7,6 +7,7 @@ import orjson
 from tests.unit.client.fake_log import NO_FAULT, FakeLog, Fault
 
 from paceline.errors import (
+    BadRequestError,
     FlushReplicaTimeoutError,
     NotMasterError,
     PacelineError,
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from tests.unit.client.fake_cluster import FakeCluster
 
 CLUSTER_ID = "fake"
+
+
+FETCH_QUEUES_MAX = 1024
+"""As real brokers."""
 
 
 class FakeBroker:
@@ -238,6 +243,13 @@ class FakeBroker:
 
     async def _fetch(self, writer: asyncio.StreamWriter, request_id: int, body: bytes) -> None:
         wait_ms, max_bytes, _, count = FETCH_HEADER.unpack_from(body)
+        if count > FETCH_QUEUES_MAX:
+            problem = to_problem(BadRequestError(f"a fetch names 1 to {FETCH_QUEUES_MAX} queues"))
+            answer = encode_frame(
+                request_id, Operation.FETCH, orjson.dumps(problem), status=STATUS_ERROR
+            )
+            _write(writer, answer)
+            return
         at = FETCH_HEADER.size
         queues = [
             FetchQueue._make(FETCH_QUEUE.unpack_from(body, at + number * FETCH_QUEUE.size))

@@ -63,6 +63,24 @@ async def test_poll_returns_every_message_of_all_queues_in_order() -> None:
         assert offsets == list(range(len(offsets)))
 
 
+async def test_more_queues_than_fit_one_fetch_are_read_and_waited_for() -> None:
+    """A broker takes 1024 in one: a consumer that asked for all at once was never answered."""
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 2500)
+        await fill(cluster, 300)
+        async with PullConsumer(cluster.controller) as consumer:
+            await consumer.subscribe("orders")
+            found: list[ReceivedMessage] = []
+            while len(found) < 300:
+                found += await consumer.poll()
+            await fill(cluster, 400, first=300)
+            while len(found) < 400:
+                found += await consumer.poll()
+
+    assert sorted(int(message.body) for message in found) == list(range(400))
+    assert max(message.queue_id for message in found) >= 1024
+
+
 async def test_poll_waits_for_new_messages_and_gives_nothing_after_its_time() -> None:
     async with FakeCluster() as cluster:
         cluster.add_topic("orders", 1)
