@@ -15,7 +15,7 @@ from typing import TypeAlias
 from paceline.errors import LockFencedError
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
-from paceline_chaos.history.model import Commit, Lock, Outcome, Queue
+from paceline_chaos.history.model import Commit, Deliver, Lock, Outcome, Queue
 
 _Lane: TypeAlias = tuple[str, Queue]
 _ROUNDING_MS = 2
@@ -32,8 +32,10 @@ class _Hold:
 
 
 def locks_exclude(evidence: Evidence) -> Findings:
-    """S26: the hold times of different members on one (group, queue) are disjoint. Not judged with
-    `clock_step` or `clock_rate` among the faults, nor over an unclean election. O(n log n)."""
+    """S26: the hold times of different members on one (group, queue) are disjoint; and in a group
+    whose members leave their locks to the library (no lock is in the history), nothing is begun
+    under a token once somebody has begun under a newer one. Not judged with `clock_step` or
+    `clock_rate` among the faults, nor over an unclean election. O(n log n)."""
     found = Findings("S26")
     if any(fault.kind in ("clock_step", "clock_rate") for fault in evidence.faults):
         return found
@@ -57,7 +59,32 @@ def locks_exclude(evidence: Evidence) -> Findings:
                 )
             if longest is None or hold.end_us > longest.end_us:
                 longest = hold
+    _begun_under_the_newest(evidence, found)
     return found
+
+
+def _begun_under_the_newest(evidence: Evidence, found: Findings) -> None:
+    careless = {lock.consumer_group for lock in evidence.locks}
+    lanes: defaultdict[_Lane, list[Deliver]] = defaultdict(list)
+    for deliver in evidence.delivers:
+        if deliver.token is not None and deliver.consumer_group not in careless:
+            lanes[deliver.consumer_group, deliver.queue].append(deliver)
+    for lane, delivers in lanes.items():
+        if evidence.is_lossy(lane[1].group):
+            continue
+        newest: Deliver | None = None
+        for deliver in sorted(delivers, key=attrgetter("asked_us", "number")):
+            found.judged += 1
+            if newest is None or _token(deliver) > _token(newest):
+                newest = deliver
+            elif _token(deliver) < _token(newest):
+                found.violate(
+                    f"{deliver.member} began offset {deliver.message.offset} of {_name(lane)} "
+                    f"under {_shown(_token(deliver))} after {newest.member} had begun under "
+                    f"{_shown(_token(newest))}",
+                    newest,
+                    deliver,
+                )
 
 
 def _holds(evidence: Evidence) -> dict[_Lane, list[_Hold]]:
@@ -141,7 +168,7 @@ def _grow(found: Findings, lane: _Lane, locks: list[Lock], commits: list[Commit]
             )
 
 
-def _token(entry: Lock | Commit) -> int:
+def _token(entry: Lock | Commit | Deliver) -> int:
     assert entry.token is not None
     return entry.token
 

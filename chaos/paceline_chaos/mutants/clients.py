@@ -2,7 +2,10 @@
 
 from typing import Any
 
+from paceline.consumer.leases import Leases
+from paceline.message import LockToken
 from paceline.outbox import Outbox
+from paceline.routing import QueueKey
 from paceline_chaos.mutants.mutant import Mutant, Patch
 
 
@@ -34,7 +37,24 @@ def _unknown_reported_as_failed() -> list[Patch]:
     return [(Outbox, "_settle", settle_as_failed)]
 
 
+def _lease_for_ever() -> list[Patch]:
+    """Who was granted a lock relies on it until it hears otherwise."""
+
+    def is_valid(leases: Leases, key: QueueKey, token: LockToken | None, *, now_ms: int) -> bool:
+        return token is not None and leases.token_of(key) == token
+
+    return [(Leases, "is_valid", is_valid)]
+
+
 CLIENTS = (
+    Mutant(
+        rule="R33-lease",
+        meaning="a member relies on its lease after it has run out by its own clock",
+        caught_by=frozenset({"S26", "moments:frozen"}),
+        patches=_lease_for_ever,
+        bed="moments",
+        script="frozen",
+    ),
     Mutant(
         rule="R32",
         meaning="an unknown attempt is forgotten",

@@ -159,6 +159,9 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
         clients = _with_job(clients, "delay")
     if random.Random(f"transact-{seed}").random() < _TRANSACT_SHARE:
         clients = _with_job(clients, "transact")
+    if random.Random(f"inorder-{seed}").random() < _INORDER_SHARE:
+        first, *others = _with_job(clients, "inorder")
+        clients = (first, *_with_job(tuple(others), "inorder"))
     calm_ms = CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0
     drawn = Topology(
         seed=seed,
@@ -217,12 +220,14 @@ def _draw_segments(large: int, seed: int) -> int:
     return dice.choice(_SMALL_SEGMENTS) if dice.random() < _SMALL_SHARE else large
 
 
-_JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, 0, 0, 0, 0, 0)
+_JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, 0, 0, 0, 0, 0, 0)
 """How often another client has each of `JOBS`; those with 0 are drawn apart."""
 _POP_SHARE = 0.3
 _DELAY_SHARE = 0.4
 _TRANSACT_SHARE = 0.4
 _HASTY_SHARE = 0.4
+_INORDER_SHARE = 0.3
+"""Worlds with two members of the library's ordered consumer."""
 _LEARNER_SHARE = 0.2
 _REPLICAS_BESIDE_LEARNERS = 3
 """Larger worlds cost enough as they are."""

@@ -15,6 +15,7 @@ from paceline.wire.topics import MIXED
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
 from paceline_chaos.world.jobs.delaying import Delayer
+from paceline_chaos.world.jobs.inorder import InOrder
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
 from paceline_chaos.world.jobs.popping import Popper
 from paceline_chaos.world.jobs.posting import Poster
@@ -47,6 +48,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "pop": Popper,
     "delay": Delayer,
     "transact": Transactor,
+    "inorder": InOrder,
 }
 """Names in topologies and scenario files."""
 

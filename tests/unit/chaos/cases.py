@@ -369,6 +369,18 @@ def two_holders(is_bad: bool) -> Hand:
     return hand
 
 
+@case("S26 of the work")
+def begun_under_an_old_token(is_bad: bool) -> Hand:
+    """A member of the library's ordered consumer did not notice that its lease was over."""
+    hand = Hand()
+    for offset, value in enumerate("abc"):
+        hand.unknown(value, (2 * offset, 2 * offset + 1))
+    hand.deliver(0, "a", (10, 20), token=1)
+    hand.deliver(0, "a", (30, 40), token=2, member="m2")
+    hand.deliver(1, "b", (50, 60), token=1 if is_bad else 3)
+    return hand
+
+
 @case("S27")
 def next_begun_before_the_last_ended(is_bad: bool) -> Hand:
     hand = Hand()

@@ -275,7 +275,9 @@ def answer_falls(is_bad: bool) -> Hand:
 
 @case("S27 of a skip")
 def skipped_under_a_lock(is_bad: bool) -> Hand:
+    """By members that take their locks themselves, and may be careless with them."""
     hand = Hand()
+    hand.lock("m", 1, lease_ms=1)
     for value in "abc":
         hand.unknown(value)
     hand.deliver(0, "a", token=1)

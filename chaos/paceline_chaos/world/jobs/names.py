@@ -14,4 +14,5 @@ JOBS = (
     "pop",
     "delay",
     "transact",
+    "inorder",
 )

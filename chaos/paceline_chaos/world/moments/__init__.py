@@ -14,6 +14,7 @@ from paceline_chaos.world.moments import (
     amnesia,
     damage,
     founding,
+    frozen,
     handing,
     keeping,
     leading,
@@ -62,6 +63,21 @@ SCENARIOS: Mapping[str, Scripted] = {
                 Client(name="client-4", jobs=("pull",)),
                 Client(name="client-5", jobs=("ordered",)),
             ),
+        },
+    ),
+    "frozen": Scripted(
+        rule="R33, INV-11: a member frozen past its lease begins nothing under its old token",
+        script=frozen.frozen,
+        unmet=frozen.was_fenced,
+        load_ms=20_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("inorder",)),
+                Client(name="client-3", jobs=("inorder",)),
+                Client(name="client-4", jobs=("send",)),
+            ),
+            "queues": 4,
         },
     ),
     "asked-unheard": Scripted(

@@ -1,0 +1,98 @@
+"""Members of a group of the library's ordered consumer: each queue in order, under its lock.
+
+Unlike `consuming.OrderedConsumer`, which is careless on purpose, it must keep to its leases by
+itself: nothing is begun under a token after somebody was handed a message under a newer one (S26).
+"""
+
+from typing import Any
+
+from paceline.consumer.links import GroupLinks
+from paceline.consumer.ordered import OrderedConsumer, OrderedSettings, SuspendQueueError
+from paceline.errors import PacelineError
+from paceline.message import ReceivedMessage
+from paceline.runtime import pause
+from paceline_chaos.history.model import Deliver, Queue
+from paceline_chaos.world.jobs.around import Around, queues_in
+from paceline_chaos.world.jobs.consuming import ask_committed
+from paceline_chaos.world.jobs.reading import seen
+
+GROUP = "inorder-1"
+_SETTINGS = OrderedSettings(
+    start="first",
+    concurrency=4,
+    commit_interval_ms=300,
+    suspend_current_queue_time_ms=100,
+    rebalance_lock_max_live_time_ms=1_500,
+    rebalance_lock_interval_ms=500,
+    unlock_delay_ms=2_500,
+)
+_PROCESS_MS_MAX = 20.0
+_SLOW_MS_MAX = 3_000.0
+"""Longer than a lease, so that it is renewed while a listener runs, or runs out."""
+_SESSION_POLLS = 100
+_LOOK_SHARE = 0.1
+
+
+class InOrder:
+    """A member that joins and leaves."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._sessions = 0
+
+    async def run(self) -> None:
+        """One membership after another until it is over."""
+        around = self._around
+        while not around.is_over():
+            self._sessions += 1
+            cluster = around.cluster()
+            links = GroupLinks(cluster)
+            member = f"{around.alias}/inorder-{self._sessions}"
+            consumer = OrderedConsumer(
+                cluster,
+                group=GROUP,
+                topics=[around.topic],
+                listener=self._listener(member),
+                settings=_SETTINGS,
+                client_id=member,
+            )
+            try:
+                await consumer.start()
+                for _ in range(_SESSION_POLLS):
+                    if around.is_over():
+                        break
+                    await pause(100)
+                    queues = queues_in(cluster, around.topic)
+                    if queues and around.happens(_LOOK_SHARE):
+                        await ask_committed(around, links, GROUP, around.choice(queues))
+            except PacelineError:
+                await around.think()
+            finally:
+                await links.close()
+                await consumer.close()
+                await cluster.close()
+
+    def _listener(self, member: str) -> Any:
+        around = self._around
+
+        async def listen(message: ReceivedMessage) -> None:
+            assert message.lock_token is not None
+            epoch, position = message.lock_token
+            with around.recorder.asking(
+                Deliver,
+                client=around.client,
+                consumer_group=GROUP,
+                member=member,
+                queue=Queue(message.topic, message.group, message.queue_id),
+                message=seen(message.queue_offset, message.body),
+                token=(epoch << 64) + position,
+            ) as asking:
+                if around.happens(0.005):
+                    await pause(around.random.uniform(0, _SLOW_MS_MAX))
+                elif around.happens(0.2):
+                    await pause(around.random.uniform(0, _PROCESS_MS_MAX))
+                if around.happens(0.01):
+                    raise SuspendQueueError(50)
+                asking.ok()
+
+        return listen
