@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from paceline.cli.bench_cases import BenchSetting, figures_of, fill
 from paceline.cli.bench_figures import Figures
+from paceline.cli.bench_simple import simple
 from paceline.cli.bench_transactions import transactions
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
@@ -13,7 +14,7 @@ from paceline.errors import ConfigError
 from paceline.message import ReceivedMessage
 from paceline.types import TopicName
 
-MODEL_CASES = ("push", "transactions")
+MODEL_CASES = ("push", "simple", "transactions")
 PUSH_MEMBERS = 2
 PUSH_BATCH = 128
 
@@ -23,6 +24,8 @@ async def run_model_case(case: str, setting: BenchSetting) -> list[Figures]:
     match case:
         case "push":
             return [await push(setting, by_batch=by_batch) for by_batch in (False, True)]
+        case "simple":
+            return [await simple(setting)]
         case "transactions":
             return [await transactions(setting)]
         case _:
