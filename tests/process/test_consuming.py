@@ -5,7 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.process.harness import eventually, running_cluster, the_master
+from tests.process.harness import broker_statuses, eventually, running_cluster, the_master
+from tests.process.load import all_in_sync
 from tests.process.members import member, steady_messages
 
 from paceline.admin import AdminClient
@@ -37,6 +38,14 @@ class Watched:
     async def listen(self, message: ReceivedMessage) -> None:
         self.numbers.add(int(message.body))
         self.arrivals[message.queue_id].append(self.now_ms())
+
+    async def has(self, count: int) -> None:
+        """Wait until it has got so many messages."""
+
+        async def enough() -> bool:
+            return len(self.numbers) >= count
+
+        await eventually(enough, what=f"{count} messages")
 
     def pause_ms(self, since_ms: int) -> int:
         """The longest silence of any queue since then."""
@@ -136,3 +145,39 @@ async def test_members_go_on_at_the_next_master_with_the_queues_they_had(tmp_pat
     assert max(gaps) <= FAILOVER_MS_MAX
     assert watched.numbers | set(seen_by_other) == set(range(count))
     assert watched.numbers.isdisjoint(seen_by_other)
+
+
+async def test_queues_far_behind_are_read_from_replicas_also_when_brokers_die(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a ratio of 0 everything is far behind: the master serves no message for long."""
+    monkeypatch.setenv("PACELINE_BROKER_ACCESS_MESSAGE_IN_MEMORY_MAX_RATIO", "0")
+    watched = Watched()
+    with running_cluster(tmp_path / "data", restart=True) as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.create_topic("orders", queues=QUEUES)
+        consumer = PushConsumer(
+            cluster.bootstrap,
+            group="audit",
+            topics=["orders"],
+            listener=watched.listen,
+            settings=PushSettings(start="first"),
+        )
+        async with consumer, steady_messages(cluster, "orders") as stream:
+            await watched.has(300)
+            master = await the_master(cluster)
+            asked = {
+                node["name"]: status["service"]["requests"]["stream"]
+                for node, status in await broker_statuses(cluster)
+                if status is not None and node["name"] != master
+            }
+            for victim in (min(asked), master):  # a replica that is read, and the master
+                cluster.send_signal(victim, signal.SIGKILL)
+                await watched.has(stream.count + 300)
+                await all_in_sync(cluster)
+        count = stream.count
+        committed = await committed_of(cluster.bootstrap, "orders", "audit")
+
+    assert sum(asked.values()) > 50
+    assert watched.numbers == set(range(count))
+    assert committed == count

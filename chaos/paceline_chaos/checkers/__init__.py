@@ -80,6 +80,7 @@ ALL: dict[str, Checker] = {
     "S32": metadata.controllers_agree,
     "S33": learners.learners_are_in_no_set,
     "S34": handed.provisional_offsets_are_handed_over,
+    "S35": groups.broadcasting_skips_nothing,
     "INV-2": replicas.positions_are_in_order,
     "INV-8": visibility.nothing_above_confirm_is_served,
     "INV-11": locks.tokens_only_grow,

@@ -1,4 +1,4 @@
-"""Pure: consumer groups: S21, S22 and S27.
+"""Pure: consumer groups: S21, S22, S27 and S35.
 
 S21 and S27 need deliveries: of groups that pull by themselves nobody sees what was processed.
 """
@@ -43,7 +43,8 @@ def nothing_is_committed_unprocessed(evidence: Evidence) -> Findings:
     found = Findings("S21")
     delivers: defaultdict[_Lane, list[Deliver]] = defaultdict(list)
     for deliver in evidence.delivers:
-        delivers[deliver.consumer_group, deliver.queue].append(deliver)
+        if not deliver.is_broadcast:
+            delivers[deliver.consumer_group, deliver.queue].append(deliver)
     words: defaultdict[_Lane, list[_Word]] = defaultdict(list)
     resets: defaultdict[_Lane, list[Commit]] = defaultdict(list)
     for commit in evidence.commits:
@@ -220,6 +221,35 @@ def ordered_consumption_keeps_order(evidence: Evidence) -> Findings:
                     deliver,
                 )
             reached = max(reached, deliver.message.offset + 1)
+    return found
+
+
+def broadcasting_skips_nothing(evidence: Evidence) -> Findings:
+    """S35: deliveries to one (group, member, queue) of a broadcasting group, over all lives of the
+    member: in order of asked, the first is of the queue's start, and none is more than one beyond
+    the highest before it, but where what lies between was deleted. O(n log n)."""
+    found = Findings("S35")
+    lanes: defaultdict[tuple[str, str, Queue], list[Deliver]] = defaultdict(list)
+    for deliver in evidence.delivers:
+        if deliver.is_broadcast:
+            lanes[deliver.consumer_group, deliver.member, deliver.queue].append(deliver)
+    for (_, member, queue), delivers in lanes.items():
+        if evidence.is_lossy(queue.group):
+            continue
+        reached = start = evidence.start_of(queue)
+        if evidence.world.get("consume_from", "first") != "first":
+            reached = max(start, min(deliver.message.offset for deliver in delivers))
+        before: Deliver | None = None
+        for deliver in sorted(delivers, key=attrgetter("asked_us", "number")):
+            found.judged += 1
+            if deliver.message.offset > reached:
+                found.violate(
+                    f"{member} was given {_what(deliver.message)} and never {reached}",
+                    *([] if before is None else [before]),
+                    deliver,
+                )
+            if deliver.message.offset >= reached:
+                reached, before = deliver.message.offset + 1, deliver
     return found
 
 

@@ -126,6 +126,8 @@ class Deliver(Operation):
     message: Seen
     token: int | None = None
     """Fencing token under which it was processed, in ordered consumption (S26, S27)."""
+    is_broadcast: bool = False
+    """The member gets every message, and no other one counts for it (S35)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from operator import itemgetter
 from typing import Any
 
-from paceline.disk_memory import PowerLost
+from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.runtime import SeededRandom
 from paceline.types import GroupName
 from paceline_chaos.history.recorder import Recorder
@@ -51,6 +51,7 @@ class Stage:
         self.on_added: list[Callable[[Node], None]] = []
         """Told of each node that comes later."""
         self.clients = {client.name: client for client in topology.clients}
+        self._client_disks: dict[str, MemoryDisk] = {}
         self.client_processes: dict[str, list[Process]] = {name: [] for name in self.clients}
         for name in [*self.clients, _MAKER]:
             self._machine(name)
@@ -238,7 +239,14 @@ class Stage:
             think_ms=topology.think_ms,
             is_over=lambda: self.is_over,
             node_names=self.addresses.names,
+            disk=self._client_disk(name),
         )
+
+    def _client_disk(self, name: str) -> MemoryDisk:
+        """What a client's process has on its machine; a new life finds what was fsynced."""
+        disk = self._client_disks.setdefault(name, MemoryDisk())
+        disk.crash(SeededRandom(f"{self.topology.seed}/disk/{name}"), keep_page_cache=True)
+        return disk
 
     def start_client(self, client: Client) -> None:
         """Start a client's program on its machine."""

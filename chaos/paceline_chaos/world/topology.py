@@ -100,6 +100,11 @@ class Topology:
     """All members of a group are away for a while, and one that is none is there (R36)."""
 
     @property
+    def reads_replicas(self) -> bool:
+        """Whether brokers send all consumers to replicas."""
+        return random.Random(f"{self.seed}/slow-reads").random() < _SLOW_READS_SHARE
+
+    @property
     def brokers(self) -> dict[str, str]:
         """Broker -> its group."""
         return {name: group for group, names in self.groups.items() for name in names}
@@ -162,6 +167,9 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
     if random.Random(f"inorder-{seed}").random() < _INORDER_SHARE:
         first, *others = _with_job(clients, "inorder")
         clients = (first, *_with_job(tuple(others), "inorder"))
+    for job, share in (("move", _MOVE_SHARE), ("broadcast", _BROADCAST_SHARE)):
+        if random.Random(f"{seed}/{job}").random() < share:
+            clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, job)))
     calm_ms = CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0
     drawn = Topology(
         seed=seed,
@@ -220,11 +228,15 @@ def _draw_segments(large: int, seed: int) -> int:
     return dice.choice(_SMALL_SEGMENTS) if dice.random() < _SMALL_SHARE else large
 
 
-_JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, 0, 0, 0, 0, 0, 0)
-"""How often another client has each of `JOBS`; those with 0 are drawn apart."""
 _POP_SHARE = 0.3
 _DELAY_SHARE = 0.4
 _TRANSACT_SHARE = 0.4
+_MOVE_SHARE = 0.2
+_BROADCAST_SHARE = 0.2
+_SLOW_READS_SHARE = 0.3
+"""Worlds in which everything counts as far behind, so that consumers read from replicas."""
+_JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2) + (0,) * (len(JOBS) - 8)
+"""How often another client has each of `JOBS`; the last ones are drawn apart."""
 _HASTY_SHARE = 0.4
 _INORDER_SHARE = 0.3
 """Worlds with two members of the library's ordered consumer."""

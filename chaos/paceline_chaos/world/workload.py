@@ -16,6 +16,7 @@ from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
 from paceline_chaos.world.jobs.delaying import Delayer
 from paceline_chaos.world.jobs.inorder import InOrder
+from paceline_chaos.world.jobs.moving import Broadcaster, Mover
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
 from paceline_chaos.world.jobs.popping import Popper
 from paceline_chaos.world.jobs.posting import Poster
@@ -49,6 +50,8 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "delay": Delayer,
     "transact": Transactor,
     "inorder": InOrder,
+    "move": Mover,
+    "broadcast": Broadcaster,
 }
 """Names in topologies and scenario files."""
 

@@ -286,6 +286,31 @@ def skipped_under_a_lock(is_bad: bool) -> Hand:
     return hand
 
 
+@case("S35")
+def broadcast_skips(is_bad: bool) -> Hand:
+    hand = Hand()
+    for value in "abcd":
+        hand.unknown(value)
+    hand.deliver(0, "a", is_broadcast=True)
+    hand.deliver(1, "b", is_broadcast=True)
+    if not is_bad:
+        hand.deliver(1, "b", is_broadcast=True)  # its file was older
+        hand.deliver(2, "c", is_broadcast=True)
+    hand.deliver(3, "d", is_broadcast=True)
+    return hand
+
+
+@case("S35 of the start")
+def broadcast_begins_late(is_bad: bool) -> Hand:
+    hand = Hand()
+    for value in "ab":
+        hand.unknown(value)
+    if not is_bad:
+        hand.deliver(0, "a", is_broadcast=True)
+    hand.deliver(1, "b", is_broadcast=True)
+    return hand
+
+
 @case("INV-11 of a commit")
 def commits_under_an_old_token(is_bad: bool) -> Hand:
     hand = Hand()

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from paceline.disk_memory import MemoryDisk
 from paceline.errors import NotLeaderError, PacelineError
 from paceline.net.cluster import Cluster
-from paceline.ports import Clock, Random
+from paceline.ports import Clock, Disk, Random
 from paceline.routing import broker_addresses
 from paceline.runtime import pause
 from paceline_chaos.history.model import Queue
@@ -42,6 +43,8 @@ class Around:
     """Local address that connections start from; empty: the system chooses."""
     life: int = 1
     """Which start of this client it is: what it names must differ from what it named before."""
+    disk: Disk = field(default_factory=MemoryDisk)
+    """Of the machine that the client runs on: what was fsynced there its next life finds."""
     node_names: Mapping[str, str] = field(default_factory=dict)
     """Client address of a node -> what the history calls it, where that is known."""
 

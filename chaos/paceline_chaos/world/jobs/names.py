@@ -15,4 +15,6 @@ JOBS = (
     "delay",
     "transact",
     "inorder",
+    "move",
+    "broadcast",
 )
