@@ -102,6 +102,14 @@ class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin, MessageAdmin):
         answer = await self._once("PUT", path, changes)
         return GroupSettings.from_json(answer["settings"])
 
+    async def set_write_permission(self, group: str, *, writable: bool) -> None:
+        """Whether clients may send to a broker group; what it has is read and delivered anyway.
+
+        Without it producers send elsewhere at once, so that consumers can drain it.
+        """
+        path = f"/v1/groups/{group}/write-permission"
+        await self._once("PUT", path, {"writable": writable})
+
     async def elect(
         self, group: str, *, preferred: int | None = None, unclean: bool = False
     ) -> dict[str, Any]:

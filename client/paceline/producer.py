@@ -25,6 +25,7 @@ from paceline.errors import (
     NotMasterError,
     PacelineError,
     PayloadLimitError,
+    QueueNotFoundError,
     ShuttingDownError,
     TopicNotFoundError,
 )
@@ -42,6 +43,7 @@ from paceline.request_reply import (
     RequesterCounts,
     reply_message,
 )
+from paceline.routing import write_queues_of
 from paceline.selecting import Selector, selected
 from paceline.sending import OnSent, Run, Sending, SendingMany
 from paceline.topic_maker import TopicMaker
@@ -463,6 +465,12 @@ class Producer:
         if topic not in view.topics:
             return TopicNotFoundError(
                 f"topic {topic} does not exist; create it first (paceline topic create {topic})"
+            )
+        if not write_queues_of(view.topics[TopicName(topic)]):
+            return QueueNotFoundError(
+                f"not stored: topic {topic} takes messages in no queue: see its queues and"
+                " permissions (paceline topic describe) and those of the broker groups"
+                " (paceline cluster status)"
             )
         return self._full()
 

@@ -16,7 +16,11 @@ from paceline_controller.http_answers import checked, json_answer, json_body, re
 from paceline_controller.http_errors import query_flag, query_integer
 from paceline_controller.http_once import refuse_once
 from paceline_controller.state.model import HISTORY_ENTRIES_MAX, Group
-from paceline_controller.state.operator_commands import RemoveGroup, RemoveReplica
+from paceline_controller.state.operator_commands import (
+    RemoveGroup,
+    RemoveReplica,
+    SetWritePermission,
+)
 from paceline_controller.transfers import Basis
 
 if TYPE_CHECKING:
@@ -33,6 +37,7 @@ class GroupRoutes:
         return [
             web.post("/v1/transfers", self._transfer),
             web.get("/v1/groups/{group}/history", self._history),
+            web.put("/v1/groups/{group}/write-permission", self._set_write_permission),
             web.delete("/v1/groups/{group}", self._remove_group),
             web.delete("/v1/groups/{group}/replicas/{replica}", self._remove_replica),
         ]
@@ -51,6 +56,17 @@ class GroupRoutes:
                 "history": group.history[-limit:],
             }
         )
+
+    async def _set_write_permission(self, request: web.Request) -> web.Response:
+        """{writable}: whether clients may send to the group; false before its maintenance."""
+        fields = Fields(await json_body(request), name="write permission")
+        is_writable = fields.flag("writable")
+        fields.done()
+        earlier = self._door.earlier(request)
+        group = self._door.find_group(request)
+        command = SetWritePermission(group=group.group, is_writable=is_writable)
+        result = earlier or await self._door.write(request, command)
+        return json_answer({"writable": is_writable, "version": result["version"]})
 
     async def _transfer(self, request: web.Request) -> web.Response:
         """{group, to?, from?, master_epoch?}: the master hands over, to that member or to the best

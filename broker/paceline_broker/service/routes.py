@@ -179,9 +179,14 @@ class Routes:
                 topic=topic.topic,
             )
         if not topic.write_queues.get(self.group):
-            raise QueueNotFoundError(
-                f"topic {topic.topic} has no queue in group {self.group}", queues=0
-            )
+            here = None if self.view is None else self.view.groups.get(self.group)
+            why = f"topic {topic.topic} has no queue in group {self.group}"
+            if here is not None and here.is_write_wiped:
+                why = (
+                    f"broker group {self.group} takes no messages: its write permission was wiped;"
+                    f" nothing was stored (paceline cluster add-write-perm {self.group})"
+                )
+            raise QueueNotFoundError(why, queues=0)
 
     def check_read(self, topic_id: int) -> None:
         """Raise NoPermissionError unless clients may read the topic."""

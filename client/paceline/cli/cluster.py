@@ -121,6 +121,7 @@ def _group(group: "GroupView", brokers: Mapping[str, Status | None]) -> Status:
         "sync_state_set": sorted(group.sync_state_set),
         "set_epoch": group.set_epoch,
         "settings": group.settings.to_json(),
+        "is_write_wiped": group.is_write_wiped,
         "replicas": replicas,
     }
 
@@ -194,6 +195,7 @@ def _show_group(group: Status) -> None:
         f"group {group['group']}: {master} in epoch {group['epoch']}, in sync {in_sync or 'none'}"
         f" of {settings['total_replicas']} (at least {settings['min_in_sync_replicas']}),"
         f" durability {settings['durability']}{_weaker(settings)}"
+        + (", takes no messages (write permission wiped)" if group["is_write_wiped"] else "")
     )
     rows = []
     for row in group["replicas"]:

@@ -145,7 +145,32 @@ def clean(
         click.echo(f"{what} forgotten")
 
 
+@command.command("wipe-write-perm")
+@click.argument("group")
+@cluster_options
+def wipe_write_perm(group: str, connect: Connect, as_json: bool) -> None:
+    """Have producers send nothing to GROUP any more, so that it drains before maintenance."""
+    ask(connect, lambda admin: admin.set_write_permission(group, writable=False))
+    _echo_permission(group, "takes no messages any more", writable=False, as_json=as_json)
+
+
+@command.command("add-write-perm")
+@click.argument("group")
+@cluster_options
+def add_write_perm(group: str, connect: Connect, as_json: bool) -> None:
+    """Let producers send to GROUP again."""
+    ask(connect, lambda admin: admin.set_write_permission(group, writable=True))
+    _echo_permission(group, "takes messages again", writable=True, as_json=as_json)
+
+
 # -- inside ---------------------------------------------------------------------------------------
+
+
+def _echo_permission(group: str, what: str, *, writable: bool, as_json: bool) -> None:
+    if as_json:
+        echo_json({"group": group, "writable": writable})
+    else:
+        click.echo(f"group {group} {what}")
 
 
 async def _sync_state_sets(admin: "AdminClient", group: str | None) -> list[Document]:

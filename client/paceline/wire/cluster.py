@@ -110,6 +110,8 @@ class GroupView:
     acting_leases_ms: int = 0
     """Above 0: leases that an acting master granted may still run for so long, and the next master
     begins by withholding all locks for that time (R36)."""
+    is_write_wiped: bool = False
+    """Clients may send nothing to this group: views show no queue of it to write to."""
 
     def master_view(self) -> ReplicaView | None:
         return None if self.master is None else self.replicas.get(self.master)
@@ -134,6 +136,7 @@ class GroupView:
             "acting": self.acting,
             "acting_incarnation": self.acting_incarnation,
             "acting_leases_ms": self.acting_leases_ms,
+            "is_write_wiped": self.is_write_wiped,
         }
 
     @classmethod
@@ -153,6 +156,7 @@ class GroupView:
             acting=document.get("acting"),
             acting_incarnation=document.get("acting_incarnation"),
             acting_leases_ms=document.get("acting_leases_ms", 0),
+            is_write_wiped=document.get("is_write_wiped", False),
         )
 
 

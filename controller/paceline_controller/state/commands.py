@@ -42,6 +42,7 @@ from paceline_controller.state.operator_commands import (
     RemoveGroup,
     RemoveReplica,
     SetControllers,
+    SetWritePermission,
 )
 from paceline_controller.state.topic_commands import (
     AlterTopic,
@@ -350,6 +351,7 @@ Command: TypeAlias = (
     | EnsureConsumerGroup
     | DeleteConsumerGroup
     | SetGroupSettings
+    | SetWritePermission
     | RemoveReplica
     | RemoveGroup
     | RecoverGroup
@@ -378,6 +380,7 @@ _KINDS: dict[str, type[Command]] = {
         EnsureConsumerGroup,
         DeleteConsumerGroup,
         SetGroupSettings,
+        SetWritePermission,
         RemoveReplica,
         RemoveGroup,
         RecoverGroup,
@@ -428,6 +431,7 @@ __all__ = [
     "RemoveReplica",
     "SetControllers",
     "SetGroupSettings",
+    "SetWritePermission",
     "Tick",
     "read_command",
 ]

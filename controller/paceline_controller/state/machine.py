@@ -49,6 +49,7 @@ from paceline_controller.state.commands import (
     RemoveReplica,
     SetControllers,
     SetGroupSettings,
+    SetWritePermission,
     Tick,
     read_command,
 )
@@ -216,6 +217,8 @@ class Machine:
                 mastership.raise_floor(state, command, outcome)
             case SetGroupSettings():
                 mastership.set_settings(state, command, outcome)
+            case SetWritePermission():
+                mastership.set_write_permission(state, command, outcome)
             case CreateTopic():
                 topics.create(state, command, outcome)
             case EnsureTopic():

@@ -10,7 +10,7 @@ from paceline.wire.session_commands import (
     RaiseConfirmFloor,
 )
 from paceline_controller.state import topics
-from paceline_controller.state.commands import ElectMaster, SetGroupSettings
+from paceline_controller.state.commands import ElectMaster, SetGroupSettings, SetWritePermission
 from paceline_controller.state.model import Group, State
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
 from paceline_controller.state.replicas import (
@@ -124,6 +124,15 @@ def set_settings(state: State, command: SetGroupSettings, outcome: Outcome) -> N
         is_change = command.settings != group.settings
         group.next_settings = command.settings if is_change else None
     outcome.note("settings_set", group=group.group, settings=command.settings.to_json())
+    outcome.result.update(**numbers(group))
+
+
+def set_write_permission(state: State, command: SetWritePermission, outcome: Outcome) -> None:
+    """At once, and whatever master there is: routes change, and masters refuse what still comes."""
+    group = group_of(state, command.group)
+    if group.is_write_wiped == command.is_writable:
+        group.is_write_wiped = not command.is_writable
+        outcome.record(group, "write_permission_set", is_writable=command.is_writable)
     outcome.result.update(**numbers(group))
 
 

@@ -4,6 +4,7 @@ Plain mutable records, owned by one `Machine`; everybody else only reads them. E
 snapshot: two machines with equal digests behave the same for ever (INV-10).
 """
 
+from collections.abc import Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -100,6 +101,8 @@ class Group:
     """The store that an operator recovered the group from."""
     is_unclean_due: bool = False
     """It was recovered at a loss: until an epoch has opened, each that begins is unclean (R21)."""
+    is_write_wiped: bool = False
+    """Clients may send nothing to it; what was sent is still read, delivered, committed."""
     confirm_floor: int = 0
     view_floor: int = 0
     """The floor in the view of the present version: moving the floor alone publishes nothing."""
@@ -146,6 +149,7 @@ class Group:
             acting=self.acting,
             acting_incarnation=self.acting_incarnation,
             acting_leases_ms=self.acting_leases_ms,
+            is_write_wiped=self.is_write_wiped,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -172,6 +176,7 @@ class Group:
             "is_claimed": self.is_claimed,
             "recovered_store": self.recovered_store,
             "is_unclean_due": self.is_unclean_due,
+            "is_write_wiped": self.is_write_wiped,
             "confirm_floor": self.confirm_floor,
             "view_floor": self.view_floor,
             "history": self.history,
@@ -208,9 +213,11 @@ class Topic:
     attributes: dict[str, str] = field(default_factory=dict)
     is_system: bool = False
 
-    def view(self) -> TopicView:
-        """Values that no later change reaches."""
+    def view(self, wiped: Set[GroupName] = frozenset()) -> TopicView:
+        """Values that no later change reaches. In groups that are `wiped` nobody writes to it."""
         reads, writes = dict(self.read_queues), dict(self.write_queues)
+        for group in wiped & writes.keys():
+            writes[group] = 0
         return TopicView(
             topic=self.topic,
             topic_id=self.topic_id,
@@ -281,11 +288,12 @@ class State:
     """Client addresses of the controllers, and the generation of their member list."""
 
     def view(self, controllers: tuple[str, ...]) -> ClusterView:
+        wiped = {name for name, group in self.groups.items() if group.is_write_wiped}
         return ClusterView(
             cluster_id=self.cluster_id,
             version=self.version,
             groups={name: self.groups[name].view() for name in sorted(self.groups)},
-            topics={name: self.topics[name].view() for name in sorted(self.topics)},
+            topics={name: self.topics[name].view(wiped) for name in sorted(self.topics)},
             consumer_groups={
                 name: self.consumer_groups[name] for name in sorted(self.consumer_groups)
             },

@@ -58,6 +58,25 @@ class RemoveGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetWritePermission:
+    """Whether clients may send to a broker group (RocketMQ's wipeWritePermOfBroker)."""
+
+    kind: ClassVar[str] = "set_write_permission"
+    group: GroupName
+    is_writable: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "group": self.group, "is_writable": self.is_writable}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "SetWritePermission":
+        return cls(
+            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+            is_writable=fields.flag("is_writable"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverGroup:
     """Put a broker group on record that only its stores know, led by the one named (R18)."""
 

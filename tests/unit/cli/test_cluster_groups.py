@@ -154,3 +154,16 @@ def test_a_transfer_says_whether_the_master_did_it(operator: Operator) -> None:
     assert graceful.stdout.startswith("group g1: replica 2 is master of epoch 2, in sync ")
     assert ignored["is_graceful"] is False
     assert (refused.exit_code, "is the master" in refused.stderr) == (1, True)
+
+
+def test_write_permission_is_wiped_and_given_back(operator: Operator) -> None:
+    wiped = operator("wipe-write-perm", "g1")
+    status = orjson.loads(operator("status", "--json").stdout)
+    [back] = operator.json("add-write-perm", "g1")
+    unknown = operator("wipe-write-perm", "g9")
+
+    assert (wiped.exit_code, wiped.stdout) == (0, "group g1 takes no messages any more\n")
+    assert [group["is_write_wiped"] for group in status["groups"]] == [True]
+    assert back == {"group": "g1", "writable": True}
+    assert unknown.exit_code == 1
+    assert "no such broker group" in unknown.stderr or "no broker group" in unknown.stderr

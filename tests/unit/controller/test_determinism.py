@@ -141,6 +141,7 @@ kinds = st.one_of(
     ),
     record("delete_topic", topic=st.sampled_from(["t", "u"])),
     record("set_group_settings", group=groups, settings=st.just(GROUP_SETTINGS)),
+    record("set_write_permission", group=groups, is_writable=st.booleans()),
     record("remove_replica", group=groups, replica_id=st.integers(1, 4)),
     record("tick", alive=st.lists(st.sampled_from(["s1", "s2"]), max_size=2)),
 )

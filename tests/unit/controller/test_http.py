@@ -307,3 +307,17 @@ async def test_metrics_are_exposed() -> None:
 
     assert "paceline_controller_is_leader_count 1.0" in text
     assert 'paceline_controller_commands_total{kind="lead",ok="true"} 1.0' in text
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [({}, "writable"), ({"writable": 1}, "writable"), ({"writable": True, "x": 1}, "x")],
+)
+async def test_a_write_permission_that_says_nothing_is_refused(
+    body: dict[str, Any], field: str
+) -> None:
+    async with a_cluster() as (cluster, _):
+        status, problem = await cluster.ask("PUT", "/v1/groups/g1/write-permission", body)
+        assert (status, problem["code"], problem["field"]) == (400, "BAD_REQUEST", field)
+        missing = await cluster.ask("PUT", "/v1/groups/g9/write-permission", {"writable": True})
+        assert (missing[0], missing[1]["code"]) == (404, "GROUP_NOT_FOUND")

@@ -7,9 +7,9 @@ import pytest
 from tests.unit.controller.builders import G1, Driver, a_group, reason
 from tests.unit.controller.test_registration import a_pair, restarted
 
-from paceline.types import Incarnation, ReplicaId
+from paceline.types import GroupName, Incarnation, ReplicaId, TopicName
 from paceline.wire.cluster import GroupSettings
-from paceline_controller.state.commands import SetGroupSettings
+from paceline_controller.state.commands import CreateTopic, SetGroupSettings, SetWritePermission
 from paceline_controller.state.model import HISTORY_ENTRIES_MAX
 
 
@@ -238,6 +238,27 @@ def test_settings_take_effect_with_the_next_epoch() -> None:
     assert driver.group.settings == settings
     # And the election that brings them keeps the new min already.
     assert driver.group.sync_state_set == {1, 2, 3}
+
+
+def test_a_wiped_group_is_read_and_not_written_until_it_is_restored() -> None:
+    driver = a_group()
+    driver.do(CreateTopic(topic=TopicName("t"), queues={G1: 4}))
+
+    wiped = driver.do(SetWritePermission(group=G1, is_writable=False))
+    again = driver.do(SetWritePermission(group=G1, is_writable=False))
+    view = driver.machine.view()
+    topic = view.topics[TopicName("t")]
+    assert (topic.queues, topic.write_queues) == ({G1: 4}, {G1: 0})
+    assert view.groups[G1].is_write_wiped
+    assert again["version"] == wiped["version"]  # nothing to publish
+
+    driver.do(SetWritePermission(group=G1, is_writable=True))
+
+    assert driver.machine.view().topics[TopicName("t")].write_queues == {G1: 4}
+    kinds = [entry["kind"] for entry in driver.group.history]
+    assert kinds[-2:] == ["write_permission_set"] * 2
+    unknown = driver.do(SetWritePermission(group=GroupName("g9"), is_writable=True))
+    assert (unknown["ok"], unknown["reason"]) == (False, "GROUP_UNKNOWN")
 
 
 def test_the_history_is_bounded() -> None:
