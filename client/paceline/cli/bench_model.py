@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from paceline.cli.bench_cases import BenchSetting, figures_of, fill
 from paceline.cli.bench_figures import Figures
+from paceline.cli.bench_ordered import check_committed, ordered
 from paceline.cli.bench_simple import simple
 from paceline.cli.bench_transactions import transactions
-from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import ConfigError
 from paceline.message import ReceivedMessage
 from paceline.types import TopicName
 
-MODEL_CASES = ("push", "simple", "transactions")
+MODEL_CASES = ("push", "ordered", "simple", "transactions")
 PUSH_MEMBERS = 2
 PUSH_BATCH = 128
 
@@ -26,6 +26,8 @@ async def run_model_case(case: str, setting: BenchSetting) -> list[Figures]:
             return [await push(setting, by_batch=by_batch) for by_batch in (False, True)]
         case "simple":
             return [await simple(setting)]
+        case "ordered":
+            return [await ordered(setting, by_batch=by_batch) for by_batch in (False, True)]
         case "transactions":
             return [await transactions(setting)]
         case _:
@@ -70,18 +72,7 @@ async def push(setting: BenchSetting, *, by_batch: bool) -> Figures:
     await is_done.wait()
     await asyncio.gather(*(member.close() for member in members))
     seconds = time.perf_counter() - began
-    await _check_committed(setting, topic, group, filled)
+    await check_committed(setting, topic, group, filled)
     return figures_of(
         setting, case="push-batches" if by_batch else "push", seconds=seconds, messages=received
     )
-
-
-async def _check_committed(
-    setting: BenchSetting, topic: TopicName, group: str, filled: int
-) -> None:
-    """A figure without its offsets would be no figure."""
-    async with PullConsumer(setting.bootstrap) as reader:
-        committed = await reader.committed(group, await reader.queues(topic))
-    done = sum(offset or 0 for offset in committed.values())
-    if done != filled:
-        raise ConfigError(f"{done} of {filled} messages are committed")
