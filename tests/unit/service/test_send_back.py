@@ -13,6 +13,7 @@ from paceline.errors import (
     BadRequestError,
     ForbiddenError,
     LockFencedError,
+    NoMasterError,
     NotYetAvailableError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
@@ -23,6 +24,8 @@ from paceline.records.header import Cause, Kind, pack_source
 from paceline.types import ConsumerGroupName, PhysicalOffset
 from paceline.wire import properties as names
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView, RetryPolicy
+from paceline_broker.projections.projections import Projections
+from paceline_broker.service.sources import Source, Wanted
 
 ORDERS, RETRY, DEAD, OTHER_RETRY = 1, 2, 3, 4
 KEY = ORDERS << 16
@@ -149,6 +152,53 @@ async def test_answer_to_a_duplicate_waits_for_the_first_ones_record() -> None:
     assert not again.done()
     bench.writer.confirm_all()
     assert (await again)[0][0]["message_id"] == (await first)[0][0]["message_id"]
+
+
+def fail_over(bench: Bench) -> None:
+    """The master dies; the next one has what was confirmed, and folds it anew."""
+    bench.role.become_replica()
+    kept = [view for view in bench.log.views() if view.header.end_offset <= bench.log.confirm]
+    bench.log.batches = [bytes(view.raw) for view in kept]
+    bench.role.projections = Projections()
+    for view in kept:
+        bench.role.projections.apply(view.header, view)
+    bench.role.begin_epoch(2)
+    bench.service.role_changed()
+
+
+@pytest.mark.parametrize("is_confirmed", [True, False])
+async def test_who_asks_the_next_master_again_has_one_retry(is_confirmed: bool) -> None:
+    """R28, R34: the first answer was lost with its master; its record perhaps too."""
+    bench = a_bench(is_automatic=False)
+    send(bench)
+    first = await started(send_back(bench, a_row(0)))
+    if is_confirmed:
+        bench.log.confirm_position = bench.writer.end  # and nobody is told
+    fail_over(bench)
+    with pytest.raises(OutcomeUnknownError):
+        await first
+
+    again = await started(send_back(bench, a_row(0)))
+    bench.writer.confirm_all()
+    [row] = (await again)[0]
+
+    assert row["duplicate"] is is_confirmed
+    [view] = made(bench, Cause.RETRIED)
+    assert row["message_id"] == f"g1:{view.header.physical_offset:x}:0"
+    assert row["due_unix_ms"] == view.due()[0]
+
+
+async def test_acting_master_sends_nothing_back() -> None:
+    """R36: it never appends; consumers keep the message and try again."""
+    bench = a_bench()
+    send(bench)
+    bench.role.become_acting(2)
+    end = len(bench.log.batches)
+
+    with pytest.raises(NoMasterError):
+        await send_back(bench, a_row(0))
+
+    assert len(bench.log.batches) == end
 
 
 async def test_group_that_was_reset_may_send_back_again() -> None:
@@ -400,8 +450,6 @@ async def test_dead_letters_of_other_services_are_made_once() -> None:
     send(bench, 2)
     service = bench.service.send_back
     await service.ensure("g")
-    from paceline_broker.service.sources import Source, Wanted
-
     found = await bench.service.sources.read([Wanted(KEY, 1), Wanted(KEY, 2)])
     sources = [source for source in found if isinstance(source, Source)]
 
