@@ -18,6 +18,7 @@ from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
 from paceline.types import ReplicaId
+from paceline.wire.names import REPLY_TOPIC
 from paceline_chaos.checkers import ALL, SAFETY, judge
 from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.entering import are_acknowledged
@@ -448,7 +449,8 @@ class _World:
         """Names of the topics of clients, and of the system's."""
         machine = self.stage.machine()
         known = {} if machine is None else machine.topics
-        system = {int(topic.topic_id): name for name, topic in known.items() if name[0] == "%"}
+        names = [name for name in known if name[0] == "%" or name == REPLY_TOPIC]
+        system = {int(known[name].topic_id): str(name) for name in names}
         return {**system, self.topic_id: TOPIC}
 
     def _dump_controller(self, name: str) -> None:

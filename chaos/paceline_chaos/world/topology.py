@@ -156,6 +156,9 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
     if dice.random() < 0.2:
         minimum = dice.randint(1, replicas)
     clients = _with_hasty(_draw_clients(dice), random.Random(f"hasty-{seed}"))
+    for job, share in _SENDING_SHARES:
+        if random.Random(f"{job}-{seed}").random() < share:
+            clients = _with_job(clients, job)
     if 2 <= minimum < replicas and random.Random(f"rescue-{seed}").random() < _RESCUE_SHARE:
         clients = _with_job(clients, "rescue")
     if random.Random(f"pop-{seed}").random() < _POP_SHARE:
@@ -235,7 +238,7 @@ _MOVE_SHARE = 0.2
 _BROADCAST_SHARE = 0.2
 _SLOW_READS_SHARE = 0.3
 """Worlds in which everything counts as far behind, so that consumers read from replicas."""
-_JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2) + (0,) * (len(JOBS) - 8)
+_JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, *(0,) * (len(JOBS) - 8))
 """How often another client has each of `JOBS`; the last ones are drawn apart."""
 _HASTY_SHARE = 0.4
 _INORDER_SHARE = 0.3
@@ -244,6 +247,8 @@ _LEARNER_SHARE = 0.2
 _REPLICAS_BESIDE_LEARNERS = 3
 """Larger worlds cost enough as they are."""
 _DESERTED_SHARE = 0.3
+_SENDING_SHARES = (("ways", 0.5), ("request", 0.25))
+"""Worlds in which the first client also sends in other ways, and asks and answers."""
 _RESCUE_SHARE = 0.1
 """Worlds in which all members of a group die, and the operator makes another replica master."""
 

@@ -20,6 +20,7 @@ from paceline_chaos.world.jobs.moving import Broadcaster, Mover
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
 from paceline_chaos.world.jobs.popping import Popper
 from paceline_chaos.world.jobs.posting import Poster
+from paceline_chaos.world.jobs.producing import OtherSender, Requester
 from paceline_chaos.world.jobs.reading import Puller, Reader
 from paceline_chaos.world.jobs.sending import Sender, hasty_sender
 from paceline_chaos.world.jobs.topics import TopicMaker
@@ -45,6 +46,8 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "post": Poster,
     "operate": Operator,
     "hasty": hasty_sender,
+    "ways": OtherSender,
+    "request": Requester,
     "rescue": Rescuer,
     "pop": Popper,
     "delay": Delayer,

@@ -11,6 +11,8 @@ JOBS = (
     "operate",
     "hasty",
     "rescue",
+    "ways",
+    "request",
     "pop",
     "delay",
     "transact",
