@@ -1,6 +1,8 @@
 """`paceline consume`: be a member of a consumer group and print what it is given."""
 
 import asyncio
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     _Make = Callable[[Cluster, str, Subscription, str, "_Printer"], PushConsumer | OrderedConsumer]
 
 
+BROADCASTING = "broadcasting"
+
+
 @click.command("consume")
 @click.argument("topic")
 @click.option("--group", required=True, help="The consumer group; its members share the queues.")
@@ -38,6 +43,16 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Each queue in order, under its lock: all members of the group must say so.",
 )
+@click.option(
+    "--broadcasting",
+    is_flag=True,
+    help="Get every message, whoever else is there; this machine keeps the offsets.",
+)
+@click.option("--client-id", help="With --broadcasting: whose offsets on this machine.")
+@click.option(
+    "--offsets-folder",
+    help="With --broadcasting: where they are kept; ~/.paceline/offsets by default.",
+)
 @click.option("--max", "count_max", type=click.IntRange(1), help="End after so many messages.")
 @click.option(
     "--idle-exit-ms",
@@ -51,6 +66,9 @@ def command(
     group: str,
     start: str,
     ordered: bool,
+    broadcasting: bool,
+    client_id: str | None,
+    offsets_folder: str | None,
     count_max: int | None,
     idle_exit_ms: int | None,
     wanted: "Filter",
@@ -68,7 +86,13 @@ def command(
     check_topic_name(topic)
     check_name(group, "group")
     printer = _Printer(count_max, as_json=as_json)
-    make = _ordered if ordered else _concurrent
+    make: _Make = _ordered if ordered else _concurrent
+    if broadcasting:
+        if ordered:
+            raise click.UsageError("a broadcasting member takes no locks: not with --ordered")
+        make = partial(_concurrent, folder=offsets_folder, client_id=client_id, model=BROADCASTING)
+    elif client_id is not None or offsets_folder is not None:
+        raise click.UsageError("--client-id and --offsets-folder are for --broadcasting")
     subscription = Subscription(topic, wanted)
     run_async(
         _consume(connect, subscription, group, start, idle_exit_ms, printer, make), is_bulk=True
@@ -93,16 +117,29 @@ async def _consume(
 
 
 def _concurrent(
-    cluster: "Cluster", group: str, topic: "Subscription", start: str, printer: "_Printer"
+    cluster: "Cluster",
+    group: str,
+    topic: "Subscription",
+    start: str,
+    printer: "_Printer",
+    *,
+    model: str = "clustering",
+    folder: str | None = None,
+    client_id: str | None = None,
 ) -> "PushConsumer":
     from paceline.consumer.push import PushConsumer, PushSettings
 
+    # What is not printed stays in its queue: sent back it would come late, and as failed once.
+    settings = PushSettings(start=start, message_model=model, send_back=False)
+    if folder is not None:
+        settings = replace(settings, offsets_folder=folder)
     return PushConsumer(
         cluster,
         group=group,
         topics=[topic],
         listener=printer.listen,
-        settings=PushSettings(start=start),
+        settings=settings,
+        client_id=client_id,
         on_gap=printer.missed,
     )
 

@@ -1,5 +1,7 @@
 """`paceline pull` and `paceline consume`."""
 
+from pathlib import Path
+
 import pytest
 from tests.unit.cli.conftest import Runner
 from tests.unit.client.fake_cluster import FakeCluster
@@ -96,6 +98,37 @@ def test_consume_ends_when_nothing_comes(paceline: Runner) -> None:
     )
 
     assert (outcome.exit_code, outcome.stdout) == (0, "")
+
+
+def test_messages_that_are_not_wanted_any_more_stay_where_they_are(paceline: Runner) -> None:
+    """They were not tried: sent back, they would come late, and as failed once."""
+    lines = b"".join(b"%d\n" % number for number in range(20))
+    paceline("send", "orders", stdin=lines)
+
+    first = paceline("consume", "orders", "--group", "g", "--max", "3")
+    calls = paceline.on_cluster(lambda cluster: [call["call"] for call in cluster.calls])
+    rest = paceline("consume", "orders", "--group", "g", "--max", "17")
+
+    assert "send_back" not in calls
+    assert sorted(map(int, (first.stdout + rest.stdout).split())) == list(range(20))
+
+
+def test_broadcasting_prints_everything_once_for_each_client(
+    paceline: Runner, tmp_path: Path
+) -> None:
+    paceline("send", "orders", stdin=b"1\n2\n")
+    broadcast = ("--broadcasting", "--offsets-folder", str(tmp_path), "--client-id")
+
+    one = paceline("consume", "orders", "--group", "g", "--max", "2", *broadcast, "one")
+    two = paceline("consume", "orders", "--group", "g", "--max", "2", *broadcast, "two")
+    again = paceline(
+        "consume", "orders", "--group", "g", "--idle-exit-ms", "300", *broadcast, "one"
+    )
+    both = paceline("consume", "orders", "--group", "g", "--ordered", "--broadcasting")
+
+    assert sorted(one.stdout.split()) == sorted(two.stdout.split()) == ["1", "2"]
+    assert (again.exit_code, again.stdout) == (0, "")
+    assert both.exit_code == 2
 
 
 def test_consume_as_json(paceline: Runner) -> None:
