@@ -340,6 +340,18 @@ class Timers:
             part_ms = bucket.order[bucket.done] >> _SOURCE_BITS
         return second * BUCKET_MS + part_ms
 
+    def next_due_after(self, unix_ms: int) -> int | None:
+        """No entry is due after that time and before this one; None: none is due after it."""
+        for second in self._seconds.irange(minimum=unix_ms // BUCKET_MS):
+            start_ms: int = second * BUCKET_MS
+            if start_ms > unix_ms:
+                return start_ms
+            order = self._buckets[second].open()
+            at = bisect_left(order, (unix_ms - start_ms + 1) << _SOURCE_BITS)
+            if at < len(order):
+                return start_ms + (order[at] >> _SOURCE_BITS)
+        return None
+
     def count_in_second(self, due_unix_ms: int) -> int:
         """Entries in the same second as a due time."""
         bucket = self._buckets.get(due_unix_ms // BUCKET_MS)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 from paceline.cli.bench_cases import BenchSetting, figures_of, fill
+from paceline.cli.bench_delay import delayed
 from paceline.cli.bench_figures import Figures
 from paceline.cli.bench_ordered import check_committed, ordered
 from paceline.cli.bench_simple import simple
@@ -14,7 +15,7 @@ from paceline.errors import ConfigError
 from paceline.message import ReceivedMessage
 from paceline.types import TopicName
 
-MODEL_CASES = ("push", "ordered", "simple", "transactions")
+MODEL_CASES = ("push", "ordered", "simple", "transactions", "delayed")
 PUSH_MEMBERS = 2
 PUSH_BATCH = 128
 
@@ -30,6 +31,8 @@ async def run_model_case(case: str, setting: BenchSetting) -> list[Figures]:
             return [await ordered(setting, by_batch=by_batch) for by_batch in (False, True)]
         case "transactions":
             return [await transactions(setting)]
+        case "delayed":
+            return await delayed(setting)
         case _:
             raise ConfigError(f"no case {case!r}")
 

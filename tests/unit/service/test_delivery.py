@@ -180,6 +180,22 @@ async def test_message_arrives_when_it_is_due_not_before_with_all_it_had() -> No
     assert len(bench.role.projections.timers) == 0
 
 
+@pytest.mark.parametrize("is_confirmed", [True, False])
+async def test_it_waits_for_the_next_one_and_not_longer(is_confirmed: bool) -> None:
+    """Whether the one before was delivered, or has to wait for something else."""
+    bench = DelayBench()
+    bench.delay([due_of_delay(15)], b"second")
+    bench.delay([due_of_delay(10)], b"first", is_confirmed=is_confirmed)
+    bench.clock.advance(10)
+    while bench.service.delivery.turn() == 0:
+        pass
+
+    assert bench.service.delivery.turn() == 5
+    bench.clock.advance(5)
+    assert bench.service.delivery.turn() == 0
+    assert b"second" in bench.bodies()
+
+
 async def test_one_batch_for_each_queue_and_turn() -> None:
     bench = DelayBench()
     for number in range(TURN_MESSAGES):
