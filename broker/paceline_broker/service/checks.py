@@ -26,6 +26,7 @@ from paceline.records.header import Cause, Kind
 from paceline.runtime import pause
 from paceline.types import PhysicalOffset, TopicName
 from paceline.wire import properties as names
+from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 from paceline_broker.clocks import Trust
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.transactions import Ended, Half, operation_document
@@ -45,7 +46,6 @@ from paceline_broker.service.transactions import TransactionCounters
 
 log = logging.getLogger("paceline.transactions")
 
-CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TICK_MS_MAX = 500
 CHECKS_OF_A_POLL = 32
 """Questions of one answer: a producer works on them before it asks for more."""
@@ -371,7 +371,7 @@ class TransactionChecks:
     def _check_max_topic(self) -> int | None:
         """The topic's id, if it has a queue here."""
         view = self._routes.view
-        topic = None if view is None else view.topics.get(TopicName(CHECK_MAX_TOPIC))
+        topic = None if view is None else view.topics.get(TopicName(TRANS_CHECK_MAX_TIME_TOPIC))
         if topic is None or not self._routes.queue_counts.get(topic.topic_id):
             return None
         return topic.topic_id

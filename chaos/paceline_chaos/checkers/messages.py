@@ -15,6 +15,7 @@ are lost is counted.
 from collections.abc import Iterator
 from itertools import chain, islice
 
+from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import LISTED_MAX, Findings
 from paceline_chaos.history.model import (
@@ -355,8 +356,9 @@ def _who_saw(evidence: Evidence, places: set[tuple[Queue, int]]) -> dict[tuple[Q
 
 
 def _made_by_masters(queue: Queue) -> tuple[str, ...]:
-    """The queue's topic, if only masters write to it: retries, dead letters."""
-    return (queue.topic,) if queue.topic.startswith("%") else ()
+    """The queue's topic, if only masters write to it: retries, dead letters, what nobody ended."""
+    is_so = queue.topic.startswith("%") or queue.topic == TRANS_CHECK_MAX_TIME_TOPIC
+    return (queue.topic,) if is_so else ()
 
 
 def _name(queue: Queue) -> str:

@@ -1,8 +1,9 @@
-"""Pure: transactions: S24."""
+"""Pure: transactions: S24, which is what R34 promises of them."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 from paceline_chaos.checkers.bounds import SECOND_US
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
@@ -27,7 +28,9 @@ def transactions_are_atomic(evidence: Evidence) -> Findings:
     rollback of m was answered well; a commit and a rollback of m are never both answered well; if a
     commit was, m is in H, unless its group is lossy or has deleted messages (that it is there once
     is S5's). A half that was stored, and that nobody asked to end, is asked about within
-    `CHECKED_US` of healing if clients go on so long and nothing stays broken. O(n)."""
+    `CHECKED_US` of healing if clients go on so long and nothing stays broken; nobody is asked more
+    often than the world's `transaction_check_max`, over failovers too; what was given up after that
+    does not show. O(n)."""
     found = Findings("S24")
     begun = {begin.value: begin for begin in evidence.begins}
     if not begun:
@@ -42,6 +45,7 @@ def transactions_are_atomic(evidence: Evidence) -> Findings:
     _what_shows_was_committed(evidence, found, begun, ends)
     _what_was_committed_is_there(evidence, found, begun, ends)
     _what_is_open_is_asked_about(evidence, found, begun, ends)
+    _checks_are_counted(evidence, found)
     return found
 
 
@@ -116,11 +120,18 @@ def _what_was_committed_is_there(
     if not evidence.is_over:
         return
     stored: set[str] = set()
+    given_up: set[str] = set()
     shortened: set[str] = set()
     for queue, log in evidence.logs.items():
-        stored.update(value for value in log.values if value in begun)
+        is_given_up = queue.topic == TRANS_CHECK_MAX_TIME_TOPIC
+        (given_up if is_given_up else stored).update(
+            value for value in log.values if value in begun
+        )
         if log.start > 0 or evidence.start_of(queue) > 0:
             shortened.add(queue.group)
+    found.counters["transactions.checked_out"] = len(given_up)
+    for value in given_up & stored:
+        found.violate(f"{value} was given up after its checks, and shows", begun[value])
     for value, mine in ends.items():
         commit, begin = _ok(mine, is_commit=True), begun.get(value)
         if commit is None or begin is None or value in stored:
@@ -129,6 +140,17 @@ def _what_was_committed_is_there(
         if group in evidence.truth and group not in shortened and not evidence.is_lossy(group):
             proof: list[Event] = [commit, evidence.truth[group]]
             found.violate(f"{value} was committed, and in the end it is not there", *proof)
+
+
+def _checks_are_counted(evidence: Evidence, found: Findings) -> None:
+    limit = evidence.world.get("transaction_check_max")
+    if limit is None or any(map(evidence.is_lossy, evidence.groups)):
+        return
+    counts = Counter(check.value for check in evidence.checks)
+    for check in evidence.checks:
+        if counts[check.value] > int(limit):
+            count = counts.pop(check.value)
+            found.violate(f"producers were asked {count} times about {check.value}", check)
 
 
 def _what_is_open_is_asked_about(

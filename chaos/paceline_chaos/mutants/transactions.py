@@ -53,7 +53,23 @@ def _rollbacks_forgotten() -> list[Patch]:
     return _ends_forgotten(Ended.ROLLED_BACK)
 
 
+def _checks_in_memory() -> list[Patch]:
+    """Only the master that asked knows how often: the records say nothing."""
+
+    def apply_ends(transactions: Transactions, document: Any, *, now_unix_ms: int) -> None:
+        transactions.close(document.get("rolled_back", ()), Ended.ROLLED_BACK)
+
+    return [(Transactions, "apply", apply_ends)]
+
+
 TRANSACTIONS = (
+    Mutant(
+        rule="R34-checks",
+        meaning="checks are not counted in the log",
+        caught_by=frozenset({"S24"}),
+        patches=_checks_in_memory,
+        bed="world",
+    ),
     Mutant(
         rule="R34-early",
         meaning="a half message is seen at once",

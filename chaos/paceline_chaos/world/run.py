@@ -18,7 +18,7 @@ from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.telemetry import JsonLineFormatter
 from paceline.telemetry import Node as LogNode
 from paceline.types import ReplicaId
-from paceline.wire.names import REPLY_TOPIC
+from paceline.wire.names import is_system_topic
 from paceline_chaos.checkers import ALL, SAFETY, judge
 from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.entering import are_acknowledged
@@ -40,7 +40,7 @@ from paceline_chaos.world.inject import Injector
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import RETRIES_MAX
 from paceline_chaos.world.limits import bounds_of
-from paceline_chaos.world.nodes import DATA, BrokerNode, Node
+from paceline_chaos.world.nodes import DATA, TRANSACTION_CHECKS, BrokerNode, Node
 from paceline_chaos.world.plan import Plan, draw_plan
 from paceline_chaos.world.probes import PROBE_MS, EventCounter, Prober, counted_logs
 from paceline_chaos.world.script import Director, Notes, Script
@@ -143,6 +143,7 @@ class _World:
             "bed": "world",
             ALL_ACK: settings.get(ALL_ACK, True),
             "max_reconsume_times": RETRIES_MAX,
+            "transaction_check_max": TRANSACTION_CHECKS,
             **topology.to_json(),
         }
         description = json.loads(json.dumps(given))
@@ -449,8 +450,9 @@ class _World:
         """Names of the topics of clients, and of the system's."""
         machine = self.stage.machine()
         known = {} if machine is None else machine.topics
-        names = [name for name in known if name[0] == "%" or name == REPLY_TOPIC]
-        system = {int(known[name].topic_id): str(name) for name in names}
+        system = {
+            int(topic.topic_id): str(name) for name, topic in known.items() if is_system_topic(name)
+        }
         return {**system, self.topic_id: TOPIC}
 
     def _dump_controller(self, name: str) -> None:

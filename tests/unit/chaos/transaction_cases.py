@@ -94,3 +94,12 @@ def open_half_is_not_asked_about(is_bad: bool) -> Hand:
         hand.check("a", (40, 50))
     hand.phase("over", 20 * SECOND)
     return hand
+
+
+@case("S24 of too many checks")
+def asked_too_often(is_bad: bool) -> Hand:
+    hand = TransactingHand(transaction_check_max=2)
+    hand.begin("a")
+    for _ in range(3 if is_bad else 2):
+        hand.check("a")
+    return hand

@@ -20,9 +20,9 @@ from paceline.errors import (
 )
 from paceline.message_ids import OffsetMessageId, make_handle
 from paceline.records.header import Cause, Kind
+from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 from paceline_broker.clocks import Trust
 from paceline_broker.projections.transactions import Ended
-from paceline_broker.service.checks import CHECK_MAX_TOPIC
 
 KEY = 1 << 16
 TIME_OUT_MS = 6_000
@@ -34,7 +34,9 @@ class HalfBench(Bench):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.service.view_changed(a_view(version=2, topics={"orders": 4, CHECK_MAX_TOPIC: 1}))
+        self.service.view_changed(
+            a_view(version=2, topics={"orders": 4, TRANS_CHECK_MAX_TIME_TOPIC: 1})
+        )
         self.ends = self.service.transactions.ends
         self.checks = self.service.transactions.checks
 

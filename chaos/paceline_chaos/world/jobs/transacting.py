@@ -38,8 +38,8 @@ class Transactor:
     def __init__(self, around: Around) -> None:
         self._around = around
         self._group = f"payers-{around.client}"
-        self._decided: dict[str, bool] = {}
-        """By the name of the message: is it committed?"""
+        self._decided: dict[str, bool | None] = {}
+        """By the name of the message: is it committed? None: that is never known."""
         self._numbers = 0
 
     async def run(self) -> None:
@@ -102,7 +102,7 @@ class Transactor:
         elif dice < _COMMIT_SHARE + _ROLLBACK_SHARE:
             await self._end(transaction, value, is_commit=False)
         else:  # left to a check
-            self._decided[value] = around.happens(0.5)
+            self._decided[value] = around.choice((True, False, None))
             return
         while around.happens(_AGAIN_SHARE):  # the same, or the other one: R34
             await self._end(transaction, value, is_commit=around.happens(0.5))
@@ -128,6 +128,8 @@ class Transactor:
         if around.happens(_UNSURE_SHARE):
             return TransactionState.UNKNOWN
         is_commit = self._decided.get(value, False)
+        if is_commit is None:
+            return TransactionState.UNKNOWN
         with around.recorder.asking(
             EndTransaction, client=around.client, value=value, is_commit=is_commit
         ) as asking:
