@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from paceline.consumer.ordered import OrderedConsumer as OrderedConsumer
     from paceline.consumer.ordered import OrderedSettings as OrderedSettings
     from paceline.consumer.ordered import SuspendQueueError as SuspendQueueError
+    from paceline.consumer.popped import PoppedMessage as PoppedMessage
+    from paceline.consumer.popped import SimpleSettings as SimpleSettings
     from paceline.consumer.pull import PullConsumer as PullConsumer
     from paceline.consumer.pull import PullSettings as PullSettings
     from paceline.consumer.push import PushConsumer as PushConsumer
     from paceline.consumer.push import PushSettings as PushSettings
-    from paceline.consumer.simple import PoppedMessage as PoppedMessage
     from paceline.consumer.simple import SimpleConsumer as SimpleConsumer
-    from paceline.consumer.simple import SimpleSettings as SimpleSettings
     from paceline.errors import PacelineError as PacelineError
     from paceline.errors import RequestTimeoutError as RequestTimeoutError
     from paceline.filters import Subscription as Subscription
@@ -57,7 +57,7 @@ _HOMES = {
     "OrderedConsumer": "paceline.consumer.ordered",
     "OrderedSettings": "paceline.consumer.ordered",
     "PacelineError": "paceline.errors",
-    "PoppedMessage": "paceline.consumer.simple",
+    "PoppedMessage": "paceline.consumer.popped",
     "Producer": "paceline.producer",
     "ProducerSettings": "paceline.producer_settings",
     "PullConsumer": "paceline.consumer.pull",
@@ -73,7 +73,7 @@ _HOMES = {
     "TransactionResult": "paceline.transaction",
     "TransactionState": "paceline.transaction",
     "SimpleConsumer": "paceline.consumer.simple",
-    "SimpleSettings": "paceline.consumer.simple",
+    "SimpleSettings": "paceline.consumer.popped",
     "Subscription": "paceline.filters",
     "make_filter": "paceline.filters",
     "select_by_hash": "paceline.selecting",

@@ -8,7 +8,7 @@ import pytest
 from tests.process.harness import eventually, running_cluster, the_master
 
 from paceline import AdminClient, Message, Producer, SimpleConsumer, SimpleSettings
-from paceline.consumer.simple import PoppedMessage
+from paceline.consumer.popped import PoppedMessage
 from paceline.errors import ReceiptExpiredError
 from paceline.routing import QueueName
 from paceline.runtime import SystemClock

@@ -73,6 +73,11 @@ class Receipts:
         found = self.get(group, key)
         return found is not None and bool(found.in_flight or found.withdrawn)
 
+    def open_count(self, group: str, key: int) -> int:
+        """Messages of the queue that are out at the group's receivers."""
+        found = self.get(group, key)
+        return 0 if found is None else len(found.in_flight)
+
     def keys(self) -> set[int]:
         """Queues that a group has receipts of."""
         return {key for queues in self._groups.values() for key in queues}

@@ -58,6 +58,7 @@ class OffsetCalls:
                         "offset": committed.offset,
                         "lag": max(0, end - committed.offset),
                         "behind_ms": 0,
+                        "in_flight": projections.receipts.open_count(group, key),
                     }
                 )
             return rows

@@ -14,6 +14,8 @@ from paceline.errors import (
     PacelineError,
     QueueNotFoundError,
 )
+from paceline.filters import ALL, Filter
+from paceline.filters.filter import TAG
 from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.fields import Fields
@@ -21,8 +23,10 @@ from paceline.wire.names import check_name, check_topic_name, retry_topic
 from paceline.wire.receipts import ATTEMPT_MAX, Receipt, format_handle, parse_handle
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.creator import Creator
+from paceline_broker.service.filters import EXPRESSION_LENGTH_MAX, FilterRegistry
 from paceline_broker.service.handing_out import FIRST, LAST, Asked, Given
-from paceline_broker.service.receipts import Receipts, Settled
+from paceline_broker.service.receipt_operations import Settled
+from paceline_broker.service.receipts import Receipts
 from paceline_broker.service.routes import Routes
 
 MESSAGES_MAX = 32
@@ -41,7 +45,10 @@ Call = Callable[[Fields], Awaitable[dict[str, Any]]]
 class ReceiptCalls:
     """Checks what simple consumers ask, strictly, and answers in JSON."""
 
-    def __init__(self, receipts: Receipts, routes: Routes, creator: Creator) -> None:
+    def __init__(
+        self, receipts: Receipts, routes: Routes, creator: Creator, filters: FilterRegistry
+    ) -> None:
+        self._filters = filters
         self._receipts = receipts
         self._routes = routes
         self._creator = creator
@@ -69,6 +76,7 @@ class ReceiptCalls:
         group = check_name(fields.text("group"), "group")
         client_id = fields.text("client_id", pattern=CLIENT_ID_PATTERN)
         keys = self._keys(fields, group)
+        wanted = {key: one for key, one in keys.items() if one != ALL}
         messages_max = MESSAGES_MAX
         if fields.has("max_messages"):
             messages_max = fields.integer("max_messages", low=1, high=MESSAGES_MAX)
@@ -86,7 +94,8 @@ class ReceiptCalls:
         asked = Asked(
             group=group,
             client_id=client_id,
-            keys=keys,
+            keys=tuple(keys),
+            filters=wanted,
             messages_max=messages_max,
             invisible_ms=invisible_ms,
             start=start,
@@ -106,16 +115,18 @@ class ReceiptCalls:
             )
         return settings
 
-    def _keys(self, fields: Fields, group: str) -> tuple[int, ...]:
-        """Queues of this broker group of the topics that are named, and the group's retries."""
+    def _keys(self, fields: Fields, group: str) -> dict[int, Filter]:
+        """Queues of this broker group of the topics that are named, each with its filter, and of
+        the group's retries."""
         topics = fields.any("topics")
         if not isinstance(topics, list) or not 1 <= len(topics) <= TOPICS_MAX:
             raise BadRequestError(f"topics must be a list of 1 to {TOPICS_MAX}", field="topics")
-        keys: dict[int, None] = {}
-        for name in topics:
+        keys: dict[int, Filter] = {}
+        for row in topics:
+            name, wanted = (row, ALL) if isinstance(row, str) else self._subscription(row)
             topic_id = self._routes.topic_named(check_topic_name(name, "topics")).topic_id
             self._routes.check_read(topic_id)
-            self._add_queues(keys, topic_id)
+            self._add_queues(keys, topic_id, wanted)
         if not keys:
             raise QueueNotFoundError(
                 f"no queue of these topics is in broker group {self._routes.group}", queues=0
@@ -123,12 +134,23 @@ class ReceiptCalls:
         view = self._routes.view
         retries = None if view is None else view.topics.get(TopicName(retry_topic(group)))
         if retries is not None:
-            self._add_queues(keys, retries.topic_id)
-        return tuple(keys)
+            self._add_queues(keys, retries.topic_id, ALL)
+        return keys
 
-    def _add_queues(self, keys: dict[int, None], topic_id: int) -> None:
+    def _subscription(self, row: object) -> tuple[str, Filter]:
+        """`{"topic", "type", "expression"}`; parsed once for all who say the same."""
+        fields = Fields(row, name="topics")
+        name = fields.text("topic")
+        type_ = fields.text("type") if fields.has("type") else TAG
+        expression = fields.text("expression", length_max=EXPRESSION_LENGTH_MAX)
+        fields.done()
+        found = self._filters.get(self._filters.add(type_, expression))
+        assert found is not None, row
+        return name, found
+
+    def _add_queues(self, keys: dict[int, Filter], topic_id: int, wanted: Filter) -> None:
         for queue_id in range(self._routes.queue_counts.get(topic_id, 0)):
-            keys[queue_key(topic_id, queue_id)] = None
+            keys[queue_key(topic_id, queue_id)] = wanted
 
     async def _end_receive(self, fields: Fields) -> dict[str, Any]:
         group = check_name(fields.text("group"), "group")

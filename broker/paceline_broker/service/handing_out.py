@@ -6,12 +6,16 @@ order; queues take turns. An ordered receiver is given nothing of a queue while 
 out, and after an expiry the lowest first.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from paceline.filters import Filter
 from paceline_broker.projections.consume_queues import ConsumeQueue
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import QueueReceipts, Run
+from paceline_broker.service.ports import LogReader
+from paceline_broker.service.sieve import sift
 
 FIRST = "first"
 LAST = "last"
@@ -32,6 +36,8 @@ class Asked:
     start: str = FIRST
     """Where the group begins on a queue it has never consumed."""
     is_ordered: bool = False
+    filters: Mapping[int, Filter] = field(default_factory=dict)
+    """By queue key, where not everything is wanted."""
     attempts_max: int = 17
     """Deliveries of one message: the first and the group's `retry_max_times`."""
 
@@ -54,6 +60,10 @@ class Given:
     rows: list[GivenRow] = field(default_factory=list)
     exhausted: list[tuple[int, Run]] = field(default_factory=list)
     """(queue key, messages): no attempt is left of them."""
+    cold: list[memoryview] = field(default_factory=list)
+    """A filter has to see these, and they are not in memory."""
+    has_more: bool = False
+    """A filter has looked as far as it may in one turn."""
 
 
 class Turn(Protocol):
@@ -70,6 +80,9 @@ class Turn(Protocol):
 
     @property
     def may_expire(self) -> bool: ...
+
+    @property
+    def reader(self) -> LogReader: ...
 
     def fold(self, item: list[Any]) -> None: ...
 
@@ -176,14 +189,29 @@ class _HandingOut:
         for key in self._keys:
             if left <= 0:
                 break
-            count = min(left, self._new_count(key))
-            receipts = self._receipts.get(self._asked.group, key)
-            if count <= 0 or receipts is None:
-                continue
-            count = _within_bytes(self._queues.get_or_make(key), receipts.next, count)
-            rows.append(GivenRow(key, receipts.next, receipts.next + count, 1))
-            left -= count
+            found = self._new_of(key, left)
+            rows += found
+            left -= sum(row.end - row.first for row in found)
         self._give(rows)
+
+    def _new_of(self, key: int, count_max: int) -> list[GivenRow]:
+        """New messages of one queue; what its filter does not want before them is passed over."""
+        count = min(count_max, self._new_count(key))
+        receipts = self._receipts.get(self._asked.group, key)
+        if count <= 0 or receipts is None:
+            return []
+        first, queue = receipts.next, self._queues.get_or_make(key)
+        count = _within_bytes(queue, first, count)
+        wanted = self._asked.filters.get(key)
+        if wanted is None:
+            return [GivenRow(key, first, first + count, 1)]
+        sifted = sift(queue, first, count, wanted, self._turn.reader)
+        self._given.has_more |= sifted.has_more
+        if sifted.cold is not None:
+            self._given.cold.append(sifted.cold)
+        if not sifted.rows and sifted.end > first:
+            self._turn.fold(["pass", self._asked.group, [[key, sifted.end]]])
+        return [GivenRow(key, low, high, 1) for low, high in sifted.rows]
 
     def ordered(self) -> None:
         """Of each queue either what is out and due, the lowest first, or else new ones."""
@@ -196,10 +224,7 @@ class _HandingOut:
             if receipts.in_flight or receipts.withdrawn:
                 found = self._lowest_due(receipts, left)
             else:
-                count = min(left, self._new_count(key))
-                if count > 0:
-                    count = _within_bytes(self._queues.get_or_make(key), receipts.next, count)
-                found = [GivenRow(key, receipts.next, receipts.next + count, 1)] * (count > 0)
+                found = self._new_of(key, left)
             rows += found
             left -= sum(row.end - row.first for row in found)
         self._give(rows)

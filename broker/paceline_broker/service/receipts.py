@@ -11,18 +11,18 @@ A receiver that finds nothing waits here until a message comes, one falls due, o
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from paceline.errors import PacelineError, PollingFullError, StorageError
 from paceline.ports import Clock
+from paceline.runtime import cancel_and_wait, spawn
 from paceline.wire.receipts import Receipt
 from paceline_broker.clocks import Trust
-from paceline_broker.projections.projections import Projections
-from paceline_broker.projections.receipt_queue import Run, Standing
-from paceline_broker.service.handing_out import Asked, Given, hand_out
+from paceline_broker.projections.receipt_queue import Run
+from paceline_broker.service.handing_out import Asked, Given
 from paceline_broker.service.ledger import append_decided
-from paceline_broker.service.ports import LogWriter, Role
+from paceline_broker.service.ports import LogReader, LogWriter, Role
+from paceline_broker.service.receipt_operations import Operation, Receive, Settle, Settled, Turn
 from paceline_broker.service.settings import ServiceSettings
 
 _AGAIN_S = 0.1
@@ -31,144 +31,6 @@ _ROWS_MAX = 50_000
 """Receipts named by the operations of one turn; what is beyond comes in the next."""
 _WAKE_SLACK_S = 0.002
 """Timers may fire a little early; log time is in whole ms."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What the operations of one turn decide on. `items` become the record."""
-
-    projections: Projections
-    items: list[list[Any]]
-    now_unix_ms: int
-    position: int
-    """Of the record."""
-    may_expire: bool
-
-    def fold(self, item: list[Any]) -> None:
-        """Have the record say so; the next decision sees it."""
-        self.items.append(item)
-        self.projections.receipt_item(item)
-
-
-class Settled(NamedTuple):
-    """What became of one receipt."""
-
-    receipt: Receipt
-    code: str | None
-    """None = done; else RECEIPT_EXPIRED or INVALID_RECEIPT_HANDLE."""
-    renewed: Receipt | None = None
-    """After a change: the receipt that counts now."""
-    until_unix_ms: int = 0
-
-
-class _Operation:
-    """Something to decide; `future` hears when confirm has passed the decision."""
-
-    rows = 32
-    """About so much of the record it makes."""
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.answer: Any = None
-
-    def decide(self, turn: Turn) -> bool:
-        """True: `answer` is there."""
-        raise NotImplementedError
-
-    def finish(self, error: PacelineError | None) -> None:
-        if self.future.done():
-            return  # the asker has gone
-        if error is None:
-            self.future.set_result(self.answer)
-        else:
-            self.future.set_exception(error)
-
-
-class _Settle(_Operation):
-    """Acknowledge, or change the invisible time of, receipts of one group."""
-
-    def __init__(
-        self, group: str, receipts: Sequence[Receipt], invisible_ms: int | None, *, is_unseen: bool
-    ) -> None:
-        """`invisible_ms` None = acknowledge. `is_unseen`: the attempt does not count."""
-        super().__init__()
-        self._group = group
-        self._receipts = receipts
-        self.rows = len(receipts)
-        self._invisible_ms = invisible_ms
-        self._is_unseen = is_unseen
-
-    def decide(self, turn: Turn) -> bool:
-        # A handle twice in one request gets the same answer twice.
-        distinct = dict.fromkeys(self._receipts)
-        is_change = self._invisible_ms is not None
-        if is_change:
-            settled = {receipt: self._change(turn, receipt) for receipt in distinct}
-        else:
-            settled = self._acknowledge(turn, distinct)
-        self.answer = [settled[receipt] for receipt in self._receipts]
-        return True
-
-    def _standing(self, turn: Turn, receipt: Receipt) -> Standing:
-        found = turn.projections.receipts.get(self._group, receipt.key)
-        if found is None:
-            return Standing.UNKNOWN
-        return found.standing(receipt.offset, receipt.position, receipt.attempt)
-
-    def _acknowledge(self, turn: Turn, receipts: Iterable[Receipt]) -> dict[Receipt, Settled]:
-        settled: dict[Receipt, Settled] = {}
-        rows: list[list[int]] = []
-        for receipt in sorted(receipts):
-            standing = self._standing(turn, receipt)
-            settled[receipt] = Settled(receipt, _code(standing))
-            if standing is not Standing.OPEN:
-                continue
-            key, offset, position = receipt.key, receipt.offset, receipt.position
-            last = rows[-1] if rows else None
-            if last is not None and [key, offset, position] == [last[0], last[2], last[3]]:
-                last[2] = offset + 1
-            else:
-                rows.append([key, offset, offset + 1, position])
-        if rows:
-            turn.fold(["ack", self._group, rows])
-        return settled
-
-    def _change(self, turn: Turn, receipt: Receipt) -> Settled:
-        standing = self._standing(turn, receipt)
-        if standing is not Standing.OPEN:
-            # Also of a message that this receipt has acknowledged: it is not invisible, it is done.
-            code = _code(standing) or "RECEIPT_EXPIRED"
-            return Settled(receipt, code)
-        assert self._invisible_ms is not None
-        until = turn.now_unix_ms + self._invisible_ms
-        attempt = max(0, receipt.attempt - 1) if self._is_unseen else receipt.attempt
-        turn.fold(["change", self._group, [[receipt.key, receipt.offset, until, attempt]]])
-        renewed = receipt._replace(position=turn.position, attempt=attempt)
-        return Settled(receipt, None, renewed, until)
-
-
-class _Receive(_Operation):
-    """A receiver, perhaps waiting."""
-
-    def __init__(self, asked: Asked, limits: ServiceSettings, number: int) -> None:
-        """`number`: of this receive among all, so that each begins with another queue."""
-        super().__init__()
-        self.number = number
-        self.asked = asked
-        self.is_over = False
-        """No time left: the answer is what there is."""
-        self.timer: asyncio.TimerHandle | None = None
-        self._limits = limits
-
-    def decide(self, turn: Turn) -> bool:
-        given = hand_out(
-            self.asked,
-            turn,
-            inflight_max=self._limits.pop_inflight_message_threshold,
-            begin_with=self.number,
-        )
-        self.answer = given
-        return bool(given.rows) or self.is_over
 
 
 class Receipts:
@@ -181,14 +43,15 @@ class Receipts:
         self._clock = clock
         self._settings = settings
         self._trust = trust
-        self._new: list[_Operation] = []
+        self._new: list[Operation] = []
         self._woken: dict[tuple[str, int], None] = {}
-        self._waiting: dict[tuple[str, int], dict[_Receive, None]] = {}
-        self._all_waiting: dict[_Receive, None] = {}
+        self._waiting: dict[tuple[str, int], dict[Receive, None]] = {}
+        self._all_waiting: dict[Receive, None] = {}
         self._due: dict[str, asyncio.TimerHandle] = {}
         """Per group with receivers that wait: when something in flight may fall due."""
         self._is_scheduled = False
         self._received = 0
+        self._warming: set[asyncio.Task[None]] = set()
         self.on_exhausted: Callable[[str, Sequence[tuple[int, Run]]], None] = lambda group, runs: (
             None
         )
@@ -199,7 +62,7 @@ class Receipts:
     async def receive(self, asked: Asked, *, wait_ms: int) -> Given:
         """Messages for a receiver, or none after `wait_ms`. Raises what appending raises."""
         self._received += 1
-        operation = _Receive(asked, self._settings, self._received)
+        operation = Receive(asked, self._settings, self._received)
         operation.is_over = wait_ms == 0
         if wait_ms:
             self._check_room(asked)
@@ -213,7 +76,7 @@ class Receipts:
 
     async def acknowledge(self, group: str, receipts: Sequence[Receipt]) -> list[Settled]:
         """End receipts: their messages are done. In the order asked."""
-        operation = _Settle(group, receipts, None, is_unseen=False)
+        operation = Settle(group, receipts, None, is_unseen=False)
         settled: list[Settled] = await self._decided(operation)
         return settled
 
@@ -221,16 +84,15 @@ class Receipts:
         self, group: str, receipts: Sequence[Receipt], invisible_ms: int, *, is_unseen: bool
     ) -> list[Settled]:
         """Let messages be invisible for so long from now; `is_unseen`: they were not looked at."""
-        operation = _Settle(group, receipts, invisible_ms, is_unseen=is_unseen)
+        operation = Settle(group, receipts, invisible_ms, is_unseen=is_unseen)
         settled: list[Settled] = await self._decided(operation)
         return settled
 
     def end_receives(self, group: str, client_id: str) -> int:
         """Answer the waiting receives of a client now; how many there were."""
-        receives = [one for one in self._new if isinstance(one, _Receive)]
         found = [
             one
-            for one in (*self._all_waiting, *receives)
+            for one in self._receives()
             if one.asked.group == group and one.asked.client_id == client_id and not one.is_over
         ]
         for waiting in found:
@@ -241,7 +103,7 @@ class Receipts:
     def waiting_count(self) -> int:
         return len(self._all_waiting)
 
-    async def _decided(self, operation: _Operation) -> Any:
+    async def _decided(self, operation: Operation) -> Any:
         self._submit(operation)
         return await operation.future
 
@@ -257,7 +119,7 @@ class Receipts:
 
     # -- turns -------------------------------------------------------------------------------------
 
-    def _submit(self, operation: _Operation) -> None:
+    def _submit(self, operation: Operation) -> None:
         self._new.append(operation)
         self._schedule()
 
@@ -279,9 +141,10 @@ class Receipts:
         projections = self._role.projections
         now = max(projections.log_time_ms, self._clock.unix_ms())
         may_expire = self._trust() is not Trust.DIFFERS
-        turn = Turn(projections, [], now, int(writer.end), may_expire)
+        turn = Turn(projections, [], now, int(writer.end), may_expire, self._role.reader)
         taken = self._as_many(new)
         decided = [operation for operation in taken if self._decide(operation, turn)]
+        woken.update(self._freed(turn))
         decided += self._serve_woken(woken, turn)
         if turn.items:
             try:
@@ -293,7 +156,19 @@ class Receipts:
             self._answer_later(decided, writer)
         self._arm(sorted(self._groups_of(turn, taken)))
 
-    def _as_many(self, new: list[_Operation]) -> list[_Operation]:
+    def _freed(self, turn: Turn) -> dict[tuple[str, int], None]:
+        """Queues of which receivers that wait may be given more now: an ordered one above all."""
+        found: dict[tuple[str, int], None] = {}
+        if self._waiting:
+            for kind, group, *rest in turn.items:
+                rows = rest[-1]
+                if kind == "change":  # given back
+                    rows = [row for row in rows if row[2] <= turn.now_unix_ms]
+                if kind in ("ack", "change"):
+                    found.update(dict.fromkeys((group, row[0]) for row in rows))
+        return {at: None for at in found if at in self._waiting}
+
+    def _as_many(self, new: list[Operation]) -> list[Operation]:
         """What one record may hold; the rest is for the next turn."""
         rows = 0
         for at, operation in enumerate(new):
@@ -305,7 +180,7 @@ class Receipts:
         return new
 
     def _refuse_turn(
-        self, new: list[_Operation], woken: dict[tuple[str, int], None], error: PacelineError
+        self, new: list[Operation], woken: dict[tuple[str, int], None], error: PacelineError
     ) -> None:
         for operation in new:
             operation.finish(error)
@@ -314,31 +189,66 @@ class Receipts:
             # What woke them is still there: who waits looks at it later, or the role changes.
             asyncio.get_running_loop().call_later(_AGAIN_S, self._schedule)
 
-    def _decide(self, operation: _Operation, turn: Turn) -> bool:
+    def _decide(self, operation: Operation, turn: Turn) -> bool:
         if operation.future.done():
             return False  # the asker has gone: it is given nothing
         is_decided = operation.decide(turn)
-        if isinstance(operation, _Receive):
+        if isinstance(operation, Receive):
             exhausted = operation.answer.exhausted
             if exhausted:
                 self.on_exhausted(operation.asked.group, exhausted)
             if is_decided:
                 self._unwatch(operation)
+            elif operation.looks_on:
+                self._unwatch(operation)
+                self._look_on(operation, turn.reader)
             else:
                 self._watch(operation)
         return is_decided
 
-    def _serve_woken(self, woken: Iterable[tuple[str, int]], turn: Turn) -> list[_Operation]:
+    def _look_on(self, operation: Receive, reader: LogReader) -> None:
+        """Next turn, with what the filter has to see in memory."""
+        if not operation.answer.cold:
+            self._submit(operation)
+            return
+        task = spawn(self._warm(operation, reader), name="receive-warm")
+        self._warming.add(task)
+        task.add_done_callback(self._warming.discard)
+
+    async def _warm(self, operation: Receive, reader: LogReader) -> None:
+        try:
+            for view in operation.answer.cold:
+                await reader.warm(view)
+        except PacelineError as error:
+            operation.finish(error)
+            return
+        self._submit(operation)
+
+    def stop_waiting(self) -> None:
+        """The process ends: receivers are answered with what there is."""
+        for operation in self._receives():
+            self._time_over(operation)
+
+    def _receives(self) -> list[Receive]:
+        """All that wait, or are about to."""
+        return [*self._all_waiting, *(one for one in self._new if isinstance(one, Receive))]
+
+    async def close(self) -> None:
+        await cancel_and_wait(*self._warming)
+
+    def _serve_woken(self, woken: Iterable[tuple[str, int]], turn: Turn) -> list[Operation]:
         """Whoever waits longest first, for as long as there is something."""
-        served: list[_Operation] = []
+        served: list[Operation] = []
         for at in woken:
             for waiting in list(self._waiting.get(at, ())):
                 if not self._decide(waiting, turn):
+                    if waiting.looks_on:  # the others have their turn after it
+                        self._woken[at] = None
                     break
                 served.append(waiting)
         return served
 
-    def _answer_later(self, decided: list[_Operation], writer: LogWriter) -> None:
+    def _answer_later(self, decided: list[Operation], writer: LogWriter) -> None:
         def completed(error: PacelineError | None) -> None:
             for operation in decided:
                 operation.finish(error)
@@ -370,7 +280,7 @@ class Receipts:
         if self._new:
             self._schedule()
 
-    def _watch(self, operation: _Receive) -> None:
+    def _watch(self, operation: Receive) -> None:
         group = operation.asked.group
         self._all_waiting[operation] = None
         consume_queues = self._role.projections.consume_queues
@@ -378,7 +288,7 @@ class Receipts:
             consume_queues.get_or_make(key).is_watched = True
             self._waiting.setdefault((group, key), {})[operation] = None
 
-    def _unwatch(self, operation: _Receive) -> None:
+    def _unwatch(self, operation: Receive) -> None:
         if self._all_waiting.pop(operation, operation) is operation:
             return  # it did not wait
         group = operation.asked.group
@@ -388,22 +298,22 @@ class Receipts:
             if not waiters:
                 self._waiting.pop((group, key), None)
 
-    def _forget(self, operation: _Receive) -> None:
+    def _forget(self, operation: Receive) -> None:
         if operation.timer is not None:
             operation.timer.cancel()
         self._unwatch(operation)
 
-    def _time_over(self, operation: _Receive) -> None:
+    def _time_over(self, operation: Receive) -> None:
         if not operation.is_over:
             operation.is_over = True
             self._submit(operation)
 
     # -- what falls due ----------------------------------------------------------------------------
 
-    def _groups_of(self, turn: Turn, new: list[_Operation]) -> set[str]:
+    def _groups_of(self, turn: Turn, new: list[Operation]) -> set[str]:
         """Groups of which something may fall due at another time than before."""
         groups = {item[1] for item in turn.items if item[0] in ("give", "change")}
-        groups |= {new.asked.group for new in new if isinstance(new, _Receive)}
+        groups |= {new.asked.group for new in new if isinstance(new, Receive)}
         return groups
 
     def _arm(self, groups: Iterable[str]) -> None:
@@ -435,13 +345,3 @@ class Receipts:
                 self._woken[name, key] = None
         if self._woken:
             self._schedule()
-
-
-def _code(standing: Standing) -> str | None:
-    match standing:
-        case Standing.OPEN | Standing.DONE:
-            return None
-        case Standing.VOID:
-            return "RECEIPT_EXPIRED"
-        case Standing.UNKNOWN:
-            return "INVALID_RECEIPT_HANDLE"

@@ -72,7 +72,9 @@ class Service:
         )
         self.receipts = Receipts(role, clock, settings, trust)
         self.fetcher.on_messages = self.receipts.messages_came
-        self.receipt_calls = ReceiptCalls(self.receipts, self.routes, self.creator)
+        self.receipt_calls = ReceiptCalls(
+            self.receipts, self.routes, self.creator, self.fetcher.filters
+        )
         self.calls.add(self.receipt_calls.table())
         self.sources = SourceReader(role)
         self.send_back = SendBack(
@@ -111,11 +113,13 @@ class Service:
         """The process ends: long polls answer with what there is."""
         self.role_changed()
         self.transactions.checks.stop_waiting()
+        self.receipts.stop_waiting()
         self.routes.stop_waiting()
 
     async def close(self) -> None:
         """Forget what waits. Doors are closed before."""
         self.coordinator.close()
+        await self.receipts.close()
         await self.burying.close()
         await self.creator.close()
         await self.fetcher.close()

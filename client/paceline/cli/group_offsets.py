@@ -42,10 +42,11 @@ def lag(group: str, connect: Connect, as_json: bool) -> None:
             f"{row['end']:,}",
             f"{row['lag']:,}",
             _behind(row["behind_ms"]),
+            f"{row['in_flight']:,}",
         )
         for row in rows
     ]
-    echo_table(("TOPIC", "QUEUE", "OFFSET", "END", "LAG", "BEHIND"), table)
+    echo_table(("TOPIC", "QUEUE", "OFFSET", "END", "LAG", "BEHIND", "IN FLIGHT"), table)
     click.echo(f"{total:,} messages behind")
 
 

@@ -8,7 +8,7 @@ import click
 import orjson
 
 if TYPE_CHECKING:
-    from paceline.consumer.simple import PoppedMessage
+    from paceline.consumer.popped import PoppedMessage
     from paceline.message import ReceivedMessage
 
 

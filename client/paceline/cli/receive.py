@@ -5,11 +5,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from paceline.cli.filters import filter_options
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_messages, message_json
 
 if TYPE_CHECKING:
-    from paceline.consumer.simple import PoppedMessage, SimpleConsumer
+    from collections.abc import Sequence
+
+    from paceline.consumer.popped import PoppedMessage
+    from paceline.consumer.simple import SimpleConsumer
+    from paceline.filters import Filter, Subscription
 
 MESSAGES_MAX = 32
 """Of one receive; more are received in turn."""
@@ -41,6 +46,7 @@ MESSAGES_MAX = 32
     help="Wait so long for a first message.",
 )
 @click.option("--ack", "is_acked", is_flag=True, help="Acknowledge each message once printed.")
+@filter_options
 @click.option("--ordered", is_flag=True, help="A queue's next messages when the last are done.")
 @cluster_options
 def command(
@@ -51,6 +57,7 @@ def command(
     wait_ms: int,
     is_acked: bool,
     ordered: bool,
+    wanted: "Filter",
     connect: Connect,
     as_json: bool,
 ) -> None:
@@ -64,13 +71,16 @@ def command(
         "wait_ms": wait_ms,
         "ordered": ordered,
     }
-    work = _receive(connect, topics, group, count_max, options, is_acked=is_acked, as_json=as_json)
+    from paceline.filters import Subscription
+
+    asked = [Subscription(topic, wanted) for topic in topics]
+    work = _receive(connect, asked, group, count_max, options, is_acked=is_acked, as_json=as_json)
     run_async(work)
 
 
 async def _receive(
     connect: Connect,
-    topics: tuple[str, ...],
+    topics: "Sequence[Subscription]",
     group: str,
     count_max: int,
     options: dict[str, Any],
@@ -78,12 +88,13 @@ async def _receive(
     is_acked: bool,
     as_json: bool,
 ) -> None:
-    from paceline.consumer.simple import SimpleConsumer, SimpleSettings
+    from paceline.consumer.popped import SimpleSettings
+    from paceline.consumer.simple import SimpleConsumer
 
     settings = SimpleSettings(**options)
     async with open_cluster(connect) as cluster:
         for topic in topics:
-            await find_topic(cluster, topic)
+            await find_topic(cluster, topic.topic)
         consumer = SimpleConsumer(cluster, group=group, topics=topics, settings=settings)
         async with consumer:
             left = count_max

@@ -10,13 +10,19 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from paceline.consumer.batch_reader import BatchReader, Range
 from paceline.consumer.failure import as_first_sent
 from paceline.consumer.links import PASSING, GroupLinks
+from paceline.consumer.popped import (
+    WAIT_MS_MAX,
+    Acknowledged,
+    PoppedMessage,
+    SimpleSettings,
+    popped,
+)
 from paceline.consumer.receipt_lane import ReceiptLane, receipts_call, refusal
 from paceline.consumer.renewing import Renewing
 from paceline.errors import (
@@ -26,7 +32,7 @@ from paceline.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
-from paceline.message import ReceivedMessage
+from paceline.filters import ALL, Subscription, subscriptions
 from paceline.net.cluster import Cluster
 from paceline.retry import Backoff
 from paceline.runtime import cancel_and_wait, pause, spawn
@@ -36,71 +42,9 @@ from paceline.wire.receipts import Receipt, format_handle, parse_handle
 
 log = logging.getLogger("paceline.client")
 
-MESSAGES_MAX = 32
-WAIT_MS_MAX = 20_000
 _SILENCE_MS = 3_000
 """A broker that answers this much later than it was asked to wait is given up."""
 _KEPT_BYTES_MAX = 16 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleSettings:
-    """How a simple consumer works; the limits are the brokers'."""
-
-    max_messages: int = MESSAGES_MAX
-    """Of one receive: 1 to 32."""
-    invisible_ms: int = 60_000
-    """How long nobody else is given a message: 10 s to 12 h."""
-    wait_ms: int = WAIT_MS_MAX
-    """How long a receive waits for a first message: up to 20 s."""
-    start: str = "first"
-    """Where a group begins on a queue it has never consumed: "first" or "last"."""
-    ordered: bool = False
-    """A queue's messages one receive after the other: the next when the last are acknowledged."""
-    auto_renew: bool = False
-    """Lengthen the invisible time of what was received and not acknowledged, again and again."""
-    auto_renew_ms_max: int = 15 * 60 * 1000
-    """No longer than this after the receive (RocketMQ's consumeTimeout)."""
-    call_timeout_ms: int = 10_000
-    """For acknowledgements and changes, over failovers."""
-
-    def validate(self) -> None:
-        """Raises ConfigError with the sentence for the user."""
-        if self.start not in ("first", "last"):
-            raise ConfigError(f'start must be "first" or "last", not {self.start!r}')
-        for name, low, high in (
-            ("max_messages", 1, MESSAGES_MAX),
-            ("invisible_ms", 10_000, 12 * 3600 * 1000),
-            ("wait_ms", 0, WAIT_MS_MAX),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{name} must be {low} to {high}, not {getattr(self, name)}")
-
-
-class PoppedMessage(NamedTuple):
-    """A message that was received, with its receipt. The first fields are `ReceivedMessage`'s."""
-
-    topic: str
-    group: str
-    """The broker group that holds the queue."""
-    queue_id: int
-    queue_offset: int
-    body: bytes
-    key: str | None
-    tag: str
-    properties: dict[str, str]
-    born_unix_ms: int
-    store_unix_ms: int
-    handle: str
-    """The receipt: what `ack` and `change_invisible` show to the broker."""
-    attempt: int
-    """1 = it was never given to anybody before."""
-    invisible_until_unix_ms: int
-    """By the broker's log; afterwards others are given the message."""
-
-
-Acknowledged: TypeAlias = PoppedMessage | str
-"""What `ack` takes: a message, or the handle of one."""
 
 
 class _Kept(NamedTuple):
@@ -133,17 +77,22 @@ class SimpleConsumer:
         bootstrap: str | Sequence[str] | Cluster,
         *,
         group: str,
-        topics: Sequence[str] = (),
+        topics: Sequence[str | Subscription] = (),
         settings: SimpleSettings | None = None,
         client_id: str | None = None,
     ) -> None:
-        """`client_id` is for people who look at the brokers (default: random). Without topics it
-        only acknowledges. BadNameError for names, ConfigError for settings."""
+        """`topics`: names, or subscriptions with a filter; without any it only acknowledges.
+
+        `client_id` is for people who look at the brokers (default: random). BadNameError for
+        names, ConfigError for settings.
+        """
         self._settings = settings or SimpleSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
         self._retry_topic = retry_topic(group)
-        self._topics = [TopicName(check_topic_name(topic)) for topic in topics]
+        asked = subscriptions(topics)
+        self._topics = [TopicName(check_topic_name(one.topic)) for one in asked]
+        self._filters = {one.topic: one.filter for one in asked if one.filter != ALL}
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
@@ -272,7 +221,7 @@ class SimpleConsumer:
             "call": "receive",
             "group": self.group,
             "client_id": self.client_id,
-            "topics": topics,
+            "topics": [self._asked_of(topic) for topic in topics],
             "max_messages": count,
             "invisible_ms": invisible_ms,
             "start": self._settings.start,
@@ -282,6 +231,12 @@ class SimpleConsumer:
             asking.messages = await self._ask(asking, document, deadline)
         except PacelineError as error:
             asking.error = error
+
+    def _asked_of(self, topic: TopicName) -> str | dict[str, str]:
+        wanted = self._filters.get(topic)
+        if wanted is None:
+            return topic
+        return {"topic": topic, "type": wanted.type, "expression": wanted.expression}
 
     async def _ask(
         self, asking: _Asking, document: dict[str, Any], deadline: float
@@ -332,7 +287,7 @@ class SimpleConsumer:
                     group, topic_id, queue_id, message.queue_offset, position, attempt
                 )
                 handle = format_handle(receipt, self.group)
-                found.append(_popped(message, handle, attempt, until))
+                found.append(popped(message, handle, attempt, until))
         return found
 
     async def _topics_by_group(self) -> dict[GroupName, list[TopicName]]:
@@ -492,7 +447,3 @@ class SimpleConsumer:
             for message in messages:
                 self._renewing.hold(message.group, message.handle, invisible_ms)
         return messages
-
-
-def _popped(message: ReceivedMessage, handle: str, attempt: int, until: int) -> PoppedMessage:
-    return PoppedMessage(*message[:10], handle, attempt, until)  # no lock token

@@ -54,7 +54,7 @@ def test_a_group_is_moved_and_its_lag_shows_it(groups: Operator) -> None:
     assert table[1].split() == ["g1/0", "-", "1"]
     assert table[-1].startswith("group audit moved on ")
     rows = [line.split() for line in lag.stdout.splitlines()]
-    assert rows[0] == ["TOPIC", "QUEUE", "OFFSET", "END", "LAG", "BEHIND"]
+    assert rows[0] == ["TOPIC", "QUEUE", "OFFSET", "END", "LAG", "BEHIND", "IN", "FLIGHT"]
     assert rows[1][:5] == ["orders", "g1/0", "1", "3", "2"]
     assert lag.stdout.splitlines()[-1] == "2 messages behind"
 

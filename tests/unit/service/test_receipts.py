@@ -13,10 +13,6 @@ from tests.unit.service.test_send import Answers
 from paceline.errors import (
     BadRequestError,
     InvalidReceiptHandleError,
-    NotMasterError,
-    NotYetAvailableError,
-    OutcomeUnknownError,
-    PollingFullError,
     ReceiptExpiredError,
     ReceiptsOpenError,
 )
@@ -215,65 +211,15 @@ async def test_batch_ack_answers_each_handle() -> None:
     assert lowest(bench) == 3
 
 
-async def test_waiting_receiver_is_given_a_message_when_it_is_confirmed() -> None:
-    bench = Bench(is_automatic=False)
-    asking = await started(receive(bench, wait_ms=20_000))
-    bench.service.sender.send(a_batch(b"x", queue_id=2), Answers(), 0)
-    await started(asyncio.wait([asking], timeout=0))
-    assert not asking.done()
-
-    bench.writer.confirm_all()
-    await started(asyncio.wait([asking], timeout=0))
-    bench.writer.confirm_all()
-
-    assert (await asking)[0]["messages"] == [[1, 2, 0, 1, 1]]
-    assert bench.service.receipts.waiting_count == 0
-
-
-async def test_one_message_wakes_one_of_many_receivers_the_longest_waiting_first() -> None:
+async def test_lag_tells_what_is_in_flight() -> None:
     bench = Bench()
-    asking = [await started(receive(bench, client_id=f"c{n}", wait_ms=20_000)) for n in range(3)]
+    send(bench, 5)
+    given = handles(await receive(bench, max_messages=3))
+    await bench.call("ack", group="g", handles=given[:1])
 
-    for first in range(3):
-        send(bench, 1)
-        [answer] = await asking[first]
-        assert answer["messages"] == [[1, 0, first, first + 1, 1]]
-    assert bench.service.receipts.waiting_count == 0
+    lag = await bench.call("lag", group="g")
 
-
-async def test_waiting_receiver_is_given_what_falls_due() -> None:
-    bench = Bench()
-    send(bench, 1)
-    given = handles(await receive(bench, invisible_ms=10_000))
-    asking = await started(receive(bench, client_id="c2", wait_ms=20_000))
-
-    await bench.call("invisible", group="g", handles=given, invisible_ms=0)
-
-    assert (await asking)[0]["messages"] == [[1, 0, 0, 1, 2]]
-
-
-async def test_receive_ends_empty_when_its_time_or_its_client_says_so() -> None:
-    bench = Bench()
-    assert (await receive(bench, wait_ms=1))["messages"] == []
-    asking = await started(receive(bench, wait_ms=20_000))
-
-    ended = await bench.call("end_receive", group="g", client_id="c1")
-
-    assert ended["ended"] == 1
-    assert (await asking)[0]["messages"] == []
-    assert bench.service.receipts.waiting_count == 0
-
-
-async def test_receiver_that_has_gone_is_given_nothing() -> None:
-    bench = Bench()
-    asking = await started(receive(bench, wait_ms=20_000))
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
-
-    send(bench, 1)
-
-    assert (await receive(bench, client_id="c2"))["messages"] == [[1, 0, 0, 1, 1]]
+    assert [(row["lag"], row["in_flight"]) for row in lag["queues"] if row["end"]] == [(4, 2)]
 
 
 async def test_wrong_clock_gives_nothing_anew() -> None:
@@ -340,18 +286,6 @@ async def test_in_flight_messages_of_a_queue_are_bounded() -> None:
     assert (await receive(bench))["messages"] == [[1, 0, 5, 7, 1]]
 
 
-async def test_receivers_that_wait_are_bounded() -> None:
-    bench = Bench(pop_polling_size=1)
-    waiting = await started(receive(bench, wait_ms=20_000))
-
-    with pytest.raises(PollingFullError) as caught:
-        await receive(bench, client_id="c2", wait_ms=20_000)
-
-    assert caught.value.details["retry_after_ms"] == 1000
-    assert caught.value.status == 429
-    waiting.cancel()
-
-
 async def test_group_begins_where_it_says_and_goes_on_where_it_has_committed() -> None:
     bench = Bench()
     send(bench, 5)
@@ -412,37 +346,6 @@ async def test_what_retention_has_deleted_is_passed_over() -> None:
 
     assert answer["messages"] == [[1, 0, 3, 4, 1]]
     assert lowest(bench) == 3
-
-
-async def test_receivers_of_a_deposed_master_hear_of_it_and_a_new_one_knows_all() -> None:
-    bench = Bench(is_automatic=False)
-    send(bench, 2)
-    asked = await started(receive(bench, max_messages=1))
-    waiting = await started(receive(bench, group="idle", start="last", wait_ms=20_000))
-    bench.role.become_replica()
-    bench.service.role_changed()
-
-    with pytest.raises(OutcomeUnknownError):
-        await asked
-    with pytest.raises(NotMasterError):
-        await waiting
-
-    bench.role.begin_epoch(2)
-    bench.service.role_changed()
-    bench.log.is_automatic = True
-    assert (await receive(bench))["messages"] == [[1, 0, 1, 2, 1]]
-
-
-async def test_master_that_may_not_append_gives_nothing_and_serves_the_waiting_later() -> None:
-    bench = Bench()
-    asking = await started(receive(bench, wait_ms=20_000))
-    send(bench, 1)
-    bench.writer.refusal = NotYetAvailableError("draining")
-    with pytest.raises(NotYetAvailableError):
-        await receive(bench, client_id="c2")
-    bench.writer.refusal = None
-
-    assert (await asking)[0]["messages"] == [[1, 0, 0, 1, 1]]
 
 
 async def test_state_of_a_master_is_what_its_records_fold_to() -> None:

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from paceline.consumer.simple import PoppedMessage, SimpleConsumer, SimpleSettings
+from paceline.consumer.popped import PoppedMessage, SimpleSettings
+from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
 from paceline.runtime import SeededRandom, pause

@@ -1,0 +1,168 @@
+"""What simple consumers ask of a master, and how each is decided in a turn (see receipts.py)."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from paceline.errors import PacelineError
+from paceline.wire.receipts import Receipt
+from paceline_broker.projections.projections import Projections
+from paceline_broker.projections.receipt_queue import Standing
+from paceline_broker.service.handing_out import Asked, hand_out
+from paceline_broker.service.ports import LogReader
+from paceline_broker.service.settings import ServiceSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the operations of one turn decide on. `items` become the record."""
+
+    projections: Projections
+    items: list[list[Any]]
+    now_unix_ms: int
+    position: int
+    """Of the record."""
+    may_expire: bool
+    reader: LogReader
+
+    def fold(self, item: list[Any]) -> None:
+        """Have the record say so; the next decision sees it."""
+        self.items.append(item)
+        self.projections.receipt_item(item)
+
+
+class Settled(NamedTuple):
+    """What became of one receipt."""
+
+    receipt: Receipt
+    code: str | None
+    """None = done; else RECEIPT_EXPIRED or INVALID_RECEIPT_HANDLE."""
+    renewed: Receipt | None = None
+    """After a change: the receipt that counts now."""
+    until_unix_ms: int = 0
+
+
+class Operation:
+    """Something to decide; `future` hears when confirm has passed the decision."""
+
+    rows = 32
+    """About so much of the record it makes."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.answer: Any = None
+
+    def decide(self, turn: Turn) -> bool:
+        """True: `answer` is there."""
+        raise NotImplementedError
+
+    def finish(self, error: PacelineError | None) -> None:
+        if self.future.done():
+            return  # the asker has gone
+        if error is None:
+            self.future.set_result(self.answer)
+        else:
+            self.future.set_exception(error)
+
+
+class Settle(Operation):
+    """Acknowledge, or change the invisible time of, receipts of one group."""
+
+    def __init__(
+        self, group: str, receipts: Sequence[Receipt], invisible_ms: int | None, *, is_unseen: bool
+    ) -> None:
+        """`invisible_ms` None = acknowledge. `is_unseen`: the attempt does not count."""
+        super().__init__()
+        self._group = group
+        self._receipts = receipts
+        self.rows = len(receipts)
+        self._invisible_ms = invisible_ms
+        self._is_unseen = is_unseen
+
+    def decide(self, turn: Turn) -> bool:
+        # A handle twice in one request gets the same answer twice.
+        distinct = dict.fromkeys(self._receipts)
+        is_change = self._invisible_ms is not None
+        if is_change:
+            settled = {receipt: self._change(turn, receipt) for receipt in distinct}
+        else:
+            settled = self._acknowledge(turn, distinct)
+        self.answer = [settled[receipt] for receipt in self._receipts]
+        return True
+
+    def _standing(self, turn: Turn, receipt: Receipt) -> Standing:
+        found = turn.projections.receipts.get(self._group, receipt.key)
+        if found is None:
+            return Standing.UNKNOWN
+        return found.standing(receipt.offset, receipt.position, receipt.attempt)
+
+    def _acknowledge(self, turn: Turn, receipts: Iterable[Receipt]) -> dict[Receipt, Settled]:
+        settled: dict[Receipt, Settled] = {}
+        rows: list[list[int]] = []
+        for receipt in sorted(receipts):
+            standing = self._standing(turn, receipt)
+            settled[receipt] = Settled(receipt, _code(standing))
+            if standing is not Standing.OPEN:
+                continue
+            key, offset, position = receipt.key, receipt.offset, receipt.position
+            last = rows[-1] if rows else None
+            if last is not None and [key, offset, position] == [last[0], last[2], last[3]]:
+                last[2] = offset + 1
+            else:
+                rows.append([key, offset, offset + 1, position])
+        if rows:
+            turn.fold(["ack", self._group, rows])
+        return settled
+
+    def _change(self, turn: Turn, receipt: Receipt) -> Settled:
+        standing = self._standing(turn, receipt)
+        if standing is not Standing.OPEN:
+            # Also of a message that this receipt has acknowledged: it is not invisible, it is done.
+            code = _code(standing) or "RECEIPT_EXPIRED"
+            return Settled(receipt, code)
+        assert self._invisible_ms is not None
+        until = turn.now_unix_ms + self._invisible_ms
+        attempt = max(0, receipt.attempt - 1) if self._is_unseen else receipt.attempt
+        turn.fold(["change", self._group, [[receipt.key, receipt.offset, until, attempt]]])
+        renewed = receipt._replace(position=turn.position, attempt=attempt)
+        return Settled(receipt, None, renewed, until)
+
+
+class Receive(Operation):
+    """A receiver, perhaps waiting."""
+
+    def __init__(self, asked: Asked, limits: ServiceSettings, number: int) -> None:
+        """`number`: of this receive among all, so that each begins with another queue."""
+        super().__init__()
+        self.number = number
+        self.asked = asked
+        self.is_over = False
+        """No time left: the answer is what there is."""
+        self.timer: asyncio.TimerHandle | None = None
+        self._limits = limits
+
+    def decide(self, turn: Turn) -> bool:
+        given = hand_out(
+            self.asked,
+            turn,
+            inflight_max=self._limits.pop_inflight_message_threshold,
+            begin_with=self.number,
+        )
+        self.answer = given
+        return bool(given.rows) or (self.is_over and not self.looks_on)
+
+    @property
+    def looks_on(self) -> bool:
+        """A filter has not seen everything that is there."""
+        return bool(self.answer.cold) or bool(self.answer.has_more)
+
+
+def _code(standing: Standing) -> str | None:
+    match standing:
+        case Standing.OPEN | Standing.DONE:
+            return None
+        case Standing.VOID:
+            return "RECEIPT_EXPIRED"
+        case Standing.UNKNOWN:
+            return "INVALID_RECEIPT_HANDLE"

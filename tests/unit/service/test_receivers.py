@@ -1,0 +1,185 @@
+"""Receivers that wait: what wakes them, whom first, with filters, and when a mastership ends."""
+
+import asyncio
+
+import pytest
+from tests.unit.http.door import a_batch
+from tests.unit.service.fakes import Bench, turn
+from tests.unit.service.test_calls import started
+from tests.unit.service.test_receipts import handles, lowest, receive, send
+from tests.unit.service.test_send import Answers
+
+from paceline.errors import (
+    BadRequestError,
+    NotMasterError,
+    NotYetAvailableError,
+    OutcomeUnknownError,
+    PollingFullError,
+)
+
+
+async def test_waiting_receiver_is_given_a_message_when_it_is_confirmed() -> None:
+    bench = Bench(is_automatic=False)
+    asking = await started(receive(bench, wait_ms=20_000))
+    bench.service.sender.send(a_batch(b"x", queue_id=2), Answers(), 0)
+    await started(asyncio.wait([asking], timeout=0))
+    assert not asking.done()
+
+    bench.writer.confirm_all()
+    await started(asyncio.wait([asking], timeout=0))
+    bench.writer.confirm_all()
+
+    assert (await asking)[0]["messages"] == [[1, 2, 0, 1, 1]]
+    assert bench.service.receipts.waiting_count == 0
+
+
+async def test_one_message_wakes_one_of_many_receivers_the_longest_waiting_first() -> None:
+    bench = Bench()
+    asking = [await started(receive(bench, client_id=f"c{n}", wait_ms=20_000)) for n in range(3)]
+
+    for first in range(3):
+        send(bench, 1)
+        [answer] = await asking[first]
+        assert answer["messages"] == [[1, 0, first, first + 1, 1]]
+    assert bench.service.receipts.waiting_count == 0
+
+
+async def test_waiting_receiver_is_given_what_falls_due() -> None:
+    bench = Bench()
+    send(bench, 1)
+    given = handles(await receive(bench, invisible_ms=10_000))
+    asking = await started(receive(bench, client_id="c2", wait_ms=20_000))
+
+    await bench.call("invisible", group="g", handles=given, invisible_ms=0)
+
+    assert (await asking)[0]["messages"] == [[1, 0, 0, 1, 2]]
+
+
+async def test_receive_ends_empty_when_its_time_or_its_client_says_so() -> None:
+    bench = Bench()
+    assert (await receive(bench, wait_ms=1))["messages"] == []
+    asking = await started(receive(bench, wait_ms=20_000))
+
+    ended = await bench.call("end_receive", group="g", client_id="c1")
+
+    assert ended["ended"] == 1
+    assert (await asking)[0]["messages"] == []
+    assert bench.service.receipts.waiting_count == 0
+
+
+async def test_receivers_are_answered_when_the_broker_stops() -> None:
+    bench = Bench()
+    asking = await started(receive(bench, wait_ms=20_000))
+
+    bench.service.stop_waiting()
+
+    assert (await asking)[0]["messages"] == []
+
+
+async def test_receiver_that_has_gone_is_given_nothing() -> None:
+    bench = Bench()
+    asking = await started(receive(bench, wait_ms=20_000))
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+    send(bench, 1)
+
+    assert (await receive(bench, client_id="c2"))["messages"] == [[1, 0, 0, 1, 1]]
+
+
+async def test_ordered_receiver_that_waits_is_given_the_next_ones_at_once() -> None:
+    bench = Bench()
+    send(bench, 4)
+    first = await receive(bench, max_messages=2, order=True)
+    waiting = await started(receive(bench, client_id="c2", order=True, wait_ms=20_000))
+    await bench.call("ack", group="g", handles=handles(first)[:1])
+    assert not waiting.done()
+
+    await bench.call("ack", group="g", handles=handles(first)[1:])
+
+    assert (await waiting)[0]["messages"] == [[1, 0, 2, 4, 1]]
+
+
+async def test_receivers_that_wait_are_bounded() -> None:
+    bench = Bench(pop_polling_size=1)
+    waiting = await started(receive(bench, wait_ms=20_000))
+
+    with pytest.raises(PollingFullError) as caught:
+        await receive(bench, client_id="c2", wait_ms=20_000)
+
+    assert caught.value.details["retry_after_ms"] == 1000
+    assert caught.value.status == 429
+    waiting.cancel()
+
+
+def tagged(bench: Bench, *tags: str) -> None:
+    batch = a_batch(*[b"x"] * len(tags), tags=list(tags))
+    bench.service.sender.send(batch, Answers(), 0)
+
+
+async def test_receiver_with_a_filter_is_given_what_it_wants_and_passes_the_rest() -> None:
+    bench = Bench()
+    tagged(bench, "a", "b", "a", "a")
+    tagged(bench, "c", "c")
+    await turn()
+    asked = [{"topic": "orders", "expression": "a || d"}]
+
+    answer = await receive(bench, topics=asked)
+    nothing = await receive(bench, topics=asked)
+    await bench.call("ack", group="g", handles=handles(answer))
+
+    assert [row[2:4] for row in answer["messages"]] == [[0, 1], [2, 4]]
+    assert nothing["messages"] == []
+    assert lowest(bench) == 6, "what nobody wanted is passed over"
+    with pytest.raises(BadRequestError):
+        await receive(bench, topics=[{"topic": "orders", "type": "SQL92", "expression": "a >"}])
+    with pytest.raises(BadRequestError):
+        await receive(bench, topics=[{"topic": "orders", "expression": "a", "what": 1}])
+
+
+async def test_filter_looks_on_behind_much_that_is_not_wanted_and_waits_for_cold_pages() -> None:
+    bench = Bench()
+    for _ in range(3):
+        body = b"x" * 200_000
+        batch = a_batch(body, body, tags=["no", "no"])
+        bench.service.sender.send(batch, Answers(), 0)
+    tagged(bench, "yes")
+    await turn()
+    bench.log.cold.add(1)
+
+    answer = await receive(bench, topics=[{"topic": "orders", "expression": "yes"}], wait_ms=5_000)
+
+    assert [row[2:4] for row in answer["messages"]] == [[6, 7]]
+    assert bench.log.warmed == 1
+
+
+async def test_receivers_of_a_deposed_master_hear_of_it_and_a_new_one_knows_all() -> None:
+    bench = Bench(is_automatic=False)
+    send(bench, 2)
+    asked = await started(receive(bench, max_messages=1))
+    waiting = await started(receive(bench, group="idle", start="last", wait_ms=20_000))
+    bench.role.become_replica()
+    bench.service.role_changed()
+
+    with pytest.raises(OutcomeUnknownError):
+        await asked
+    with pytest.raises(NotMasterError):
+        await waiting
+
+    bench.role.begin_epoch(2)
+    bench.service.role_changed()
+    bench.log.is_automatic = True
+    assert (await receive(bench))["messages"] == [[1, 0, 1, 2, 1]]
+
+
+async def test_master_that_may_not_append_gives_nothing_and_serves_the_waiting_later() -> None:
+    bench = Bench()
+    asking = await started(receive(bench, wait_ms=20_000))
+    send(bench, 1)
+    bench.writer.refusal = NotYetAvailableError("draining")
+    with pytest.raises(NotYetAvailableError):
+        await receive(bench, client_id="c2")
+    bench.writer.refusal = None
+
+    assert (await asking)[0]["messages"] == [[1, 0, 0, 1, 1]]
