@@ -11,6 +11,7 @@ from paceline.consumer.group_offsets import GroupOffsets, Start
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.queue_locks import QueueLocks
+from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey
 from paceline.types import GroupName
@@ -34,12 +35,13 @@ class LockedOffsets(GroupOffsets):
         self._locks = locks
 
     async def opened(self, key: QueueKey) -> ProcessQueue:
-        """Takes the lock; LockHeldError if another has it for long."""
+        """Takes the lock; LockHeldError if another has it for long. Whoever cancels it closes the
+        locks afterwards, which gives back what was taken."""
         token = await self._locks.acquire(key)
         try:
             queue = await super().opened(key)
-        except BaseException:
-            self._locks.forget(key, token)  # its lease runs out: nobody processes meanwhile
+        except PacelineError:
+            await self._locks.give_back([(key, token)])
             raise
         queue.lock_token = token
         return queue

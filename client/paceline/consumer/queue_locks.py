@@ -15,6 +15,7 @@ from paceline.consumer.leases import Leases, asked_lease_ms
 from paceline.consumer.links import GroupLinks
 from paceline.errors import (
     BY_CODE,
+    DeadlineError,
     LockFencedError,
     LockHeldError,
     PacelineError,
@@ -31,8 +32,10 @@ from paceline.types import GroupName
 
 log = logging.getLogger("paceline.client")
 
-CALL_MS = 5_000
+CALL_MS_MAX = 5_000
 """One try at a renewal; the next one counts its lease from a later question."""
+_ROWS_MAX = 5_000
+"""Queues of one call; brokers take 10,000."""
 _RETRY_MS = 250
 _GIVE_BACK_MS = 2_000
 _TRIES = 6
@@ -69,6 +72,7 @@ class QueueLocks:
         self._group = group
         self._client_id = client_id
         self._lease_ms = lease_ms
+        self._call_ms = min(CALL_MS_MAX, lease_ms // 2)
         self._leases = Leases(lease_ms=lease_ms, renew_ms=renew_ms)
         self.on_lost: Callable[[QueueKey], None] = lambda key: None
         self.on_regained: Callable[[Iterable[QueueKey]], None] = lambda keys: None
@@ -165,9 +169,15 @@ class QueueLocks:
 
         A topic that is gone spoils the call for the others, so they are asked for without it.
         """
+        if len(rows) > _ROWS_MAX:
+            first = await self._decide(group, rows[:_ROWS_MAX])
+            return first | await self._decide(group, rows[_ROWS_MAX:])
         try:
             return await self._decide_at_once(group, rows)
-        except _GONE as error:
+        except (*_GONE, DeadlineError) as error:
+            # With a short lease there is no time to ask until it is certain that one is gone.
+            if isinstance(error, DeadlineError) and not isinstance(error.__cause__, _GONE):
+                raise
             topics = sorted({key.topic_id for key, _ in rows})
             if len(topics) == 1:
                 return {key: _Decided(None, error) for key, _ in rows}
@@ -186,7 +196,7 @@ class QueueLocks:
             "queues": [_row(key, token) for key, token in rows],
         }
         try:
-            answer = await self._links.call(group, document, timeout_ms=CALL_MS)
+            answer = await self._links.call(group, document, timeout_ms=self._call_ms)
         except _REFUSALS as error:
             if not isinstance(error.details.get("queues"), list):
                 raise
@@ -237,6 +247,9 @@ class QueueLocks:
             self.on_regained(regained)
 
     async def _unlock(self, group: GroupName, rows: _Rows) -> None:
+        if len(rows) > _ROWS_MAX:
+            await self._unlock(group, rows[_ROWS_MAX:])
+            rows = rows[:_ROWS_MAX]
         document = {
             "call": "unlock",
             "group": self._group,

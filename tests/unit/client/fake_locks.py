@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from paceline.errors import BY_CODE
+from paceline.errors import BY_CODE, TopicNotFoundError
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.projections.locks import (
     LockEntry,
@@ -26,6 +26,8 @@ class FakeLocks:
         self._position = 0
         self.ahead_ms = 0
         self.calls: list[dict[str, Any]] = []
+        self.gone: set[int] = set()
+        """Ids of topics that were deleted."""
 
     @property
     def now_ms(self) -> int:
@@ -66,6 +68,8 @@ class FakeLocks:
 
     def change(self, broker: "FakeBroker", document: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(document)
+        if any(row["topic_id"] in self.gone for row in document["queues"]):
+            raise TopicNotFoundError("a topic is gone")
         request = LockRequest(
             group=document["group"],
             client_id=document["client_id"],
