@@ -122,6 +122,35 @@ class BlockingProducer(_Blocking):
 
         return self._thread.call(send)
 
+    def send_batch(self, messages: Iterable[Message]) -> Sequence[SendResult]:
+        """Send messages as one unit: all are stored, or none. As `Producer.send_batch`."""
+        listed = list(messages)
+
+        async def send() -> Sequence[SendResult]:
+            return await self._producer.send_batch(listed)
+
+        return self._thread.call(send)
+
+    def send_oneway(self, message: Message) -> None:
+        """Put one message on the wire and forget it. As `Producer.send_oneway`."""
+
+        async def send() -> None:
+            self._producer.send_oneway(message)
+
+        self._thread.call(send)
+
+    def request(self, message: Message, *, timeout_ms: int = 3_000) -> ReceivedMessage:
+        """Send a message and wait for a consumer's reply. As `Producer.request`."""
+        return self._thread.call(lambda: self._producer.request(message, timeout_ms=timeout_ms))
+
+    def reply(self, request: ReceivedMessage, body: bytes) -> SendResult:
+        """Answer a request. As `Producer.reply`."""
+
+        async def send() -> SendResult:
+            return await self._producer.reply(request, body)
+
+        return self._thread.call(send)
+
     async def _close(self) -> None:
         await self._producer.close()
 

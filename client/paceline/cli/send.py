@@ -12,12 +12,14 @@ import click
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json
 from paceline.cli.send_delay import When, delay_options
+from paceline.cli.send_ways import Way, say_oneway, send_once, way_options
 from paceline.errors import BadRequestError, PacelineError
 
 if TYPE_CHECKING:
     from paceline.cli.send_input import Row, RowReader
     from paceline.cli.send_progress import Progress
     from paceline.message import Message
+    from paceline.oneway import OnewayCounts
     from paceline.producer import Producer
     from paceline.sending import Sending, SendResult
 
@@ -38,6 +40,7 @@ class Template:
     tag: str | None
     properties: dict[str, str] | None
     when: When = When()
+    way: Way = Way()
 
     def message(self, body: bytes, key: str | None = None) -> "Message":
         """One of them."""
@@ -53,6 +56,8 @@ class Template:
             delivery_unix_ms=when.delivery_unix_ms,
             delay_ms=when.delay_ms,
             delay_level=when.delay_level,
+            queue=self.way.queue_of(self.topic),
+            sharding=self.way.sharding,
         )
 
 
@@ -66,6 +71,7 @@ class Template:
 @click.option("--jsonl", "jsonl_file", type=click.File("rb"), help="Each line, which is JSON.")
 @click.option("--key-column", help="Column (or JSON member) that is the message's key.")
 @delay_options
+@way_options
 @click.option(
     "--transaction",
     type=click.Choice(["commit", "rollback", "none"]),
@@ -88,6 +94,7 @@ def command(
     jsonl_file: BinaryIO | None,
     key_column: str | None,
     when: When,
+    way: Way,
     transaction: str | None,
     producer_group: str,
     connect: Connect,
@@ -107,14 +114,18 @@ def command(
         raise click.UsageError("--key-column needs --csv or --jsonl")
     if key_column is not None and key is not None:
         raise click.UsageError("give one of --key and --key-column")
-    template = Template(topic=topic, key=key, tag=tag, properties=_pairs(properties), when=when)
+    pairs = _pairs(properties)
+    template = Template(topic=topic, key=key, tag=tag, properties=pairs, when=when, way=way)
     file = csv_file or jsonl_file
+    if way.is_oneway:
+        _send_oneway(connect, template, text, as_json=as_json)
+        return
     if transaction is not None:
         _send_in_transaction(connect, template, text, transaction, producer_group, as_json=as_json)
         return
     if text is not None and text != "-":
-        result = run_async(_send_one(connect, template, text.encode(errors="surrogateescape")))
-        _show_one(result, as_json=as_json)
+        sending = _send_one(connect, template, text.encode(errors="surrogateescape"))
+        _show_one(run_async(sending), as_json=as_json)
         return
     if file is None:
         file = sys.stdin.buffer
@@ -150,8 +161,24 @@ async def _send_one(connect: Connect, template: Template, body: bytes) -> "SendR
 
     async with open_cluster(connect) as cluster:
         await find_topic(cluster, template.topic)
-        async with Producer(cluster) as producer:
+        async with Producer(cluster, settings=template.way.settings()) as producer:
             return await producer.send(template.message(body))
+
+
+def _send_oneway(connect: Connect, template: Template, text: str | None, *, as_json: bool) -> None:
+    if text is None or text == "-":
+        raise click.UsageError("--oneway needs a TEXT")
+
+    async def send() -> "OnewayCounts":
+        from paceline.producer import Producer
+
+        async with open_cluster(connect) as cluster:
+            await find_topic(cluster, template.topic)
+            async with Producer(cluster) as producer:
+                body = text.encode(errors="surrogateescape")
+                return await send_once(producer, template.message(body))
+
+    say_oneway(template.topic, run_async(send()), as_json=as_json)
 
 
 def _send_in_transaction(
@@ -196,7 +223,7 @@ async def _send_file(
     async with open_cluster(connect) as cluster:
         await find_topic(cluster, template.topic)
         began_ms = clock.monotonic_ms()
-        upload = Upload(Producer(cluster), template)
+        upload = Upload(Producer(cluster, settings=template.way.settings()), template)
         try:
             with open_progress(file, is_wanted=not as_json) as progress:
                 await upload.run(file, reader, progress)
