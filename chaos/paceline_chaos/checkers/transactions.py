@@ -28,7 +28,8 @@ def transactions_are_atomic(evidence: Evidence) -> Findings:
     rollback of m was answered well; a commit and a rollback of m are never both answered well; if a
     commit was, m is in H, unless its group is lossy or has deleted messages (that it is there once
     is S5's). A half that was stored, and that nobody asked to end, is asked about within
-    `CHECKED_US` of healing if clients go on so long and nothing stays broken; nobody is asked more
+    `CHECKED_US` of healing if clients go on so long, nothing stays broken, and its group was seen
+    with an open master since (one that waits for its operator asks nobody); nobody is asked more
     often than the world's `transaction_check_max`, over failovers too; what was given up after that
     does not show. O(n)."""
     found = Findings("S24")
@@ -169,5 +170,11 @@ def _what_is_open_is_asked_about(
         if evidence.is_lossy(begin.group or ""):
             continue
         since_us = max(begin.answered_us, heal.at_us)
-        if over.at_us - since_us > CHECKED_US:
+        if over.at_us - since_us > CHECKED_US and not _was_closed(evidence, begin.group, since_us):
             found.violate(f"nobody was asked what became of {value}", begin, over)
+
+
+def _was_closed(evidence: Evidence, group: str | None, since_us: int) -> bool:
+    """Whether none of the group's nodes was seen as its open master, though they were looked at."""
+    seen = [p for p in evidence.probes if p.group == group and p.at_us >= since_us]
+    return bool(seen) and not any(probe.role == "master" and probe.is_open for probe in seen)

@@ -96,6 +96,17 @@ def open_half_is_not_asked_about(is_bad: bool) -> Hand:
     return hand
 
 
+@case("S24 of a group without a master")
+def nobody_could_ask(is_bad: bool) -> Hand:
+    """Who waits for an operator asks nobody: that is no fault of transactions."""
+    hand = TransactingHand()
+    hand.begin("a", (10, 20))
+    hand.phase("heal", 30)
+    hand.probe(1, 0, SECOND, role="master" if is_bad else "replica", is_open=is_bad)
+    hand.phase("over", 20 * SECOND)
+    return hand
+
+
 @case("S24 of too many checks")
 def asked_too_often(is_bad: bool) -> Hand:
     hand = TransactingHand(transaction_check_max=2)
