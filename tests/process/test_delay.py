@@ -9,13 +9,24 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
+from tests.process.harness import (
+    RunningCluster,
+    broker_status,
+    eventually,
+    http_session,
+    running_cluster,
+    the_master,
+)
+from tests.process.load import SEGMENT_BYTES
 
 from paceline.admin import AdminClient
 from paceline.consumer.pull import PullConsumer
 from paceline.errors import ConflictError
 from paceline.message import Message, ReceivedMessage
+from paceline.message_ids import parse_handle
 from paceline.producer import Producer
+from paceline.producer_settings import ProducerSettings
+from paceline.records.header import Codec
 from paceline.runtime import SystemClock
 from paceline.wire.names import DELAY_DLQ_TOPIC
 
@@ -95,6 +106,44 @@ async def test_whole_cluster_down_at_the_due_time_delivers_after_it_is_back(
             found = await read(cluster, "later", 20)
     assert sorted(int(message.body) for message, _ in found) == list(range(20))
     check_times(found, late_ms_max=30_000)
+
+
+async def test_what_waits_longer_than_the_log_is_kept_is_delivered_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R26: it is stored again before its file goes, and its first handle still recalls it."""
+    for name, value in (
+        ("LOG_SIZE_BYTES_MAX", 2 * SEGMENT_BYTES),
+        ("CLEAN_RESOURCE_INTERVAL_MS", 200),
+        ("CHECKPOINT_INTERVAL_MS", 200),
+    ):
+        monkeypatch.setenv(f"PACELINE_BROKER_{name}", str(value))
+    segments = ("--segment-size", str(SEGMENT_BYTES))
+    with running_cluster(tmp_path / "data", *segments) as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.create_topic("later", queues=2, message_type="MIXED")
+            await admin.create_topic("noise", queues=1)
+        settings = ProducerSettings(codec=Codec.NONE)  # the noise is to be large
+        async with Producer(cluster.bootstrap, settings=settings) as producer:
+            sent = [
+                await producer.send(Message("later", b"%d" % n, delay_ms=20_000)) for n in range(20)
+            ]
+            places = [parse_handle("recall", result.recall_handle or "") for result in sent]
+            beyond = max(place.position for place in places)
+            async with http_session() as session:
+
+                async def has_gone() -> bool:
+                    await producer.send_bodies("noise", [b"x" * 100_000] * 10)
+                    statuses = [
+                        await broker_status(session, node["address"]) for node in cluster.brokers()
+                    ]
+                    return all(status and status["start"] > beyond for status in statuses)
+
+                await eventually(has_gone, within_ms=17_000, what="their first places are deleted")
+            await producer.recall("later", sent[0].recall_handle or "")
+            found = await read(cluster, "later", 19)
+    assert sorted(int(message.body) for message, _ in found) == list(range(1, 20))
+    check_times(found, late_ms_max=FAILOVER_MS_MAX)
 
 
 async def test_recall_holds_across_a_failover_and_a_deleted_topic_buries(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from paceline_chaos.world.bodies import crc_of, make_body
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
 
 _BURST_MAX = 4
-_DELAYS_MS = (1, 40, 300, 1000, 1000, 2500)
+_DELAYS_MS = (1, 40, 300, 1000, 1000, 2500, 6000)
 _LEVEL_MS = 1000
 """Of level 1, by which every other message of that delay is sent."""
 _RECALLED = 0.3
