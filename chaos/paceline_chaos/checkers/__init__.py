@@ -34,6 +34,7 @@ from paceline_chaos.checkers import (
     replicas,
     retention,
     retries,
+    shrinking,
     transactions,
     visibility,
 )
@@ -81,6 +82,7 @@ ALL: dict[str, Checker] = {
     "S33": learners.learners_are_in_no_set,
     "S34": handed.provisional_offsets_are_handed_over,
     "S35": groups.broadcasting_skips_nothing,
+    "S36": shrinking.nothing_is_stored_where_nobody_reads,
     "INV-2": replicas.positions_are_in_order,
     "INV-8": visibility.nothing_above_confirm_is_served,
     "INV-11": locks.tokens_only_grow,

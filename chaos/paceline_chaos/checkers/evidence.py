@@ -19,6 +19,7 @@ from paceline_chaos.checkers.excuses import RETIRED, Excuses
 from paceline_chaos.checkers.parts import Claim, ProbeLine, QueueLog, Ruling, SetTimeline
 from paceline_chaos.history.model import (
     Ack,
+    AlterTopic,
     BeginTransaction,
     CheckTransaction,
     Commit,
@@ -82,6 +83,7 @@ class Evidence:
         self.ends = self._of(EndTransaction)
         self.checks = self._of(CheckTransaction)
         self.creates = self._of(CreateTopic)
+        self.alters = self._of(AlterTopic)
         self.describes = self._of(DescribeTopic)
         self.probes = self._of(Probe)
         self.decisions = self._of(Decision)

@@ -249,6 +249,15 @@ class CreateTopic(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlterTopic(Operation):
+    """The numbers of a topic's queues are changed, by group; None: they stay."""
+
+    topic: str
+    read_queues: Mapping[str, int] | None = None
+    write_queues: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopic(Operation):
     """A topic is looked up, linearizably; OK with `topic_id` None = there is none."""
 
@@ -411,6 +420,7 @@ Entry: TypeAlias = (
     | EndTransaction
     | CheckTransaction
     | CreateTopic
+    | AlterTopic
     | DescribeTopic
     | OrderElection
     | Probe

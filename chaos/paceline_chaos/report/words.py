@@ -1,6 +1,7 @@
 """Pure: one entry of a history as a sentence, for whoever reads the proof of a violation."""
 
 from paceline_chaos.history.model import (
+    AlterTopic,
     BeginTransaction,
     CheckTransaction,
     Commit,
@@ -127,6 +128,8 @@ def _asked(entry: Operation) -> str:
         case CreateTopic() | DescribeTopic():
             what = "created" if isinstance(entry, CreateTopic) else "looked up"
             return f"{what} topic {entry.topic}"
+        case AlterTopic():
+            return f"changed topic {entry.topic}: {_numbers(entry)}"
         case OrderElection():
             how = "an unclean" if entry.is_unclean else "an"
             return f"ordered {how} election of {entry.replica or 'anybody'} in {entry.group}"
@@ -160,6 +163,11 @@ def _answered(entry: Operation) -> str:
         case CreateTopic() | DescribeTopic():
             return "none" if entry.topic_id is None else f"id {entry.topic_id}"
     return "done"
+
+
+def _numbers(entry: AlterTopic) -> str:
+    parts = (("read", entry.read_queues), ("write", entry.write_queues))
+    return ", ".join(f"{what} {dict(numbers)}" for what, numbers in parts if numbers is not None)
 
 
 def _by(entry: Operation) -> str:

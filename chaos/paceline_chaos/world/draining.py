@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from paceline.consumer.links import GroupLinks
 from paceline.errors import CorruptLogError, OffsetOutOfRangeError, PacelineError
 from paceline.net.cluster import Cluster
-from paceline_chaos.history.model import Commit, History, Outcome, Queue
+from paceline_chaos.history.model import AlterTopic, Commit, History, Outcome, Queue
+from paceline_chaos.world.jobs.altering import restore
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import ask_committed
 from paceline_chaos.world.jobs.reading import first_of, pull_http
@@ -27,6 +28,8 @@ async def drain(
     links = GroupLinks(cluster)
     cluster.start()
     try:
+        if any(isinstance(entry, AlterTopic) for entry in history.entries):
+            await restore(cluster, around, queues=queues)
         for node in nodes:
             for number in range(queues):
                 await _drain_queue(around, cluster, node, Queue(TOPIC, node.group, number))

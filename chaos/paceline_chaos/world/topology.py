@@ -173,6 +173,10 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
     for job, share in (("move", _MOVE_SHARE), ("broadcast", _BROADCAST_SHARE)):
         if random.Random(f"{seed}/{job}").random() < share:
             clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, job)))
+    jobs = {job for client in clients for job in client.jobs}
+    is_altered = random.Random(f"alter-{seed}").random() < _ALTER_SHARE
+    if is_altered and not jobs & _NOT_BESIDE_ALTER:
+        clients = _with_job(clients, "alter")
     calm_ms = CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0
     drawn = Topology(
         seed=seed,
@@ -240,6 +244,10 @@ _SLOW_READS_SHARE = 0.3
 """Worlds in which everything counts as far behind, so that consumers read from replicas."""
 _JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, *(0,) * (len(JOBS) - 8))
 """How often another client has each of `JOBS`; the last ones are drawn apart."""
+_ALTER_SHARE = 0.8
+_NOT_BESIDE_ALTER = frozenset({"delay", "transact", "move", "broadcast"})
+"""A queue that is gone makes dead letters of what waits for it (R35), and who keeps his offsets to
+himself, or is moved back, is asked by nobody: other matters than a topic that changes."""
 _HASTY_SHARE = 0.4
 _INORDER_SHARE = 0.3
 """Worlds with two members of the library's ordered consumer."""

@@ -12,6 +12,7 @@ from paceline.admin import AdminClient
 from paceline.errors import PacelineError, TopicNotFoundError
 from paceline.runtime import pause
 from paceline.wire.topics import MIXED
+from paceline_chaos.world.jobs.altering import Alterer
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
 from paceline_chaos.world.jobs.delaying import Delayer
@@ -49,6 +50,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "ways": OtherSender,
     "request": Requester,
     "rescue": Rescuer,
+    "alter": Alterer,
     "pop": Popper,
     "delay": Delayer,
     "transact": Transactor,

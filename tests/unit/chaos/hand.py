@@ -5,6 +5,7 @@ from typing import Any
 
 from paceline_chaos.history.model import (
     Ack,
+    AlterTopic,
     Commit,
     ControllerDump,
     CreateTopic,
@@ -131,6 +132,9 @@ class Hand:
 
     def create(self, topic: str, topic_id: int | None, at: Any = None, **members: Any) -> None:
         self._ask(CreateTopic, "a", at, topic=topic, queues={"g": 1}, topic_id=topic_id, **members)
+
+    def alter(self, read_queues: int, at: Any = None) -> None:
+        self._ask(AlterTopic, "a", at, topic="t", read_queues={"g": read_queues})
 
     def describe(self, topic: str, topic_id: int | None, at: Any = None) -> None:
         self._ask(DescribeTopic, "d", at, topic=topic, topic_id=topic_id)

@@ -6,7 +6,7 @@ from tests.unit.chaos.excuse_cases import CASES, dump_cut
 from tests.unit.chaos.hand import SECOND, SIZE, Hand
 from tests.unit.chaos.more_cases import case
 
-from paceline_chaos.history.model import ReplicaDump
+from paceline_chaos.history.model import Queue, ReplicaDump
 
 __all__ = ["CASES"]
 
@@ -34,6 +34,17 @@ def learner_acts_as_master(is_bad: bool) -> Hand:
 def learner_says_that_it_acts(is_bad: bool) -> Hand:
     hand = Hand(learners=["b3"])
     hand.probe(3, 0, role="acting_master" if is_bad else "replica")
+    return hand
+
+
+@case("S36")
+def message_goes_where_nobody_reads(is_bad: bool) -> Hand:
+    hand = Hand()
+    second = Queue("t", "g", 1)
+    hand.alter(1)
+    hand.send("a", 0, **({"queue": second} if is_bad else {}))
+    hand.alter(2)
+    hand.send("b", 1, queue=second)
     return hand
 
 

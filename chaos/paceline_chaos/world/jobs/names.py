@@ -19,4 +19,5 @@ JOBS = (
     "inorder",
     "move",
     "broadcast",
+    "alter",
 )
