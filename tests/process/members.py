@@ -21,8 +21,10 @@ async def main():
     async def listen(message):
         print(message.queue_id, message.body.decode(), flush=True)
 
-    bootstrap, topic, group = sys.argv[1:]
-    settings = PushSettings(start="first")
+    bootstrap, topic, group, model, folder = sys.argv[1:]
+    settings = PushSettings(
+        start="first", message_model=model, offsets_folder=folder, persist_interval_ms=500
+    )
     consumer = PushConsumer(
         bootstrap, group=group, topics=[topic], listener=listen, settings=settings
     )
@@ -35,13 +37,20 @@ asyncio.run(main())
 
 @contextlib.contextmanager
 def member(
-    cluster: RunningCluster, folder: Path, *, topic: str, group: str
+    cluster: RunningCluster,
+    folder: Path,
+    *,
+    topic: str,
+    group: str,
+    is_broadcasting: bool = False,
 ) -> Iterator["MemberProcess"]:
-    """The process; killed on exit if it still runs."""
+    """The process; killed on exit if it still runs. `folder` is its machine."""
     path = folder / f"member-{group}.txt"
+    model = "broadcasting" if is_broadcasting else "clustering"
+    arguments = [",".join(cluster.bootstrap), topic, group, model, str(folder / "offsets")]
     with path.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, ",".join(cluster.bootstrap), topic, group],
+            [sys.executable, "-c", PROGRAM, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -1,9 +1,11 @@
 """Real processes: a group goes on within a second when a member is killed, and over a failover."""
 
 import signal
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import orjson
 import pytest
 from tests.process.harness import broker_statuses, eventually, running_cluster, the_master
 from tests.process.load import all_in_sync
@@ -13,6 +15,7 @@ from paceline.admin import AdminClient
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import ReceivedMessage
+from paceline.routing import QueueKey
 from paceline.runtime import SystemClock
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -71,7 +74,7 @@ async def test_a_killed_member_is_replaced_within_a_second_and_nothing_is_skippe
     watched = Watched()
     with running_cluster(tmp_path / "data") as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("orders", queues=QUEUES)
+            orders = (await admin.create_topic("orders", queues=QUEUES)).topic_id
         consumer = PushConsumer(
             cluster.bootstrap,
             group="audit",
@@ -83,7 +86,7 @@ async def test_a_killed_member_is_replaced_within_a_second_and_nothing_is_skippe
             with member(cluster, tmp_path, topic="orders", group="audit") as other:
 
                 async def shared() -> bool:
-                    return len(consumer.queues) == QUEUES // 2 and len(other.seen()) > 20
+                    return len(_of(orders, consumer)) == QUEUES // 2 and len(other.seen()) > 20
 
                 await eventually(shared, what="two members that share the queues")
                 killed_at = watched.now_ms()
@@ -91,7 +94,7 @@ async def test_a_killed_member_is_replaced_within_a_second_and_nothing_is_skippe
                 seen_by_other = other.seen()
 
             async def alone() -> bool:
-                return len(consumer.queues) == QUEUES and watched.now_ms() > killed_at + 3_000
+                return len(_of(orders, consumer)) == QUEUES and watched.now_ms() > killed_at + 3_000
 
             await eventually(alone, what="the queues of the killed member")
             pause_ms = watched.pause_ms(killed_at)
@@ -107,7 +110,7 @@ async def test_members_go_on_at_the_next_master_with_the_queues_they_had(tmp_pat
     watched = Watched()
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("orders", queues=QUEUES)
+            orders = (await admin.create_topic("orders", queues=QUEUES)).topic_id
         consumer = PushConsumer(
             cluster.bootstrap,
             group="audit",
@@ -119,10 +122,10 @@ async def test_members_go_on_at_the_next_master_with_the_queues_they_had(tmp_pat
             async with consumer, steady_messages(cluster, "orders") as stream:
 
                 async def shared() -> bool:
-                    return len(consumer.queues) == QUEUES // 2 and len(other.seen()) > 20
+                    return len(_of(orders, consumer)) == QUEUES // 2 and len(other.seen()) > 20
 
                 await eventually(shared, what="two members that share the queues")
-                mine = consumer.queues
+                mine = _of(orders, consumer)
                 master = await the_master(cluster)
                 killed_at = watched.now_ms()
                 cluster.send_signal(master, signal.SIGKILL)
@@ -131,7 +134,7 @@ async def test_members_go_on_at_the_next_master_with_the_queues_they_had(tmp_pat
                     return watched.now_ms() > killed_at + 6_000
 
                 await eventually(passed)
-                kept = consumer.queues
+                kept = _of(orders, consumer)
                 gaps = [longest_gap(watched.arrivals[key.queue], killed_at) for key in mine]
             count = stream.count
 
@@ -181,3 +184,50 @@ async def test_queues_far_behind_are_read_from_replicas_also_when_brokers_die(
     assert sum(asked.values()) > 50
     assert watched.numbers == set(range(count))
     assert committed == count
+
+
+async def test_a_broadcasting_member_goes_on_where_its_file_says_over_kills_of_all_sorts(
+    tmp_path: Path,
+) -> None:
+    """S35: its own process is killed, the master is, and its process again."""
+    path = tmp_path / "offsets/default/audit/offsets.json"
+    lives: list[list[int]] = []
+    written: list[int] = []
+    with running_cluster(tmp_path / "data", restart=True) as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.create_topic("orders", queues=QUEUES)
+        async with steady_messages(cluster, "orders") as stream:
+            for life in range(3):
+                with member(
+                    cluster, tmp_path, topic="orders", group="audit", is_broadcasting=True
+                ) as process:
+                    if life == 1:
+                        cluster.send_signal(await the_master(cluster), signal.SIGKILL)
+                    await eventually(
+                        partial(_wrote, path, stream.count + 50), within_ms=20_000, what="its file"
+                    )
+                    process.kill()
+                    lives.append([number for _, number in process.seen()])
+                    written.append(_offsets_in(path))
+
+    seen = {number for life in lives for number in life}
+    # The last ones of other queues may have been on their way when it was killed.
+    assert seen >= set(range(max(seen) - 50))
+    for before, numbers in zip(written, lives[1:], strict=False):
+        assert len(numbers) <= max(seen) + 1 - before, "it went back behind its file"
+
+
+def _of(topic_id: int, consumer: PushConsumer) -> list[QueueKey]:
+    """The queues of a topic that a member has; it has those of the retry topic, too."""
+    return [key for key in consumer.queues if key.topic_id == topic_id]
+
+
+def _offsets_in(path: Path) -> int:
+    """How many messages the file says are done, over all queues."""
+    if not path.exists():
+        return 0
+    return sum(row[-1] for row in orjson.loads(path.read_bytes())["offsets"])
+
+
+async def _wrote(path: Path, count: int) -> bool:
+    return _offsets_in(path) >= count
