@@ -18,6 +18,7 @@ from paceline.consumer.failure import (
     SendBacker,
     SentBack,
     as_first_sent,
+    tell_given_up,
 )
 from paceline.consumer.push_settings import OnGivenUp, PushSettings
 from paceline.consumer.queue_owner import HeldQueue
@@ -229,13 +230,7 @@ class ConcurrentProcessing:
     def _give_up(self, held: HeldQueue, message: ReceivedMessage, error: Exception) -> None:
         held.attempts.pop(message.queue_offset, None)
         held.queue.finish(message)
-        if self._on_given_up is None:
-            return
-        try:
-            self._on_given_up(message, error)
-        except Exception as failure:  # the application's code: the queue goes on without it
-            at = {"queue": str(held.queue.key), "offset": message.queue_offset}
-            log.error("on_given_up_failed", extra={**at, "error": repr(failure)})
+        tell_given_up(self._on_given_up, message, error)
 
     def _again_in(self, wait_ms: float, held: HeldQueue, message: ReceivedMessage) -> None:
         held.queue.fail(message)

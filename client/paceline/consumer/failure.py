@@ -207,6 +207,21 @@ def _answer(row: dict[str, Any]) -> SentBack | PacelineError:
     return SentBack(row["outcome"], row["reconsume_times"])
 
 
+def tell_given_up(
+    tell: Callable[[ReceivedMessage, Exception], None] | None,
+    message: ReceivedMessage,
+    error: Exception,
+) -> None:
+    """Tell the application of a message that it gets no more; what it raises stops no queue."""
+    if tell is None:
+        return
+    try:
+        tell(message, error)
+    except Exception as failure:  # the application's code
+        at = {"topic": message.topic, "queue": message.queue_id, "offset": message.queue_offset}
+        log.error("on_given_up_failed", extra={**at, "error": repr(failure)})
+
+
 def as_first_sent(message: ReceivedMessage, group: str) -> ReceivedMessage:
     """A message of the group's retry topic under the topic it was sent to, as listeners know it.
 

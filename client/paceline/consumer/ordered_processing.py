@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from paceline.consumer.concurrent import NotProcessedError, Run
-from paceline.consumer.failure import DEAD_AT_ONCE, ConsumeLater, SendBacker, SentBack
+from paceline.consumer.failure import (
+    DEAD_AT_ONCE,
+    ConsumeLater,
+    SendBacker,
+    SentBack,
+    tell_given_up,
+)
 from paceline.consumer.ordered_settings import OnLate, OrderedSettings, SuspendQueueError
 from paceline.consumer.push_settings import OnGivenUp
 from paceline.consumer.queue_locks import QueueLocks
@@ -248,8 +254,7 @@ class OrderedProcessing:
         log.error("message_dead", extra=fields)
         held.attempts.pop(message.queue_offset)
         queue.finish(message)
-        if self._on_given_up is not None:
-            self._on_given_up(message, error)
+        tell_given_up(self._on_given_up, message, error)
         return True
 
     def _put_back(self, held: HeldQueue, messages: Messages) -> None:

@@ -178,13 +178,17 @@ async def test_a_message_that_always_fails_is_a_dead_letter_in_the_end_and_its_q
                 raise ValueError("never")
             return ConsumeLater(-1) if number == 2 else None
 
+        def give_up(message: ReceivedMessage, error: Exception) -> None:
+            given_up.append(message.queue_offset)
+            raise KeyError("lost")  # the application's own trouble: the queue goes on
+
         async with OrderedConsumer(
             cluster.controller,
             group="audit",
             topics=["orders"],
             listener=listen,
             settings=replace(FAST, max_reconsume_times=2),
-            on_given_up=lambda message, error: given_up.append(message.queue_offset),
+            on_given_up=give_up,
         ):
             await eventually(lambda: committed(cluster) == 4)
         [buried, _] = [call for call in cluster.calls if call["call"] == "send_back"]
