@@ -230,8 +230,9 @@ class Locks:
     @classmethod
     def from_json(cls, rows: list[list[Any]], withheld: Sequence[int] = (0, 0)) -> "Locks":
         locks = cls()
-        until_unix_ms, leases_ms, *since = withheld  # feature level 2 named no epoch
-        locks._withheld = Withheld(until_unix_ms, leases_ms, MasterEpoch(sum(since)))
+        until_unix_ms, leases_ms, *since = withheld
+        since_epoch = since[0] if since else 0  # feature level 2 named none
+        locks._withheld = Withheld(until_unix_ms, leases_ms, MasterEpoch(since_epoch))
         for group, key, client_id, token, expires, lease in rows:
             found = Token(MasterEpoch(token[0]), PhysicalOffset(token[1]))
             locks._locks[group, key] = Lock(client_id, found, expires, lease)
