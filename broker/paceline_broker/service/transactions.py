@@ -221,8 +221,14 @@ class TransactionEnds:
             if end.wanted is Ended.ROLLED_BACK:
                 end.outcome = end.wanted
                 return half
-            if self._has_lost_its_topic(half):
+            topic_id = half.key >> 16
+            if self._routes.is_deleted(topic_id):  # R35: as soon as this broker has the news
                 now = Ended.DROPPED
+            elif not self._routes.queue_counts.get(topic_id):
+                end.error = NotYetAvailableError(
+                    "the topic has no queue here now, as far as this broker knows; try again"
+                )
+                return None
             elif end.batch is None or end.epoch != writer.epoch:
                 end.error = NotYetAvailableError("the master has changed meanwhile; try again")
                 return None
@@ -234,10 +240,6 @@ class TransactionEnds:
         else:
             end.error = TransactionEndedError(_ended_otherwise(now), outcome=now.name)
         return None
-
-    def _has_lost_its_topic(self, half: Half) -> bool:
-        """R35: refused from the moment on at which this broker has the news."""
-        return not self._routes.queue_counts.get(half.key >> 16)
 
     def _append(
         self,

@@ -72,9 +72,6 @@ class HalfBench(Bench):
     def kinds(self) -> list[tuple[Kind, int]]:
         return [(Kind(view.header.kind), view.header.cause) for view in self.log.views()]
 
-    def later(self, ms: int) -> None:
-        self.clock.advance(ms)
-
 
 async def test_a_commit_puts_the_message_into_its_queue_once() -> None:
     """R34: the same end again answers the same and stores nothing."""
@@ -173,7 +170,6 @@ async def test_forged_ids_are_refused_without_effect(text: str, error: type[Exce
     bench = HalfBench()
     bench.half(b"a")
     end = bench.log.end
-
     with pytest.raises(error):
         await bench.ends.end_one(text, Ended.COMMITTED)
 
@@ -221,6 +217,20 @@ async def test_a_topic_that_is_deleted_takes_no_commit_but_a_rollback() -> None:
     assert answer["outcome"] == "ROLLED_BACK"
 
 
+async def test_a_topic_without_a_queue_here_for_now_is_not_a_deleted_one() -> None:
+    """A definite refusal would have the producer give its commit up."""
+    bench = HalfBench()
+    [text] = bench.half(b"a")
+    bench.service.routes.queue_counts = {}
+
+    with pytest.raises(NotYetAvailableError):
+        await bench.ends.end_one(text, Ended.COMMITTED)
+    bench.service.view_changed(a_view(version=3))
+    await bench.ends.end_one(text, Ended.COMMITTED)
+
+    assert bench.bodies() == [b"a"]
+
+
 async def test_halves_are_refused_beyond_the_limit_without_a_group_or_where_none_are_taken() -> (
     None
 ):
@@ -252,28 +262,28 @@ async def polled(bench: HalfBench, client: str = "p1", group: str = "payers") ->
 async def test_a_half_that_is_old_enough_is_checked_and_again_each_interval() -> None:
     bench = HalfBench()
     [text] = bench.half(b"a", keys=["k"])
-    bench.later(TIME_OUT_MS - 1)
+    bench.clock.advance(TIME_OUT_MS - 1)
     first = await polled(bench)
     await bench.checks.look()
     await turn()
     assert not first.done(), "immunity"
-    bench.later(1)
+    bench.clock.advance(1)
     await bench.checks.look()
 
     [[question]] = await first
     assert (question["transaction_id"], question["checks"]) == (text, 1)
     assert (question["topic"], question["body"], question["key"]) == ("orders", "a", "k")
     second = await polled(bench)
-    bench.later(INTERVAL_MS - 1)
+    bench.clock.advance(INTERVAL_MS - 1)
     await bench.checks.look()
     assert not second.done()
-    bench.later(1)
+    bench.clock.advance(1)
     await bench.checks.look()
 
     [[question]] = await second
     assert question["checks"] == 2
     assert await bench.end(rollback=[text]) == ["ROLLED_BACK"]
-    bench.later(INTERVAL_MS)
+    bench.clock.advance(INTERVAL_MS)
     third = await polled(bench)
     await bench.checks.look()
     assert not third.done(), "it has ended"
@@ -284,10 +294,10 @@ async def test_a_half_may_ask_for_another_immunity() -> None:
     bench = HalfBench()
     bench.half(b"a", properties={"PGROUP": "payers", "CHECK_IMMUNITY_TIME_IN_SECONDS": "60"})
     asking = await polled(bench)
-    bench.later(59_000)
+    bench.clock.advance(59_000)
     await bench.checks.look()
     assert not asking.done()
-    bench.later(1_000)
+    bench.clock.advance(1_000)
     await bench.checks.look()
 
     assert len((await asking)[0]) == 1
@@ -298,7 +308,7 @@ async def test_the_question_leaves_when_its_record_is_confirmed() -> None:
     bench = HalfBench(is_automatic=False)
     bench.half(b"a")
     asking = await polled(bench)
-    bench.later(TIME_OUT_MS)
+    bench.clock.advance(TIME_OUT_MS)
     looking = await started(bench.checks.look())
     await turn()
     assert bench.kinds()[-1] == (Kind.OPERATION, 0)
@@ -315,7 +325,7 @@ async def test_any_live_producer_of_the_group_is_asked_and_no_other() -> None:
     bench.half(b"a", b"b")
     other = await polled(bench, "x", "others")
     one, two = await polled(bench, "p1"), await polled(bench, "p2")
-    bench.later(TIME_OUT_MS)
+    bench.clock.advance(TIME_OUT_MS)
     await bench.checks.look()
 
     [mine], [yours] = await one, await two
@@ -330,7 +340,7 @@ async def test_nobody_there_to_ask_uses_up_no_check_and_who_comes_is_asked() -> 
     bench = HalfBench()
     [text] = bench.half(b"a")
     for _ in range(20):
-        bench.later(INTERVAL_MS)
+        bench.clock.advance(INTERVAL_MS)
         await bench.checks.look()
     assert (await bench.call("transactions"))["transactions"][0]["checks"] == 0
 
@@ -345,7 +355,7 @@ async def test_checks_go_on_at_the_next_master_with_their_count() -> None:
     bench = HalfBench()
     bench.half(b"a")
     asking = await polled(bench)
-    bench.later(TIME_OUT_MS)
+    bench.clock.advance(TIME_OUT_MS)
     await bench.checks.look()
     await asking
     bench.role.become_replica()
@@ -355,7 +365,7 @@ async def test_checks_go_on_at_the_next_master_with_their_count() -> None:
     asking = await polled(bench)
     await bench.checks.look()
     assert not asking.done(), "the interval is that of the log"
-    bench.later(INTERVAL_MS)
+    bench.clock.advance(INTERVAL_MS)
     await bench.checks.look()
 
     [[question]] = await asking
@@ -369,7 +379,7 @@ async def test_a_clock_that_does_not_agree_checks_nothing(trust: Trust) -> None:
     bench.half(b"a")
     bench.trust = trust
     asking = await polled(bench)
-    bench.later(TIME_OUT_MS)
+    bench.clock.advance(TIME_OUT_MS)
     end = bench.log.end
     await bench.checks.look()
 
@@ -381,12 +391,12 @@ async def test_a_clock_that_does_not_agree_checks_nothing(trust: Trust) -> None:
 async def test_after_the_last_check_the_half_goes_to_the_check_max_topic() -> None:
     bench = HalfBench(transaction_check_max=2)
     [text] = bench.half(b"a")
-    bench.later(TIME_OUT_MS)
+    bench.clock.advance(TIME_OUT_MS)
     for _ in range(2):
         asking = await polled(bench)
         await bench.checks.look()
         assert len((await asking)[0]) == 1
-        bench.later(INTERVAL_MS)
+        bench.clock.advance(INTERVAL_MS)
     await bench.checks.look()
     bench.writer.confirm_all()
 
@@ -404,9 +414,9 @@ async def test_after_the_last_check_the_half_goes_to_the_check_max_topic() -> No
 async def test_an_old_half_that_nobody_can_be_asked_about_is_given_up() -> None:
     bench = HalfBench(transaction_age_ms_max=3600_000)
     bench.half(b"a")
-    bench.later(TIME_OUT_MS)
+    bench.clock.advance(TIME_OUT_MS)
     await bench.checks.look()
-    bench.later(3600_000)
+    bench.clock.advance(3600_000)
     await bench.checks.look()
 
     assert bench.bodies(2 << 16) == [b"a"]
