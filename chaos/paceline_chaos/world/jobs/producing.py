@@ -37,8 +37,8 @@ _SETTINGS = ProducerSettings(
 )
 _REQUEST_MS = 6_000
 _REPLY_MARK = "reply-to-"
-_ONEWAY = "ONEWAY"
-_REQUEST = "REQUEST"
+ONEWAY, REQUEST = "ONEWAY", "REQUEST"
+"""Why the outcome of such a message stays unknown."""
 
 
 class OtherSender:
@@ -143,7 +143,7 @@ class OtherSender:
         except PacelineError as error:
             asking.raised(error)
         else:
-            asking.unknown(_ONEWAY)
+            asking.unknown(ONEWAY)
 
 
 async def _outcome(
@@ -180,7 +180,7 @@ class Requester:
                 topics=[around.topic],
                 listener=self._listener(answering),
                 settings=PushSettings(
-                    start="last", concurrency=4, commit_interval_ms=500, send_back=False
+                    start="first", concurrency=4, commit_interval_ms=500, send_back=False
                 ),
                 client_id=f"{around.alias}/replier-{self._sessions}",
             )
@@ -215,7 +215,7 @@ class Requester:
         except PacelineError as error:
             asked.raised(error)
         else:
-            asked.unknown(_REQUEST)  # stored for certain, but nobody has said where
+            asked.unknown(REQUEST)  # stored for certain, but nobody has said where
             assert value_of(reply.body).startswith(f"{_REPLY_MARK}{value}/"), (value, reply)
 
     def _listener(self, producer: Producer) -> Any:
