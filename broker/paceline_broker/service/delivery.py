@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from paceline.errors import (
     CorruptLogError,
+    NoMasterError,
     NotFoundError,
     NotMasterError,
     PacelineError,
@@ -106,7 +107,7 @@ class Delivery:
                 wait_ms = self.turn()
                 for view in self.sources.take_cold():
                     await self._role.reader.warm(view)
-            except NotMasterError:
+            except (NotMasterError, NoMasterError):  # elsewhere, or nowhere (R36)
                 wait_ms = IDLE_MS
             except PacelineError as error:  # the disk failed: the role hears of it as well (R22)
                 log.warning("delivery_failed", extra={"fault": error.message})

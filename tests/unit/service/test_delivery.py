@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view
+from tests.unit.service.fakes import Bench, a_view, turn
 from tests.unit.service.test_send import Answers
 
 from paceline.errors import (
@@ -18,6 +18,7 @@ from paceline.message_ids import OffsetMessageId
 from paceline.records.decode import BatchView
 from paceline.records.dues import due_of_delay, due_of_level
 from paceline.records.header import Cause, Codec, Kind, pack_source
+from paceline.runtime import cancel_and_wait, spawn
 from paceline.wire.names import DELAY_DLQ_TOPIC
 from paceline_broker.clocks import Trust
 from paceline_broker.service.delivery import HELD_MS, IDLE_MS, TURN_MESSAGES
@@ -224,6 +225,25 @@ async def test_new_master_goes_on_where_the_log_says_and_delivers_nothing_twice(
         pass
 
     assert bench.bodies() == [b"0", b"1", b"2", b"3"]
+
+
+async def test_who_is_no_master_delivers_nothing_and_does_not_complain(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A replica, and an acting master (R36), whose log takes nothing."""
+    bench = DelayBench()
+    bench.delay([0])
+    delivery = bench.service.delivery
+    for leave in (bench.role.become_replica, lambda: bench.role.become_acting(2)):
+        leave()
+        running = spawn(delivery.run(), name="delivery")
+        delivery.poke()
+        for _ in range(5):
+            await turn()
+        assert not running.done()
+        await cancel_and_wait(running)
+    assert bench.delivered() == []
+    assert not caplog.records
 
 
 async def test_a_master_whose_epoch_is_not_open_delivers_nothing() -> None:
