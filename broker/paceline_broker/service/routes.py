@@ -188,6 +188,16 @@ class Routes:
                 )
             raise QueueNotFoundError(why, queues=0)
 
+    def check_consume(self, group: str) -> None:
+        """Raise NoPermissionError if the consumer group is switched off (`consume_enable`)."""
+        found = self.consumer_groups.get(ConsumerGroupName(group))
+        if found is not None and not found.settings.consume_enable:
+            raise NoPermissionError(
+                f"consumer group {group} is switched off (consume_enable is false); its operator"
+                f" can change that (paceline group alter {group} --set consume_enable=true)",
+                group=group,
+            )
+
     def check_read(self, topic_id: int) -> None:
         """Raise NoPermissionError unless clients may read the topic."""
         if topic_id in self.unreadable:

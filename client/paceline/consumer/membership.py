@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from paceline.allocation import Allocation, queues_for
 from paceline.consumer.links import PASSING, GroupLinks
-from paceline.errors import PacelineError
+from paceline.errors import NoPermissionError, PacelineError
 from paceline.net.cluster import Cluster, Wakeup
 from paceline.retry import Backoff
 from paceline.routing import QueueKey
@@ -164,7 +164,7 @@ class Membership:
             try:
                 connection = await link.wait_up(timeout_ms=_HEARTBEAT_TIMEOUT_MS)
                 answers.append(await connection.call(document, timeout_ms=_HEARTBEAT_TIMEOUT_MS))
-            except PASSING as error:
+            except (*PASSING, NoPermissionError) as error:  # or switched off for a while
                 log.debug("heartbeat_failed", extra={"error": error.message})
             finally:
                 self._changed.set()

@@ -16,8 +16,9 @@ from paceline.errors import (
     QueueNotFoundError,
 )
 from paceline.records.header import Kind
-from paceline.types import QueueOffset, TopicName
+from paceline.types import ConsumerGroupName, QueueOffset, TopicName
 from paceline.wire.cluster import ClusterView
+from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline.wire.http import PullRequest, parse_send
 from paceline.wire.names import REPLY_TOPIC
 from paceline.wire.stream import PRODUCE_FLAG_DUPLICATE
@@ -182,6 +183,26 @@ async def test_a_topic_that_shrank_and_grows_again_goes_on_where_its_queues_ende
     altered(bench, queues={GROUP: 4}, read_queues={GROUP: 4}, write_queues={GROUP: 4})
 
     assert (await sent(bench, queue_id=3)).base_queue_offset == 1
+
+
+async def test_a_group_that_is_switched_off_has_no_members() -> None:
+    bench = Bench()
+    heartbeat = {
+        "group": "billing",
+        "client_id": "c",
+        "topics": ["orders"],
+        "owned": [],
+        "generation": 0,
+    }
+    view = bench.service.routes.view
+    assert view is not None
+    settings = ConsumerGroupSettings(consume_enable=False)
+    group = ConsumerGroupView(group=ConsumerGroupName("billing"), settings=settings)
+    changed = replace(view, version=view.version + 1, consumer_groups={group.group: group})
+    bench.service.view_changed(changed)
+
+    with pytest.raises(NoPermissionError, match="consume_enable"):
+        await bench.call("heartbeat", **heartbeat)
 
 
 def test_the_view_says_what_may_be_sent_where() -> None:
