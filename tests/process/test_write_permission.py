@@ -58,7 +58,8 @@ async def test_producers_leave_a_wiped_group_and_consumers_drain_it(tmp_path: Pa
                     cluster.bootstrap, settings=ProducerSettings(delivery_timeout_ms=5_000)
                 ) as other:
                     await admin.set_write_permission("g2", writable=False)
-                    with pytest.raises(QueueNotFoundError, match="takes messages in no queue"):
+                    # Which of the two depends on whether its view is older than its first send.
+                    with pytest.raises(QueueNotFoundError, match=r"takes (messages in )?no"):
                         await other.send(Message("orders", b"nowhere"))
                 await admin.set_write_permission("g2", writable=True)
                 await admin.set_write_permission("g1", writable=True)
