@@ -145,6 +145,7 @@ async def consume(setting: BenchSetting, *, as_messages: bool) -> Figures:
     """Read a filled topic from its start, CRCs checked, offsets committed each second."""
     topic = TopicName(f"{setting.topic}-consume")
     filled = await fill(setting, topic)
+    group = "bench-messages" if as_messages else "bench-bodies"  # each begins anew
     received = 0
     async with PullConsumer(setting.bootstrap) as consumer:
         await consumer.subscribe(topic)
@@ -159,8 +160,8 @@ async def consume(setting: BenchSetting, *, as_messages: bool) -> Figures:
                 received += 0 if batch is None else len(batch.view.bodies())
             if time.perf_counter() >= commit_at:
                 commit_at += COMMIT_INTERVAL_S
-                await consumer.commit("bench")
-        await consumer.commit("bench")
+                await consumer.commit(group)
+        await consumer.commit(group)
         seconds = time.perf_counter() - began
     return figures_of(
         setting,
