@@ -9,8 +9,8 @@ from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.errors import LockFencedError, OffsetMovedBackError, OffsetOutOfRangeError
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey
-from paceline.types import GroupName
+from paceline.routing import QueueKey, queues_of
+from paceline.types import ConsumerGroupName, GroupName
 
 log = logging.getLogger("paceline.client")
 
@@ -79,9 +79,12 @@ class GroupOffsets:
         self._timeout_ms = timeout_ms
         self._resets: dict[GroupName, int] = {}
         """Resets of our group that a broker group had seen when we last looked."""
+        self._at_start: frozenset[QueueKey] | None = None
+        """The queues there were when this member subscribed; None before that."""
 
     async def start(self) -> None:
         """Brokers are asked when queues come."""
+        self._at_start = queues_in_view(self._cluster)
 
     async def opened(self, key: QueueKey) -> ProcessQueue:
         row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
@@ -97,7 +100,9 @@ class GroupOffsets:
         return queue
 
     async def _first_offset(self, key: QueueKey, row: dict[str, Any]) -> int:
-        return await first_offset(self._start, self._cluster, key, row, self._call)
+        came_later = self._at_start is not None and key not in self._at_start
+        start = start_on(self._start, self._cluster, self._group, came_later=came_later)
+        return await first_offset(start, self._cluster, key, row, self._call)
 
     async def commit(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
         """One call per broker group, side by side: one without a master holds up no other."""
@@ -182,6 +187,28 @@ class GroupOffsets:
 
 
 Ask: TypeAlias = Callable[[GroupName, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+def queues_in_view(cluster: Cluster) -> frozenset[QueueKey]:
+    """The queues of all topics that are there by now."""
+    topics = {} if cluster.view is None else cluster.view.topics
+    return frozenset(key for topic in topics.values() for key in queues_of(topic))
+
+
+def start_on(start: Start, cluster: Cluster, group: str, *, came_later: bool) -> Start:
+    """Where to begin on a queue that nothing is remembered of.
+
+    `came_later`: it is younger than the subscription, so "last" means all of its messages: the end
+    would skip those that were stored before the queue was opened. The group's
+    `consume_from_min_enable` = false wants the end all the same.
+    """
+    if not came_later or start.where != "last":
+        return start
+    known = None if cluster.view is None else cluster.view.consumer_groups
+    settings = known.get(ConsumerGroupName(group)) if known is not None else None
+    if settings is not None and not settings.settings.consume_from_min_enable:
+        return start
+    return Start("first")
 
 
 async def first_offset(

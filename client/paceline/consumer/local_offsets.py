@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from paceline.consumer.group_offsets import OnReset, Start, first_offset
+from paceline.consumer.group_offsets import (
+    OnReset,
+    Start,
+    first_offset,
+    queues_in_view,
+    start_on,
+)
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.errors import ConfigError, CorruptLogError, StorageError
@@ -49,11 +55,16 @@ class LocalOffsets:
         self._links = links
         self._disk = disk
         self._client_id = client_id
+        self._group = group
         self._folder = f"{folder}/{quote(client_id, safe='')}/{group}"
         self._start = start
         self._timeout_ms = timeout_ms
         self._persist_interval_ms = persist_interval_ms
         self._offsets: dict[QueueKey, int] | None = None  # None until the file was read
+        self._at_start: frozenset[QueueKey] | None = None
+        """The queues there were when this member subscribed; None before that."""
+        self._topics_in_file: frozenset[TopicId] = frozenset()
+        """Topics this member had consumed already when it started."""
         self._is_changed = False
         self._written: bytes | None = None
         """What the file holds: the next backup."""
@@ -68,13 +79,17 @@ class LocalOffsets:
 
     async def start(self) -> None:
         """Take the folder and read the file. ConfigError, CorruptLogError, StorageError."""
-        self._read()
+        self._topics_in_file = frozenset(key.topic_id for key in self._read())
+        self._at_start = queues_in_view(self._cluster)
 
     async def opened(self, key: QueueKey) -> ProcessQueue:
         offsets = self._read()
         if key not in offsets:
             row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
-            offset = await first_offset(self._start, self._cluster, key, row, self._ask)
+            is_new = self._at_start is not None and key not in self._at_start
+            came_later = is_new or key.topic_id in self._topics_in_file
+            start = start_on(self._start, self._cluster, self._group, came_later=came_later)
+            offset = await first_offset(start, self._cluster, key, row, self._ask)
             offsets[key] = offset
             self._is_changed = True
         return ProcessQueue(key, offsets[key], generation=0)

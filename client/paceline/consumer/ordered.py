@@ -94,7 +94,7 @@ class OrderedConsumer:
         self._is_closing = False
 
     def _make_owner(self, on_gap: OnGap | None) -> QueueOwner:
-        offsets = LockedOffsets(
+        self._offsets = LockedOffsets(
             self._locks,
             self._cluster,
             self._links,
@@ -105,7 +105,7 @@ class OrderedConsumer:
         return QueueOwner(
             self._cluster,
             self._links,
-            offsets,
+            self._offsets,
             group=self.group,
             settings=self._settings.of_owner(),
             join=self._join,
@@ -178,6 +178,7 @@ class OrderedConsumer:
         """Join the group. PeerError when no bootstrap address answers."""
         self._cluster.start()
         await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
+        await self._offsets.start()
         self._processing.start()
         self._owner.start()
 

@@ -1,0 +1,159 @@
+"""Where a group that starts "last" begins on queues that came after it had subscribed."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.test_consumers import committed, eventually, fill
+
+from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
+from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.disk_memory import MemoryDisk
+from paceline.message import ReceivedMessage
+from paceline.records.encode import encode_batch
+from paceline.records.header import parse_header
+from paceline.types import ConsumerGroupName, GroupName
+from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
+
+PUSH = PushSettings(commit_interval_ms=20)
+BROADCASTING = PushSettings(
+    message_model="broadcasting",
+    commit_interval_ms=10,
+    persist_interval_ms=20,
+    offsets_folder="/home/offsets",
+)
+ORDERED = OrderedSettings(commit_interval_ms=20)
+
+
+class Member:
+    """Notes what it is handed."""
+
+    def __init__(
+        self,
+        cluster: FakeCluster,
+        settings: PushSettings | OrderedSettings = PUSH,
+        *,
+        disk: MemoryDisk | None = None,
+        name: str = "a",
+    ) -> None:
+        self.seen: list[int] = []
+        self.consumer: PushConsumer | OrderedConsumer
+        if isinstance(settings, OrderedSettings):
+            self.consumer = OrderedConsumer(
+                cluster.controller,
+                group="audit",
+                topics=["orders"],
+                listener=self._listen,
+                settings=settings,
+                client_id=name,
+            )
+        else:
+            self.consumer = PushConsumer(
+                cluster.controller,
+                group="audit",
+                topics=["orders"],
+                listener=self._listen,
+                settings=settings,
+                client_id=name,
+                disk=disk or MemoryDisk(),
+            )
+
+    async def _listen(self, message: ReceivedMessage) -> None:
+        self.seen.append(int(message.body))
+
+
+def store(cluster: FakeCluster, queue: int, *numbers: int) -> None:
+    """Acknowledged before anybody could open the queue."""
+    batch = encode_batch(
+        [b"%d" % number for number in numbers], born_unix_ms=1, topic_id=1, queue_id=queue
+    )
+    cluster.logs["g1"].put(batch, parse_header(batch), 1)
+
+
+def grow(cluster: FakeCluster, queues: int) -> None:
+    cluster.alter_topic("orders", queues={GroupName("g1"): queues})
+
+
+@pytest.mark.parametrize("settings", [PUSH, ORDERED, BROADCASTING])
+async def test_a_queue_that_comes_to_a_running_group_is_read_from_its_first_message(
+    settings: PushSettings | OrderedSettings,
+) -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        store(cluster, 0, 1, 2)
+        member = Member(cluster, settings)
+        async with member.consumer:
+            await eventually(lambda: len(member.consumer.queues) == 1)
+            grow(cluster, 2)
+            store(cluster, 1, 3, 4)
+            await eventually(lambda: len(member.consumer.queues) == 2)
+            store(cluster, 1, 5)
+            await eventually(lambda: 5 in member.seen)
+
+    assert member.seen == [3, 4, 5]
+
+
+async def test_a_topic_that_comes_after_its_subscription_is_read_from_its_first_message() -> None:
+    async with FakeCluster() as cluster:
+        member = Member(cluster)
+        async with member.consumer:
+            cluster.add_topic("orders", 1)
+            store(cluster, 0, 1, 2)
+            await eventually(lambda: len(member.consumer.queues) == 1)
+            store(cluster, 0, 3)
+            await eventually(lambda: 3 in member.seen)
+
+    assert sorted(member.seen) == [1, 2, 3]
+
+
+async def test_a_group_without_consume_from_min_begins_at_the_end_of_new_queues_too() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        settings = replace(ConsumerGroupSettings(), consume_from_min_enable=False)
+        name = ConsumerGroupName("audit")
+        cluster.publish(consumer_groups={name: ConsumerGroupView(group=name, settings=settings)})
+        member = Member(cluster)
+        async with member.consumer:
+            await eventually(lambda: len(member.consumer.queues) == 1)
+            grow(cluster, 2)
+            store(cluster, 1, 3, 4)
+            await eventually(lambda: len(member.consumer.queues) == 2)
+            store(cluster, 1, 5)
+            await eventually(lambda: 5 in member.seen)
+
+    assert member.seen == [5]
+
+
+async def test_a_new_group_begins_at_the_end_of_each_queue_whoever_opens_the_first() -> None:
+    """That the group has committed on one queue does not make the others younger than it."""
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 2)
+        store(cluster, 0, 1, 2)
+        store(cluster, 1, 3, 4)
+        cluster.logs["g1"].offsets[("audit", 1, 0)] = (2, 0)  # by another member, just before
+        member = Member(cluster)
+        async with member.consumer:
+            await eventually(lambda: len(member.consumer.queues) == 2)
+            assert committed(cluster, 1) == 2
+            store(cluster, 1, 5)
+            await eventually(lambda: 5 in member.seen)
+
+    assert member.seen == [5]
+
+
+async def test_a_broadcasting_member_reads_queues_that_came_while_it_was_stopped() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        await fill(cluster, 2)
+        disk = MemoryDisk()
+        first = Member(cluster, BROADCASTING, disk=disk)
+        async with first.consumer:
+            await eventually(lambda: len(first.consumer.queues) == 1)
+        grow(cluster, 2)
+        store(cluster, 1, 3, 4)
+        again = Member(cluster, BROADCASTING, disk=disk)
+        async with again.consumer:
+            await eventually(lambda: len(again.seen) == 2)
+
+    assert first.seen == []
+    assert sorted(again.seen) == [3, 4]
