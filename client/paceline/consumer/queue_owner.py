@@ -124,6 +124,10 @@ class QueueOwner:
         self._paused: set[QueueKey] = set()
         self._is_suspended = False
         self._targets: set[QueueKey] = set()
+        self._opening: dict[QueueKey, asyncio.Lock] = {}
+        """A claim that was lost while its queue was opened is cleaned up before the next one."""
+        self._loss_count = 0
+        """How often all claims were lost: what was opened for an older one is not ours."""
         self._commit_task: asyncio.Task[None] | None = None
         self._changes: set[asyncio.Task[None]] = set()
         self._quiet = Wakeup()
@@ -228,10 +232,12 @@ class QueueOwner:
                 self._background(self._release(held), name=f"release-{key.group}-{key.queue}")
 
     def _on_owned(self, key: QueueKey) -> None:
-        self._background(self._acquire(key), name=f"acquire-{key.group}-{key.queue}")
+        work = self._acquire(key, self._loss_count)
+        self._background(work, name=f"acquire-{key.group}-{key.queue}")
 
     def _on_lost(self) -> None:
         """Nobody knows us any more: others may take our queues, so we must not go on."""
+        self._loss_count += 1
         for held in list(self.held.values()):
             self._drop(held)
 
@@ -240,8 +246,14 @@ class QueueOwner:
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
 
-    async def _acquire(self, key: QueueKey) -> None:
-        """Start a queue from the committed offset."""
+    async def _acquire(self, key: QueueKey, loss_count: int) -> None:
+        """Start a queue from the committed offset; `loss_count`: as of when it was claimed."""
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            await self._open(key, loss_count)
+
+    async def _open(self, key: QueueKey, loss_count: int) -> None:
+        if loss_count != self._loss_count:
+            return
         topic = self._cluster.topic_name(key.topic_id)
         try:
             queue = await self._offsets.opened(key)
@@ -250,7 +262,11 @@ class QueueOwner:
                 "queue_not_started",
                 extra={"group": key.group, "queue": key.queue, "error": error.message},
             )
-            self._membership.release(key)  # claimed again with the next answer
+            if loss_count == self._loss_count:
+                self._membership.release(key)  # claimed again with the next answer
+            return
+        if loss_count != self._loss_count:
+            await self._close_offsets(queue)  # the claim that is there now is another one
             return
         if key not in self._targets or self._is_closing or topic is None:
             await self._close_offsets(queue)
@@ -269,8 +285,13 @@ class QueueOwner:
         self._session(queue.key.group).add(held.fetch)
 
     def _let_go(self, held: HeldQueue) -> None:
-        if self.held.pop(held.queue.key, None) is not None:
+        if self._is_held(held):
+            del self.held[held.queue.key]
             self._held_counts[held.topic] -= 1
+
+    def _is_held(self, held: HeldQueue) -> bool:
+        """Not so when it was dropped meanwhile: its key may be held anew, under another claim."""
+        return self.held.get(held.queue.key) is held
 
     async def _release(self, held: HeldQueue) -> None:
         """Give a queue up: stop fetching, wait for its listeners, commit, let others have it."""
@@ -283,13 +304,17 @@ class QueueOwner:
         self._processing.dropped(held)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.close_timeout_ms / 1000
-        while held.queue.in_process_count and loop.time() < deadline:
+        while held.queue.in_process_count and loop.time() < deadline and self._is_held(held):
             await self._quiet.wait(min(50, self._settings.close_timeout_ms))
+        if not self._is_held(held):
+            return
         try:
             await self._commit([held])
         except PacelineError as error:
             log.warning("commit_failed", extra={"queue": str(key), "error": error.message})
         await self._close_offsets(held.queue)
+        if not self._is_held(held):
+            return
         self._let_go(held)
         self._membership.release(key)
         log.info("queue_released", extra={"queue": str(key), "offset": held.queue.commit_offset})
