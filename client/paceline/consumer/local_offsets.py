@@ -140,7 +140,7 @@ class LocalOffsets:
                 if self._written is not None:
                     await self._replace(BACKUP, self._written)
                 await self._replace(FILE, content)
-            except StorageError:
+            except BaseException:  # a cancel too: `close` has to write it
                 self._is_changed = True
                 raise
             self._written = content

@@ -7,13 +7,19 @@ from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import eventually, fill
 
 from paceline.allocation import queues_for
-from paceline.consumer.local_offsets import BACKUP, FILE
+from paceline.consumer.group_offsets import Start
+from paceline.consumer.links import GroupLinks
+from paceline.consumer.local_offsets import BACKUP, FILE, LocalOffsets
+from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import ConfigError, CorruptLogError
 from paceline.message import ReceivedMessage
+from paceline.net.cluster import Cluster
+from paceline.routing import QueueKey
+from paceline.runtime import cancel_and_wait, spawn
 from paceline.sealed import seal, unseal
-from paceline.types import GroupName, TopicId, TopicName
+from paceline.types import GroupName, QueueId, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 
 SETTINGS = PushSettings(
@@ -97,6 +103,34 @@ async def test_the_file_is_written_while_the_member_runs() -> None:
             await fill(cluster, 15, first=10)
             await eventually(lambda: offsets_in(disk) == {(1, "g1", 0): 15})
             assert offsets_in(disk, BACKUP) == {(1, "g1", 0): 10}
+
+
+async def test_what_a_cancelled_write_left_over_is_written_at_close() -> None:
+    cluster, disk = Cluster("127.0.0.1:1"), MemoryDisk()
+    offsets = LocalOffsets(
+        cluster,
+        GroupLinks(cluster),
+        disk,
+        folder="/home/offsets",
+        client_id="default",
+        group="audit",
+        start=Start("first"),
+        timeout_ms=1_000,
+        persist_interval_ms=0,
+    )
+    queue = ProcessQueue(QueueKey(TopicId(1), GroupName("g1"), QueueId(0)), 7, generation=0)
+    try:
+        await offsets.start()
+        disk.sync_delay_ms = 60_000
+        writing = spawn(offsets.commit([queue], lambda *_: None), name="commit")
+        await eventually(lambda: disk.exists(f"{FOLDER}/.{FILE}.new"))
+        await cancel_and_wait(writing)
+        assert offsets_in(disk) == {}
+        disk.sync_delay_ms = 0
+        await offsets.close()
+        assert offsets_in(disk) == {(1, "g1", 0): 7}
+    finally:
+        await cluster.close()
 
 
 async def test_a_damaged_file_is_replaced_by_its_copy_which_repeats_but_skips_nothing() -> None:
