@@ -45,6 +45,7 @@ HANDLE_KIND = "tx"
 DERIVED_BYTES = 4 * 1024 * 1024
 """Halves that end together become batches of about this size; one alone may be larger."""
 _ROW_BYTES = 1024
+"""Of a row beside its body and texts: its unique key, names that the broker adds, its numbers."""
 PROPERTIES_MAX = PROPERTIES_BYTES_MAX - 1024
 KEPT_BATCHES = 256
 KEPT_BYTES = 16 * 1024 * 1024
@@ -164,6 +165,16 @@ class Chosen(NamedTuple):
     """Properties that the message made of it gets."""
 
 
+def size_of(row: Chosen) -> int:
+    """No less than what the half takes in the batch that is made of it."""
+    batch, number = row.batch, row.number
+    texts = len(batch.keys[number] or "") + len(batch.tags[number])
+    for some in (batch.properties[number], row.more):
+        texts += sum(map(len, some)) + sum(map(len, some.values()))
+    # Text of any script, quoted and escaped, is at most six bytes a character.
+    return len(batch.bodies[number]) + 6 * texts + _ROW_BYTES
+
+
 def batches_of(
     chosen: Iterable[Chosen],
     *,
@@ -177,9 +188,7 @@ def batches_of(
     rows: list[Chosen] = []
     size = 0
     for row in chosen:
-        own = row.batch.properties[row.number]
-        row_bytes = len(row.batch.bodies[row.number]) + _ROW_BYTES
-        row_bytes += sum(map(len, own)) + sum(map(len, own.values()))
+        row_bytes = size_of(row)
         if rows and (size + row_bytes > DERIVED_BYTES or len(rows) == RECORDS_MAX):
             yield _encoded(rows, group, topic_id, queue_id, cause, kind)
             rows, size = [], 0

@@ -44,7 +44,7 @@ class HalfBench(Bench):
         """Store half messages; their transaction ids."""
         sink = Answers()
         properties = fields.pop("properties", {"PGROUP": "payers"})
-        given = [properties] * len(bodies)
+        given = fields.pop("properties_each", [properties] * len(bodies))
         batch = a_batch(*bodies, kind=Kind.HALF, properties=given, **fields)
         self.service.sender.send(batch, sink, 1)
         self.writer.confirm_all()
