@@ -217,6 +217,7 @@ class Broker:
         self.role.registered()
         self._tasks.append(spawn(self._hand_over.run(), name="hand-over"))
         self._tasks.append(spawn(self._service.transactions.checks.run(), name="checks"))
+        self._tasks.append(spawn(self._service.transactions.needs.run(), name="half-needs"))
         known = self._store.identity.identity
         self._node.name = f"broker:{known.group}/{known.replica_id}"
         self._links.beat()

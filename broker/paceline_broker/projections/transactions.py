@@ -255,12 +255,12 @@ class Transactions:
         positions = list(self._open)
         return [PhysicalOffset(found) for found in positions[bisect_right(positions, above) :]]
 
-    def open_halves(self, position: int) -> list[Half]:
-        """The open halves of the batch at `position`."""
+    def open_halves(self, position: int, *, limit: int | None = None) -> list[Half]:
+        """The open halves of the batch at `position`, or the first `limit` of them."""
         if position not in self._open:
             return []
         found = []
-        for index in self._open_indexes(self._at(position)):
+        for index in self._open_indexes(self._at(position))[:limit]:
             current = pack_source(position, index)
             half = self.find(self._source_of.get(current, current))
             assert half is not None, current

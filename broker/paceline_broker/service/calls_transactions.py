@@ -9,7 +9,8 @@ from paceline.wire.fields import Fields
 from paceline.wire.names import check_name
 from paceline_broker.clocks import Trust
 from paceline_broker.service.calls import CLIENT_ID_PATTERN, Call
-from paceline_broker.service.checks import HalfNeeds, TransactionChecks
+from paceline_broker.service.checks import TransactionChecks
+from paceline_broker.service.half_needs import HalfNeeds
 from paceline_broker.service.halves import HalfReader
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.ports import Role

@@ -24,7 +24,7 @@ from paceline.errors import OverloadedError, PacelineError
 from paceline.ports import Clock
 from paceline.records.header import Cause, Kind
 from paceline.runtime import pause
-from paceline.types import PhysicalOffset, TopicName
+from paceline.types import TopicName
 from paceline.wire import properties as names
 from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 from paceline_broker.clocks import Trust
@@ -388,51 +388,3 @@ class TransactionChecks:
 def _is_open(projections: Projections, half: Half) -> bool:
     found = projections.transactions.find(half.source)
     return found is not None and found.ended is Ended.OPEN
-
-
-class HalfNeeds:
-    """Open halves hold back retention; they are written again at the log's end (R14, R26)."""
-
-    BATCHES_AT_ONCE = 64
-
-    def __init__(self, role: Role, routes: Routes, ledger: Ledger, halves: HalfReader) -> None:
-        self._role = role
-        self._routes = routes
-        self._ledger = ledger
-        self._halves = halves
-
-    def oldest(self) -> PhysicalOffset | None:
-        """`retention.Needs`."""
-        return self._role.projections.transactions.oldest_open()
-
-    def append_again(self, below: PhysicalOffset) -> None:
-        """`retention.Needs`: some at a time; a batch whose pages are cold is read off the loop."""
-        writer = self._role.writer()
-        projections = self._role.projections
-        positions = [
-            position for position in projections.transactions.open_batches() if position < below
-        ]
-        try:
-            for position in positions[: self.BATCHES_AT_ONCE]:
-                halves = projections.transactions.open_halves(position)
-                batch = self._halves.warm_batch_of(halves[0])
-                if batch is None:
-                    self._halves.begin_warming(halves[0])
-                    return
-                self._write(writer, projections, halves, batch)
-        except PacelineError as error:  # the disk, or damage that is being mended: again later
-            log.warning("halves_not_moved", extra={"fault": error.message})
-
-    def _write(
-        self, writer: LogWriter, projections: Projections, halves: list[Half], batch: HalfBatch
-    ) -> None:
-        for encoded in batches_of(
-            [Chosen(half.source, batch, half.number, {}) for half in halves],
-            group=self._routes.group,
-            topic_id=halves[0].key >> 16,
-            queue_id=halves[0].key & 0xFFFF,
-            cause=Cause.AGAIN,
-            kind=Kind.HALF,
-        ):
-            now = self._ledger.log_time_ms()
-            append_messages(writer, projections, encoded, store_unix_ms=now)

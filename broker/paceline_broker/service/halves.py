@@ -4,7 +4,6 @@ Batches are read whole, verified, and kept for a while: the halves of one batch 
 together, as a producer's coalesced sends are answered together.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import sub
@@ -31,7 +30,6 @@ from paceline.records.header import (
     Section,
     unpack_source,
 )
-from paceline.runtime import spawn
 from paceline.types import PhysicalOffset
 from paceline.wire import properties as names
 from paceline_broker.projections.projections import Projections
@@ -85,7 +83,6 @@ class HalfReader:
         self._kept: dict[tuple[int, int], HalfBatch] = {}
         """By (epoch of the reader, position), the one used last at the end."""
         self._kept_bytes = 0
-        self._warming: asyncio.Task[None] | None = None
 
     async def batch_of(self, half: Half) -> HalfBatch:
         """The batch that holds a half. NotYetAvailableError above confirm, or where it is damaged;
@@ -103,20 +100,6 @@ class HalfReader:
             oldest = next(iter(self._kept))
             self._kept_bytes -= self._kept.pop(oldest).header.size_bytes
         return kept
-
-    def begin_warming(self, half: Half) -> None:
-        """Bring a batch into memory, for whoever asks `warm_batch_of` again later."""
-        self._warming = spawn(self._warm(half), name="warm-halves")
-
-    async def _warm(self, half: Half) -> None:
-        await self._role.reader.warm(_view(self._role.reader, half))
-
-    def warm_batch_of(self, half: Half) -> HalfBatch | None:
-        """As `batch_of`, without waiting: None if the disk would have to be asked."""
-        view = _view(self._role.reader, half)
-        if _may_be_cold(self._role.reader, half) and self._role.reader.is_cold(view):
-            return None
-        return _decoded(self._role.reader, view, half.position)
 
 
 def _may_be_cold(reader: LogReader, half: Half) -> bool:

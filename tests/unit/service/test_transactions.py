@@ -435,42 +435,6 @@ async def test_a_poll_ends_with_the_mastership_and_with_its_time() -> None:
     assert await asking == [[]]
 
 
-# -- retention ------------------------------------------------------------------------------------
-
-
-async def test_open_halves_are_written_again_so_that_retention_goes_on() -> None:
-    """R14, R26, R34: the transaction keeps its id."""
-    bench = HalfBench()
-    ended, text = bench.half(b"a", b"b", producer_id=7, base_sequence=0)
-    assert await bench.end(rollback=[ended]) == ["ROLLED_BACK"]
-    needs = bench.service.transactions.needs
-    old = needs.oldest()
-    assert old is not None
-
-    needs.append_again(bench.writer.end)
-    bench.writer.confirm_all()
-
-    assert bench.kinds()[-1] == (Kind.HALF, Cause.AGAIN)
-    moved = needs.oldest()
-    assert moved is not None
-    assert moved > old
-    assert await bench.end(commit=[text]) == ["COMMITTED"]
-    assert bench.bodies() == [b"b"]
-    assert bench.log.views()[-1].properties()[0]["UNIQ_KEY"] == "0000000000000007:0:1:0:1"
-    assert needs.oldest() is None
-
-
-async def test_an_end_that_was_read_before_the_half_moved_ends_it_all_the_same() -> None:
-    bench = HalfBench()
-    [text] = bench.half(b"a")
-    asking = await started(bench.ends.end_one(text, Ended.COMMITTED))
-    bench.service.transactions.needs.append_again(bench.writer.end)
-
-    await asking
-
-    assert bench.bodies() == [b"a"]
-
-
 async def test_an_end_read_under_another_mastership_is_put_off() -> None:
     bench = HalfBench()
     [text] = bench.half(b"a")
