@@ -215,6 +215,9 @@ class TransactionChecks:
             except PacelineError as error:
                 # The mastership ended under way, or the log takes nothing now: the next look tells.
                 log.debug("checks_put_off", extra={"fault": error.message})
+            except Exception:
+                # One half that nobody thought of must not end the checks of all others.
+                log.exception("checks_failed")
 
     async def look(self) -> None:
         """One look: learn of new halves, ask about what is due, give up what nobody decided."""
@@ -261,7 +264,10 @@ class TransactionChecks:
                     continue  # it was written again
                 known.groups[half.source] = batch.producer_group(half.number)
                 checked = transactions.checked(half.source)
-                due_ms = half.stored_unix_ms + batch.immunity_ms(half.number, time_out_ms)
+                immunity_ms = batch.immunity_ms(half.number, time_out_ms)
+                due_ms = half.stored_unix_ms + min(
+                    immunity_ms, self._settings.transaction_age_ms_max
+                )
                 if checked.times:
                     due_ms = checked.last_unix_ms + self._settings.transaction_check_interval_ms
                 heapq.heappush(known.due, (due_ms, half.source))

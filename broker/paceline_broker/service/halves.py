@@ -45,6 +45,7 @@ DERIVED_BYTES = 4 * 1024 * 1024
 _ROW_BYTES = 1024
 """Of a row beside its body and texts: its unique key, names that the broker adds, its numbers."""
 PROPERTIES_MAX = PROPERTIES_BYTES_MAX - 1024
+IMMUNITY_S_MAX = 72 * 3600
 KEPT_BATCHES = 256
 KEPT_BYTES = 16 * 1024 * 1024
 
@@ -66,13 +67,20 @@ class HalfBatch:
 
     def immunity_ms(self, index: int, default_ms: int) -> int:
         """How long after its storing nobody is asked about it."""
-        text = self.properties[index].get(names.CHECK_IMMUNITY_S, "")
-        return int(text) * 1000 if text.isascii() and text.isdecimal() else default_ms
+        seconds = _immunity_s(self.properties[index].get(names.CHECK_IMMUNITY_S, ""))
+        return default_ms if seconds is None else seconds * 1000
 
     def unique_key(self, index: int, group: str) -> str:
         """Made when it was first stored, and kept since."""
         kept = self.properties[index].get(names.UNIQ_KEY)
         return kept or unique_key(self.header, index, group)
+
+
+def _immunity_s(text: str) -> int | None:
+    """None: it is no number of seconds up to the limit."""
+    if len(text) > len(str(IMMUNITY_S_MAX)) or not (text.isascii() and text.isdecimal()):
+        return None
+    return int(text) if int(text) <= IMMUNITY_S_MAX else None
 
 
 class HalfReader:
@@ -210,7 +218,8 @@ def _encoded(
 
 def check_halves(batch: BatchView) -> None:
     """What a client sends as half messages: each says whom to ask about it, and its properties
-    leave room for those that the message made of it gets. BadRequestError, TooLargeError."""
+    leave room for those that the message made of it gets; the time in which nobody is asked is one.
+    BadRequestError, TooLargeError."""
     if batch.header.columns & COLUMN_PROPERTY:
         offsets = batch.section(Section.PROPERTY_OFFSETS).cast("i")
         if offsets[-1] > PROPERTIES_MAX and max(map(sub, offsets[1:], offsets)) > PROPERTIES_MAX:
@@ -224,6 +233,13 @@ def check_halves(batch: BatchView) -> None:
                 f"half message {number} has no {names.PRODUCER_GROUP}: nobody could be asked about"
                 " it",
                 field=names.PRODUCER_GROUP,
+            )
+        text = found.get(names.CHECK_IMMUNITY_S)
+        if text is not None and _immunity_s(text) is None:
+            raise BadRequestError(
+                f"{names.CHECK_IMMUNITY_S} of half message {number} must be a whole number of"
+                f" seconds from 0 to {IMMUNITY_S_MAX}",
+                field=names.CHECK_IMMUNITY_S,
             )
 
 

@@ -3,7 +3,16 @@
 from typing import Any
 
 import pytest
+from tests.unit.http.door import a_batch
+from tests.unit.service.fakes import until
+from tests.unit.service.test_send import Answers
 from tests.unit.service.test_transactions import HalfBench
+
+from paceline.errors import BadRequestError
+from paceline.records.encode import encode_batch
+from paceline.records.header import Cause, Kind
+from paceline.runtime import cancel_and_wait, spawn
+from paceline.wire.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP
 
 
 @pytest.mark.parametrize(
@@ -26,3 +35,69 @@ async def test_texts_of_halves_that_end_together_count_for_the_size_of_their_bat
     assert set(await bench.end(commit=ids)) == {"COMMITTED"}
 
     assert len(bench.bodies()) == 600
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "soon", "259201", "9" * 5000, "\u0663"])
+async def test_a_half_with_an_immunity_that_is_none_is_refused(text: str) -> None:
+    bench = HalfBench()
+    sink = Answers()
+    given = {PRODUCER_GROUP: "payers", CHECK_IMMUNITY_S: text}
+    bench.service.sender.send(a_batch(b"a", kind=Kind.HALF, properties=[given]), sink, 1)
+
+    assert isinstance(sink.last, BadRequestError)
+    assert sink.last.details["field"] == CHECK_IMMUNITY_S
+    assert bench.role.projections.transactions.open_count == 0
+
+
+async def test_a_stored_immunity_of_5000_digits_does_not_end_the_checks() -> None:
+    """Such a half may be in the log of before it was refused: it waits as if it asked for none."""
+    bench = HalfBench(transaction_age_ms_max=3600_000)
+    [text] = bench.half(b"a")
+    given = {PRODUCER_GROUP: "payers", CHECK_IMMUNITY_S: "9" * 5000}
+    bench.append_derived(
+        encode_batch(
+            [b"a"],
+            properties=[given],
+            born_unix_ms=1,
+            sources=[bench.ends.source_of(text)],
+            topic_id=1,
+            queue_id=0,
+            kind=Kind.HALF,
+            flags=Cause.AGAIN,
+        )
+    )
+    bench.clock.advance(3600_000)
+
+    await bench.checks.look()
+
+    assert bench.bodies(2 << 16) == [b"a"]
+
+
+async def test_a_look_that_fails_unforeseen_is_not_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = HalfBench(transaction_time_out_ms=40)
+    looks: list[int] = []
+
+    async def look() -> None:
+        looks.append(len(looks))
+        raise ValueError("unforeseen")
+
+    monkeypatch.setattr(bench.checks, "look", look)
+    running = spawn(bench.checks.run(), name="checks")
+
+    await until(lambda: len(looks) > 1 or running.done())
+
+    assert not running.done()
+    await cancel_and_wait(running)
+
+
+async def test_an_immunity_does_not_outlast_the_age_at_which_a_half_is_given_up() -> None:
+    bench = HalfBench(transaction_age_ms_max=3600_000)
+    bench.half(b"a", properties={PRODUCER_GROUP: "payers", CHECK_IMMUNITY_S: "7200"})
+    await bench.checks.look()
+    bench.clock.advance(3600_000)
+
+    await bench.checks.look()
+
+    assert bench.bodies(2 << 16) == [b"a"]
