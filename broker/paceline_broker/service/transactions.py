@@ -14,6 +14,7 @@ from typing import Any
 
 from paceline.errors import (
     NotYetAvailableError,
+    OutcomeUnknownError,
     PacelineError,
     TransactionEndedError,
     TransactionNotFoundError,
@@ -162,11 +163,16 @@ class TransactionEnds:
     def _decide_all(self) -> None:
         """Everything that waits, in one synchronous step."""
         requests, self._waiting = self._waiting, []
+        end = None
         try:
             writer = _open_writer(self._role)
             writer.ensure_can_append()
+            end = writer.end
             self._decide(writer, requests)
-        except PacelineError as error:
+        except PacelineError as caught:
+            error = caught
+            if end is not None and writer.end != end:  # some of it is in the log (R32)
+                error = OutcomeUnknownError(f"the log failed among these ends: {caught.message}")
             for request in requests:
                 if not request.answered.done():
                     request.answered.set_exception(error)
@@ -249,17 +255,19 @@ class TransactionEnds:
         rolled_back: list[int],
         now: int,
     ) -> None:
+        batches: list[bytes] = []  # all of them before any is appended: nothing is refused between
         for key, chosen in committed.items():
             topic_id, queue_id = key >> 16, key & 0xFFFF
-            for batch in batches_of(
+            batches += batches_of(
                 chosen,
                 group=self._routes.group,
                 topic_id=topic_id,
                 queue_id=queue_id % self._routes.queue_counts[topic_id],
                 cause=Cause.COMMITTED,
-            ):
-                append_messages(writer, projections, batch, store_unix_ms=now)
-            self._counters.committed += len(chosen)
+            )
+        for batch in batches:
+            append_messages(writer, projections, batch, store_unix_ms=now)
+        self._counters.committed += sum(map(len, committed.values()))
         if rolled_back:
             document = operation_document(rolled_back=rolled_back)
             append_internal(writer, projections, Kind.OPERATION, document, store_unix_ms=now)

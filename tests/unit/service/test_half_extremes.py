@@ -8,10 +8,16 @@ from tests.unit.service.fakes import until
 from tests.unit.service.test_send import Answers
 from tests.unit.service.test_transactions import HalfBench
 
-from paceline.errors import BadRequestError
+from paceline.errors import (
+    BadRequestError,
+    OutcomeUnknownError,
+    StorageError,
+)
+from paceline.ports import Buffer
 from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind
 from paceline.runtime import cancel_and_wait, spawn
+from paceline.types import PhysicalOffset
 from paceline.wire.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP
 
 
@@ -101,3 +107,22 @@ async def test_an_immunity_does_not_outlast_the_age_at_which_a_half_is_given_up(
     await bench.checks.look()
 
     assert bench.bodies(2 << 16) == [b"a"]
+
+
+async def test_a_log_that_fails_among_ends_answers_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R32: one of two queues has its message; to say that nothing was stored would be wrong."""
+    bench = HalfBench()
+    ids = bench.half(b"a") + bench.half(b"b", queue_id=1)
+    append = bench.writer.append
+
+    def append_once(header: bytes, payload: Buffer) -> PhysicalOffset:
+        if bench.bodies():
+            raise StorageError("the disk failed")
+        return append(header, payload)
+
+    monkeypatch.setattr(bench.writer, "append", append_once)
+
+    with pytest.raises(OutcomeUnknownError):
+        await bench.end(commit=ids)
+
+    assert bench.bodies() == [b"a"]
