@@ -234,10 +234,16 @@ class TransactionChecks:
             for group in list(known.parked):
                 self._unpark(group)
         asked, lost = self._due(known, now)
+        fault = None
         if lost:
-            await self._check_out(known, lost)
+            try:
+                await self._check_out(known, lost)
+            except PacelineError as error:  # what can be asked is asked all the same
+                fault = error
         if asked:
             await self._ask(known, asked)
+        if fault is not None:
+            raise fault
 
     def _open_writer(self) -> LogWriter | None:
         """The writer of an open epoch, while the clock may be believed (R29)."""
@@ -306,7 +312,10 @@ class TransactionChecks:
 
     async def _ask(self, known: _Known, asked: list[Half]) -> None:
         """Write down that these are asked about; once that is confirmed, ask."""
-        writer = self._role.writer()
+        writer = self._open_writer()  # anew, as a check-out waits (R29)
+        if writer is None:
+            self._later(known, asked, 0)
+            return
         try:
             writer.ensure_can_append()
         except PacelineError:

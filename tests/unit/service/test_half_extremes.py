@@ -6,11 +6,12 @@ import pytest
 from tests.unit.http.door import a_batch
 from tests.unit.service.fakes import until
 from tests.unit.service.test_send import Answers
-from tests.unit.service.test_transactions import HalfBench
+from tests.unit.service.test_transactions import INTERVAL_MS, TIME_OUT_MS, HalfBench, polled
 
 from paceline.errors import (
     BadRequestError,
     OutcomeUnknownError,
+    OverloadedError,
     StorageError,
 )
 from paceline.ports import Buffer
@@ -126,3 +127,27 @@ async def test_a_log_that_fails_among_ends_answers_unknown(monkeypatch: pytest.M
         await bench.end(commit=ids)
 
     assert bench.bodies() == [b"a"]
+
+
+async def test_who_is_to_be_asked_is_not_forgotten_when_a_check_out_fails() -> None:
+    bench = HalfBench(transaction_check_max=1)
+    bench.half(b"lost")
+    bench.clock.advance(TIME_OUT_MS)
+    asking = await polled(bench)
+    await bench.checks.look()
+    assert len((await asking)[0]) == 1
+    bench.half(b"young")
+    await bench.checks.look()
+    bench.clock.advance(INTERVAL_MS)
+    asking = await polled(bench)
+    bench.writer.refusal = OverloadedError("enough", retry_after_ms=1000)
+    with pytest.raises(OverloadedError):
+        await bench.checks.look()
+    assert not asking.done()
+    bench.writer.refusal = None
+
+    await bench.checks.look()
+
+    [[question]] = await asking
+    assert question["body"] == "young"
+    assert bench.bodies(2 << 16) == [b"lost"]
