@@ -52,6 +52,10 @@ class Operation:
     def __init__(self) -> None:
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.answer: Any = None
+        self.is_decided = False
+        """`answer` stands, and waits for confirm: it is not decided a second time (R28)."""
+        self.is_queued = False
+        """A turn to come looks at it."""
 
     def decide(self, turn: Turn) -> bool:
         """True: `answer` is there."""

@@ -120,7 +120,9 @@ class Receipts:
     # -- turns -------------------------------------------------------------------------------------
 
     def _submit(self, operation: Operation) -> None:
-        self._new.append(operation)
+        if not operation.is_queued:
+            operation.is_queued = True
+            self._new.append(operation)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -131,6 +133,8 @@ class Receipts:
     def _run_turn(self) -> None:
         self._is_scheduled = False
         new, self._new = self._new, []
+        for operation in new:
+            operation.is_queued = False
         woken, self._woken = self._woken, {}
         try:
             writer = self._role.writer()
@@ -174,10 +178,16 @@ class Receipts:
         for at, operation in enumerate(new):
             rows += operation.rows
             if rows > _ROWS_MAX and at:
-                self._new = new[at:] + self._new
-                self._schedule()
+                self._put_back(new[at:])
                 return new[:at]
         return new
+
+    def _put_back(self, operations: list[Operation]) -> None:
+        """The next turn begins with these."""
+        for operation in operations:
+            operation.is_queued = True
+        self._new = operations + self._new
+        self._schedule()
 
     def _refuse_turn(
         self, new: list[Operation], woken: dict[tuple[str, int], None], error: PacelineError
@@ -190,15 +200,15 @@ class Receipts:
             asyncio.get_running_loop().call_later(_AGAIN_S, self._schedule)
 
     def _decide(self, operation: Operation, turn: Turn) -> bool:
-        if operation.future.done():
-            return False  # the asker has gone: it is given nothing
-        is_decided = operation.decide(turn)
+        if operation.future.done() or operation.is_decided:
+            return False  # the asker has gone, or waits for confirm: it is given nothing more
+        operation.is_decided = is_decided = operation.decide(turn)
         if isinstance(operation, Receive):
             exhausted = operation.answer.exhausted
             if exhausted:
                 self.on_exhausted(operation.asked.group, exhausted)
             if is_decided:
-                self._unwatch(operation)
+                self._forget(operation)
             elif operation.looks_on:
                 self._unwatch(operation)
                 self._look_on(operation, turn.reader)
@@ -276,9 +286,8 @@ class Receipts:
         for operation in waiting:
             self._unwatch(operation)
         self._woken.clear()
-        self._new += waiting
-        if self._new:
-            self._schedule()
+        for operation in waiting:
+            self._submit(operation)
 
     def _watch(self, operation: Receive) -> None:
         group = operation.asked.group
@@ -304,7 +313,7 @@ class Receipts:
         self._unwatch(operation)
 
     def _time_over(self, operation: Receive) -> None:
-        if not operation.is_over:
+        if not operation.is_over and not operation.is_decided:
             operation.is_over = True
             self._submit(operation)
 

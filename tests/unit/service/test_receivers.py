@@ -1,10 +1,11 @@
 """Receivers that wait: what wakes them, whom first, with filters, and when a mastership ends."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, turn
+from tests.unit.service.fakes import Bench, turn, until
 from tests.unit.service.test_calls import started
 from tests.unit.service.test_receipts import handles, lowest, receive, send
 from tests.unit.service.test_send import Answers
@@ -183,3 +184,41 @@ async def test_master_that_may_not_append_gives_nothing_and_serves_the_waiting_l
     bench.writer.refusal = None
 
     assert (await asking)[0]["messages"] == [[1, 0, 0, 1, 1]]
+
+
+async def test_receive_that_was_decided_is_not_decided_again_while_it_is_unconfirmed() -> None:
+    """R28: else what it was given first is lost until its time is over, or goes out too early."""
+    bench = Bench(is_automatic=False)
+    send(bench, 2)
+    asking = await started(receive(bench, max_messages=1, wait_ms=1))
+    end = bench.log.end
+    loop = asyncio.get_running_loop()
+    over = loop.time() + 0.05
+    await until(lambda: loop.time() > over)
+
+    assert bench.log.end == end, "its wait is over, and nothing more is given"
+    bench.writer.confirm_all()
+    assert (await asking)[0]["messages"] == [[1, 0, 0, 1, 1]]
+    assert (await receive_confirmed(bench))["messages"] == [[1, 0, 1, 2, 1]]
+
+
+async def test_receive_is_in_a_turn_once_however_many_have_it_looked_at() -> None:
+    bench = Bench(is_automatic=False)
+    waiting = await started(receive(bench, max_messages=1, wait_ms=20_000))
+    bench.writer.confirm_all()
+    send(bench, 2)
+    bench.service.receipts.role_changed()
+    bench.service.stop_waiting()
+    await turn()
+    await turn()
+    bench.writer.confirm_all()
+
+    assert (await waiting)[0]["messages"] == [[1, 0, 0, 1, 1]]
+    assert (await receive_confirmed(bench))["messages"] == [[1, 0, 1, 2, 1]]
+
+
+async def receive_confirmed(bench: Bench) -> dict[str, Any]:
+    asking = await started(receive(bench, client_id="c9"))
+    bench.writer.confirm_all()
+    [answer] = await asking
+    return answer
