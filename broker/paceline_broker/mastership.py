@@ -221,6 +221,9 @@ class Mastership:
             self._loop.call_soon(self._end_turn)
         return end
 
+    def abandon(self, reason: str) -> None:
+        self.term.fail(reason)
+
     def wait_confirmed(
         self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int
     ) -> None:

@@ -175,9 +175,13 @@ class Burying:
 
     def _append(self, group: str, item: list[Any], now: int) -> None:
         projections = self._role.projections
-        projections.receipt_item(item)
         writer = self._role.writer()
-        append_decided(writer, projections, {"items": [item]}, store_unix_ms=now)
+        try:
+            projections.receipt_item(item)
+            append_decided(writer, projections, {"items": [item]}, store_unix_ms=now)
+        except Exception as error:  # R28: the state is ahead of the log
+            writer.abandon(f"burying failed: {error}")
+            raise
 
 
 def _is_exhausted(projections: Projections, one: Exhausted, now: int) -> bool:

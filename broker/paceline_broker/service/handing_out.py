@@ -6,7 +6,7 @@ order; queues take turns. An ordered receiver is given nothing of a queue while 
 out, and after an expiry the lowest first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -63,7 +63,7 @@ class Given:
     cold: list[memoryview] = field(default_factory=list)
     """A filter has to see these, and they are not in memory."""
     has_more: bool = False
-    """A filter has looked as far as it may in one turn."""
+    """A turn has not room for all that is to be looked at, or passed over."""
 
 
 class Turn(Protocol):
@@ -84,6 +84,9 @@ class Turn(Protocol):
     @property
     def reader(self) -> LogReader: ...
 
+    @property
+    def rows_left(self) -> int: ...
+
     def fold(self, item: list[Any]) -> None: ...
 
 
@@ -95,7 +98,9 @@ def hand_out(asked: Asked, turn: Turn, *, inflight_max: int, begin_with: int) ->
     until = turn.now_unix_ms + asked.invisible_ms
     given = Given(turn.position, until)
     work = _HandingOut(asked, turn, given, inflight_max, begin_with)
-    work.begin()
+    given.has_more = not work.begin()
+    if given.has_more:
+        return given
     if asked.is_ordered:
         work.ordered()
     else:
@@ -125,38 +130,50 @@ class _HandingOut:
         at = begin_with % len(asked.keys)
         self._keys = asked.keys[at:] + asked.keys[:at]
 
-    def begin(self) -> None:
-        """Queues of which the group was never given anything: from its committed offset on."""
+    def begin(self) -> bool:
+        """Queues of which the group was never given anything: from its committed offset on.
+
+        False if the turn has not room for all of it: the next goes on.
+        """
         asked, offsets = self._asked, self._turn.projections.offsets
         known = self._receipts.of_group(asked.group)
-        rows = []
+        rows: list[list[int]] = []
         for key in asked.keys:
             if key in known:
                 continue
+            if len(rows) >= self._turn.rows_left:
+                break
             committed = offsets.get(asked.group, key)
             queue = self._queues.get(key)
             start = 0 if queue is None else queue.start if asked.start == FIRST else queue.end
             rows.append([key, start if committed is None else committed.offset])
         if rows:
             self._turn.fold(["start", asked.group, rows])
-        self._pass_deleted()
+        known = self._receipts.of_group(asked.group)
+        return all(key in known for key in asked.keys) and self._pass_deleted()
 
-    def _pass_deleted(self) -> None:
-        """What retention has deleted is nobody's any more (R26)."""
+    def _pass_deleted(self) -> bool:
+        """What retention has deleted is nobody's any more (R26). False: there is more of it."""
         group = self._asked.group
-        passed, dropped = [], []
+        passed: list[list[int]] = []
+        dropped: list[list[int]] = []
+        room = self._turn.rows_left
         for key in self._asked.keys:
+            if len(passed) + len(dropped) >= room:
+                break
             queue, receipts = self._queues.get(key), self._receipts.get(group, key)
             if queue is None or receipts is None or receipts.floor >= queue.start:
                 continue
             if receipts.next < queue.start:
                 passed.append([key, int(queue.start)])
             gone = [offset for offset in receipts.in_flight if offset < queue.start]
-            dropped += [[key, offset, offset + 1] for offset in gone]
+            dropped += [[key, first, end] for first, end in _ranges(gone)]
+        is_all = len(passed) + len(dropped) < room
         if passed:
             self._turn.fold(["pass", group, passed])
         if dropped:
-            self._turn.fold(["drop", group, dropped])
+            self._turn.fold(["drop", group, dropped[: max(1, room - len(passed))]])
+        return is_all
 
     def has_new(self) -> bool:
         return any(self._new_count(key) > 0 for key in self._keys)
@@ -187,7 +204,7 @@ class _HandingOut:
         rows: list[GivenRow] = []
         left = self.room
         for key in self._keys:
-            if left <= 0:
+            if left <= 0 or self._is_full():
                 break
             found = self._new_of(key, left)
             rows += found
@@ -219,7 +236,9 @@ class _HandingOut:
         left = self.room
         for key in self._keys:
             receipts = self._receipts.get(self._asked.group, key)
-            if left <= 0 or receipts is None or self._is_locked(key):
+            if left <= 0 or self._is_full():
+                break
+            if receipts is None or self._is_locked(key):
                 continue
             if receipts.in_flight or receipts.withdrawn:
                 found = self._lowest_due(receipts, left)
@@ -244,6 +263,11 @@ class _HandingOut:
             count_max -= count
         return rows
 
+    def _is_full(self) -> bool:
+        is_full = self._turn.rows_left == 0
+        self._given.has_more |= is_full
+        return is_full
+
     def _give(self, rows: list[GivenRow]) -> None:
         if not rows:
             return
@@ -264,6 +288,17 @@ class _HandingOut:
         """A member of the group consumes the queue in order, under a lock: it alone may (R33)."""
         now = self._turn.now_unix_ms
         return self._locks.get(self._asked.group, key, now_unix_ms=now) is not None
+
+
+def _ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """Neighbours together, rising."""
+    found: list[tuple[int, int]] = []
+    for offset in sorted(offsets):
+        if found and found[-1][1] == offset:
+            found[-1] = (found[-1][0], offset + 1)
+        else:
+            found.append((offset, offset + 1))
+    return found
 
 
 def _within_bytes(queue: ConsumeQueue, first: int, count: int) -> int:

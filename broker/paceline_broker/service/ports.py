@@ -69,6 +69,13 @@ class LogWriter(Protocol):
         """
         ...
 
+    def abandon(self, reason: str) -> None:
+        """End this mastership, in this step: its state is not what its log says (R28).
+
+        Whoever waits does not know; the projections are made anew from the log.
+        """
+        ...
+
     def wait_confirmed(
         self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int
     ) -> None:

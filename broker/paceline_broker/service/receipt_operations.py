@@ -13,8 +13,13 @@ from paceline_broker.service.handing_out import Asked, hand_out
 from paceline_broker.service.ports import LogReader
 from paceline_broker.service.settings import ServiceSettings
 
+TURN_BYTES_MAX = 1024 * 1024
+"""Of a turn's record; what is beyond comes in the next. A record may have 4 MiB."""
+_ROW_BYTES_MAX = 88
+"""Four numbers of 20 digits, and what parts them."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Turn:
     """What the operations of one turn decide on. `items` become the record."""
 
@@ -25,11 +30,24 @@ class Turn:
     """Of the record."""
     may_expire: bool
     reader: LogReader
+    size_bytes: int = 0
+    """No less than the record has."""
 
     def fold(self, item: list[Any]) -> None:
         """Have the record say so; the next decision sees it."""
-        self.items.append(item)
+        *head, rows = item
+        if self.items and self.items[-1][:-1] == head:
+            self.items[-1][-1].extend(rows)
+        else:
+            self.items.append([*head, list(rows)])
+            self.size_bytes += len(str(head)) + 2
+        self.size_bytes += _ROW_BYTES_MAX * len(rows)
         self.projections.receipt_item(item)
+
+    @property
+    def rows_left(self) -> int:
+        """So many rows more may be folded in this turn."""
+        return max(0, TURN_BYTES_MAX - self.size_bytes) // _ROW_BYTES_MAX
 
 
 class Settled(NamedTuple):

@@ -10,10 +10,11 @@ A receiver that finds nothing waits here until a message comes, one falls due, o
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from paceline.errors import PacelineError, PollingFullError, StorageError
+from paceline.errors import OutcomeUnknownError, PacelineError, PollingFullError
 from paceline.ports import Clock
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.wire.receipts import Receipt
@@ -24,6 +25,8 @@ from paceline_broker.service.ledger import append_decided
 from paceline_broker.service.ports import LogReader, LogWriter, Role
 from paceline_broker.service.receipt_operations import Operation, Receive, Settle, Settled, Turn
 from paceline_broker.service.settings import ServiceSettings
+
+log = logging.getLogger("paceline.service")
 
 _AGAIN_S = 0.1
 """A turn that may not append now (R8, R27) looks again after this."""
@@ -147,18 +150,38 @@ class Receipts:
         may_expire = self._trust() is not Trust.DIFFERS
         turn = Turn(projections, [], now, int(writer.end), may_expire, self._role.reader)
         taken = self._as_many(new)
-        decided = [operation for operation in taken if self._decide(operation, turn)]
-        woken.update(self._freed(turn))
-        decided += self._serve_woken(woken, turn)
-        if turn.items:
-            try:
+        decided: list[Operation] = []
+        try:
+            decided += self._decide_all(taken, turn)
+            woken.update(self._freed(turn))
+            decided += self._serve_woken(woken, turn)
+            if turn.items:
                 append_decided(writer, projections, {"items": turn.items}, store_unix_ms=now)
-            except StorageError as error:  # a full disk at a roll: the mastership is over (R22)
-                self._refuse_turn(decided, {}, error)
-                return
+        except Exception as error:  # a full disk at a roll (R22), or a fault of this program
+            self._end_turn_badly([*taken, *decided], turn, writer, error)
+            return
         if decided:
             self._answer_later(decided, writer)
         self._arm(sorted(self._groups_of(turn, taken)))
+
+    def _end_turn_badly(
+        self, operations: list[Operation], turn: Turn, writer: LogWriter, error: Exception
+    ) -> None:
+        """Nothing of the turn is in the log: a state that says otherwise is nobody's (R28)."""
+        log.error("receipts_turn_failed", exc_info=error)
+        if turn.items:
+            writer.abandon(f"a turn of receipts failed: {error}")
+        self._refuse_turn(operations, {}, OutcomeUnknownError(f"the master failed: {error}"))
+
+    def _decide_all(self, operations: list[Operation], turn: Turn) -> list[Operation]:
+        decided = []
+        for at, operation in enumerate(operations):
+            if turn.rows_left == 0:
+                self._put_back(operations[at:])
+                break
+            if self._decide(operation, turn):
+                decided.append(operation)
+        return decided
 
     def _freed(self, turn: Turn) -> dict[tuple[str, int], None]:
         """Queues of which receivers that wait may be given more now: an ordered one above all."""
@@ -251,6 +274,10 @@ class Receipts:
         served: list[Operation] = []
         for at in woken:
             for waiting in list(self._waiting.get(at, ())):
+                if turn.rows_left == 0:
+                    self._woken[at] = None
+                    self._schedule()
+                    break
                 if not self._decide(waiting, turn):
                     if waiting.looks_on:  # the others have their turn after it
                         self._woken[at] = None

@@ -5,6 +5,7 @@ from tests.unit.broker.brokers import Broker, a_group, eventually, tell
 
 from paceline.errors import (
     InSyncReplicasNotEnoughError,
+    NotMasterError,
     NotYetAvailableError,
     OverloadedError,
 )
@@ -86,3 +87,18 @@ async def test_refused_sends_and_unconfirmed_bytes_are_work_that_waits() -> None
         heartbeat = broker.role.heartbeat()
         assert heartbeat is not None
         assert heartbeat.waiting == 4
+
+
+async def test_an_abandoned_mastership_takes_nothing_from_that_step_on() -> None:
+    """R28: the state is not what the log says, so it is made anew from the log."""
+    broker = Broker()
+    async with broker.running():
+        await a_master_alone(broker)
+        mastership, projections = broker.mastership, broker.role.projections
+
+        mastership.abandon("for a test")
+
+        with pytest.raises(NotMasterError):
+            mastership.ensure_can_append()
+        assert broker.role.state is RoleState.FENCED
+        assert broker.role.projections is not projections

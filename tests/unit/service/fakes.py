@@ -105,6 +105,7 @@ class FakeWriter:
         self._epoch = MasterEpoch(epoch)
         self.is_open = True
         self.refusal: PacelineError | None = None
+        self.abandoned: str | None = None
         self.rounds = 0
         self.rounds_blocked = False
         self.round_waiters: list[asyncio.Future[None]] = []
@@ -138,6 +139,11 @@ class FakeWriter:
             self._is_turn_due = True
             asyncio.get_running_loop().call_soon(self.confirm_all)
         return self.end
+
+    def abandon(self, reason: str) -> None:
+        self.abandoned = reason
+        self.refusal = NotMasterError("abandoned", master=None)
+        self.fence()
 
     def wait_confirmed(
         self, position: PhysicalOffset, callback: Confirmed, *, timeout_ms: int

@@ -13,13 +13,20 @@ from tests.unit.service.test_send import Answers
 from paceline.errors import (
     BadRequestError,
     InvalidReceiptHandleError,
+    NotMasterError,
+    OutcomeUnknownError,
     ReceiptExpiredError,
     ReceiptsOpenError,
+    TooLargeError,
 )
+from paceline.records.decode import BatchView
 from paceline.records.header import Kind
 from paceline.wire.receipts import Receipt, format_handle
 from paceline_broker.clocks import Trust
 from paceline_broker.projections.projections import Projections
+from paceline_broker.service import receipt_operations
+from paceline_broker.service import receipts as receipts_module
+from paceline_broker.service.ledger import append_decided
 
 ASK = {"group": "g", "client_id": "c1", "topics": ["orders"]}
 
@@ -393,3 +400,100 @@ async def test_bad_input_of_receive_is_refused_by_name(field: str, value: Any) -
     with pytest.raises(BadRequestError) as caught:
         await receive(bench, **{field: value})
     assert caught.value.details["field"] == field
+
+
+async def given_out(bench: Bench, count: int, group: str, queue_id: int = 0) -> list[Receipt]:
+    """Messages that are out by one record, without their being sent."""
+    key = (1 << 16) + queue_id
+    projections, writer = bench.role.projections, bench.writer
+    position, now = int(writer.end), bench.clock.unix_ms()
+    rows = [[key, 0, count, 1]]
+    items: list[list[Any]] = [
+        ["start", group, [[key, 0]]],
+        ["give", group, "c", now + 30_000, rows],
+    ]
+    for item in items:
+        projections.receipt_item(item)
+    append_decided(writer, projections, {"items": items}, store_unix_ms=now)
+    return [Receipt("g1", 1, queue_id, offset, position, 1) for offset in range(count)]
+
+
+async def test_what_is_asked_at_once_is_in_as_many_records_as_it_needs() -> None:
+    """R28: a record that is too large would leave the state ahead of the log."""
+    bench = Bench()
+    group = "g" * 120
+    receipts = await given_out(bench, 29 * 1024, group)
+    before = len(bench.log.batches)
+
+    answers = await asyncio.gather(
+        *(
+            bench.service.receipts.change(group, receipts[at::29], 60_000, is_unseen=False)
+            for at in range(29)
+        )
+    )
+
+    assert all(settled.code is None for answer in answers for settled in answer)
+    made = bench.log.batches[before:]
+    assert len(made) > 1
+    assert max(map(len, made)) < 1.5 * 1024 * 1024
+    projections = Projections()
+    for view in bench.log.views():
+        projections.apply(view.header, view)
+    assert projections.snapshot() == bench.role.projections.snapshot()  # INV-9
+
+
+async def test_group_begins_on_its_queues_in_as_many_turns_as_it_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receipt_operations, "TURN_BYTES_MAX", 200)
+    bench = Bench()
+    for queue_id in range(4):
+        send(bench, 1, queue_id)
+
+    answers = [await receive(bench, max_messages=1) for _ in range(4)]
+
+    assert sorted(row[1] for answer in answers for row in answer["messages"]) == [0, 1, 2, 3]
+    assert max(map(len, bench.log.batches)) < 600
+
+
+async def test_deleted_messages_in_flight_are_dropped_as_ranges() -> None:
+    bench = Bench()
+    for _ in range(2):
+        send(bench, 30)
+        await turn()
+    await receive(bench)
+    await turn()
+    queue = bench.role.projections.consume_queues.get(1 << 16)
+    assert queue is not None
+    queue.drop_below(queue.index(1, 2)[1][0])
+
+    await receive(bench)
+
+    items = [item for view in pops(bench) for item in view.document()["items"]]
+    assert ["drop", "g", [[1 << 16, 0, 30]]] in items
+
+
+def pops(bench: Bench) -> list[BatchView]:
+    return [view for view in bench.log.views() if view.header.kind == Kind.POP]
+
+
+@pytest.mark.parametrize("error", [TooLargeError("too large"), IndexError("a fault")])
+async def test_mastership_ends_when_what_was_decided_cannot_be_appended(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """R28: a state that is ahead of its log answers nobody."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    bench = Bench()
+    send(bench, 1)
+    monkeypatch.setattr(receipts_module, "append_decided", fail)
+
+    with pytest.raises(OutcomeUnknownError):
+        async with asyncio.timeout(5):
+            await receive(bench)
+
+    assert bench.writer.abandoned is not None
+    with pytest.raises(NotMasterError):
+        await receive(bench, client_id="c2")
