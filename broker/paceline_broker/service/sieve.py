@@ -51,7 +51,10 @@ def sift(
         view = _view(reader, PhysicalOffset(position), size, found)
         if view is None:
             return found
-        count_max -= _take(found, view, base, count_max, wanted)
+        try:
+            count_max -= _take(found, view, base, count_max, wanted)
+        except CorruptLogError:
+            return found  # nothing is passed over that was not looked at (R24)
         if count_max == 0:
             return found
     return found
@@ -67,18 +70,14 @@ def _view(
     if reader.is_cold(raw):
         found.cold = raw
         return None
-    try:
-        return BatchView(raw)
-    except CorruptLogError:
+    if not reader.is_sound(raw, position):  # what is passed over is so for ever
         return None
+    return BatchView(raw)
 
 
 def _take(found: Sifted, view: BatchView, base: int, count_max: int, wanted: Filter) -> int:
     """Add what is wanted of a batch from `found.end` on; how many messages that are."""
-    try:
-        mask = wanted.mask(view)
-    except CorruptLogError:
-        return 0  # a reader that checks it has it mended
+    mask = wanted.mask(view)
     taken = 0
     end = base + view.header.record_count
     offset = found.end

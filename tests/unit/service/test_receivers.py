@@ -220,5 +220,28 @@ async def test_receive_is_in_a_turn_once_however_many_have_it_looked_at() -> Non
 async def receive_confirmed(bench: Bench) -> dict[str, Any]:
     asking = await started(receive(bench, client_id="c9"))
     bench.writer.confirm_all()
-    [answer] = await asking
+    answer: dict[str, Any] = (await asking)[0]
     return answer
+
+
+async def test_filter_passes_nothing_over_that_is_damaged_nor_what_is_behind_it() -> None:
+    """R24: what is passed over is nobody's for ever."""
+    bench = Bench()
+    for tag in ("yes", "yes", "no"):
+        tagged(bench, tag)
+        await turn()
+    bad = len(bench.log.batches) - 2
+    whole = bench.log.batches[bad]
+    at = whole.rindex(b"yes")
+    bench.log.batches[bad] = whole[:at] + b"yez" + whole[at + 3 :]
+    asked = [{"topic": "orders", "expression": "yes"}]
+
+    first = await receive(bench, topics=asked, max_messages=1)
+    second = await receive(bench, topics=asked)
+    bench.log.batches[bad] = whole
+    bench.log.bad.clear()
+    mended = await receive(bench, topics=asked)
+
+    given = [row[2:4] for answer in (first, second, mended) for row in answer["messages"]]
+    assert given == [[0, 1], [1, 2]]
+    assert second["messages"] == []
