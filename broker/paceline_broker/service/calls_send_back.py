@@ -161,8 +161,10 @@ def check_distinct(wanted: list[Wanted]) -> None:
 
 
 def raise_if_all_refused(outcomes: list[Any]) -> None:
-    """A request of which nothing was done is an error as a whole: the first one's."""
-    if all(isinstance(outcome, PacelineError) for outcome in outcomes):
+    """A request whose messages were all refused for one reason is an error as a whole, the first
+    one's; with several reasons each message is answered its own."""
+    codes = {outcome.code if isinstance(outcome, PacelineError) else None for outcome in outcomes}
+    if len(codes) == 1 and None not in codes:
         first: PacelineError = outcomes[0]
         details: Mapping[str, object] = first.details
         raise type(first)(first.message, **details)

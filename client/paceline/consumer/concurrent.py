@@ -22,7 +22,7 @@ from paceline.consumer.failure import (
 )
 from paceline.consumer.push_settings import OnGivenUp, PushSettings
 from paceline.consumer.queue_owner import HeldQueue
-from paceline.errors import BadRequestError, PacelineError
+from paceline.errors import OffsetOutOfRangeError, PacelineError
 from paceline.message import ReceivedMessage
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.wire.names import RETRY_PREFIX
@@ -218,7 +218,7 @@ class ConcurrentProcessing:
                 held.queue.finish(message)
         elif held.queue.is_dropped:
             held.queue.fail(message)
-        elif isinstance(answer, BadRequestError) and attempts >= self._settings.attempts_max:
+        elif isinstance(answer, OffsetOutOfRangeError) and attempts >= self._settings.attempts_max:
             # Deleted by retention meanwhile: no broker can take it back any more.
             log.error("message_given_up", extra={**at, "error": repr(failure)})
             self._give_up(held, message, failure)

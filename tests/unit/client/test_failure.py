@@ -18,7 +18,7 @@ from paceline.consumer.failure import (
     as_first_sent,
 )
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.errors import ConfigError, NotYetAvailableError
+from paceline.errors import BadRequestError, ConfigError, NotYetAvailableError
 from paceline.message import ReceivedMessage
 from paceline.wire import properties as names
 
@@ -207,6 +207,31 @@ async def test_message_that_retention_has_deleted_is_given_up_in_the_end(
             await eventually(lambda: committed(cluster) == 1)
 
     assert len(send_backs(cluster)) == 3
+
+
+async def test_message_that_is_refused_for_any_other_reason_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It still lies in its queue: giving it up would lose it."""
+    monkeypatch.setattr(concurrent, "SEND_BACK_AGAIN_MS", 1)
+    given_up: list[bytes] = []
+    calls = 0
+
+    async def listener(message: ReceivedMessage) -> None:
+        nonlocal calls
+        calls += 1
+        if calls < 6:
+            raise ValueError
+
+    async with FakeCluster() as cluster:
+        await a_cluster(cluster, 1)
+        cluster.group_calls.send_back_code = BadRequestError.code
+        settings = PushSettings(start="first", commit_interval_ms=10, attempts_max=2)
+        more = {"on_given_up": lambda message, error: given_up.append(message.body)}
+        async with consumer(cluster, listener, settings=settings, **more):
+            await eventually(lambda: committed(cluster) == 1)
+
+    assert (calls, given_up) == (6, [])
 
 
 async def test_close_waits_for_what_is_being_sent_back() -> None:

@@ -401,6 +401,20 @@ async def test_deleted_and_future_messages_are_refused_one_by_one() -> None:
         await send_back(bench, a_row(7))
 
 
+async def test_each_message_is_told_its_own_reason_when_none_is_taken() -> None:
+    """Who is only to wait must not hear that its message is gone: it would give it up."""
+    bench = a_bench()
+    position = send(bench)
+    bench.role.projections.consume_queues.drop_below(position)
+
+    rows = await send_back(bench, a_row(0), a_row(2), a_row(3))
+
+    codes = ["OFFSET_OUT_OF_RANGE", "NOT_YET_AVAILABLE", "NOT_YET_AVAILABLE"]
+    assert [row["code"] for row in rows] == codes
+    with pytest.raises(NotYetAvailableError):
+        await send_back(bench, a_row(2), a_row(3))
+
+
 async def test_damaged_message_is_not_sent_back() -> None:
     """R24"""
     bench = a_bench()
