@@ -7,10 +7,10 @@ holds up nobody. When sending back fails too, the listener is called again in a 
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from paceline.consumer.links import GroupLinks
 from paceline.errors import BY_CODE, OutcomeUnknownError, PacelineError
@@ -109,7 +109,12 @@ OnSentBack = Callable[[SentBack | PacelineError], None]
 class _Row(NamedTuple):
     document: dict[str, Any]
     size_bytes: int
-    done: OnSentBack
+    done: list[OnSentBack]
+    """Who waits for the answer: a message may be sent back a second time before it is taken."""
+
+
+_Waiting: TypeAlias = OrderedDict[tuple[int, int, int], _Row]
+"""By topic id, queue and offset: a request names a message once."""
 
 
 class SendBacker:
@@ -125,7 +130,7 @@ class SendBacker:
         self._links = links
         self._group = group
         self._max_reconsume_times = max_reconsume_times
-        self._waiting: dict[GroupName, deque[_Row]] = {}
+        self._waiting: dict[GroupName, _Waiting] = {}
         self._tasks: dict[GroupName, asyncio.Task[None]] = {}
 
     def send_back(
@@ -139,8 +144,17 @@ class SendBacker:
     ) -> None:
         """Send one message of queue `key` back; `done` is called once, on the loop.
 
-        `token`: of the queue's lock, where one is held.
+        `token`: of the queue's lock, where one is held. A message that waits here already rides
+        once, as it was sent back first, but under the newest token.
         """
+        waiting = self._waiting.setdefault(key.group, OrderedDict())
+        place = (key.topic_id, key.queue, int(message.queue_offset))
+        known = waiting.get(place)
+        if known is not None:
+            known.done.append(done)
+            if token is not None:
+                known.document["token"] = list(token)
+            return
         document: dict[str, Any] = {
             "topic_id": key.topic_id,
             "queue": key.queue,
@@ -149,8 +163,7 @@ class SendBacker:
         }
         if token is not None:
             document["token"] = list(token)
-        waiting = self._waiting.setdefault(key.group, deque())
-        waiting.append(_Row(document, len(message.body), done))
+        waiting[place] = _Row(document, len(message.body), [done])
         if key.group not in self._tasks:
             name = f"send-back-{key.group}"
             self._tasks[key.group] = spawn(self._work(key.group, waiting), name=name)
@@ -159,13 +172,14 @@ class SendBacker:
         """Stop; what was not answered stays the group's, as nothing of it is committed."""
         await cancel_and_wait(*self._tasks.values())
 
-    async def _work(self, group: GroupName, waiting: deque[_Row]) -> None:
+    async def _work(self, group: GroupName, waiting: _Waiting) -> None:
         try:
             while waiting:
                 rows = _taken(waiting)
                 answers = await self._ask(group, rows)
                 for row, answer in zip(rows, answers, strict=True):
-                    row.done(answer)
+                    for done in row.done:
+                        done(answer)
         finally:
             del self._tasks[group]
 
@@ -187,15 +201,15 @@ class SendBacker:
         return [_answer(row) for row in answer["messages"]]
 
 
-def _taken(waiting: deque[_Row]) -> list[_Row]:
+def _taken(waiting: _Waiting) -> list[_Row]:
     """The next rows, at least one."""
-    rows = [waiting.popleft()]
-    size_bytes = rows[0].size_bytes
+    rows: list[_Row] = []
+    size_bytes = 0
     while waiting and len(rows) < _ROWS_MAX:
-        size_bytes += waiting[0].size_bytes
-        if size_bytes > _BYTES_MAX:
+        size_bytes += next(iter(waiting.values())).size_bytes
+        if rows and size_bytes > _BYTES_MAX:
             break
-        rows.append(waiting.popleft())
+        rows.append(waiting.popitem(last=False)[1])
     return rows
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.unit.client.fake_cluster import FakeCluster
@@ -14,15 +14,20 @@ from paceline.consumer.failure import (
     ConsumeLater,
     Decision,
     SendBack,
+    SendBacker,
+    SentBack,
     TryHere,
     as_first_sent,
 )
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import BadRequestError, ConfigError, NotYetAvailableError
 from paceline.message import ReceivedMessage
+from paceline.routing import QueueKey
+from paceline.types import GroupName, QueueId, QueueOffset, TopicId
 from paceline.wire import properties as names
 
 SETTINGS = PushSettings(start="first", commit_interval_ms=10)
+QUEUE = QueueKey(TopicId(1), GroupName("g1"), QueueId(0))
 
 
 def a_message(**properties: str) -> ReceivedMessage:
@@ -232,6 +237,48 @@ async def test_message_that_is_refused_for_any_other_reason_is_not_given_up(
             await eventually(lambda: committed(cluster) == 1)
 
     assert (calls, given_up) == (6, [])
+
+
+class Links:
+    """Stands for `GroupLinks`: answers each send-back with a retry."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[dict[str, Any]]] = []
+
+    async def call(self, group: GroupName, document: dict[str, Any], **_: Any) -> Any:
+        rows = document["messages"]
+        self.asked.append(rows)
+        outcome = {"code": None, "outcome": "retry", "reconsume_times": 1}
+        return {"messages": [{**row, **outcome} for row in rows]}
+
+
+def back(
+    backer: SendBacker, offset: int, told: list[tuple[int, Any]], **more: Any
+) -> ReceivedMessage:
+    """Send one message back; what it is answered comes into `told`."""
+    message = a_message()._replace(queue_offset=QueueOffset(offset))
+    backer.send_back(QUEUE, message, lambda answer: told.append((offset, answer)), **more)
+    return message
+
+
+async def test_message_that_is_sent_back_twice_rides_once_and_both_are_told() -> None:
+    """Its call took too long, and failed before it was sent: the broker refuses double rows."""
+    links, told = Links(), list[tuple[int, Any]]()
+    backer = SendBacker(cast(Any, links), group="audit")
+    back(backer, 5, told, delay_level=3, token=(1, 1))
+    back(backer, 6, told)
+    back(backer, 5, told, token=(1, 2))
+    await eventually(lambda: len(told) == 3)
+
+    [rows] = links.asked
+    assert [(row["offset"], row["delay_level"], row.get("token")) for row in rows] == [
+        (5, 3, [1, 2]),
+        (6, 0, None),
+    ]
+    assert told == [(offset, SentBack("retry", 1)) for offset in (5, 5, 6)]
+    back(backer, 5, told)
+    await eventually(lambda: len(told) == 4)
+    assert len(links.asked) == 2, "what was answered may be sent back again"
 
 
 async def test_close_waits_for_what_is_being_sent_back() -> None:
