@@ -178,8 +178,7 @@ class SendBacker:
                 rows = _taken(waiting)
                 answers = await self._ask(group, rows)
                 for row, answer in zip(rows, answers, strict=True):
-                    for done in row.done:
-                        done(answer)
+                    _tell(row, answer)
         finally:
             del self._tasks[group]
 
@@ -198,7 +197,13 @@ class SendBacker:
             )
         except PacelineError as error:
             return [error] * len(rows)
-        return [_answer(row) for row in answer["messages"]]
+        try:
+            pairs = zip(rows, answer["messages"], strict=True)
+            return [_answer(found) for _, found in pairs]
+        except (KeyError, TypeError, ValueError) as error:
+            log.error("send_back_answer_malformed", extra={"error": repr(error)})
+            unknown = OutcomeUnknownError("the broker's answer is not one to these messages")
+            return [unknown] * len(rows)
 
 
 def _taken(waiting: _Waiting) -> list[_Row]:
@@ -211,6 +216,16 @@ def _taken(waiting: _Waiting) -> list[_Row]:
             break
         rows.append(waiting.popitem(last=False)[1])
     return rows
+
+
+def _tell(row: _Row, answer: SentBack | PacelineError) -> None:
+    """Tell whoever waits; one that raises keeps no other from its answer."""
+    for done in row.done:
+        try:
+            done(answer)
+        except Exception as failure:  # of the consumer: the other messages are not to blame
+            at = {name: row.document[name] for name in ("topic_id", "queue", "offset")}
+            log.exception("sent_back_not_noted", extra={**at, "error": repr(failure)})
 
 
 def _answer(row: dict[str, Any]) -> SentBack | PacelineError:

@@ -20,7 +20,13 @@ from paceline.consumer.failure import (
     as_first_sent,
 )
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.errors import BadRequestError, ConfigError, NotYetAvailableError
+from paceline.errors import (
+    BadRequestError,
+    ConfigError,
+    NotYetAvailableError,
+    OutcomeUnknownError,
+    PacelineError,
+)
 from paceline.message import ReceivedMessage
 from paceline.routing import QueueKey
 from paceline.types import GroupName, QueueId, QueueOffset, TopicId
@@ -240,14 +246,17 @@ async def test_message_that_is_refused_for_any_other_reason_is_not_given_up(
 
 
 class Links:
-    """Stands for `GroupLinks`: answers each send-back with a retry."""
+    """Stands for `GroupLinks`: answers each send-back with a retry, or with what the test says."""
 
     def __init__(self) -> None:
         self.asked: list[list[dict[str, Any]]] = []
+        self.canned: list[Any] = []
 
     async def call(self, group: GroupName, document: dict[str, Any], **_: Any) -> Any:
         rows = document["messages"]
         self.asked.append(rows)
+        if self.canned:
+            return self.canned.pop(0)
         outcome = {"code": None, "outcome": "retry", "reconsume_times": 1}
         return {"messages": [{**row, **outcome} for row in rows]}
 
@@ -279,6 +288,36 @@ async def test_message_that_is_sent_back_twice_rides_once_and_both_are_told() ->
     back(backer, 5, told)
     await eventually(lambda: len(told) == 4)
     assert len(links.asked) == 2, "what was answered may be sent back again"
+
+
+@pytest.mark.parametrize("canned", [{"messages": []}, {}, {"messages": [{}, {}]}])
+async def test_answer_that_is_not_one_to_the_messages_leaves_none_without_an_answer(
+    canned: Any,
+) -> None:
+    links, told = Links(), list[tuple[int, Any]]()
+    links.canned.append(canned)
+    backer = SendBacker(cast(Any, links), group="audit")
+    for offset in (5, 6):
+        back(backer, offset, told)
+    await eventually(lambda: len(told) == 2)
+
+    assert all(isinstance(answer, OutcomeUnknownError) for _, answer in told)
+    back(backer, 5, told)
+    await eventually(lambda: told[2:] == [(5, SentBack("retry", 1))])
+
+
+async def test_who_fails_on_its_answer_keeps_no_other_from_its_own() -> None:
+    links, told = Links(), list[tuple[int, Any]]()
+    backer = SendBacker(cast(Any, links), group="audit")
+
+    def fail(answer: SentBack | PacelineError) -> None:
+        raise KeyError(answer)
+
+    backer.send_back(QUEUE, a_message(), fail)
+    back(backer, 6, told)
+    await eventually(lambda: told == [(6, SentBack("retry", 1))])
+    back(backer, 7, told)
+    await eventually(lambda: len(told) == 2)
 
 
 async def test_close_waits_for_what_is_being_sent_back() -> None:
