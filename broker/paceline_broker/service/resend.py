@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from paceline.errors import BadRequestError, PacelineError, TooLargeError, TopicNotFoundError
+from paceline.errors import BadRequestError, PacelineError, TopicNotFoundError
 from paceline.records.header import Cause, Kind
 from paceline.types import TopicName
 from paceline.wire import properties as names
@@ -72,12 +72,7 @@ class Resend:
                     f"only messages of {dlq_topic(group)} are resent", field="topic"
                 )
         self._role.writer().ensure_can_append()  # before anything is read
-        found = await self._sources.read(rows)
-        total = sum(len(source.body) for source in found if isinstance(source, Source))
-        if total > REQUEST_BYTES_MAX:
-            raise TooLargeError(
-                f"{total} bytes of messages resent at once: name fewer", limit=REQUEST_BYTES_MAX
-            )
+        found = await self._sources.read(rows, bytes_max=REQUEST_BYTES_MAX)
         writer = self._role.writer()
         answers = self._decide(writer, group, found, is_for_group=is_for_group)
         await self._ledger.confirmed(writer)

@@ -18,7 +18,6 @@ from paceline.errors import (
     LockFencedError,
     NotYetAvailableError,
     PacelineError,
-    TooLargeError,
 )
 from paceline.message_ids import OffsetMessageId
 from paceline.records.header import Cause, Kind, unpack_source
@@ -119,12 +118,8 @@ class SendBack:
             self._check_topic(request.group, row.wanted.key >> 16)
         await self.ensure(request.group)
         self._role.writer().ensure_can_append()  # before anything is read
-        found = await self._sources.read([row.wanted for row in request.rows])
-        total = sum(len(source.body) for source in found if isinstance(source, Source))
-        if total > REQUEST_BYTES_MAX:
-            raise TooLargeError(
-                f"{total} bytes of messages sent back at once: name fewer", limit=REQUEST_BYTES_MAX
-            )
+        wanted = [row.wanted for row in request.rows]
+        found = await self._sources.read(wanted, bytes_max=REQUEST_BYTES_MAX)
         writer = self._role.writer()
         answers = self._decide(writer, request, found)
         await self._ledger.confirmed(writer)

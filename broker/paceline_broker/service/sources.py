@@ -14,6 +14,7 @@ from paceline.errors import (
     NotYetAvailableError,
     OffsetOutOfRangeError,
     PacelineError,
+    TooLargeError,
 )
 from paceline.records.decode import BatchView
 from paceline.records.header import (
@@ -34,7 +35,7 @@ from paceline.types import PhysicalOffset
 from paceline_broker.service.ports import Role
 
 _BYTES_A_TURN = 1024 * 1024
-"""After so many bytes were checked, others have their turn on the loop."""
+"""After so many bytes were checked and decompressed, others have their turn on the loop."""
 
 
 class Wanted(NamedTuple):
@@ -70,25 +71,41 @@ class SourceReader:
     def __init__(self, role: Role) -> None:
         self._role = role
 
-    async def read(self, wanted: Sequence[Wanted]) -> list[Source | PacelineError]:
+    async def read(
+        self, wanted: Sequence[Wanted], *, bytes_max: int | None = None
+    ) -> list[Source | PacelineError]:
         """Each message, or why it cannot be had: OffsetOutOfRangeError (deleted),
-        NotYetAvailableError (not confirmed here, or damaged and being mended)."""
-        views: dict[PhysicalOffset, BatchView] = {}
-        found: list[Source | PacelineError] = []
-        checked = 0
-        for one in wanted:
+        NotYetAvailableError (not confirmed here, or damaged and being mended).
+
+        Raises TooLargeError once the bodies are more than `bytes_max`, before the rest is read.
+        """
+        found: dict[int, Source | PacelineError] = {}
+        at: PhysicalOffset | None = None
+        view: BatchView | None = None
+        total = checked = 0
+        # Those of one batch stand together, so that one payload is in memory at a time.
+        for index in sorted(range(len(wanted)), key=wanted.__getitem__):
+            one = wanted[index]
             try:
                 position, size = self._place(one)
-                if position not in views:
-                    views[position] = await self._batch(position, size)
-                    checked += size
+                if view is None or position != at:
+                    view = None  # given back before the next one is read
+                    view, at = await self._batch(position, size), position
+                    checked += view.header.payload_raw_bytes
                     if checked >= _BYTES_A_TURN:
                         checked = 0
                         await pause(0)
-                found.append(_source(one, views[position]))
+                source = _source(one, view)
             except (OffsetOutOfRangeError, NotYetAvailableError) as error:
-                found.append(error)
-        return found
+                found[index] = error
+                continue
+            total += len(source.body)
+            if bytes_max is not None and total > bytes_max:
+                raise TooLargeError(
+                    f"more than {bytes_max} bytes of messages at once: name fewer", limit=bytes_max
+                )
+            found[index] = source
+        return [found[index] for index in range(len(wanted))]
 
     async def due_of(self, made: int) -> int | None:
         """When a confirmed DELAY record is due (`made` as `pack_source`); None if it is gone."""
