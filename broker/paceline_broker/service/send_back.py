@@ -106,6 +106,8 @@ class SendBack:
         self._creator = creator
         self._counters = counters
         self._levels_ms = settings.message_delay_level_ms
+        self.delays_from_ms: Callable[[], int] = ledger.log_time_ms
+        """Set by the service (R29): log time is wrong for as long as a clock once ran ahead."""
         self.on_pending: Callable[[], None] = lambda: None
         """Told when messages wait that may be due before all others."""
 
@@ -176,7 +178,7 @@ class SendBack:
         topics = self._topics(request.group)
         if topics is None:
             raise NotYetAvailableError(f"the topics of group {request.group} are being deleted")
-        now = self._ledger.log_time_ms()
+        now, delays_from_ms = self._ledger.log_time_ms(), self.delays_from_ms()
         answers: list[SentBack | PacelineError] = []
         by_target: dict[Target, list[tuple[int, Made]]] = {}
         for row, source in zip(request.rows, found, strict=True):
@@ -190,7 +192,9 @@ class SendBack:
             times = reconsume_times(source, self._routes)
             answer = self._known(projections, request, topics, source, times)
             if answer is None:
-                answer, target, made = self._new(request, row, topics, source, times, now)
+                answer, target, made = self._new(
+                    request, row, topics, source, times, delays_from_ms
+                )
                 by_target.setdefault(target, []).append((len(answers), made))
             answers.append(answer)
         for target, part in by_target.items():
@@ -251,7 +255,7 @@ class SendBack:
         topics: _Topics,
         source: Source,
         times: int,
-        now: int,
+        delays_from_ms: int,
     ) -> tuple[SentBack, Target, Made]:
         settings = self._settings(request.group)
         times_max = request.max_reconsume_times
@@ -265,10 +269,11 @@ class SendBack:
         if row.delay_level > 0:
             delay_ms = self._levels_ms[min(row.delay_level, len(self._levels_ms)) - 1]
         properties = self._retry_properties(source, times + 1)
-        made = Made(source, properties, now + delay_ms)
+        due_unix_ms = delays_from_ms + delay_ms
+        made = Made(source, properties, due_unix_ms)
         queue = (source.key & 0xFFFF) % topics.retry_queues
         target = Target(topics.retry_id, queue, Kind.DELAY, Cause.RETRIED)
-        answer = SentBack("retry", times + 1, now + delay_ms, None, is_duplicate=False)
+        answer = SentBack("retry", times + 1, due_unix_ms, None, is_duplicate=False)
         return answer, target, made
 
     async def _with_due(self, answer: SentBack | PacelineError) -> SentBack | PacelineError:

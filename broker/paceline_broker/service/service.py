@@ -80,6 +80,7 @@ class Service:
         self.send_back = SendBack(
             role, self.routes, self.ledger, self.sources, self.creator, self.counters, settings
         )
+        self.send_back.delays_from_ms = fire.delays_from_ms
         self.send_back.on_pending = self.delivery.poke
         self.burying = Burying(role, self.ledger, self.sources, self.send_back, trust)
         self.receipts.on_exhausted = self.burying.bury

@@ -24,6 +24,7 @@ from paceline.records.header import Cause, Kind, pack_source
 from paceline.types import ConsumerGroupName, PhysicalOffset
 from paceline.wire import properties as names
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView, RetryPolicy
+from paceline_broker.clocks import Trust
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.sources import Source, Wanted
 
@@ -275,6 +276,25 @@ async def test_delay_is_the_groups_policy() -> None:
     assert answer["due_unix_ms"] == bench.clock.unix_ms() + 40_000
 
 
+async def test_delay_counts_from_the_right_time_though_a_clock_ran_ahead() -> None:
+    """R29: log time stays where the wrong clock has put it; a retry is not hours late by that."""
+    bench = a_bench()
+    send(bench, 2)
+    bench.service.sender.delays_from_ms()  # the controllers agreed
+    now = bench.clock.unix_ms()
+    bench.clock.step_wall(3_600_000)
+    bench.trust = Trust.DIFFERS
+    while_ahead = await send_back(bench, a_row(0))
+    bench.clock.step_wall(-3_600_000)
+    bench.trust = Trust.AGREES
+    after = await send_back(bench, a_row(1), a_row(2, delay_level=1))
+
+    due = [row["due_unix_ms"] - now for row in while_ahead + after]
+    assert due == [10_000, 10_000, 1_000]
+    stamps = [view.header.store_unix_ms for view in made(bench, Cause.RETRIED)]
+    assert stamps == [now + 3_600_000] * len(stamps), "R29: the log's time never goes back"
+
+
 async def test_message_without_an_attempt_left_is_a_dead_letter() -> None:
     bench = a_bench()
     row = retried(bench, times=16)
@@ -409,8 +429,7 @@ async def test_each_message_is_told_its_own_reason_when_none_is_taken() -> None:
 
     rows = await send_back(bench, a_row(0), a_row(2), a_row(3))
 
-    codes = ["OFFSET_OUT_OF_RANGE", "NOT_YET_AVAILABLE", "NOT_YET_AVAILABLE"]
-    assert [row["code"] for row in rows] == codes
+    assert [row["code"] for row in rows] == ["OFFSET_OUT_OF_RANGE", *["NOT_YET_AVAILABLE"] * 2]
     with pytest.raises(NotYetAvailableError):
         await send_back(bench, a_row(2), a_row(3))
 
