@@ -51,10 +51,18 @@ async def check_drained(
     if answer["unread"]:
         row = answer["unread"][0]
         who = f"consumer group {row['group']}" if row["group"] else "any consumer group"
+        where = f"queue {row['queue']} of topic {topic.topic} in group {group.group}"
+        problem_text = (
+            f"{row['messages']} messages in {where} have not been consumed by {who}: let it drain"
+            " them, or force it and they stay unread"
+        )
+        if row.get("pending"):
+            problem_text = (
+                f"{row['messages']} messages ({row['pending']}) are still to come into {where}:"
+                " wait for them, or force it and they become dead letters"
+            )
         raise CommandRefusedError(
-            f"{row['messages']} messages in queue {row['queue']} of topic {topic.topic} in group"
-            f" {group.group} have not been consumed by {who}: let it drain them, or force it and"
-            " they stay unread",
+            problem_text,
             reason="UNREAD_MESSAGES",
             group=group.group,
             unread=answer["unread"],

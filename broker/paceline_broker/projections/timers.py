@@ -119,6 +119,8 @@ class Timers:
         """Taken back lately, by first source: (log time until which it is known, queue key)."""
         self.by_topic: dict[int, int] = {}
         """Pending entries of each target topic."""
+        self.by_queue: dict[int, int] = {}
+        """Pending entries of each target queue (`queue_key`)."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -160,7 +162,7 @@ class Timers:
         key = queue_key(header.topic_id, header.queue_id)
         first = header.physical_offset << SOURCE_INDEX_BITS
         self._append(range(first, first + len(dues)), dues, repeat(key, len(dues)))
-        self._counted(header.topic_id, len(dues))
+        self._counted(key, len(dues))
 
     def move(self, header: BatchHeader, dues: Sequence[int], sources: Sequence[int]) -> None:
         """Take in a DELAY batch that stores pending entries anew: `sources` are what they were.
@@ -174,7 +176,7 @@ class Timers:
             if self.close(old):
                 self._append((new,), (due,), (key,))
                 self._origins[new] = origin
-                self._counted(header.topic_id, 1)
+                self._counted(key, 1)
 
     def close(self, source: int) -> bool:
         """An entry was delivered or recalled; False if it was not pending."""
@@ -183,23 +185,24 @@ class Timers:
             return False
         chunk = self._chunks[at]
         due = chunk.dues[index]
-        topic_id = chunk.keys[index] >> 16
+        key = chunk.keys[index]
         chunk.dues[index] = _CLOSED
         chunk.pending -= 1
-        self._counted(topic_id, -1)
+        self._counted(key, -1)
         if self._origins:
             self._origins.pop(source, None)
         self._tidy_chunk(at)
         self._close_in_bucket(due // BUCKET_MS)
         return True
 
-    def _counted(self, topic_id: int, more: int) -> None:
+    def _counted(self, key: int, more: int) -> None:
         self._count += more
-        count = self.by_topic.get(topic_id, 0) + more
-        if count:
-            self.by_topic[topic_id] = count
-        else:
-            del self.by_topic[topic_id]
+        for counts, target in ((self.by_topic, key >> 16), (self.by_queue, key)):
+            count = counts.get(target, 0) + more
+            if count:
+                counts[target] = count
+            else:
+                del counts[target]
 
     def _append(
         self, sources: Sequence[int], dues: Sequence[int], keys: Iterator[int] | Sequence[int]
@@ -429,6 +432,7 @@ class Timers:
             column.frombytes(numbers[: 8 * count])
             numbers = numbers[8 * count :]
         timers._append(sources, dues, keys)
+        timers.by_queue = dict(Counter(keys))
         timers.by_topic = dict(Counter(key >> 16 for key in keys))
         timers._count = count
         pairs = numbers[: 16 * moved].cast("Q").tolist()

@@ -270,9 +270,16 @@ class Transactions:
     def open_by_topic(self) -> dict[int, int]:
         """How many halves are open for each target topic."""
         counts: dict[int, int] = {}
+        for key, count in self.open_by_queue().items():
+            counts[key >> 16] = counts.get(key >> 16, 0) + count
+        return counts
+
+    def open_by_queue(self) -> dict[int, int]:
+        """How many halves are open for each target queue (`queue_key`)."""
+        counts: dict[int, int] = {}
         for position, count in self._open.items():
-            topic_id = self._keys[self._at(position)] >> 16
-            counts[topic_id] = counts.get(topic_id, 0) + count
+            key = self._keys[self._at(position)]
+            counts[key] = counts.get(key, 0) + count
         return counts
 
     def all_open(self) -> Iterator[Half]:

@@ -50,7 +50,8 @@ def _unread(found: Projections, topic_id: int, first: int) -> list[dict[str, Any
     """A row for each queue from `first` on and each group that has messages left in it.
 
     A group counts if it has consumed from any queue of the topic; messages that no group at all has
-    consumed from count too, with a group of null.
+    consumed from count too, with a group of null. So do those that are still to come into a queue:
+    delayed ones, and halves of open transactions. Without the queue they would be buried (R35).
     """
     known = found.topics.get(topic_id)
     offsets = found.offsets
@@ -71,4 +72,12 @@ def _unread(found: Projections, topic_id: int, first: int) -> list[dict[str, Any
             left = queue.end - max(queue.start, read)
             if left > 0:
                 rows.append({"queue": queue_id, "group": group, "messages": left})
+    for pending, counts in (
+        ("delayed", found.timers.by_queue),
+        ("transaction", found.transactions.open_by_queue()),
+    ):
+        for key, count in sorted(counts.items()):
+            if key >> 16 == topic_id and key & U16_MAX >= first:
+                row = {"queue": key & U16_MAX, "group": None, "messages": count}
+                rows.append({**row, "pending": pending})
     return rows

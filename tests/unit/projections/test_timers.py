@@ -1,5 +1,6 @@
 """Timers: the compact state against a plain one, and what records do to it (INV-9, R26, R34)."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -243,6 +244,7 @@ def test_compact_state_is_the_plain_one_and_folds_from_any_checkpoint(
                 projections.apply(view.header, view)
             at += len(batch)
         assert projections.snapshot() == whole
+        assert projections.timers.by_queue == log.timers.by_queue
         assert projections.timers.due(FAR * 2, below=FAR, max_count=10**6) == plain_due(
             log, FAR * 2
         )
@@ -256,6 +258,7 @@ def _chosen(log: DelayLog, number: int) -> int:
 def _assert_like_plain(log: DelayLog) -> None:
     timers, pending = log.timers, log.pending
     assert len(timers) == len(pending) == sum(timers.by_topic.values())
+    assert timers.by_queue == Counter(entry.key for entry in plain_due(log, FAR * 2))
     in_order = plain_due(log, FAR * 2)
     assert timers.first_due(5) == in_order[:5]
     assert timers.oldest() == min(pending, default=None)

@@ -7,6 +7,9 @@ from tests.unit.service.fakes import GROUP, Bench
 from tests.unit.service.test_topic_checks import altered, sent
 
 from paceline.errors import CommandRefusedError, NotYetAvailableError
+from paceline.records.dues import due_of_delay
+from paceline.records.header import Kind
+from paceline.wire import properties as names
 
 
 async def unread(bench: Bench, **changes: Any) -> list[dict[str, Any]]:
@@ -46,6 +49,30 @@ async def test_each_group_that_consumes_the_topic_must_have_read_them() -> None:
     for group in ("billing", "shipping"):
         await commit(bench, group, 3, 2)
     assert await unread(bench) == []
+
+
+async def test_messages_that_are_still_to_come_count_until_they_came_and_were_read() -> None:
+    """R35: without their queue they would be buried, though the shrinking was said to be safe."""
+    bench = Bench(view_wait_ms=10)
+    delayed = {"kind": Kind.DELAY, "due_unix_ms": [due_of_delay(500)]}
+    half = {"kind": Kind.HALF, "properties": [{names.PRODUCER_GROUP: "p"}]}
+    for queue in (1, 3):
+        await sent(bench, queue_id=queue, **delayed)
+    await sent(bench, queue_id=2, **half)
+    altered(bench, write_queues={GROUP: 2})
+    assert await unread(bench) == [
+        {"queue": 3, "group": None, "messages": 1, "pending": "delayed"},
+        {"queue": 2, "group": None, "messages": 1, "pending": "transaction"},
+    ]
+
+    bench.clock.advance(500)
+    bench.service.delivery.turn()
+    bench.writer.confirm_all()
+    rows = [row for row in await unread(bench) if row["queue"] == 3]
+    assert rows == [{"queue": 3, "group": None, "messages": 1}]
+    await commit(bench, "billing", 3, 1)
+    assert [row["queue"] for row in await unread(bench)] == [2]
+    assert await unread(bench, from_queue=3) == []
 
 
 async def test_it_is_said_only_with_a_view_in_which_nobody_sends_there() -> None:
