@@ -76,7 +76,7 @@ class Resend:
         writer = self._role.writer()
         answers = self._decide(writer, group, found, is_for_group=is_for_group)
         await self._ledger.confirmed(writer)
-        return answers
+        return [await self._with_queue(answer) for answer in answers]
 
     def _decide(
         self,
@@ -122,6 +122,13 @@ class Resend:
                 answers[index] = decided._replace(made=place)
             self._counters.resent += len(places)
         return answers
+
+    async def _with_queue(self, answer: Resent | PacelineError) -> Resent | PacelineError:
+        """A duplicate is told the first one's queue: the topic may have other queues since."""
+        if isinstance(answer, PacelineError) or not answer.is_duplicate:
+            return answer
+        header = await self._sources.header_of(answer.made)
+        return answer if header is None else answer._replace(queue=header.queue_id)
 
     def _target(self, group: str, source: Source, *, is_for_group: bool) -> tuple[str, Target]:
         """Topic and queue; TopicNotFoundError if it is gone, or has no queue here any more."""

@@ -109,18 +109,28 @@ class SourceReader:
 
     async def due_of(self, made: int) -> int | None:
         """When a confirmed DELAY record is due (`made` as `pack_source`); None if it is gone."""
-        position, index = unpack_source(made)
+        header = await self.header_of(made)
+        if header is None:
+            return None
+        try:
+            view = await self._batch(PhysicalOffset(header.physical_offset), header.size_bytes)
+        except (CorruptLogError, NotYetAvailableError):
+            return None
+        return view.due()[unpack_source(made)[1]]
+
+    async def header_of(self, made: int) -> BatchHeader | None:
+        """Of a confirmed record's batch (`made` as `pack_source`); None if it is gone."""
+        position = PhysicalOffset(unpack_source(made)[0])
         reader = self._role.reader
         if position < reader.start or position + HEADER_BYTES > reader.confirm:
             return None
-        header = reader.read(PhysicalOffset(position), HEADER_BYTES)
-        if reader.is_cold(header):
-            await reader.warm(header)
+        raw = reader.read(position, HEADER_BYTES)
+        if reader.is_cold(raw):
+            await reader.warm(raw)
         try:
-            view = await self._batch(PhysicalOffset(position), parse_header(header).size_bytes)
-        except (CorruptLogError, NotYetAvailableError):
+            return parse_header(raw)
+        except CorruptLogError:
             return None
-        return view.due()[index]
 
     def _place(self, one: Wanted) -> tuple[PhysicalOffset, int]:
         """Position and size of the batch that holds the message."""

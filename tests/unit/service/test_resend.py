@@ -4,12 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import Bench
+from tests.unit.service.fakes import Bench, a_view
 from tests.unit.service.test_send_back import (
     DEAD,
     KEY,
     ORDERS,
     RETRY,
+    TOPICS,
     a_bench,
     a_row,
     made,
@@ -72,6 +73,19 @@ async def test_dead_letter_is_resent_once() -> None:
 
     assert again == {**first, "duplicate": True}
     assert bench.writer.end == end
+
+
+async def test_one_resent_before_is_told_where_though_the_topic_has_other_queues_since() -> None:
+    """R28: the answer is the first one's."""
+    bench = a_bench()
+    await a_dead_letter(bench)
+    [first] = await resend(bench, 0)
+    queues = next(n for n in range(5, 99) if index_of_key(b"key-0", n) != first["to_queue"])
+    bench.service.view_changed(a_view(version=9, topics={**TOPICS, "orders": queues}))
+
+    [again] = await resend(bench, 0)
+
+    assert again == {**first, "duplicate": True}
 
 
 async def test_group_alone_gets_it_again_with_all_its_attempts() -> None:
