@@ -18,6 +18,7 @@ from paceline.errors import (
     LockFencedError,
     NotYetAvailableError,
     PacelineError,
+    TopicNotFoundError,
 )
 from paceline.message_ids import OffsetMessageId
 from paceline.records.header import Cause, Kind, unpack_source
@@ -184,6 +185,9 @@ class SendBack:
         for row, source in zip(request.rows, found, strict=True):
             if isinstance(source, PacelineError):
                 answers.append(source)
+                continue
+            if self._routes.is_deleted(source.key >> 16):  # while it was read (R35)
+                answers.append(TopicNotFoundError("the message's topic is deleted"))
                 continue
             fence = self._fence(projections, request.group, row, now)
             if fence is not None:

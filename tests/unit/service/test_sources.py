@@ -1,6 +1,7 @@
 """Messages read back from the log: in bounded memory, whatever is asked for."""
 
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from tests.unit.service.test_resend import resend
 from tests.unit.service.test_send import Answers
 from tests.unit.service.test_send_back import DEAD, KEY, ORDERS, a_bench, a_row, send, send_back
 
-from paceline.errors import TooLargeError
+from paceline.errors import TooLargeError, TopicNotFoundError
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
 from paceline.records.header import Codec
@@ -100,3 +101,27 @@ async def test_others_have_their_turn_by_what_was_decompressed(
     await bench.service.sources.read([Wanted(KEY, offset) for offset in range(2, 5)])
 
     assert turns == 1
+
+
+async def test_message_whose_topic_is_deleted_while_it_is_read_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R35: no retry is made of it that names no topic."""
+    bench = a_bench()
+    send(bench)
+    view, read = bench.service.routes.view, bench.service.sources.read
+    assert view is not None
+    topics = {name: topic for name, topic in view.topics.items() if name != "orders"}
+    gone = replace(view, version=9, topics=topics)
+
+    async def read_slowly(*wanted: Any, **limits: Any) -> Any:
+        found = await read(*wanted, **limits)
+        bench.service.view_changed(gone)
+        return found
+
+    monkeypatch.setattr(bench.service.sources, "read", read_slowly)
+    end = bench.writer.end
+
+    with pytest.raises(TopicNotFoundError):
+        await send_back(bench, a_row(1))
+    assert bench.writer.end == end
