@@ -4,6 +4,7 @@ One bad message would spoil the whole batch that it rides in, so each is looked 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import orjson
 
@@ -171,6 +172,11 @@ def _checked_properties(message: Message) -> int:
             limit=PROPERTIES_BYTES_MAX,
         )
     return encoded
+
+
+def own_copy(message: Message) -> Message:
+    """What waits keeps nothing of the application's: it may change message and properties."""
+    return replace(message, properties=dict(message.properties) if message.properties else None)
 
 
 def sharded_properties(message: Message) -> dict[str, str] | None:

@@ -228,7 +228,8 @@ class Dispatcher:
         if not self._is_pump_scheduled:
             self.schedule_pump()
         key = message.key
-        properties = message.properties
+        # A copy: the batch is encoded later, and the application may change its own meanwhile.
+        properties = dict(message.properties) if message.properties else None
         kind, due = self._kind, None
         if message.delay_ms or message.delay_level or message.delivery_unix_ms:
             kind, due = Kind.DELAY, due_of(message)

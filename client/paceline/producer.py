@@ -13,12 +13,11 @@ its broker group -> connection. Messages without room or route are parked, in or
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from paceline.batch import MESSAGE_OVERHEAD_BYTES, Batch, chunks_of
-from paceline.checks import check_delay, check_unit, cost_of
+from paceline.checks import check_delay, check_unit, cost_of, own_copy
 from paceline.consumer.links import GroupLinks
 from paceline.dispatch import Dispatcher, Route
 from paceline.errors import (
@@ -181,7 +180,7 @@ class Producer:
         if route is not None and self._has_room(message.topic, cost):
             self._dispatch.place_oneway(route, message, cost)
             return
-        kept = replace(message)
+        kept = own_copy(message)
         sending = Forgotten(TopicName(message.topic), placeholder(), self.oneway)
 
         def place(to: Route) -> tuple[Batch, int]:
@@ -208,9 +207,10 @@ class Producer:
         4 MiB of bodies at most, no delay, no retry topic, and one key, sharding key or queue for
         all, unless `selector` chooses for the first and so for all. Errors as for `send`.
         """
-        kept = [replace(message) for message in messages]
-        check_unit(kept, is_queue_chosen=selector is not None)
-        cost = sum(map(self._cost_of, kept))
+        given = list(messages)
+        check_unit(given, is_queue_chosen=selector is not None)
+        cost = sum(map(self._cost_of, given))
+        kept = list(map(own_copy, given))
         self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
         topic = kept[0].topic
 
@@ -218,8 +218,8 @@ class Producer:
             if selector is None:
                 return self._dispatch.place_unit(to, kept, cost)
             queue = selected(selector, to.names, kept[0], arg)
-            chosen = [replace(kept[0], queue=queue), *kept[1:]]
-            return self._dispatch.place_unit(to, chosen, cost)
+            kept[0].queue = queue
+            return self._dispatch.place_unit(to, kept, cost)
 
         route = self._dispatch.routes.get(topic)
         if route is not None and self._has_room(topic, cost):
@@ -348,7 +348,7 @@ class Producer:
         if route is not None and self._has_room(topic, cost):
             batch, index = self._dispatch.place_selected(route, message, cost, selector, arg)
             return Sending(TopicName(topic), batch, index)
-        kept = replace(message)
+        kept = own_copy(message)
         return self._park(
             topic,
             cost,
@@ -374,7 +374,7 @@ class Producer:
         )
 
     def _park_message(self, message: Message, cost: int) -> Sending:
-        kept = replace(message)  # the application may change its object
+        kept = own_copy(message)
         sending = Sending(TopicName(message.topic), placeholder(), 0)
         return self._park(
             message.topic, cost, sending, lambda to: self._dispatch.place(to, kept, cost)

@@ -96,6 +96,40 @@ async def test_a_sharding_key_is_stored_as_rocketmqs_property() -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("way", ["send", "selected", "unit", "oneway"])
+async def test_properties_are_stored_as_they_were_when_send_was_called(
+    way: str, is_known: bool
+) -> None:
+    """An application may use one dict, or one message, for all that it sends."""
+    async with FakeCluster() as cluster:
+        async with Producer(cluster.controller) as producer:
+            if is_known:
+                cluster.add_topic("orders", 2)
+                await producer.send(Message("orders", b"warm"))
+            properties: dict[str, str] = {}
+            message = Message("orders", b"x", properties=properties)
+            for n in range(3):
+                properties["n"] = str(n)
+                if way == "send":
+                    producer.send(message)
+                elif way == "selected":
+                    producer.send(message, selector=second_of)
+                elif way == "unit":
+                    producer.send_batch([message])
+                else:
+                    producer.send_oneway(message)
+            properties["n"] = "later"
+            if not is_known:  # all have waited for the topic
+                cluster.add_topic("orders", 2)
+            await producer.flush()
+        queues = cluster.logs["g1"].queues.values()
+        views = [BatchView(batch.data) for queue in queues for batch in queue]
+
+    stored = [found["n"] for view in views for found in view.properties() if found]
+    assert stored == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
 async def test_a_queue_that_is_none_and_a_selector_that_fails_are_refused(is_known: bool) -> None:
     def broken(queues: Sequence[QueueName], message: Message, arg: Any) -> QueueName:
         raise LookupError("no such tail")
