@@ -45,7 +45,7 @@ def cost_of(message: Message, body_bytes_max: int, *, is_library: bool = False) 
     key = message.key
     if key:
         if key.__class__ is not str or len(key) > _KEY_PLAIN or not key.isascii():
-            _check_key(key)
+            check_key(key)
         size += len(key)
     if (
         message.properties
@@ -119,7 +119,7 @@ def check_unit(messages: Sequence[Message], *, is_queue_chosen: bool) -> None:
         )
 
 
-def _check_key(key: object) -> None:
+def check_key(key: object) -> None:
     """Refuse a key that the codec would refuse for the whole batch."""
     if not isinstance(key, str):
         raise BadRequestError(f"a key must be text, not {type(key).__name__}", field="key")

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from paceline.batch import MESSAGE_OVERHEAD_BYTES, Batch, chunks_of
-from paceline.checks import check_delay, check_unit, cost_of, own_copy
+from paceline.checks import check_delay, check_key, check_unit, cost_of, own_copy
 from paceline.consumer.links import GroupLinks
 from paceline.dispatch import Dispatcher, Route
 from paceline.errors import (
@@ -246,6 +246,8 @@ class Producer:
         queue. Waits and errors as for `send`.
         """
         listed = list(bodies)
+        if key:
+            check_key(key)
         body_bytes_max = self._body_bytes_max
         if (
             set(map(type, listed)) - {bytes}

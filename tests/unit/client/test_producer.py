@@ -1,6 +1,7 @@
 """The producer against the fake cluster."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.unit.client.fake_cluster import FakeCluster
@@ -8,6 +9,7 @@ from tests.unit.client.fake_log import Fault
 
 from paceline.errors import (
     BadRequestError,
+    PacelineError,
     PayloadLimitError,
     ShuttingDownError,
     TooLargeError,
@@ -127,6 +129,28 @@ async def test_an_unknown_topic_and_bad_messages_are_refused_clearly() -> None:
                 producer.send(Message("nosuch", b"", properties={"a": "x" * 40_000}))
         with pytest.raises(ShuttingDownError):
             producer.send(Message("nosuch", b""))
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize(
+    ("key", "error"),
+    [("k" * 32_768, TooLargeError), ("\ud800", BadRequestError), (7, BadRequestError)],
+)
+async def test_a_bad_key_of_many_bodies_spoils_nothing_but_its_own_call(
+    key: Any, error: type[PacelineError], is_known: bool
+) -> None:
+    async with FakeCluster() as cluster, Producer(cluster.controller) as producer:
+        if is_known:
+            cluster.add_topic("orders", 1)
+            await producer.send(Message("orders", b"warm"))
+        good = producer.send(Message("orders", b"good", key="k"))
+        with pytest.raises(error, match="key"):
+            producer.send_bodies("orders", [b"a", b"b"], key=key)
+        if not is_known:
+            cluster.add_topic("orders", 1)
+        await good
+
+    assert cluster.bodies()[-1] == b"good"
 
 
 async def test_a_topic_that_appears_in_time_takes_the_waiting_messages_in_order() -> None:
