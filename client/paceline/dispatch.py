@@ -410,7 +410,9 @@ class Dispatcher:
         for lane in self._lanes.values():
             lane.expire(now, self._settings.request_timeout_ms / 1000)
         for outbox in tuple(self._active):
-            outbox.expire(now)
+            if outbox.expire(now):
+                outbox.lane.ready_again(outbox)
+                self.schedule_pump()
             self._on_progress(outbox)
         if self._on_sweep(now) or self._active or self.oneway_bytes:
             self.keep_sweeping()

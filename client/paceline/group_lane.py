@@ -207,17 +207,18 @@ class GroupLane:
                     f" {self.link.epoch_seen}"
                 )
                 self._refused(outbox, batch, stale)
-        self._ready_again(outbox)
+        self.ready_again(outbox)
         self._on_progress(outbox)
 
     def _on_lost(self, attempt: _Attempt) -> None:
         if self._land(attempt):
             error = OutcomeUnknownError(f"the connection to group {self.group} was lost")
             attempt.outbox.refused(attempt.batch, error)
-            self._ready_again(attempt.outbox)
+            self.ready_again(attempt.outbox)
             self._on_progress(attempt.outbox)
 
-    def _ready_again(self, outbox: QueueOutbox) -> None:
+    def ready_again(self, outbox: QueueOutbox) -> None:
+        """Look at an outbox at the next pump, if it has something to send."""
         if outbox.unsent or outbox.in_flight_count < len(outbox.pending):
             self.ready[outbox] = None
 
@@ -263,6 +264,6 @@ class GroupLane:
         for outbox in self.outboxes:
             if not outbox.is_idle:
                 outbox.lost()
-                self._ready_again(outbox)
+                self.ready_again(outbox)
                 self._on_progress(outbox)
         self._on_stuck(self)

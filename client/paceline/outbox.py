@@ -245,8 +245,11 @@ class Outbox:
                 self._is_rewinding = True
         self._resolve_when_quiet()
 
-    def expire(self, now: float) -> None:
-        """Give up every batch whose deadline has passed; one on the wire counts as unknown."""
+    def expire(self, now: float) -> bool:
+        """Give up every batch whose deadline has passed; one on the wire counts as unknown.
+
+        Whether an encoded one was: others that were behind it may go again then.
+        """
         if self.unsent and any(batch.deadline <= now for batch in self.unsent):
             kept: deque[Batch] = deque()
             for batch in self.unsent:
@@ -257,14 +260,15 @@ class Outbox:
             self.unsent = kept
         overdue = [batch for batch in self.pending if batch.deadline <= now and not batch.doom]
         if not overdue:
-            return
+            return False
         if any(batch.is_unknown or batch.is_in_flight for batch in overdue):
             self._abandon()
-            return
+            return True
         for batch in overdue:
             batch.doom = batch.last_refusal or _never_sent(batch)
         self._is_rewinding = True
         self._resolve_when_quiet()
+        return True
 
     def fail_all(self, error: PacelineError) -> None:
         """Settle everything now: unknown where an attempt may have stored, else `error`."""

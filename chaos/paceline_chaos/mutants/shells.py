@@ -121,7 +121,7 @@ def _lost_means_refused() -> list[Patch]:
         if lane._land(attempt):
             error = NotMasterError("the connection was lost", master=None)
             attempt.outbox.refused(attempt.batch, error)
-            lane._ready_again(attempt.outbox)
+            lane.ready_again(attempt.outbox)
             lane._on_progress(attempt.outbox)
 
     return [(Outbox, "lost", lost), (GroupLane, "_on_lost", on_lost)]

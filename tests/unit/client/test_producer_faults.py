@@ -203,6 +203,36 @@ async def test_an_unknown_outcome_is_reported_and_the_next_message_starts_a_new_
     assert (last.producer_epoch, last.base_sequence) == (1, 0)
 
 
+async def test_what_waited_behind_a_message_that_is_given_up_leaves_then() -> None:
+    """The batch on the wire without an answer ends unknown; the one behind it was refused and
+    waited for it. Nothing else happens to the queue afterwards."""
+    settings = ProducerSettings(delivery_timeout_ms=20_000, request_timeout_ms=20_000)
+    attempts: list[int] = []
+
+    def fault(broker: FakeBroker, header: BatchHeader) -> Fault:
+        attempts.append(header.base_sequence)
+        if len(attempts) == 1:
+            return Fault(is_silent=True)
+        return Fault(refuse=NotYetAvailableError("soon")) if len(attempts) == 2 else NO_FAULT
+
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller, settings=settings) as producer:
+            await producer.send(Message("orders", b"first"))
+            cluster.fault = fault
+            silent = producer.send(Message("orders", b"silent"))
+            while not silent.place[0].is_in_flight:
+                await pause(0)
+            behind = producer.send(Message("orders", b"behind"))
+            silent.place[0].deadline -= 19.8  # long before its connection counts as dead
+            with pytest.raises(OutcomeUnknownError):
+                await silent
+            async with asyncio.timeout(5):
+                assert (await behind).queue_offset == 2
+
+    assert attempts == [1, 2, 0]
+
+
 async def test_only_refused_batches_are_reported_as_not_stored() -> None:
     settings = ProducerSettings(delivery_timeout_ms=500, request_timeout_ms=200)
     async with FakeCluster() as cluster:
