@@ -97,7 +97,7 @@ class Dispatcher:
             settings.send_hooks, producer_group=settings.group, topic_name=cluster.topic_name
         )
         self._hooks = self.hooks if settings.send_hooks else None
-        self._outboxes: dict[QueueKey, QueueOutbox] = {}
+        self._outboxes: dict[QueueKey, dict[Kind, QueueOutbox]] = {}
         self._lanes: dict[GroupName, GroupLane] = {}
         self._active: dict[QueueOutbox, None] = {}  # an ordered set: not idle
         self._is_pump_scheduled = False
@@ -120,26 +120,29 @@ class Dispatcher:
         return self._make_route(topic_view)
 
     def _make_route(self, topic: TopicView) -> Route | None:
-        outboxes = [self._outbox(queue) for queue in write_queues_of(topic)]
+        outboxes = [self._outbox(queue, self._kind) for queue in write_queues_of(topic)]
         if not outboxes:
             return None
-        for outbox in outboxes:
+        for outbox in self._of_all_kinds(outboxes):
             outbox.is_retired = False
         # Producers that start together should not all begin with the first queue.
         sticky = int(self._cluster.random.uniform(0, len(outboxes)))
         route = self.routes[topic.topic] = Route(topic, outboxes, sticky)
         return route
 
-    def _outbox(self, queue: QueueKey) -> QueueOutbox:
-        outbox = self._outboxes.get(queue)
+    def _outbox(self, queue: QueueKey, kind: Kind) -> QueueOutbox:
+        kinds = self._outboxes.setdefault(queue, {})
+        outbox = kinds.get(kind)
         if outbox is None:
             lane = self._lane(queue.group)
-            outbox = QueueOutbox(
-                queue, self._new_producer_id, lane=lane, compression=self._compression
+            outbox = kinds[kind] = QueueOutbox(
+                queue, self._new_producer_id, kind=kind, lane=lane, compression=self._compression
             )
             lane.outboxes.append(outbox)
-            self._outboxes[queue] = outbox
         return outbox
+
+    def _of_all_kinds(self, outboxes: list[QueueOutbox]) -> list[QueueOutbox]:
+        return [each for outbox in outboxes for each in self._outboxes[outbox.queue].values()]
 
     def _lane(self, group: GroupName) -> GroupLane:
         lane = self._lanes.get(group)
@@ -186,9 +189,9 @@ class Dispatcher:
         """Queues that take no more messages give what is certainly not stored to the others."""
         del self.routes[topic.topic]
         fresh = self._make_route(topic)
-        kept = set() if fresh is None else set(fresh.outboxes)
-        for outbox in old.outboxes:
-            if outbox not in kept:
+        kept = set() if fresh is None else set(fresh.queues)
+        for outbox in self._of_all_kinds(old.outboxes):
+            if outbox.queue not in kept:
                 outbox.is_retired = True
                 self._on_progress(outbox)
 
@@ -210,14 +213,14 @@ class Dispatcher:
             else:  # its keys shared a queue; where the number changes, order by key begins anew
                 key = next(filter(None, batch.keys or ()), "")
                 index = index_of_key(key.encode(), len(route.outboxes))
-            target = route.outboxes[index]
+            target = self._outbox(route.queues[index], batch.kind)
             target.adopt(batch)
             self._active[target] = None
             target.lane.ready[target] = None
             self.schedule_pump()
 
     def _fail(self, route: Route, error: PacelineError) -> None:
-        for outbox in route.outboxes:
+        for outbox in self._of_all_kinds(route.outboxes):
             outbox.fail_all(error)
             self._on_progress(outbox)
 
@@ -266,7 +269,7 @@ class Dispatcher:
         else:
             batch = self._keyless_batch(route, cost)
         if len(batch.bodies) + len(messages) > RECORDS_MAX:
-            batch = self._open_batch(self._outboxes[batch.queue], self._batch_bytes_max)
+            batch = self._open_batch(self._outbox(batch.queue, batch.kind), self._batch_bytes_max)
         index, born = len(batch.bodies), self._born_unix_ms
         for message in messages:
             properties = sharded_properties(message)
@@ -334,7 +337,7 @@ class Dispatcher:
         batch = self._keyed_batch(route, key, cost) if key else self._keyless_batch(route, cost)
         if len(batch.bodies) + len(bodies) > RECORDS_MAX:
             # A cost that fits no open batch makes a new one.
-            batch = self._open_batch(self._outboxes[batch.queue], self._batch_bytes_max)
+            batch = self._open_batch(self._outbox(batch.queue, batch.kind), self._batch_bytes_max)
         index = batch.add_bodies(bodies, key, self._born_unix_ms)
         batch.cost_bytes += cost
         self.buffered_bytes += cost
@@ -363,6 +366,8 @@ class Dispatcher:
         return batch
 
     def _open_batch(self, outbox: QueueOutbox, cost: int, kind: Kind = Kind.NORMAL) -> Batch:
+        if outbox.kind is not kind:
+            outbox = self._outbox(outbox.queue, kind)
         self._active[outbox] = None
         outbox.lane.ready[outbox] = None
         return outbox.open_batch(
@@ -439,7 +444,7 @@ class Dispatcher:
             if route is None or outbox.is_retired:
                 continue
             index = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
-            target = route.outboxes[index]
+            target = self._outbox(route.queues[index], outbox.kind)
             if target.lane is lane or not target.lane.is_up:
                 continue
             for batch in outbox.give_away(self._settings.retry_times_when_send_failed):

@@ -26,6 +26,7 @@ from paceline.net.master_link import MasterLink
 from paceline.net.stream_connection import error_of
 from paceline.oneway import OnewayQueue
 from paceline.outbox import Outbox
+from paceline.records.header import Kind
 from paceline.retry import Backoff, Verdict
 from paceline.routing import QueueKey
 from paceline.types import GroupName
@@ -35,19 +36,25 @@ log = logging.getLogger("paceline.client")
 
 
 class QueueOutbox(Outbox):
-    """An outbox with its place in the shell."""
+    """An outbox with its place in the shell; for batches of one kind.
 
-    __slots__ = ("lane",)
+    What waits for its time has no order with what does not, and may be refused for longer (full
+    timers): with a numbering of its own (R31) that is no gap before the others.
+    """
+
+    __slots__ = ("kind", "lane")
 
     def __init__(
         self,
         queue: QueueKey,
         new_producer_id: Callable[[], int],
         *,
+        kind: Kind,
         lane: "GroupLane",
         compression: Compression,
     ) -> None:
         super().__init__(queue, new_producer_id, compression=compression)
+        self.kind = kind
         self.lane = lane
 
 

@@ -111,14 +111,9 @@ class Outbox:
         born_unix_ms: int,
         kind: Kind = Kind.NORMAL,
     ) -> Batch:
-        """The batch that takes the next message: the last unsent one of its kind, or a new one.
-
-        Kinds may overtake one another: what waits for its time has no order with what does not.
-        """
+        """The batch that takes the next message: the last unsent one, or a new one."""
         if self.unsent:
             last = self.unsent[-1]
-            if last.kind != kind and len(self.unsent) > 1:
-                last = self.unsent[-2]
             if (
                 last.kind == kind
                 and last.cost_bytes + size_bytes <= batch_bytes_max

@@ -1,16 +1,18 @@
 """Delayed messages from the client's side: what leaves, what is refused, what the result says."""
 
 import pytest
+from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_log import NO_FAULT, Fault
 
-from paceline.errors import BadRequestError
+from paceline.errors import BadRequestError, OverloadedError
 from paceline.message import Message
 from paceline.message_ids import parse_handle
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
 from paceline.records.decode import BatchView
-from paceline.records.header import Kind
-from paceline.runtime import SystemClock
+from paceline.records.header import BatchHeader, Kind
+from paceline.runtime import SystemClock, pause
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -22,7 +24,7 @@ def stored(cluster: FakeCluster) -> list[BatchView]:
 
 
 async def test_delayed_messages_of_a_queue_are_one_batch_beside_the_others() -> None:
-    """Kinds do not split one another's batches; sequences of the queue are shared (R31)."""
+    """Kinds do not split one another's batches; each has a numbering of its own (R31)."""
     at = SystemClock().unix_ms() + 5000
     async with FakeCluster() as cluster:
         cluster.add_topic("orders", 1)
@@ -37,17 +39,50 @@ async def test_delayed_messages_of_a_queue_are_one_batch_beside_the_others() -> 
                 producer.send(Message("orders", b"5", delay_ms=0, delay_level=0)),
             ]
             results = [await sending for sending in sendings]
-        _, *batches = sorted(stored(cluster), key=lambda view: view.header.base_sequence)
+        batches = [view for view in stored(cluster) if view.bodies() != [b"warm"]]
 
     normal, delayed = sorted(batches, key=lambda view: view.header.kind)
     assert (normal.header.kind, delayed.header.kind) == (Kind.NORMAL, Kind.DELAY)
     assert (normal.bodies(), delayed.bodies()) == ([b"0", b"3", b"5"], [b"1", b"2", b"4"])
     assert delayed.due() == [-700, -(2**62) - 3, at]
-    assert {view.header.base_sequence for view in batches} == {1, 4}
+    assert (normal.header.base_sequence, delayed.header.base_sequence) == (1, 0)
+    assert normal.header.producer_id != delayed.header.producer_id
     assert [result.recall_handle is None for result in results] == [1, 0, 0, 1, 0, 1]
     assert [result.queue_offset < 0 for result in results] == [0, 1, 1, 0, 1, 0]
     places = [parse_handle("recall", result.recall_handle or "") for result in results[1:3]]
     assert [(place.group, place.number) for place in places] == [("g1", 0), ("g1", 1)]
+
+
+async def test_messages_behind_a_delayed_one_that_is_refused_are_stored() -> None:
+    """Full timers are no gap in the sequences of what needs no timer (R31)."""
+    full = OverloadedError("timer_pending_max", retry_after_ms=20)
+    refused = 0
+
+    def fault(broker: FakeBroker, header: BatchHeader) -> Fault:
+        nonlocal refused
+        if header.kind != Kind.DELAY:
+            return NO_FAULT
+        refused += 1
+        return Fault(refuse=full)
+
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller) as producer:
+            await producer.send(Message("orders", b"warm"))
+            cluster.fault = fault
+            delayed = producer.send(Message("orders", b"delayed", delay_ms=700))
+            later = [producer.send(Message("orders", b"%d" % number)) for number in range(3)]
+            assert [(await sending).queue_offset for sending in later] == [1, 2, 3]
+            assert not delayed.done()
+            while refused < 2:  # what follows it meets a gap of its own kind only
+                await pause(0.001)
+            assert (await producer.send(Message("orders", b"more"))).queue_offset == 4
+            assert not delayed.done()
+            delayed.place[0].deadline = 0
+            with pytest.raises(OverloadedError):
+                await delayed
+
+    assert cluster.bodies() == [b"warm", b"0", b"1", b"2", b"more"]
 
 
 @pytest.mark.parametrize(
