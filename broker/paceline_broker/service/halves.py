@@ -46,6 +46,8 @@ _ROW_BYTES = 1024
 """Of a row beside its body and texts: its unique key, names that the broker adds, its numbers."""
 PROPERTIES_MAX = PROPERTIES_BYTES_MAX - 1024
 IMMUNITY_S_MAX = 72 * 3600
+_OBJECT_BYTES = 512
+"""Of a record's objects, beside its bytes."""
 KEPT_BATCHES = 256
 KEPT_BYTES = 16 * 1024 * 1024
 
@@ -60,6 +62,11 @@ class HalfBatch:
     tags: list[str]
     properties: list[dict[str, str]]
     born: list[int]
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what it takes here; a small compressed batch may be a large one."""
+        return self.header.payload_raw_bytes + _OBJECT_BYTES * self.header.record_count
 
     def producer_group(self, index: int) -> str:
         """Whom to ask about it; "" if it does not say."""
@@ -102,11 +109,13 @@ class HalfReader:
             if _may_be_cold(self._role.reader, half) and self._role.reader.is_cold(view):
                 await self._role.reader.warm(view)
             kept = _decoded(self._role.reader, view, half.position)
-            self._kept_bytes += half.size_bytes
+            self._kept_bytes += kept.memory_bytes
         self._kept[at] = kept
-        while len(self._kept) > KEPT_BATCHES or self._kept_bytes > KEPT_BYTES:
+        while len(self._kept) > 1 and (
+            len(self._kept) > KEPT_BATCHES or self._kept_bytes > KEPT_BYTES
+        ):
             oldest = next(iter(self._kept))
-            self._kept_bytes -= self._kept.pop(oldest).header.size_bytes
+            self._kept_bytes -= self._kept.pop(oldest).memory_bytes
         return kept
 
 

@@ -16,10 +16,11 @@ from paceline.errors import (
 )
 from paceline.ports import Buffer
 from paceline.records.encode import encode_batch
-from paceline.records.header import Cause, Kind
+from paceline.records.header import Cause, Codec, Kind
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.types import PhysicalOffset
 from paceline.wire.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP
+from paceline_broker.service.halves import KEPT_BYTES, HalfReader
 
 
 @pytest.mark.parametrize(
@@ -151,3 +152,26 @@ async def test_who_is_to_be_asked_is_not_forgotten_when_a_check_out_fails() -> N
     [[question]] = await asking
     assert question["body"] == "young"
     assert bench.bodies(2 << 16) == [b"lost"]
+
+
+async def test_batches_that_are_kept_count_with_what_they_take_unpacked() -> None:
+    bench = HalfBench()
+    ids = [
+        bench.half(bytes(4_000_000), codec=Codec.ZSTD)[0]
+        for _ in range(KEPT_BYTES // 4_000_000 + 1)
+    ]
+    assert bench.writer.end < 1_000_000
+    halves = [bench.role.projections.transactions.find(bench.ends.source_of(text)) for text in ids]
+    reader = HalfReader(bench.role)
+    for half in halves:
+        assert half is not None
+        await reader.batch_of(half)
+    reads = bench.log.reads
+
+    assert halves[-1] is not None
+    await reader.batch_of(halves[-1])
+    assert bench.log.reads == reads, "the last one is kept"
+    assert halves[0] is not None
+    await reader.batch_of(halves[0])
+
+    assert bench.log.reads > reads, "the first one had to go"
