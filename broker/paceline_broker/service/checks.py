@@ -31,6 +31,7 @@ from paceline_broker.clocks import Trust
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.transactions import Ended, Half, operation_document
 from paceline_broker.service.halves import (
+    DERIVED_BYTES,
     Chosen,
     HalfBatch,
     HalfReader,
@@ -49,6 +50,7 @@ log = logging.getLogger("paceline.transactions")
 TICK_MS_MAX = 500
 CHECKS_OF_A_POLL = 32
 """Questions of one answer: a producer works on them before it asks for more."""
+LOST_OF_A_LOOK = 1024
 WAITERS_MAX = 10_000
 BATCHES_OF_A_TICK = 1000
 """Bounds the work of one look at what is new."""
@@ -284,7 +286,7 @@ class TransactionChecks:
         asked: list[Half] = []
         lost: list[Half] = []
         room = {group: len(waiting) * CHECKS_OF_A_POLL for group, waiting in self._waiters.items()}
-        while known.due and known.due[0][0] <= now:
+        while known.due and known.due[0][0] <= now and len(lost) < LOST_OF_A_LOOK:
             _, source = heapq.heappop(known.due)
             half = projections.transactions.find(source)
             if half is None or half.ended is not Ended.OPEN:
@@ -358,8 +360,14 @@ class TransactionChecks:
             return
         batches: list[tuple[Half, HalfBatch]] = []
         self._later(known, lost, now)  # looked at again should this fail
+        size = 0
         for half in lost:
-            batches.append((half, await self._halves.batch_of(half)))
+            if size >= DERIVED_BYTES:
+                break  # the others at the next look
+            batch = await self._halves.batch_of(half)
+            if not batches or batches[-1][1] is not batch:
+                size += batch.memory_bytes
+            batches.append((half, batch))
         writer = self._open_writer()
         if writer is None:
             return

@@ -175,3 +175,19 @@ async def test_batches_that_are_kept_count_with_what_they_take_unpacked() -> Non
     await reader.batch_of(halves[0])
 
     assert bench.log.reads > reads, "the first one had to go"
+
+
+async def test_halves_that_nobody_decided_are_given_up_a_few_at_a_time() -> None:
+    bench = HalfBench(transaction_age_ms_max=3600_000)
+    for _ in range(3):
+        bench.half(bytes(3_000_000))
+    await bench.checks.look()
+    bench.clock.advance(3600_000)
+    await bench.checks.look()
+    given_up = [len(bench.bodies(2 << 16))]
+    bench.writer.confirm_all()
+    await bench.checks.look()
+    given_up.append(len(bench.bodies(2 << 16)))
+
+    assert given_up == [2, 3]
+    assert bench.role.projections.transactions.open_count == 0
