@@ -107,7 +107,9 @@ class Delivery:
                 wait_ms = self.turn()
                 for view in self.sources.take_cold():
                     await self._role.reader.warm(view)
+                    del view  # or it keeps its file on the disk
             except (NotMasterError, NoMasterError):  # elsewhere, or nowhere (R36)
+                self.sources.forget()
                 wait_ms = IDLE_MS
             except PacelineError as error:  # the disk failed: the role hears of it as well (R22)
                 log.warning("delivery_failed", extra={"fault": error.message})

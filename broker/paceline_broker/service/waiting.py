@@ -1,8 +1,10 @@
 """Messages that wait, read back from the log when their time has come.
 
-A batch of them is read, verified and decoded once, however many turns its messages are spread over:
-what is derived from it gets a CRC of its own, so a byte that the disk changed must be seen here
-(R24). Bytes below confirm never change, so what was read stays right until the role changes.
+A batch of them is copied, verified and decoded once, however many turns its messages are spread
+over: what is derived from it gets a CRC of its own, so a byte that the disk changed must be seen
+here (R24), and what is kept is the copy that was verified, not the file: no file that the log has
+let go stays on the disk for it (R26). Bytes below confirm never change, so what was read stays
+right until the role changes.
 """
 
 from collections import OrderedDict
@@ -18,6 +20,9 @@ from paceline_broker.service.gather import HOT_TAIL_BYTES
 from paceline_broker.service.ports import LogReader
 
 KEPT_BYTES_MAX = 16 * 1024 * 1024
+_BATCH_BYTES = 1024
+_RECORD_BYTES = 1024
+"""What a decoded batch takes beside its payload, and each of its messages."""
 
 
 class Waiting(NamedTuple):
@@ -40,6 +45,9 @@ class SourceBatch:
         self._tags = view.tags()
         self._properties = view.properties()
         self._born = view.born()
+        self.kept_bytes = (
+            self.header.payload_raw_bytes + _BATCH_BYTES + self.header.record_count * _RECORD_BYTES
+        )
 
     def message(self, index: int) -> Waiting:
         return Waiting(
@@ -82,18 +90,18 @@ class Sources:
         if kept is not None:
             self._kept.move_to_end(position)
             return kept
-        view = self._read(reader, position)
-        if view is None:
+        copy = self._read(reader, position)
+        if copy is None:
             return None
-        batch = SourceBatch(BatchView(view))
+        batch = SourceBatch(BatchView(copy))
         self._kept[position] = batch
-        self._kept_bytes += batch.header.payload_raw_bytes
+        self._kept_bytes += batch.kept_bytes
         while self._kept_bytes > KEPT_BYTES_MAX and len(self._kept) > 1:
             _, oldest = self._kept.popitem(last=False)
-            self._kept_bytes -= oldest.header.payload_raw_bytes
+            self._kept_bytes -= oldest.kept_bytes
         return batch
 
-    def _read(self, reader: LogReader, position: PhysicalOffset) -> memoryview | None:
+    def _read(self, reader: LogReader, position: PhysicalOffset) -> bytes | None:
         is_deep = position < reader.confirm - HOT_TAIL_BYTES
         head = reader.read(position, HEADER_BYTES)
         if is_deep and reader.is_cold(head):
@@ -108,7 +116,8 @@ class Sources:
         if is_deep and reader.is_cold(view):
             self._cold.append(view)
             return None
+        copy = bytes(view)
         end = PhysicalOffset(header.end_offset)
-        if reader.is_damaged(position, end) or not reader.is_sound(view, position):
+        if reader.is_damaged(position, end) or not reader.is_sound(memoryview(copy), position):
             raise CorruptLogError("a message that waits is damaged", offset=position)
-        return view
+        return copy

@@ -1,11 +1,12 @@
 """Delayed messages: what a master takes, and when it delivers them (R29, R34, R35)."""
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view, turn
+from tests.unit.service.fakes import Bench, a_view, turn, until
 from tests.unit.service.test_send import Answers
 
 from paceline.errors import (
@@ -21,6 +22,7 @@ from paceline.records.header import Cause, Codec, Kind, pack_source
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.wire.names import DELAY_DLQ_TOPIC
 from paceline_broker.clocks import Trust
+from paceline_broker.service import waiting
 from paceline_broker.service.delivery import HELD_MS, IDLE_MS, TURN_MESSAGES
 
 
@@ -356,6 +358,57 @@ async def test_damaged_source_waits_for_its_repair_and_holds_back_nobody() -> No
     bench.clock.advance(HELD_MS)
     bench.turn()
     assert bench.bodies() == [b"whole", b"broken"]
+
+
+async def test_what_is_kept_is_what_was_verified_and_no_part_of_the_file() -> None:
+    """R24: a byte may change after the check. R26: a file that is gone must give its room back."""
+    bench = DelayBench()
+    bench.delay([0, due_of_delay(1000)], b"first", b"second")
+    mapping = bytearray(b"".join(bench.log.batches))
+    read = bench.log.read
+    bench.log.read = (  # type: ignore[method-assign]
+        lambda start, max_bytes: memoryview(mapping)[start : start + max_bytes]
+    )
+    assert bench.turn() == 0
+    bench.log.read = read  # type: ignore[method-assign]
+
+    mapping[mapping.index(b"second")] ^= 1
+    mapping.clear()  # BufferError while anybody holds a view of it
+    bench.clock.advance(1000)
+    assert bench.turn() == 0
+    assert bench.bodies() == [b"first", b"second"]
+
+
+async def test_bound_of_what_is_kept_counts_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a small message that is more than its payload."""
+    monkeypatch.setattr(waiting, "KEPT_BYTES_MAX", 8192)
+    bench = DelayBench()
+    for _ in range(20):
+        bench.delay([0, due_of_delay(1000)])
+    assert bench.turn() == 0
+    reads = bench.log.reads
+
+    bench.clock.advance(1000)
+    assert bench.turn() == 0
+
+    assert len(bench.bodies()) == 40
+    assert bench.log.reads - reads == 2 * 20, "header and batch, each of them once more"
+
+
+async def test_who_is_no_master_any_more_keeps_no_messages() -> None:
+    bench = DelayBench()
+    answer = bench.delay([0])
+    bench.turn()
+    delivery = bench.service.delivery
+    found = delivery.sources.get(bench.log, answer.base_queue_offset)
+    assert found is not None
+    batch = weakref.ref(found)
+    del found
+
+    bench.role.become_replica()
+    running = spawn(delivery.run(), name="delivery")
+    await until(lambda: batch() is None)
+    await cancel_and_wait(running)
 
 
 @pytest.mark.parametrize("is_gone", ["topic", "queue"])
