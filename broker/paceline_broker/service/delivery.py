@@ -12,14 +12,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 
 from paceline.errors import (
     CorruptLogError,
+    DiskFullError,
+    InSyncReplicasNotEnoughError,
     NoMasterError,
     NotFoundError,
     NotMasterError,
+    NotYetAvailableError,
+    OverloadedError,
     PacelineError,
-    StorageError,
 )
 from paceline.ports import Clock
 from paceline.records.header import Cause, unpack_source
@@ -51,6 +55,15 @@ REFUSED_MS = 20
 """After the log refused to take more."""
 HELD_MS = 5000
 """A message that cannot be delivered now is tried again after this long."""
+
+
+REFUSALS = (
+    DiskFullError,
+    InSyncReplicasNotEnoughError,
+    NotYetAvailableError,
+    OverloadedError,
+)
+"""Of `LogWriter.ensure_can_append`, while the mastership goes on: the log takes nothing for now."""
 
 
 class Lateness:
@@ -149,13 +162,15 @@ class Delivery:
         self._release_held()
         try:
             waits_ms = self._due_turn(writer, projections, confirm, now_ms)
-            if waits_ms == 0 or self.needs.turn(writer, projections, count_max=TURN_MESSAGES):
-                self._ends.append(writer.end)
-                return 0
-        except (NotMasterError, StorageError):
-            raise
-        except PacelineError:  # the log takes nothing for now
-            return REFUSED_MS
+        except REFUSALS:
+            waits_ms = REFUSED_MS
+        try:  # also after a refusal: what makes room is taken for longer (R26)
+            if waits_ms and self.needs.turn(writer, projections, count_max=TURN_MESSAGES):
+                waits_ms = 0
+        except REFUSALS:
+            waits_ms = min(waits_ms, REFUSED_MS)
+        if waits_ms == 0:
+            self._ends.append(writer.end)
         return waits_ms
 
     def _due_turn(
@@ -172,7 +187,15 @@ class Delivery:
             return IDLE_MS
         if next_ms > now_ms:
             return min(IDLE_MS, next_ms - now_ms)
-        writer.ensure_can_append()
+        try:
+            writer.ensure_can_append()
+        except DiskFullError:
+            entries = self._due_in_the_way(timers, confirm, now_ms)
+            if not entries:
+                raise
+            writer.ensure_can_append(is_freeing=True)  # the old part goes after it (R26)
+            self._deliver(writer, projections, entries, now_ms)
+            return 0
         entries = timers.due(now_ms, below=confirm, max_count=TURN_MESSAGES, skip=self._held)
         if not entries:  # what is due is not confirmed, cold or held; or was delivered just now
             self._awaits_confirm = True
@@ -180,6 +203,18 @@ class Delivery:
             return IDLE_MS if later_ms is None else min(IDLE_MS, later_ms - now_ms)
         self._deliver(writer, projections, entries, now_ms)
         return 0
+
+    def _due_in_the_way(self, timers: Timers, confirm: PhysicalOffset, now_ms: int) -> list[Due]:
+        """What is due of that which keeps a full disk's log from being cut, some of it."""
+        if self.needs.below is None:
+            return []
+        in_the_way = timers.below(min(confirm, self.needs.below), TURN_MESSAGES)
+        due = [
+            entry
+            for entry in in_the_way
+            if entry.due_unix_ms <= now_ms and entry.source not in self._held
+        ]
+        return sorted(due, key=attrgetter("due_unix_ms"))
 
     def _take_state(self, timers: Timers) -> None:
         self._awaits_confirm = False

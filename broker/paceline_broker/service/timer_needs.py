@@ -42,7 +42,8 @@ class TimerNeeds:
         self._clock = clock
         self._read = read
         self._poke = poke
-        self._below: PhysicalOffset | None = None
+        self.below: PhysicalOffset | None = None
+        """What waits below it is in the way; None: nothing is asked."""
 
     def oldest(self) -> PhysicalOffset | None:
         """Position of the oldest batch of which a message still waits."""
@@ -51,28 +52,28 @@ class TimerNeeds:
 
     def append_again(self, below: PhysicalOffset) -> None:
         """Begin to store again what waits below `below`; the turns do it."""
-        self._below = below
+        self.below = below
         self._poke()
 
     def forget(self) -> None:
         """Another role: the next master's cleaner asks anew."""
-        self._below = None
+        self.below = None
 
     @property
     def has_work(self) -> bool:
-        return self._below is not None
+        return self.below is not None
 
     def turn(self, writer: LogWriter, projections: Projections, *, count_max: int) -> bool:
         """Store some again, one batch for each queue; whether anything was appended.
 
         One synchronous step. Raises what `ensure_can_append` raises, StorageError.
         """
-        below = self._below
+        below = self.below
         if below is None:
             return False
         entries = projections.timers.below(below, count_max)
         if not entries:
-            self._below = None
+            self.below = None
             return False
         writer.ensure_can_append(is_freeing=True)  # the old part goes after it
         by_queue: dict[int, list[_Kept]] = {}

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from paceline.disk_memory import MemoryDisk
-from paceline.errors import NotMasterError, OutcomeUnknownError, PacelineError
+from paceline.errors import DiskFullError, NotMasterError, OutcomeUnknownError, PacelineError
 from paceline.ports import Buffer
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
@@ -128,7 +128,8 @@ class FakeWriter:
         return self.log.confirm
 
     def ensure_can_append(self, *, is_freeing: bool = False) -> None:
-        if self.refusal is not None:
+        is_taken = is_freeing and isinstance(self.refusal, DiskFullError)
+        if self.refusal is not None and not is_taken:
             raise self.refusal
 
     def append(self, header: bytes, payload: Buffer) -> PhysicalOffset:

@@ -11,6 +11,7 @@ from tests.unit.service.test_send import Answers
 
 from paceline.errors import (
     BadRequestError,
+    DiskFullError,
     InSyncReplicasNotEnoughError,
     NotMasterError,
     OverloadedError,
@@ -474,6 +475,32 @@ async def test_what_waits_in_an_old_part_is_stored_again_and_delivered_once() ->
     assert bench.bodies() == [b"0", b"1", b"2"]
     assert bench.delivered()[0].properties()[1]["UNIQ_KEY"] == "0000000000000007:0:1:2:1"
     assert len(bench.role.projections.timers) == 0
+
+
+async def test_what_is_due_does_not_keep_a_full_disk_full() -> None:
+    """R26: what is in the way of cutting the log is delivered or moves, whatever else is due."""
+    bench = DelayBench()
+    hour = due_of_delay(3_600_000)
+    bench.delay([0, hour, 0], b"old due", b"old later", b"old due")
+    below = bench.log.end
+    bench.delay([0], b"new due")
+    needs = bench.service.delivery.needs
+    bench.writer.refusal = DiskFullError("full")
+    assert bench.turn() > 0
+    assert bench.delivered() == []
+
+    needs.append_again(below)
+    while bench.turn() == 0:
+        pass
+
+    assert not needs.has_work
+    assert (needs.oldest() or 0) >= below
+    assert bench.bodies() == [b"old due", b"old due"]
+    [moved] = [view for view in bench.log.views() if view.header.cause == Cause.AGAIN]
+    assert moved.bodies() == [b"old later"]
+    bench.writer.refusal = None
+    assert bench.turn() == 0
+    assert bench.bodies()[2:] == [b"new due"]
 
 
 async def test_properties_at_their_limit_do_not_stop_the_message() -> None:
