@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from paceline.errors import (
+    BadRequestError,
     CorruptLogError,
     DiskFullError,
     InSyncReplicasNotEnoughError,
@@ -101,7 +102,7 @@ class Delivery:
         self._awaits_confirm = False
         self._ends: deque[PhysicalOffset] = deque()
         """Of turns whose batches are not confirmed yet."""
-        self.needs = TimerNeeds(role, clock, self._read, poke=self.poke)
+        self.needs = TimerNeeds(role, clock, self._read, poke=self.poke, hold=self._hold)
         self.lateness = Lateness()
         role.reader.on_confirm(self._confirm_moved)
 
@@ -231,7 +232,8 @@ class Delivery:
             self._held = {source: until for source, until in self._held.items() if until > now}
 
     def _hold(self, source: int, why: str) -> None:
-        log.warning("message_held", extra={"source": source, "fault": why})
+        if source not in self._held:
+            log.warning("message_held", extra={"source": source, "fault": why})
         self._held[source] = self._clock.monotonic_ms() + HELD_MS
 
     def _deliver(
@@ -247,7 +249,7 @@ class Delivery:
                 continue
             message = batch.message(index)
             by_queue.setdefault(entry.key, []).append(Ready(entry, batch, index, message))
-            size += len(message.body)
+            size += message.size_bytes_max()
             if size >= TURN_BYTES:
                 break
         for key, found in by_queue.items():
@@ -256,11 +258,7 @@ class Delivery:
                 for ready in found:
                     self._hold(ready.entry.source, target)
                 continue
-            self._append(writer, projections, target, found)
-            for entry, batch, _, _ in found:
-                # What was due before it was stored is late from then on.
-                since_ms = max(entry.due_unix_ms, batch.header.store_unix_ms)
-                self.lateness.saw(max(0, now_ms - since_ms))
+            self._append(writer, projections, target, found, now_ms)
 
     def _read(self, entry: Due) -> SourceBatch | None:
         """The batch of an entry; None: it is cold, or damaged and being mended."""
@@ -294,10 +292,23 @@ class Delivery:
         projections: Projections,
         target: Target,
         found: Sequence[Ready],
+        fire_ms: int,
     ) -> None:
+        try:
+            batch = delivered_batch(found, target)
+        except BadRequestError as error:  # of one of them, which holds back nobody (R35)
+            if len(found) == 1:
+                self._hold(found[0].entry.source, error.message)
+                return
+            for ready in found:
+                self._append(writer, projections, target, [ready], fire_ms)
+            return
         now_ms = max(projections.log_time_ms, self._clock.unix_ms())
-        batch = delivered_batch(found, target)
         log_topic(writer, projections, self._routes, target.topic_id, store_unix_ms=now_ms)
         append_messages(writer, projections, batch, store_unix_ms=now_ms)
+        for entry, source, _, _ in found:
+            # What was due before it was stored is late from then on.
+            since_ms = max(entry.due_unix_ms, source.header.store_unix_ms)
+            self.lateness.saw(max(0, fire_ms - since_ms))
         if target.cause is Cause.DEAD:
             self.lateness.dead_letters += len(found)

@@ -7,6 +7,7 @@ The cleaner says below which position; the delivery's turns work it off, a littl
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from paceline.errors import BadRequestError
 from paceline.ports import Clock
 from paceline.records.encode import encode_batch
 from paceline.records.header import SOURCE_INDEX_BITS, Cause, Kind, unpack_source
@@ -28,7 +29,8 @@ class _Kept(NamedTuple):
 
 
 class TimerNeeds:
-    """`retention.Needs` of delayed messages. `poke` is called when there is work."""
+    """`retention.Needs` of delayed messages. `poke` is called when there is work; `hold` with a
+    source that cannot be stored again, and why."""
 
     def __init__(
         self,
@@ -37,11 +39,13 @@ class TimerNeeds:
         read: Callable[[Due], SourceBatch | None],
         *,
         poke: Callable[[], None],
+        hold: Callable[[int, str], None],
     ) -> None:
         self._role = role
         self._clock = clock
         self._read = read
         self._poke = poke
+        self._hold = hold
         self.below: PhysicalOffset | None = None
         """What waits below it is in the way; None: nothing is asked."""
 
@@ -84,14 +88,28 @@ class TimerNeeds:
                 continue
             _, number = unpack_source(entry.source)
             by_queue.setdefault(entry.key, []).append(_Kept(entry, batch, number))
-            size += len(batch.message(number).body)
+            size += batch.message(number).size_bytes_max()
             if size >= TURN_BYTES:
                 break
+        end = writer.end
         for key, kept in by_queue.items():
-            now_ms = max(projections.log_time_ms, self._clock.unix_ms())
+            self._append(writer, projections, key, kept)
+        return writer.end > end
+
+    def _append(
+        self, writer: LogWriter, projections: Projections, key: int, kept: Sequence[_Kept]
+    ) -> None:
+        try:
             encoded = _stored_again(key, kept, self._role.identity.group)
-            append_messages(writer, projections, encoded, store_unix_ms=now_ms)
-        return bool(by_queue)
+        except BadRequestError as error:  # of one of them, which holds back none of the others
+            if len(kept) == 1:
+                self._hold(kept[0].entry.source, error.message)
+                return
+            for one in kept:
+                self._append(writer, projections, key, [one])
+            return
+        now_ms = max(projections.log_time_ms, self._clock.unix_ms())
+        append_messages(writer, projections, encoded, store_unix_ms=now_ms)
 
 
 def _stored_again(key: int, kept: Sequence[_Kept], group: GroupName) -> bytes:

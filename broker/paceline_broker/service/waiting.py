@@ -34,6 +34,12 @@ class Waiting(NamedTuple):
     properties: Mapping[str, str]
     born_unix_ms: int
 
+    def size_bytes_max(self) -> int:
+        """It takes no more than this in a batch."""
+        texts = sum(map(len, self.properties)) + sum(map(len, self.properties.values()))
+        # Text of any script, quoted and escaped, is at most six bytes a character.
+        return len(self.body) + 6 * (texts + len(self.key or "") + len(self.tag)) + 64
+
 
 class SourceBatch:
     """A verified batch of messages that wait, decoded."""

@@ -70,8 +70,13 @@ class ListLog:
 
     def read(self, start: PhysicalOffset, max_bytes: int) -> memoryview:
         self.reads += 1
-        whole = b"".join(self.batches)
-        return memoryview(whole)[start : min(start + max_bytes, self.confirm_position)]
+        end = min(start + max_bytes, self.confirm_position)
+        parts = []
+        at = 0
+        for batch in self.batches:
+            parts.append(batch[max(0, start - at) : max(0, end - at)])
+            at += len(batch)
+        return memoryview(b"".join(parts))
 
     def is_cold(self, view: memoryview) -> bool:
         return bool(self.cold)

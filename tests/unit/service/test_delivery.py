@@ -17,6 +17,7 @@ from paceline.errors import (
     OverloadedError,
 )
 from paceline.message_ids import OffsetMessageId
+from paceline.records import encode
 from paceline.records.decode import BatchView
 from paceline.records.dues import due_of_delay, due_of_level
 from paceline.records.header import Cause, Codec, Kind, pack_source
@@ -501,6 +502,67 @@ async def test_what_is_due_does_not_keep_a_full_disk_full() -> None:
     bench.writer.refusal = None
     assert bench.turn() == 0
     assert bench.bodies()[2:] == [b"new due"]
+
+
+def delay_much_beside_bodies(bench: DelayBench, due: int) -> None:
+    """A turn's messages by their bodies, but with keys, tags and properties too much for a batch:
+    the most of each that there may be, and one large body at the end."""
+    texts = [f"{number:03}" * 10_900 for number in range(TURN_MESSAGES - 1)]
+    for few in (texts[:64], texts[64:]):
+        bench.delay(
+            [due] * len(few),
+            *[b"x" * 2000] * len(few),
+            keys=few,
+            tags=few,
+            properties=[{"a": text} for text in few],
+        )
+    bench.delay([due], b"x" * 2**22)
+
+
+async def test_keys_tags_and_properties_count_in_a_turn() -> None:
+    """R35: a batch that is too large would be tried again for ever, and stop all others."""
+    bench = DelayBench()
+    delay_much_beside_bodies(bench, due_of_delay(1000))
+    needs = bench.service.delivery.needs
+    assert bench.turn() > 0
+
+    needs.append_again(bench.log.end)
+    assert bench.turn() == 0
+    while bench.turn() == 0:
+        pass
+    assert not needs.has_work
+    bench.clock.advance(1000)
+    while bench.turn() == 0:
+        pass
+
+    assert len(bench.bodies()) == TURN_MESSAGES
+    assert max(view.header.size_bytes for view in bench.delivered()) < 5 * 2**20
+
+
+async def test_a_message_that_makes_no_batch_holds_back_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R35; nor those that have to move (R26). What it is, the log says; it stays."""
+    bench = DelayBench()
+    poison = {"poison": "x" * 300}
+    bench.delay([due_of_delay(10)] * 3, b"0", b"1", b"2", properties=[{}, poison, {}])
+    below = bench.log.end
+    needs = bench.service.delivery.needs
+    assert bench.turn() > 0
+    monkeypatch.setattr(encode, "DERIVED_PROPERTIES_BYTES_MAX", 300)
+
+    needs.append_again(below)
+    assert [bench.turn(), bench.turn() > 0] == [0, True]
+    assert len(bench.role.projections.timers.below(below, 9)) == 1
+    bench.clock.advance(HELD_MS)
+    assert [bench.turn(), bench.turn() > 0] == [0, True]
+
+    assert bench.bodies() == [b"0", b"2"]
+    assert {record.message for record in caplog.records} == {"message_held"}
+    monkeypatch.undo()
+    bench.clock.advance(HELD_MS)
+    assert bench.turn() == 0
+    assert bench.bodies() == [b"0", b"2", b"1"]
 
 
 async def test_properties_at_their_limit_do_not_stop_the_message() -> None:
