@@ -122,6 +122,7 @@ class Delivery:
                 for view in self.sources.take_cold():
                     await self._role.reader.warm(view)
                     del view  # or it keeps its file on the disk
+                    wait_ms = 0  # what was not read can be now
             except (NotMasterError, NoMasterError):  # elsewhere, or nowhere (R36)
                 self.sources.forget()
                 wait_ms = IDLE_MS

@@ -24,6 +24,7 @@ from paceline.records.header import Cause, Codec, Kind, pack_source
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.wire.names import DELAY_DLQ_TOPIC
 from paceline_broker.clocks import Trust
+from paceline_broker.service import delivery as delivery_module
 from paceline_broker.service import waiting
 from paceline_broker.service.delivery import HELD_MS, IDLE_MS, TURN_MESSAGES
 
@@ -502,6 +503,26 @@ async def test_what_is_due_does_not_keep_a_full_disk_full() -> None:
     bench.writer.refusal = None
     assert bench.turn() == 0
     assert bench.bodies()[2:] == [b"new due"]
+
+
+async def test_what_was_cold_moves_at_once_when_it_is_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R26: else each old batch costs retention half a second."""
+    monkeypatch.setattr(delivery_module, "IDLE_MS", 3_600_000)
+    bench = DelayBench()
+    delivery = bench.service.delivery
+    bench.delay([due_of_delay(5_000_000)], b"cold")
+    bench.service.sender.send(a_batch(b"y" * 2_000_000), bench.sink, 9)
+    bench.writer.confirm_all()
+    bench.log.cold.add(1)
+    assert delivery.turn() > 0
+    delivery.needs.append_again(bench.log.end)
+
+    running = spawn(delivery.run(), name="delivery")
+    await until(lambda: not delivery.needs.has_work)
+
+    await cancel_and_wait(running)
+    assert bench.log.warmed == 1
+    assert bench.log.views()[-1].header.cause == Cause.AGAIN
 
 
 def delay_much_beside_bodies(bench: DelayBench, due: int) -> None:
