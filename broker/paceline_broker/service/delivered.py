@@ -21,6 +21,8 @@ class Ready(NamedTuple):
     batch: SourceBatch
     number: int
     message: Waiting
+    origin: int
+    """What it was first stored as."""
 
 
 class Target(NamedTuple):
@@ -49,7 +51,7 @@ def delivered_batch(found: Sequence[Ready], target: Target) -> bytes:
 
 
 def _properties(ready: Ready, target: Target) -> dict[str, str]:
-    entry, batch, number, message = ready
+    entry, batch, number, message, origin = ready
     properties = dict(message.properties)
     if properties:
         for name in DELAY_PROPERTIES:
@@ -58,7 +60,7 @@ def _properties(ready: Ready, target: Target) -> dict[str, str]:
         properties[names.UNIQ_KEY] = batch.unique_key(number, target.group)
     properties[names.TIMER_OUT_MS] = str(entry.due_unix_ms)
     if target.cause is Cause.DEAD:
-        place = OffsetMessageId(target.group, *unpack_source(entry.source))
+        place = OffsetMessageId(target.group, *unpack_source(origin))
         properties[names.DLQ_ORIGIN_TOPIC] = target.origin_topic
         properties[names.DLQ_ORIGIN_MESSAGE_ID] = str(place)
     return properties

@@ -249,7 +249,9 @@ class Delivery:
             if batch is None:
                 continue
             message = batch.message(index)
-            by_queue.setdefault(entry.key, []).append(Ready(entry, batch, index, message))
+            origin = projections.timers.origin(entry.source)
+            ready = Ready(entry, batch, index, message, origin)
+            by_queue.setdefault(entry.key, []).append(ready)
             size += message.size_bytes_max()
             if size >= TURN_BYTES:
                 break
@@ -307,7 +309,7 @@ class Delivery:
         now_ms = max(projections.log_time_ms, self._clock.unix_ms())
         log_topic(writer, projections, self._routes, target.topic_id, store_unix_ms=now_ms)
         append_messages(writer, projections, batch, store_unix_ms=now_ms)
-        for entry, source, _, _ in found:
+        for entry, source, _, _, _ in found:
             # What was due before it was stored is late from then on.
             since_ms = max(entry.due_unix_ms, source.header.store_unix_ms)
             self.lateness.saw(max(0, fire_ms - since_ms))

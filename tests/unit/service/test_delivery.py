@@ -414,11 +414,17 @@ async def test_who_is_no_master_any_more_keeps_no_messages() -> None:
     await cancel_and_wait(running)
 
 
+@pytest.mark.parametrize("is_moved", [False, True])
 @pytest.mark.parametrize("is_gone", ["topic", "queue"])
-async def test_message_without_a_target_becomes_a_dead_letter(is_gone: str) -> None:
-    """R35: never a loop; the letter says where it came from."""
+async def test_message_without_a_target_becomes_a_dead_letter(is_gone: str, is_moved: bool) -> None:
+    """R35: never a loop; the letter says where it came from, which the producer was told."""
     bench = DelayBench()
-    answer = bench.delay([0], b"lost", queue_id=3)
+    answer = bench.delay([due_of_delay(10)], b"lost", queue_id=3)
+    assert bench.turn() > 0
+    if is_moved:
+        bench.service.delivery.needs.append_again(bench.log.end)
+        assert bench.turn() == 0
+    bench.clock.advance(10)
     place = OffsetMessageId("g1", answer.base_queue_offset, 0)
     view = a_view(version=3, topics={"orders": 1, DELAY_DLQ_TOPIC: 1})
     if is_gone == "topic":
@@ -434,8 +440,9 @@ async def test_message_without_a_target_becomes_a_dead_letter(is_gone: str) -> N
     topic = "orders" if is_gone == "queue" else "id 1"
     assert record.properties["DLQ_ORIGIN_TOPIC"] == topic
     assert record.properties["DLQ_ORIGIN_MESSAGE_ID"] == str(place)
-    assert batch.sources() == [pack_source(place.position, 0)]
+    assert (batch.sources() == [pack_source(place.position, 0)]) is not is_moved
     assert bench.turn() == IDLE_MS
+    assert len(bench.role.projections.timers) == 0
 
 
 async def test_without_a_topic_for_dead_letters_the_message_waits() -> None:
