@@ -16,6 +16,7 @@ from paceline.message_ids import unique_key
 from paceline.records.decode import BatchView
 from paceline.records.header import HEADER_BYTES, BatchHeader, parse_header
 from paceline.types import GroupName, PhysicalOffset
+from paceline.wire import properties as names
 from paceline_broker.service.gather import HOT_TAIL_BYTES
 from paceline_broker.service.ports import LogReader
 
@@ -50,6 +51,9 @@ class SourceBatch:
         self._keys = view.keys()
         self._tags = view.tags()
         self._properties = view.properties()
+        if not self.header.is_derived:
+            for properties in self._properties:  # of a derived batch it is believed
+                properties.pop(names.ORIGIN_MESSAGE_ID, None)
         self._born = view.born()
         self.kept_bytes = (
             self.header.payload_raw_bytes + _BATCH_BYTES + self.header.record_count * _RECORD_BYTES

@@ -445,6 +445,24 @@ async def test_message_without_a_target_becomes_a_dead_letter(is_gone: str, is_m
     assert len(bench.role.projections.timers) == 0
 
 
+@pytest.mark.parametrize("is_moved", [False, True])
+async def test_no_client_says_where_a_message_was_first_stored(is_moved: bool) -> None:
+    """What is derived is believed to say that, when the message is sent back."""
+    bench = DelayBench()
+    bench.delay([due_of_delay(10)], properties=[{"ORIGIN_MESSAGE_ID": "g1:7:7", "a": "b"}])
+    assert bench.turn() > 0
+    if is_moved:
+        bench.service.delivery.needs.append_again(bench.log.end)
+        assert bench.turn() == 0
+    bench.clock.advance(10)
+    assert bench.turn() == 0
+
+    [batch] = bench.delivered()
+    [properties] = batch.properties()
+    assert properties["a"] == "b"
+    assert "ORIGIN_MESSAGE_ID" not in properties
+
+
 async def test_without_a_topic_for_dead_letters_the_message_waits() -> None:
     bench = DelayBench()
     bench.delay([0], queue_id=3)
