@@ -115,6 +115,8 @@ class Timers:
         self._seconds: SortedList[int] = SortedList()
         self._origins: dict[int, int] = {}
         """Of entries that were moved: the source they were first stored as."""
+        self._moved: dict[int, int] = {}
+        """The other way round."""
         self._recalled: dict[int, tuple[int, int]] = {}
         """Taken back lately, by first source: (log time until which it is known, queue key)."""
         self.by_topic: dict[int, int] = {}
@@ -176,6 +178,7 @@ class Timers:
             if self.close(old):
                 self._append((new,), (due,), (key,))
                 self._origins[new] = origin
+                self._moved[origin] = new
                 self._counted(key, 1)
 
     def close(self, source: int) -> bool:
@@ -190,7 +193,7 @@ class Timers:
         chunk.pending -= 1
         self._counted(key, -1)
         if self._origins:
-            self._origins.pop(source, None)
+            self._moved.pop(self._origins.pop(source, source), None)
         self._tidy_chunk(at)
         self._close_in_bucket(due // BUCKET_MS)
         return True
@@ -287,12 +290,7 @@ class Timers:
 
     def find_origin(self, origin: int) -> Due | None:
         """The pending entry that was first stored as `origin`, wherever it was moved since."""
-        found = self.find(origin)
-        if found is None and self._origins:
-            for source, first in self._origins.items():
-                if first == origin:
-                    return self.find(source)
-        return found
+        return self.find(self._moved.get(origin, origin))
 
     def recalled_key(self, origin: int, now_unix_ms: int) -> int | None:
         """Queue key of an entry that was taken back lately."""
@@ -437,6 +435,7 @@ class Timers:
         timers._count = count
         pairs = numbers[: 16 * moved].cast("Q").tolist()
         timers._origins = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        timers._moved = dict(zip(pairs[1::2], pairs[::2], strict=True))
         rows = numbers[16 * moved : 16 * moved + 24 * recalled].cast("Q").tolist()
         known = sorted(zip(rows[1::3], rows[::3], rows[2::3], strict=True))
         timers._recalled = {origin: (until_ms, key) for until_ms, origin, key in known}

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -156,6 +157,28 @@ def test_entry_that_is_stored_anew_is_found_by_what_it_was_first() -> None:
     assert log.timers.oldest() == other
     log.deliver([again])
     assert log.timers.find_origin(first) is None
+
+
+def test_entry_that_moved_is_found_without_looking_at_all_others() -> None:
+    """A recall is answered in the loop, among as many moved entries as there may be."""
+
+    class Counted(dict[int, int]):
+        passed_over = 0
+
+        def items(self) -> Any:
+            self.passed_over += len(self)
+            return super().items()
+
+    log = DelayLog()
+    first = log.delay([START_MS + 10] * 100)
+    moved = log.move(first)
+    for timers in (log.timers, Timers.restore(memoryview(log.timers.snapshot(log.now_ms)))):
+        timers._origins = counted = Counted(timers._origins)
+        found = [timers.find_origin(origin) for origin in first]
+        assert [entry and entry.source for entry in found] == moved
+        assert counted.passed_over == 0
+        timers.close(moved[0])
+        assert [timers.find_origin(origin) for origin in (*first[:1], *moved[:1])] == [None, None]
 
 
 def test_entry_that_is_done_is_not_moved() -> None:
