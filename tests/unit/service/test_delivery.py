@@ -1,31 +1,26 @@
 """Delayed messages: what a master takes, and when it delivers them (R29, R34, R35)."""
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view, turn, until
+from tests.unit.service.fakes import Bench, a_view, turn
 from tests.unit.service.test_send import Answers
 
 from paceline.errors import (
     BadRequestError,
-    DiskFullError,
     InSyncReplicasNotEnoughError,
     NotMasterError,
     OverloadedError,
 )
 from paceline.message_ids import OffsetMessageId
-from paceline.records import encode
 from paceline.records.decode import BatchView
 from paceline.records.dues import due_of_delay, due_of_level
 from paceline.records.header import Cause, Codec, Kind, pack_source
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.wire.names import DELAY_DLQ_TOPIC
 from paceline_broker.clocks import Trust
-from paceline_broker.service import delivery as delivery_module
-from paceline_broker.service import waiting
 from paceline_broker.service.delivery import HELD_MS, IDLE_MS, TURN_MESSAGES
 
 
@@ -363,57 +358,6 @@ async def test_damaged_source_waits_for_its_repair_and_holds_back_nobody() -> No
     assert bench.bodies() == [b"whole", b"broken"]
 
 
-async def test_what_is_kept_is_what_was_verified_and_no_part_of_the_file() -> None:
-    """R24: a byte may change after the check. R26: a file that is gone must give its room back."""
-    bench = DelayBench()
-    bench.delay([0, due_of_delay(1000)], b"first", b"second")
-    mapping = bytearray(b"".join(bench.log.batches))
-    read = bench.log.read
-    bench.log.read = (  # type: ignore[method-assign]
-        lambda start, max_bytes: memoryview(mapping)[start : start + max_bytes]
-    )
-    assert bench.turn() == 0
-    bench.log.read = read  # type: ignore[method-assign]
-
-    mapping[mapping.index(b"second")] ^= 1
-    mapping.clear()  # BufferError while anybody holds a view of it
-    bench.clock.advance(1000)
-    assert bench.turn() == 0
-    assert bench.bodies() == [b"first", b"second"]
-
-
-async def test_bound_of_what_is_kept_counts_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a small message that is more than its payload."""
-    monkeypatch.setattr(waiting, "KEPT_BYTES_MAX", 8192)
-    bench = DelayBench()
-    for _ in range(20):
-        bench.delay([0, due_of_delay(1000)])
-    assert bench.turn() == 0
-    reads = bench.log.reads
-
-    bench.clock.advance(1000)
-    assert bench.turn() == 0
-
-    assert len(bench.bodies()) == 40
-    assert bench.log.reads - reads == 2 * 20, "header and batch, each of them once more"
-
-
-async def test_who_is_no_master_any_more_keeps_no_messages() -> None:
-    bench = DelayBench()
-    answer = bench.delay([0])
-    bench.turn()
-    delivery = bench.service.delivery
-    found = delivery.sources.get(bench.log, answer.base_queue_offset)
-    assert found is not None
-    batch = weakref.ref(found)
-    del found
-
-    bench.role.become_replica()
-    running = spawn(delivery.run(), name="delivery")
-    await until(lambda: batch() is None)
-    await cancel_and_wait(running)
-
-
 @pytest.mark.parametrize("is_moved", [False, True])
 @pytest.mark.parametrize("is_gone", ["topic", "queue"])
 async def test_message_without_a_target_becomes_a_dead_letter(is_gone: str, is_moved: bool) -> None:
@@ -502,113 +446,6 @@ async def test_what_waits_in_an_old_part_is_stored_again_and_delivered_once() ->
     assert bench.bodies() == [b"0", b"1", b"2"]
     assert bench.delivered()[0].properties()[1]["UNIQ_KEY"] == "0000000000000007:0:1:2:1"
     assert len(bench.role.projections.timers) == 0
-
-
-async def test_what_is_due_does_not_keep_a_full_disk_full() -> None:
-    """R26: what is in the way of cutting the log is delivered or moves, whatever else is due."""
-    bench = DelayBench()
-    hour = due_of_delay(3_600_000)
-    bench.delay([0, hour, 0], b"old due", b"old later", b"old due")
-    below = bench.log.end
-    bench.delay([0], b"new due")
-    needs = bench.service.delivery.needs
-    bench.writer.refusal = DiskFullError("full")
-    assert bench.turn() > 0
-    assert bench.delivered() == []
-
-    needs.append_again(below)
-    while bench.turn() == 0:
-        pass
-
-    assert not needs.has_work
-    assert (needs.oldest() or 0) >= below
-    assert bench.bodies() == [b"old due", b"old due"]
-    [moved] = [view for view in bench.log.views() if view.header.cause == Cause.AGAIN]
-    assert moved.bodies() == [b"old later"]
-    bench.writer.refusal = None
-    assert bench.turn() == 0
-    assert bench.bodies()[2:] == [b"new due"]
-
-
-async def test_what_was_cold_moves_at_once_when_it_is_warm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R26: else each old batch costs retention half a second."""
-    monkeypatch.setattr(delivery_module, "IDLE_MS", 3_600_000)
-    bench = DelayBench()
-    delivery = bench.service.delivery
-    bench.delay([due_of_delay(5_000_000)], b"cold")
-    bench.service.sender.send(a_batch(b"y" * 2_000_000), bench.sink, 9)
-    bench.writer.confirm_all()
-    bench.log.cold.add(1)
-    assert delivery.turn() > 0
-    delivery.needs.append_again(bench.log.end)
-
-    running = spawn(delivery.run(), name="delivery")
-    await until(lambda: not delivery.needs.has_work)
-
-    await cancel_and_wait(running)
-    assert bench.log.warmed == 1
-    assert bench.log.views()[-1].header.cause == Cause.AGAIN
-
-
-def delay_much_beside_bodies(bench: DelayBench, due: int) -> None:
-    """A turn's messages by their bodies, but with keys, tags and properties too much for a batch:
-    the most of each that there may be, and one large body at the end."""
-    texts = [f"{number:03}" * 10_900 for number in range(TURN_MESSAGES - 1)]
-    for few in (texts[:64], texts[64:]):
-        bench.delay(
-            [due] * len(few),
-            *[b"x" * 2000] * len(few),
-            keys=few,
-            tags=few,
-            properties=[{"a": text} for text in few],
-        )
-    bench.delay([due], b"x" * 2**22)
-
-
-async def test_keys_tags_and_properties_count_in_a_turn() -> None:
-    """R35: a batch that is too large would be tried again for ever, and stop all others."""
-    bench = DelayBench()
-    delay_much_beside_bodies(bench, due_of_delay(1000))
-    needs = bench.service.delivery.needs
-    assert bench.turn() > 0
-
-    needs.append_again(bench.log.end)
-    assert bench.turn() == 0
-    while bench.turn() == 0:
-        pass
-    assert not needs.has_work
-    bench.clock.advance(1000)
-    while bench.turn() == 0:
-        pass
-
-    assert len(bench.bodies()) == TURN_MESSAGES
-    assert max(view.header.size_bytes for view in bench.delivered()) < 5 * 2**20
-
-
-async def test_a_message_that_makes_no_batch_holds_back_nobody(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """R35; nor those that have to move (R26). What it is, the log says; it stays."""
-    bench = DelayBench()
-    poison = {"poison": "x" * 300}
-    bench.delay([due_of_delay(10)] * 3, b"0", b"1", b"2", properties=[{}, poison, {}])
-    below = bench.log.end
-    needs = bench.service.delivery.needs
-    assert bench.turn() > 0
-    monkeypatch.setattr(encode, "DERIVED_PROPERTIES_BYTES_MAX", 300)
-
-    needs.append_again(below)
-    assert [bench.turn(), bench.turn() > 0] == [0, True]
-    assert len(bench.role.projections.timers.below(below, 9)) == 1
-    bench.clock.advance(HELD_MS)
-    assert [bench.turn(), bench.turn() > 0] == [0, True]
-
-    assert bench.bodies() == [b"0", b"2"]
-    assert {record.message for record in caplog.records} == {"message_held"}
-    monkeypatch.undo()
-    bench.clock.advance(HELD_MS)
-    assert bench.turn() == 0
-    assert bench.bodies() == [b"0", b"2", b"1"]
 
 
 async def test_properties_at_their_limit_do_not_stop_the_message() -> None:
