@@ -139,6 +139,10 @@ class Finder:
             queue_id = place.key & 0xFFFF
             if len(found) >= count_max or loop.time() > deadline:
                 return found, (queue_id, place.base)
+            looked += place.size  # of those that are ruled out as well: their bytes are checked
+            if looked > TURN_BYTES:
+                looked = place.size
+                await pause(0)
             view = await self._view(place)
             if view is None or not matches.maybe(view.header):
                 continue
@@ -151,10 +155,6 @@ class Finder:
             found += _rows(view, numbers[:room], group)
             if len(numbers) > room:
                 return found, (queue_id, view.header.base_queue_offset + numbers[room])
-            looked += place.size
-            if looked >= TURN_BYTES:
-                looked = 0
-                await pause(0)
         return found, None
 
     async def _places(self, topic_id: int, asked: Range) -> AsyncIterator[_Place]:

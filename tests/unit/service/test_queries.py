@@ -1,10 +1,11 @@
 """Single messages found again: by id, key, unique key, time; and who is past them."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench
+from tests.unit.service.fakes import Bench, turn
 from tests.unit.service.test_send import Answers
 
 from paceline.errors import (
@@ -174,6 +175,28 @@ async def test_a_long_search_says_where_to_go_on(monkeypatch: pytest.MonkeyPatch
     assert everything == [(queue, offset) for queue in (0, 1) for offset in range(6)]
     assert len(slowly["messages"]) < 12
     assert slowly["after"] is not None
+
+
+async def test_others_have_their_turn_while_a_search_finds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queries, "TURN_BYTES", 1)
+    bench = Bench()
+    for _ in range(20):
+        send(bench, b"a")
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await turn()
+
+    beside = asyncio.get_running_loop().create_task(others())
+    assert await search(bench, key="k") == []
+    beside.cancel()
+
+    assert turns >= 9, "one takes two rounds of the loop"
 
 
 @pytest.mark.parametrize(
