@@ -10,7 +10,7 @@ time are in none. Any readable replica may answer; what it has not got it does n
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from paceline.errors import (
@@ -22,7 +22,7 @@ from paceline.errors import (
     NotYetAvailableError,
 )
 from paceline.message_ids import OffsetMessageId, UniqueKey, parse_unique_key, unique_key
-from paceline.records.decode import BatchView
+from paceline.records.decode import BatchView, Record
 from paceline.records.header import (
     COLUMN_KEY,
     HEADER_BYTES,
@@ -38,6 +38,7 @@ from paceline.wire.http import message_to_json
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.planning import Planner
 from paceline_broker.service.ports import Role
+from paceline_broker.service.sources import source_of
 
 SEARCH_MS = 2_000
 """Of one request; the rest by asking again from where it stopped."""
@@ -242,28 +243,25 @@ def _number_of(
 
 
 def _rows(view: BatchView, numbers: Sequence[int], group: GroupName | str) -> list[Row]:
-    if not numbers:
-        return []
-    wanted = set(numbers)
-    return [
-        _row(view, number, message, group)
-        for number, message in _numbered(view)
-        if number in wanted
-    ]
+    return [_row(view, number, group) for number in numbers]
 
 
-def _numbered(view: BatchView) -> Iterator[tuple[int, Row]]:
-    for number, record in enumerate(view.records()):
-        yield number, record._asdict()
-
-
-def _row(view: BatchView, number: int, message: Row, group: str) -> Row:
+def _row(view: BatchView, number: int, group: str) -> Row:
     header = view.header
+    found = source_of(view, header.base_queue_offset + number)
+    record = Record(
+        found.offset,
+        found.body,
+        found.message_key or None,
+        found.tag,
+        found.properties,
+        found.born_unix_ms,
+    )
     place = OffsetMessageId(group, header.physical_offset, number)
-    kept = message["properties"].get(names.UNIQ_KEY)
+    kept = found.properties.get(names.UNIQ_KEY)
     unique = kept if header.is_derived and kept else unique_key(header, number, group)
     return {
-        **message_to_json(message, header.store_unix_ms),
+        **message_to_json(record._asdict(), header.store_unix_ms),
         "group": group,
         "queue": header.queue_id,
         "message_id": str(place),

@@ -32,6 +32,7 @@ from paceline.records.header import (
 )
 from paceline.runtime import pause
 from paceline.types import PhysicalOffset
+from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.ports import Role
 
 _BYTES_A_TURN = 1024 * 1024
@@ -95,7 +96,7 @@ class SourceReader:
                     if checked >= _BYTES_A_TURN:
                         checked = 0
                         await pause(0)
-                source = _source(one, view)
+                source = source_of(view, one.offset)
             except (OffsetOutOfRangeError, NotYetAvailableError) as error:
                 found[index] = error
                 continue
@@ -165,20 +166,24 @@ class SourceReader:
         return BatchView(view)
 
 
-def _source(one: Wanted, view: BatchView) -> Source:
+def source_of(view: BatchView, offset: int) -> Source:
+    """The message of that queue offset in a batch that has it."""
     header = view.header
-    index = one.offset - header.base_queue_offset
-    assert 0 <= index < header.record_count, (one, header)
+    index = offset - header.base_queue_offset
+    assert 0 <= index < header.record_count, (offset, header)
     born = header.born_first_unix_ms
     if header.columns & COLUMN_BORN:
         born = view.section(Section.BORN).cast("q")[index]
     tag = ""
     if header.columns & COLUMN_TAG:
         tag_id = view.section(Section.TAG_IDS).cast("H")[index]
-        tag = ["", *view.tag_names()][tag_id]
+        if tag_id:
+            tag = _value(
+                view, tag_id - 1, COLUMN_TAG, Section.TAG_OFFSETS, Section.TAG_BLOB
+            ).decode()
     return Source(
-        one.key,
-        one.offset,
+        queue_key(header.topic_id, header.queue_id),
+        offset,
         header,
         index,
         _value(view, index, COLUMN_BODY, Section.BODY_OFFSETS, Section.BODY_BLOB),

@@ -14,6 +14,7 @@ from paceline.errors import (
     NotMasterError,
     NotYetAvailableError,
 )
+from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source, parse_header, stamp
 from paceline.types import PhysicalOffset
@@ -175,6 +176,35 @@ async def test_a_long_search_says_where_to_go_on(monkeypatch: pytest.MonkeyPatch
     assert everything == [(queue, offset) for queue in (0, 1) for offset in range(6)]
     assert len(slowly["messages"]) < 12
     assert slowly["after"] is not None
+
+
+async def test_one_message_of_a_large_batch_is_read_without_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    position = send(
+        bench,
+        *[b"%d" % number for number in range(1000)],
+        keys=["k" if number == 7 else f"other-{number}" for number in range(1000)],
+        tags=[f"tag-{number}" if number else None for number in range(1000)],
+        properties=[{"number": str(number)} for number in range(1000)],
+    )
+
+    def decoded(view: BatchView) -> list[bytes]:
+        raise AssertionError("all bodies or properties were decoded")
+
+    monkeypatch.setattr(BatchView, "bodies", decoded)
+    monkeypatch.setattr(BatchView, "properties", decoded)
+    first, seventh = [
+        (await bench.call("message", id=f"g1:{position:x}:{number}"))["message"]
+        for number in (0, 7)
+    ]
+    by_key = (await bench.call("search", topic="orders", key="k"))["messages"]
+
+    assert (first["body"], first["tag"], first["offset"]) == ("0", None, 0)
+    assert (seventh["body"], seventh["tag"], seventh["key"]) == ("7", "tag-7", "k")
+    assert seventh["properties"] == {"number": "7"}
+    assert [row["message_id"] for row in by_key] == [seventh["message_id"]]
 
 
 async def test_others_have_their_turn_while_a_search_finds_nothing(
