@@ -47,6 +47,7 @@ TURN_BYTES = 256 * 1024
 RESULTS_DEFAULT = 32
 RESULTS_MAX = 64
 """RocketMQ's defaultQueryMaxNum and maxMsgsNumBatch."""
+_DAMAGED = "the log is damaged there; it is being repaired"
 
 
 class Range(NamedTuple):
@@ -104,6 +105,8 @@ class Finder:
         try:
             header = parse_header(head)
         except CorruptLogError:
+            if reader.is_damaged(position, PhysicalOffset(position + HEADER_BYTES)):
+                raise NotYetAvailableError(_DAMAGED) from None  # R24: not denied (R3)
             raise gone from None
         queue = self._role.projections.consume_queues.get(
             queue_key(header.topic_id, header.queue_id)
@@ -184,11 +187,11 @@ class Finder:
         view = reader.read(position, place.size)
         end = PhysicalOffset(position + place.size)
         if len(view) < place.size or reader.is_damaged(position, end):
-            raise NotYetAvailableError("the log is damaged there; it is being repaired")
+            raise NotYetAvailableError(_DAMAGED)
         if reader.is_cold(view):
             await reader.warm(view)
         if not reader.is_sound(view, position):  # R24
-            raise NotYetAvailableError("the log is damaged there; it is being repaired")
+            raise NotYetAvailableError(_DAMAGED)
         return BatchView(view)
 
 

@@ -94,6 +94,19 @@ async def test_what_is_not_there_or_not_here_is_said() -> None:
         await bench.call("message", id="../etc")
 
 
+async def test_a_message_in_a_damaged_place_is_not_denied() -> None:
+    """R24, R3: its header cannot be read, and the batch is being mended."""
+    bench = Bench()
+    position = send(bench, b"a")
+    batch = bytearray(bench.log.batches[-1])
+    batch[8] ^= 1
+    bench.log.batches[-1] = bytes(batch)
+    bench.log.bad.add(PhysicalOffset(position))
+
+    with pytest.raises(NotYetAvailableError, match="damaged"):
+        await bench.call("message", id=f"g1:{position:x}:0")
+
+
 async def test_what_waits_is_found_by_nobody() -> None:
     """INV-8: half messages are not there yet."""
     bench = Bench()
