@@ -74,7 +74,9 @@ class Routes:
         self.view = view
         self.topics_by_id = {topic.topic_id: topic for topic in view.topics.values()}
         self.consumer_groups = view.consumer_groups
-        self.topic_id_max = max(self.topic_id_max, max(self.topics_by_id, default=0))
+        self.topic_id_max = max(
+            self.topic_id_max, view.topic_id_max, max(self.topics_by_id, default=0)
+        )
         self.queue_counts = {
             topic.topic_id: topic.queues.get(self.group, 0) for topic in view.topics.values()
         }

@@ -176,6 +176,9 @@ class ClusterView:
     replaces: tuple[str, ...] = ()
     """Ids of clusters whose groups an operator has recovered here: who knew one of them takes this
     view instead (R18)."""
+    topic_id_max: int = 0
+    """No topic was ever given a higher id; 0 in views of before. Up to it, one that is not here is
+    deleted (R35)."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -189,6 +192,7 @@ class ClusterView:
             "controllers": list(self.controllers),
             "controllers_generation": self.controllers_generation,
             "replaces": list(self.replaces),
+            "topic_id_max": self.topic_id_max,
         }
 
     @classmethod
@@ -209,6 +213,7 @@ class ClusterView:
                 controllers=tuple(document["controllers"]),
                 controllers_generation=document.get("controllers_generation", 0),
                 replaces=tuple(document.get("replaces", ())),
+                topic_id_max=document.get("topic_id_max", 0),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise BadRequestError(f"not a cluster view: {error!r}") from error

@@ -300,6 +300,7 @@ class State:
             controllers=tuple(self.controllers) or controllers,
             controllers_generation=self.controllers_generation,
             replaces=tuple(self.replaced_clusters),
+            topic_id_max=self.next_topic_id - 1,
         )
 
     def to_bytes(self) -> bytes:

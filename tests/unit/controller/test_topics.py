@@ -7,6 +7,7 @@ import pytest
 from tests.unit.controller.builders import G1, Driver, a_group, reason, users_topics
 
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
+from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.topic_commands import EnsureConsumerGroup, EnsureTopic
 from paceline.wire.topics import DELAY, MIXED, PERM_READ, TopicView
@@ -57,6 +58,21 @@ def test_an_older_election_makes_no_topics_so_that_replayed_ids_stay_the_same() 
 
     assert view_of(driver).topic_id == 1
     assert list(driver.machine.topics) == [T]
+
+
+def test_the_view_says_which_ids_were_given_also_of_a_deleted_topic() -> None:
+    """R35: by that a broker that starts later knows the newest one as deleted."""
+    driver = with_topic()
+    topic_id = view_of(driver).topic_id
+    assert driver.machine.view().topic_id_max == topic_id
+
+    driver.do(DeleteTopic(topic=T))
+
+    assert driver.machine.view().topic_id_max == topic_id
+    assert ClusterView.from_json(driver.machine.view().to_json()).topic_id_max == topic_id
+    old = {**driver.machine.view().to_json()}
+    del old["topic_id_max"]
+    assert ClusterView.from_json(old).topic_id_max == 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Delayed messages: what a master takes, and when it delivers them (R29, R34, R35)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,9 +20,11 @@ from paceline.records.decode import BatchView
 from paceline.records.dues import due_of_delay, due_of_level
 from paceline.records.header import Cause, Codec, Kind, pack_source
 from paceline.runtime import cancel_and_wait, spawn
+from paceline.wire.cluster import ClusterView
 from paceline.wire.names import DELAY_DLQ_TOPIC
 from paceline_broker.clocks import Trust
 from paceline_broker.service.delivery import HELD_MS, IDLE_MS, TURN_MESSAGES
+from paceline_broker.service.routes import Routes
 
 
 class DelayBench(Bench):
@@ -405,6 +408,24 @@ async def test_no_client_says_where_a_message_was_first_stored(is_moved: bool) -
     [properties] = batch.properties()
     assert properties["a"] == "b"
     assert "ORIGIN_MESSAGE_ID" not in properties
+
+
+async def test_the_newest_topic_is_deleted_also_for_a_broker_that_never_saw_it() -> None:
+    """R35: no view that it has seen had the topic."""
+    bench = DelayBench()
+    newest = a_view(version=3, topics={"orders": 1, DELAY_DLQ_TOPIC: 1, "newest": 4})
+    bench.service.view_changed(newest)
+    bench.delay([0], b"lost", topic_id=3)
+    later = replace(a_view(version=4, topics=bench.topics), topic_id_max=3)
+    restarted = Routes(bench.role.identity.group)
+    restarted.apply(ClusterView.from_json(later.to_json()))
+    bench.service.delivery._routes = restarted
+
+    assert bench.turn() == 0
+
+    [batch] = bench.delivered()
+    assert (batch.header.topic_id, batch.header.cause) == (2, Cause.DEAD)
+    assert not restarted.is_deleted(4), "one that is newer than the view is not known"
 
 
 async def test_without_a_topic_for_dead_letters_the_message_waits() -> None:
