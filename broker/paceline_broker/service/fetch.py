@@ -26,7 +26,7 @@ from paceline.types import PhysicalOffset
 from paceline.wire.stream import FetchQueue
 from paceline_broker.probe import Counters
 from paceline_broker.projections.consume_queues import queue_key
-from paceline_broker.service.filters import FilterRegistry, bounded, check_filters, sift
+from paceline_broker.service.filters import LOOK_BYTES_MAX, FilterRegistry, check_filters, sift
 from paceline_broker.service.gather import Asked, Fetched, Gathered, gather
 from paceline_broker.service.ports import LogReader, LogWriter, Role
 from paceline_broker.service.routes import Routes
@@ -148,8 +148,10 @@ class Fetcher:
             except BadRequestError as twice:
                 sink.failed(request_id, twice)
                 return
-        asked = list(map(bounded, queues)) if has_filters else queues
-        waiting = _Waiting(asked, max_bytes, max(1, min_bytes), sink, request_id)
+        if has_filters:
+            # How much is left nobody knows before: what is looked at need not reach `min_bytes`.
+            max_bytes, min_bytes = min(max_bytes, LOOK_BYTES_MAX), 1
+        waiting = _Waiting(queues, max_bytes, max(1, min_bytes), sink, request_id)
         waiting.has_filters = has_filters
         waiting.is_over = wait_ms == 0 or has_unknown
         if self._try_answer(waiting):

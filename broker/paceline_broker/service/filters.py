@@ -24,7 +24,7 @@ FILTERS_MAX = 10_000
 """Expressions kept at one time; the one that was used longest ago goes first."""
 EXPRESSION_LENGTH_MAX = 8_192
 LOOK_BYTES_MAX = 256 * 1024
-"""Looked at in one loop turn for one queue with a filter (or one batch)."""
+"""Looked at in one loop turn for one fetch with filters, or one queue of a pop (or one batch)."""
 
 
 class FilterRegistry:
@@ -62,13 +62,6 @@ class FilterRegistry:
         if found is not None:
             self._by_id.move_to_end(filter_id)
         return found
-
-
-def bounded(queue: FetchQueue) -> FetchQueue:
-    """What may be looked at in one turn."""
-    if not queue.filter_id:
-        return queue
-    return queue._replace(max_bytes=min(queue.max_bytes, LOOK_BYTES_MAX))
 
 
 class Sifted(NamedTuple):

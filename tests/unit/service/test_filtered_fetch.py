@@ -10,7 +10,7 @@ from tests.unit.service.test_send import Answers
 
 from paceline.errors import BadRequestError
 from paceline.wire.stream import FetchCode, FetchQueue
-from paceline_broker.service import filters
+from paceline_broker.service import fetch, filters
 
 
 def send(bench: Bench, *tags: str | None, queue_id: int = 0) -> None:
@@ -93,7 +93,7 @@ async def test_other_queues_of_the_fetch_are_left_whole() -> None:
 async def test_much_that_is_not_wanted_is_looked_at_in_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(filters, "LOOK_BYTES_MAX", 1)
+    monkeypatch.setattr(fetch, "LOOK_BYTES_MAX", 1)
     bench, sink = Bench(), Fetches()
     for _ in range(5):
         send(bench, "red")
@@ -106,6 +106,36 @@ async def test_much_that_is_not_wanted_is_looked_at_in_turns(
 
     assert bench.log.reads - reads >= 6
     assert sink.answers[1].parts[0].next_offset == 6
+
+
+async def test_what_is_looked_at_in_one_turn_is_bounded_over_all_queues_of_a_fetch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, sink = Bench(), Fetches()
+    for queue_id in range(4):
+        send(bench, "red", queue_id=queue_id)
+        send(bench, "blue", queue_id=queue_id)
+    await until(lambda: bench.log.confirm == bench.log.end)
+    batch_bytes = max(map(len, bench.log.batches))
+    monkeypatch.setattr(fetch, "LOOK_BYTES_MAX", 2 * batch_bytes)
+    looks: list[int] = []
+
+    def counted(registry: Any, queues: Any, answer: Any) -> filters.Sifted:
+        looks.append(answer.size_bytes)
+        return filters.sift(registry, queues, answer)
+
+    monkeypatch.setattr(fetch, "sift", counted)
+    number = await a_filter(bench, "green")
+    rows = [FetchQueue(1, queue_id, 0, 1 << 20, number) for queue_id in range(4)]
+
+    bench.service.fetcher.fetch(
+        rows, wait_ms=5_000, max_bytes=1 << 20, min_bytes=1 << 20, sink=sink, request_id=1
+    )
+    await until(lambda: sum(looks) >= 8 * min(map(len, bench.log.batches)))
+
+    assert len(looks) >= 4
+    assert max(looks) <= 2 * batch_bytes
+    bench.service.fetcher.cancel(sink)
 
 
 async def test_a_filter_that_is_not_known_is_said_at_once() -> None:
