@@ -126,6 +126,10 @@ class Creator:
                 if not result["ok"]:
                     raise _refused(result, name)
                 while self._routes.version < result["version"]:
+                    if self._routes.is_stopping:
+                        raise NotYetAvailableError(
+                            f"{name!r} is made, and this broker stops before it has the news"
+                        )
                     await self._routes.wait_newer(
                         self._routes.version, timeout_ms=self._settings.create_timeout_ms
                     )

@@ -61,7 +61,8 @@ class Routes:
         """Highest of all views so far; ids are given in rising order, so a higher one is newer."""
         self._listeners: list[Callable[[], None]] = []
         self._waiters: set[asyncio.Future[None]] = set()
-        self._is_stopping = False
+        self.is_stopping = False
+        """Nobody waits for a newer view any more."""
 
     @property
     def version(self) -> int:
@@ -97,7 +98,7 @@ class Routes:
     async def wait_newer(self, version: int, *, timeout_ms: int) -> None:
         """Return once the view is newer than `version`, or after `timeout_ms`."""
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        while self.version <= version and not self._is_stopping:
+        while self.version <= version and not self.is_stopping:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)
             try:
@@ -110,7 +111,7 @@ class Routes:
 
     def stop_waiting(self) -> None:
         """Whoever waits for a newer view gets the present one, now and from now on."""
-        self._is_stopping = True
+        self.is_stopping = True
         self._wake()
 
     def _wake(self) -> None:

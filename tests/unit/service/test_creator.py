@@ -152,6 +152,20 @@ async def test_made_up_names_are_asked_for_one_at_a_time_and_not_without_bound()
     assert len(ask.asked) == WANTED_MAX
 
 
+async def test_who_waits_for_the_view_while_the_broker_stops_is_told() -> None:
+    ask = Controllers()
+    creator, routes = a_creator(ask)
+    waiting = asyncio.get_running_loop().create_task(creator.ensure_topic("new"))
+    await until(lambda: bool(ask.asked))
+    ask.may_answer.set()
+    await until(lambda: not creator.is_asking)
+
+    routes.stop_waiting()
+
+    with pytest.raises(NotYetAvailableError, match="stops"):
+        await waiting
+
+
 async def test_closing_ends_what_is_asked() -> None:
     ask = Controllers()
     creator, _ = a_creator(ask)
