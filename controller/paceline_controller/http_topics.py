@@ -29,6 +29,7 @@ from paceline_controller.http_errors import query_flag
 from paceline_controller.http_once import SEQUENCE
 from paceline_controller.state.model import Topic
 from paceline_controller.state.topic_commands import (
+    AlterConsumerGroup,
     AlterTopic,
     CreateTopic,
     DeleteConsumerGroup,
@@ -218,11 +219,10 @@ class TopicRoutes:
         name = _group_name(request.match_info["group"])
         result = self._door.earlier(request)
         if result is None:
-            present = self._door.node.machine.consumer_groups.get(name)
-            if present is None:
+            if name not in self._door.node.machine.consumer_groups:
                 raise GroupNotFoundError("there is no such consumer group", group=name)
-            settings = ConsumerGroupSettings.read(body, base=present.settings)
-            command = PutConsumerGroup(group=name, settings=settings, is_new=False)
+            ConsumerGroupSettings.read(body)
+            command = AlterConsumerGroup(group=name, changes=body)
             result = await self._door.write(request, command)
         return _group_answer(result)
 

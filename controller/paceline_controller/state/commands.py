@@ -45,6 +45,7 @@ from paceline_controller.state.operator_commands import (
     SetWritePermission,
 )
 from paceline_controller.state.topic_commands import (
+    AlterConsumerGroup,
     AlterTopic,
     CreateTopic,
     DeleteConsumerGroup,
@@ -348,6 +349,7 @@ Command: TypeAlias = (
     | AlterTopic
     | DeleteTopic
     | PutConsumerGroup
+    | AlterConsumerGroup
     | EnsureConsumerGroup
     | DeleteConsumerGroup
     | SetGroupSettings
@@ -377,6 +379,7 @@ _KINDS: dict[str, type[Command]] = {
         AlterTopic,
         DeleteTopic,
         PutConsumerGroup,
+        AlterConsumerGroup,
         EnsureConsumerGroup,
         DeleteConsumerGroup,
         SetGroupSettings,
@@ -404,6 +407,7 @@ def read_command(document: object) -> tuple[Envelope, Command]:
 
 
 __all__ = [
+    "AlterConsumerGroup",
     "AlterSyncStateSet",
     "AlterTopic",
     "AppointActing",

@@ -10,7 +10,11 @@ from paceline.wire.topic_commands import EnsureConsumerGroup
 from paceline_controller.state import topics
 from paceline_controller.state.model import State
 from paceline_controller.state.outcome import Outcome, RefusedError
-from paceline_controller.state.topic_commands import DeleteConsumerGroup, PutConsumerGroup
+from paceline_controller.state.topic_commands import (
+    AlterConsumerGroup,
+    DeleteConsumerGroup,
+    PutConsumerGroup,
+)
 
 CONSUMER_GROUPS_MAX = 2_500
 """Bounds the view; each has two topics."""
@@ -24,6 +28,17 @@ def put(state: State, command: PutConsumerGroup, outcome: Outcome) -> None:
         raise _unknown(command.group)
     if present is None or present.settings != command.settings:
         _put(state, command.group, command.settings, outcome)
+    outcome.result["group"] = state.consumer_groups[command.group].to_json()
+
+
+def alter(state: State, command: AlterConsumerGroup, outcome: Outcome) -> None:
+    """Merged here, in the order of the log: who changes other settings undoes nothing."""
+    present = state.consumer_groups.get(command.group)
+    if present is None:
+        raise _unknown(command.group)
+    settings = ConsumerGroupSettings.read(command.changes, base=present.settings)
+    if settings != present.settings:
+        _put(state, command.group, settings, outcome)
     outcome.result["group"] = state.consumer_groups[command.group].to_json()
 
 

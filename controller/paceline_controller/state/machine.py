@@ -24,6 +24,7 @@ from paceline_controller.state import (
     topics,
 )
 from paceline_controller.state.commands import (
+    AlterConsumerGroup,
     AlterSyncStateSet,
     AlterTopic,
     AppointActing,
@@ -229,6 +230,8 @@ class Machine:
                 topics.delete(state, command, outcome)
             case PutConsumerGroup():
                 consumer_groups.put(state, command, outcome)
+            case AlterConsumerGroup():
+                consumer_groups.alter(state, command, outcome)
             case EnsureConsumerGroup():
                 consumer_groups.ensure(state, command, outcome)
             case DeleteConsumerGroup():

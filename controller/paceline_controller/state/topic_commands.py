@@ -119,13 +119,13 @@ class DeleteTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutConsumerGroup:
-    """Make a consumer group, or change one. Settings are whole: the proposer has merged them."""
+    """Make a consumer group. Settings are whole."""
 
     kind: ClassVar[str] = "put_consumer_group"
     group: ConsumerGroupName
     settings: ConsumerGroupSettings
     is_new: bool
-    """It must not exist; otherwise it must."""
+    """It must not exist; otherwise it must, and is changed: a command of an older version."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -142,6 +142,25 @@ class PutConsumerGroup:
             settings=ConsumerGroupSettings.read(fields.any("settings")),
             is_new=fields.flag("is_new"),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConsumerGroup:
+    """Change settings of a consumer group; those that are left out are as they are by then."""
+
+    kind: ClassVar[str] = "alter_consumer_group"
+    group: ConsumerGroupName
+    changes: Mapping[str, Any]
+    """As `ConsumerGroupSettings.read` takes them."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "group": self.group, "changes": dict(self.changes)}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "AlterConsumerGroup":
+        changes = fields.any("changes")
+        ConsumerGroupSettings.read(changes)
+        return cls(group=_consumer_group(fields), changes=changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

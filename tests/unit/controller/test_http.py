@@ -12,6 +12,7 @@ from paceline.admin import AdminClient
 from paceline.errors import DeadlineError
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import SYSTEM_TOPICS
+from paceline_controller.http import ControllerHttp
 
 
 async def test_a_new_cluster_answers_its_view_and_status() -> None:
@@ -36,6 +37,39 @@ async def test_a_topic_is_made_described_and_deleted() -> None:
         assert [t["topic"] for t in (await cluster.ask("GET", "/v1/topics"))[1]["topics"]] == ["t"]
         assert (await cluster.ask("DELETE", "/v1/topics/t"))[0] == 200
         assert (await cluster.ask("GET", "/v1/topics/t"))[0] == 404
+
+
+async def test_those_who_change_different_settings_of_a_group_at_once_undo_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write = ControllerHttp.write
+    changes: list[Any] = []
+
+    async def together(self: ControllerHttp, request: Any, command: Any) -> Any:
+        if not getattr(command, "is_new", False):
+            changes.append(command)
+            await eventually(lambda: len(changes) >= 3, "all three are read")
+        return await write(self, request, command)
+
+    monkeypatch.setattr(ControllerHttp, "write", together)
+    async with a_cluster() as (cluster, _):
+        path = "/v1/consumer-groups/billing"
+        await cluster.ask("POST", "/v1/consumer-groups", {"group": "billing"})
+
+        answers = await asyncio.gather(
+            cluster.ask("PUT", path, {"retry_max_times": 3}),
+            cluster.ask("PUT", path, {"consume_enable": False}),
+            cluster.ask("PUT", path, {"retry_queue_nums": 2}),
+        )
+
+        assert [status for status, _ in answers] == [200] * 3
+        assert len(changes) == 3
+        settings = (await cluster.ask("GET", path))[1]["settings"]
+        assert settings["retry_max_times"] == 3
+        assert settings["consume_enable"] is False
+        assert settings["retry_queue_nums"] == 2
+        assert (await cluster.ask("PUT", path, {"retry_max_times": -1}))[0] == 400
+        assert (await cluster.ask("PUT", f"{path}-not", {}))[0] == 404
 
 
 async def test_a_topic_may_have_other_numbers_of_queues_in_each_group() -> None:

@@ -6,13 +6,16 @@ import orjson
 import pytest
 from tests.unit.controller.builders import G1, Driver, a_group, reason, users_topics
 
+from paceline.errors import BadRequestError
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupSettings
+from paceline.wire.fields import Fields
 from paceline.wire.topic_commands import EnsureConsumerGroup, EnsureTopic
 from paceline.wire.topics import DELAY, MIXED, PERM_READ, TopicView
 from paceline_controller.state import Machine
 from paceline_controller.state.topic_commands import (
+    AlterConsumerGroup,
     AlterTopic,
     CreateTopic,
     DeleteConsumerGroup,
@@ -179,6 +182,29 @@ def test_settings_of_a_group_are_changed_and_a_group_is_not_made_twice() -> None
     assert dict(view_of(driver, "%RETRY%billing").queues) == {"g1": 2}
     unknown = PutConsumerGroup(group=ConsumerGroupName("other"), settings=usual, is_new=False)
     assert reason(driver.do(unknown)) == "CONSUMER_GROUP_UNKNOWN"
+
+
+def test_changes_of_different_settings_at_one_time_undo_nothing() -> None:
+    driver = a_group()
+    usual = ConsumerGroupSettings(attributes={"team": "a", "old": "x"})
+    driver.do(PutConsumerGroup(group=BILLING, settings=usual, is_new=True))
+
+    for changes in (
+        {"retry_max_times": 3},
+        {"consume_enable": False},
+        {"attributes": {"old": None, "new": "y"}},
+    ):
+        assert driver.do(AlterConsumerGroup(group=BILLING, changes=changes))["ok"]
+
+    settings = driver.machine.view().consumer_groups[BILLING].settings
+    assert (settings.retry_max_times, settings.consume_enable) == (3, False)
+    assert settings.attributes == {"team": "a", "new": "y"}
+    other = AlterConsumerGroup(group=ConsumerGroupName("other"), changes={})
+    assert reason(driver.do(other)) == "CONSUMER_GROUP_UNKNOWN"
+    with pytest.raises(BadRequestError):
+        AlterConsumerGroup.read(
+            Fields({"group": BILLING, "changes": {"retry_max_times": -1}}, name="command")
+        )
 
 
 def test_fewer_retry_queues_are_written_while_the_others_are_still_read() -> None:
