@@ -10,6 +10,7 @@ from paceline.message_ids import OffsetMessageId, unique_key
 from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source
 from paceline.wire import properties as names
+from paceline.wire.names import RETRY_PREFIX
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.ledger import append_messages
 from paceline_broker.service.ports import LogWriter
@@ -19,6 +20,9 @@ from paceline_broker.service.topic_records import log_topic
 
 BATCH_BYTES = 4 * 1024 * 1024
 """A batch is closed once it holds so much; one message more fits below the format's limit."""
+
+_TELLING = frozenset({Cause.DEAD, Cause.RESENT})
+"""Made by `origin_of` itself, in whatever topic they lie."""
 
 
 class Target(NamedTuple):
@@ -61,13 +65,20 @@ def append_derived(
     return places
 
 
-def origin_of(source: Source, group: str) -> dict[str, str]:
-    """What a message made out of `source` says of its first storing in broker group `group`."""
-    first_id = str(OffsetMessageId(group, source.header.physical_offset, source.number))
-    kept = source.properties if source.header.is_derived else {}
+def origin_of(source: Source, routes: Routes) -> dict[str, str]:
+    """What a message made out of `source` says of its first storing in this broker group.
+
+    A delivered or committed message has what its producer put into it, so only what retries, dead
+    letters and resent messages say of their origin is a broker's word.
+    """
+    header, group = source.header, routes.group
+    kept = source.properties if header.is_derived else {}
+    is_retry = routes.topic_name(header.topic_id).startswith(RETRY_PREFIX)
+    told = kept.get(names.ORIGIN_MESSAGE_ID) if is_retry or header.cause in _TELLING else None
     return {
-        names.UNIQ_KEY: kept.get(names.UNIQ_KEY) or unique_key(source.header, source.number, group),
-        names.ORIGIN_MESSAGE_ID: kept.get(names.ORIGIN_MESSAGE_ID) or first_id,
+        names.UNIQ_KEY: kept.get(names.UNIQ_KEY) or unique_key(header, source.number, group),
+        names.ORIGIN_MESSAGE_ID: told
+        or str(OffsetMessageId(group, header.physical_offset, source.number)),
     }
 
 

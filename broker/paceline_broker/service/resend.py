@@ -150,7 +150,7 @@ class Resend:
 
     def _properties(self, source: Source, *, is_for_group: bool) -> dict[str, str]:
         kept = {name: value for name, value in source.properties.items() if name not in _OF_THE_DLQ}
-        kept |= origin_of(source, self._routes.group)
+        kept |= origin_of(source, self._routes)
         if is_for_group:
             kept[names.RETRY_TOPIC] = source.properties.get(names.DLQ_ORIGIN_TOPIC, "")
             kept[names.RECONSUME_TIMES] = "0"

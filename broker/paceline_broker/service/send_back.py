@@ -293,13 +293,13 @@ class SendBack:
     def _retry_properties(self, source: Source, times: int) -> dict[str, str]:
         return {
             **_without_system(source),
-            **origin_of(source, self._routes.group),
+            **origin_of(source, self._routes),
             names.RETRY_TOPIC: self._origin_topic(source),
             names.RECONSUME_TIMES: str(times),
         }
 
     def _dead_properties(self, source: Source, group: str) -> dict[str, str]:
-        origin = origin_of(source, self._routes.group)
+        origin = origin_of(source, self._routes)
         topic = self._origin_topic(source)
         return {
             **_without_system(source),

@@ -21,6 +21,7 @@ from tests.unit.service.test_send_back import (
 )
 
 from paceline.errors import BadRequestError, QueueNotFoundError, TopicNotFoundError
+from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source
 from paceline.routing import index_of_key
 from paceline.wire import properties as names
@@ -152,3 +153,30 @@ async def test_bad_input_is_refused() -> None:
         await bench.call("resend", group="unknown", messages=[{"queue": 0, "offset": 0}])
 
     assert bench.writer.end == end
+
+
+async def test_origin_that_a_producer_put_into_a_delayed_message_means_nothing() -> None:
+    """Neither for its retry nor for its dead letter: both name where it was delivered."""
+    bench = a_bench()
+    send(bench)
+    position = bench.writer.end
+    forged = encode_batch(
+        [b"delayed"] * 2,
+        properties=[{names.ORIGIN_MESSAGE_ID: "g1:0:0"}] * 2,
+        born_unix_ms=1,
+        topic_id=ORDERS,
+        queue_id=0,
+        sources=[pack_source(0, 0)] * 2,
+        flags=Cause.DELAYED,
+    )
+    bench.append_derived(forged)
+
+    await send_back(bench, a_row(2), a_row(3, delay_level=-1))
+
+    [retry], [dead] = records(made(bench, Cause.RETRIED)), records(made(bench, Cause.DEAD))
+    assert retry.properties[names.ORIGIN_MESSAGE_ID] == f"g1:{position:x}:0"
+    assert dead.properties[names.ORIGIN_MESSAGE_ID] == f"g1:{position:x}:1"
+    assert dead.properties[names.DLQ_ORIGIN_MESSAGE_ID] == f"g1:{position:x}:1"
+    await resend(bench, 0)
+    [resent] = records(made(bench, Cause.RESENT))
+    assert resent.properties[names.ORIGIN_MESSAGE_ID] == f"g1:{position:x}:1"
