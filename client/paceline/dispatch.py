@@ -360,7 +360,8 @@ class Dispatcher:
             and not batch.is_settled
         ):
             return batch
-        route.sticky = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
+        is_up = self._takes_delayed if kind == Kind.DELAY else self._is_up
+        route.sticky = next_index(route.sticky, route.queues, is_up, self._is_quick)
         batch = self._open_batch(route.outboxes[route.sticky], cost, kind)
         route.sticky_batches[kind] = batch
         return batch
@@ -380,6 +381,9 @@ class Dispatcher:
 
     def _is_up(self, group: GroupName) -> bool:
         return self._lanes[group].is_up
+
+    def _takes_delayed(self, group: GroupName) -> bool:
+        return self._lanes[group].takes_delayed
 
     def _is_available(self, group: GroupName) -> bool:
         assert self._latency is not None
@@ -436,14 +440,18 @@ class Dispatcher:
         if settled:
             self._on_change()
 
-    def _on_stuck(self, lane: GroupLane) -> None:
+    def _on_stuck(self, lane: GroupLane, outboxes: Sequence[QueueOutbox]) -> None:
         """Keyless batches that certainly are not stored go to queues of a group that answers."""
-        for outbox in lane.outboxes:
+
+        def is_up(group: GroupName) -> bool:
+            return group != lane.group and self._is_up(group)
+
+        for outbox in tuple(outboxes):
             name = self._cluster.topic_name(outbox.queue.topic_id) if outbox.unsent else None
             route = None if name is None else self.routes.get(name)
             if route is None or outbox.is_retired:
                 continue
-            index = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
+            index = next_index(route.sticky, route.queues, is_up, self._is_quick)
             target = self._outbox(route.queues[index], outbox.kind)
             if target.lane is lane or not target.lane.is_up:
                 continue

@@ -8,13 +8,14 @@ this module owns connection, credit, back-off and time limits.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from paceline.batch import Batch, Compression
 from paceline.errors import (
     NotMasterError,
     OutcomeUnknownError,
+    OverloadedError,
     PacelineError,
     QueueNotFoundError,
     TopicNotFoundError,
@@ -81,7 +82,7 @@ class GroupLane:
     """Owned by one `Producer`; everything runs on its event loop.
 
     `on_progress(outbox)` is called after outcomes of the outbox may have become known.
-    `on_stuck(lane)` is called when the lane cannot serve for now (down or backing off).
+    `on_stuck(lane, outboxes)` is called when it cannot serve these for now (down or backing off).
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class GroupLane:
         *,
         flights_max: int,
         on_progress: Callable[[QueueOutbox], None],
-        on_stuck: Callable[["GroupLane"], None],
+        on_stuck: Callable[["GroupLane", Sequence[QueueOutbox]], None],
         schedule_pump: Callable[[], None],
         oneway: OnewayQueue,
         latency: LatencyTable | None,
@@ -109,6 +110,8 @@ class GroupLane:
         self._flights_max = flights_max
         self._backoff = Backoff(cluster.random)
         self._blocked: asyncio.TimerHandle | None = None
+        self._held: dict[QueueOutbox, asyncio.TimerHandle] = {}
+        """They back off alone."""
         self._on_progress = on_progress
         self._on_stuck = on_stuck
         self._schedule_pump = schedule_pump
@@ -118,8 +121,15 @@ class GroupLane:
         """Whether new keyless messages may go here: nothing says that the master does not serve."""
         return self._blocked is None and not self.link.has_failed
 
+    @property
+    def takes_delayed(self) -> bool:
+        """As `is_up`, for delayed messages: nothing says either that the timers are full."""
+        return self.is_up and not self._held
+
     async def close(self) -> None:
         self.unblock()
+        for timer in self._held.values():
+            timer.cancel()
         self.oneway.drop_all()
         await self.link.close()
 
@@ -161,8 +171,8 @@ class GroupLane:
         flight = _Flight(self._loop.time())
         per_queue_max = connection.in_flight_per_queue_max
         for outbox in tuple(self.ready):
-            if not outbox.can_take(per_queue_max):
-                # An answer brings it back (on_progress); until then it has nothing to say here.
+            if outbox in self._held or not outbox.can_take(per_queue_max):
+                # An answer or `_release` brings it back; until then it has nothing to say here.
                 del self.ready[outbox]
                 continue
             if not connection.has_credit(outbox.next_cost_bytes):
@@ -238,13 +248,29 @@ class GroupLane:
         if outbox.is_retired and isinstance(error, QueueNotFoundError):
             return  # no fault of the group's
         if verdict in (Verdict.RETRY, Verdict.UNKNOWN):
+            asked = error.details.get("retry_after_ms")
+            asked_ms = asked if isinstance(asked, int | float) else 0
+            if outbox.kind == Kind.DELAY and isinstance(error, OverloadedError):
+                # Full timers are no reason for what needs none to wait.
+                self._hold(outbox, asked_ms)
+                self._on_stuck(self, (outbox,))
+                return
             self._note_failure()
-            asked_ms = error.details.get("retry_after_ms")
-            self._block(asked_ms if isinstance(asked_ms, int | float) else 0)
+            self._block(asked_ms)
             if isinstance(error, NotMasterError):
                 self.link.doubt()
             if not isinstance(error, TopicNotFoundError | QueueNotFoundError):
-                self._on_stuck(self)
+                self._on_stuck(self, self.outboxes)
+
+    def _hold(self, outbox: QueueOutbox, at_least_ms: float) -> None:
+        if outbox not in self._held:
+            wait_ms = max(at_least_ms, self._backoff.next_ms())
+            self._held[outbox] = self._loop.call_later(wait_ms / 1000, self._release, outbox)
+
+    def _release(self, outbox: QueueOutbox) -> None:
+        del self._held[outbox]
+        self.ready_again(outbox)
+        self._schedule_pump()
 
     def _block(self, at_least_ms: float) -> None:
         if self._blocked is None:
@@ -273,4 +299,4 @@ class GroupLane:
                 outbox.lost()
                 self.ready_again(outbox)
                 self._on_progress(outbox)
-        self._on_stuck(self)
+        self._on_stuck(self, self.outboxes)

@@ -1,5 +1,7 @@
 """Delayed messages from the client's side: what leaves, what is refused, what the result says."""
 
+import asyncio
+
 import pytest
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.fake_cluster import FakeCluster
@@ -12,7 +14,9 @@ from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
 from paceline.records.decode import BatchView
 from paceline.records.header import BatchHeader, Kind
+from paceline.routing import QueueName
 from paceline.runtime import SystemClock, pause
+from paceline.types import GroupName, QueueId, TopicName
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -83,6 +87,37 @@ async def test_messages_behind_a_delayed_one_that_is_refused_are_stored() -> Non
                 await delayed
 
     assert cluster.bodies() == [b"warm", b"0", b"1", b"2", b"more"]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+async def test_only_delayed_messages_wait_for_room_in_the_timers(groups: int) -> None:
+    """The others go on, to the same master; a keyless delayed one goes to another group."""
+    full = OverloadedError("timer_pending_max", retry_after_ms=60_000)
+
+    def fault(broker: FakeBroker, header: BatchHeader) -> Fault:
+        is_full = header.kind == Kind.DELAY and broker.group == "g1"
+        return Fault(refuse=full) if is_full else NO_FAULT
+
+    first = QueueName(TopicName("orders"), GroupName("g1"), QueueId(0))
+    async with FakeCluster(groups=groups) as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller) as producer:
+            await producer.send(Message("orders", b"warm", queue=first))
+            cluster.fault = fault
+            delayed = producer.send(Message("orders", b"delayed", delay_ms=700, queue=first))
+            while delayed.place[0].last_refusal is None:
+                await pause(0.001)
+            async with asyncio.timeout(20):
+                for number in range(1, 4):
+                    sent = await producer.send(Message("orders", b"x", queue=first))
+                    assert sent.queue_offset == number
+                if groups == 2:
+                    free = [producer.send(Message("orders", b"y", delay_ms=9)) for _ in range(3)]
+                    assert {(await sending).group for sending in free} == {"g2"}
+            assert not delayed.done()
+            delayed.place[0].deadline = 0
+            with pytest.raises(OverloadedError):
+                await delayed
 
 
 @pytest.mark.parametrize(
