@@ -132,8 +132,9 @@ class Burying:
         self._send_back.dead_letter(writer, projections, group, sources, store_unix_ms=now)
         if gone:  # retention was quicker
             self._append(group, ["drop", group, gone], now)
-        if not sources and not gone:
-            await pause(_AGAIN_MS)
+        self._drop_known(group, sources, now)
+        if still <= set(projections.receipts.dying.values()):
+            await pause(_AGAIN_MS)  # nothing could be finished now
         await self._ledger.confirmed(writer)
 
     async def _begin(self, group: str, some: list[Exhausted]) -> None:

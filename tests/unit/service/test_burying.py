@@ -1,10 +1,11 @@
 """Dead letters of simple consumers, and what a group's settings mean to its receivers (R34)."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from tests.unit.service.fakes import Bench, until
-from tests.unit.service.test_receipts import handles, receive
+from tests.unit.service.test_receipts import handles, offset_row, receive
 from tests.unit.service.test_send_back import DEAD, KEY, ORDERS, RETRY, a_bench, send
 
 from paceline.errors import NoPermissionError, ReceiptExpiredError
@@ -154,3 +155,28 @@ async def test_orderly_group_is_given_a_queue_in_order() -> None:
     await receive(bench, max_messages=1)
 
     assert (await receive(bench, client_id="c2"))["messages"] == []
+
+
+async def test_what_was_a_dead_letter_before_is_finished_by_the_next_master() -> None:
+    """The log ends between the record that withdraws and the one that says it is done."""
+    bench = a_bench(settings=ConsumerGroupSettings(retry_max_times=0))
+    position = send(bench)
+    await fail(bench)
+    await receive(bench)
+    await until(lambda: floor(bench) == bench.role.projections.queue_end(KEY))
+    letters = len(dead_letters(bench))
+    await bench.call("commit", group="g", offsets=[offset_row(0)], reset=True)
+    bench.role.projections.send_backs._resets.clear()  # the letters count
+    await receive(bench)
+    item = ["bury", "g", [[KEY, 1, pack_source(position, 0)]]]
+    projections = bench.role.projections
+    projections.receipt_item(item)
+    now = bench.service.ledger.log_time_ms()
+    append_decided(bench.writer, projections, {"items": [item]}, store_unix_ms=now)
+
+    bench.service.role_changed()
+    async with asyncio.timeout(5):
+        await until(lambda: not projections.receipts.dying)
+
+    assert len(dead_letters(bench)) == letters
+    await bench.service.close()
