@@ -78,7 +78,7 @@ class QueueReceipts:
         elif any(offset not in self.in_flight for offset in range(first, end)):
             raise ValueError(f"offsets {first} to {end} of queue {self.key} are not in flight")
         self.in_flight.update(zip(range(first, end), repeat(grant)))
-        heappush(self._due, (grant.until_unix_ms, first, end, grant.position))
+        self._note_due(grant.until_unix_ms, first, end, grant.position)
 
     def pass_to(self, offset: int) -> None:
         """New messages below `offset` are done without being given to anybody."""
@@ -108,7 +108,7 @@ class QueueReceipts:
         """A message stays out until another time, under a new receipt."""
         grant = self.in_flight[offset]
         self.in_flight[offset] = Grant(until_unix_ms, attempt, position, grant.client_id)
-        heappush(self._due, (until_unix_ms, offset, offset + 1, position))
+        self._note_due(until_unix_ms, offset, offset + 1, position)
 
     def withdraw(self, offset: int) -> None:
         """No receipt of the message is worth anything now; it is not done either."""
@@ -125,6 +125,15 @@ class QueueReceipts:
         self.next = end
         self.floor = min(self.floor, end)
         self._advance()
+
+    def _note_due(self, until_unix_ms: int, first: int, end: int, position: int) -> None:
+        heappush(self._due, (until_unix_ms, first, end, position))
+        if len(self._due) > 2 * len(self.in_flight) + 64:  # what is done lies there till its time
+            self._due = [
+                (run.grant.until_unix_ms, run.first, run.end, run.grant.position)
+                for run in self.runs()
+            ]
+            heapify(self._due)
 
     def _advance(self) -> None:
         floor, in_flight, withdrawn = self.floor, self.in_flight, self.withdrawn

@@ -218,3 +218,14 @@ def test_record_that_no_master_writes_stops_the_fold(item: list[Any]) -> None:
     log = a_log()
     with pytest.raises(CorruptLogError):
         pop(log, item)
+
+
+def test_what_is_done_early_is_not_remembered_until_its_time() -> None:
+    receipts = QueueReceipts(KEY, 0)
+    for offset in range(1000):
+        receipts.give(offset, offset + 1, Grant(10_000 + offset, 1, offset, "c"))
+        if offset % 100:
+            receipts.acknowledge(offset, offset + 1, offset)
+
+    assert len(receipts._due) <= 2 * len(receipts.in_flight) + 64
+    assert [run.first for run in receipts.due(20_000, 100)] == list(range(0, 1000, 100))
