@@ -15,6 +15,9 @@ from paceline.runtime import cancel_and_wait, pause, spawn
 
 log = logging.getLogger("paceline.client")
 
+_HANDLES_MAX = 1024
+"""Brokers take so many in one call."""
+
 Change = Callable[[str, list[str], int], Awaitable[list[dict[str, Any]]]]
 """(broker group, handles, invisible ms) -> a row for each handle."""
 
@@ -84,7 +87,8 @@ class Renewing:
                 at = (held.broker_group, held.invisible_ms)
                 by_group.setdefault(at, []).append((handle, held))
         for (broker_group, invisible_ms), due in by_group.items():
-            await self._renew_at(broker_group, invisible_ms, due)
+            for low in range(0, len(due), _HANDLES_MAX):
+                await self._renew_at(broker_group, invisible_ms, due[low : low + _HANDLES_MAX])
 
     async def _renew_at(
         self, broker_group: str, invisible_ms: int, due: list[tuple[str, _Held]]
