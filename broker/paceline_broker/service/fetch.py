@@ -214,6 +214,13 @@ class Fetcher:
         if keys:
             self.on_messages(keys)
 
+    def watch(self, key: int) -> None:
+        """Have `on_messages` told of the next messages of a queue that confirm passes."""
+        queue = self._role.projections.consume_queues.get_or_make(key)
+        queue.is_watched = True
+        if queue.end > queue.confirmed_end(self._role.reader.confirm):
+            self._behind[key] = None
+
     def _time_over(self, waiting: _Waiting) -> None:
         waiting.timer = None
         waiting.is_over = True
@@ -229,14 +236,10 @@ class Fetcher:
             self._watch(waiting)
 
     def _watch(self, waiting: _Waiting) -> None:
-        projections, confirm = self._role.projections, self._role.reader.confirm
         keys = []
         for asked in waiting.queues:
             key = queue_key(asked.topic_id, asked.queue_id)
-            queue = projections.consume_queues.get_or_make(key)
-            queue.is_watched = True
-            if queue.end > queue.confirmed_end(confirm):
-                self._behind[key] = None
+            self.watch(key)
             self._by_key.setdefault(key, {})[waiting] = None
             keys.append(key)
         waiting.keys = tuple(keys)

@@ -59,6 +59,9 @@ class Receipts:
             None
         )
         """Told of messages without an attempt left."""
+        self.watch: Callable[[int], None] = lambda key: None
+        """Asked to have `messages_came` told of a queue's next messages, also of such as are there
+        and not confirmed yet."""
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -162,7 +165,7 @@ class Receipts:
             return
         if decided:
             self._answer_later(decided, writer)
-        self._arm(sorted(self._groups_of(turn, taken)))
+        self._arm(sorted(self._groups_of(turn, taken) | {group for group, _ in woken}))
 
     def _end_turn_badly(
         self, operations: list[Operation], turn: Turn, writer: LogWriter, error: Exception
@@ -274,6 +277,8 @@ class Receipts:
         served: list[Operation] = []
         for at in woken:
             for waiting in list(self._waiting.get(at, ())):
+                if waiting.future.done():
+                    continue  # the asker has gone
                 if turn.rows_left == 0:
                     self._woken[at] = None
                     self._schedule()
@@ -319,9 +324,8 @@ class Receipts:
     def _watch(self, operation: Receive) -> None:
         group = operation.asked.group
         self._all_waiting[operation] = None
-        consume_queues = self._role.projections.consume_queues
         for key in operation.asked.keys:
-            consume_queues.get_or_make(key).is_watched = True
+            self.watch(key)
             self._waiting.setdefault((group, key), {})[operation] = None
 
     def _unwatch(self, operation: Receive) -> None:

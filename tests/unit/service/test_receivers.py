@@ -245,3 +245,51 @@ async def test_filter_passes_nothing_over_that_is_damaged_nor_what_is_behind_it(
     given = [row[2:4] for answer in (first, second, mended) for row in answer["messages"]]
     assert given == [[0, 1], [1, 2]]
     assert second["messages"] == []
+
+
+async def test_receiver_with_a_filter_hears_of_a_message_that_was_unconfirmed_as_it_came() -> None:
+    bench = Bench(is_automatic=False)
+    tagged(bench, "yes")
+    asked = [{"topic": "orders", "expression": "yes"}]
+    asking = await started(receive(bench, topics=asked, wait_ms=20_000))
+    assert not asking.done()
+
+    for _ in range(3):
+        bench.writer.confirm_all()
+        await turn()
+        await turn()
+    bench.writer.confirm_all()
+
+    async with asyncio.timeout(5):
+        assert (await asking)[0]["messages"] == [[1, 0, 0, 1, 1]]
+
+
+async def test_receiver_behind_one_that_has_just_gone_is_given_the_message() -> None:
+    bench = Bench(is_automatic=False)
+    gone = await started(receive(bench, wait_ms=20_000))
+    behind = await started(receive(bench, client_id="c2", wait_ms=20_000))
+    bench.writer.confirm_all()
+    send(bench, 1)  # the turn that it wakes comes before the one that hears of the cancel
+    gone.cancel()
+    await turn()
+    await turn()
+    bench.writer.confirm_all()
+
+    async with asyncio.timeout(5):
+        assert (await behind)[0]["messages"] == [[1, 0, 0, 1, 1]]
+
+
+async def test_receivers_that_were_woken_for_nothing_look_again_when_something_is_due() -> None:
+    bench = Bench()
+    send(bench, 1)
+    await receive(bench, invisible_ms=10_000)
+    waiting = await started(receive(bench, client_id="c2", wait_ms=20_000))
+    desk = bench.service.receipts
+    desk._due.pop("g").cancel()  # as when it has fired
+
+    desk.messages_came([1 << 16])
+    await turn()
+    await turn()
+
+    assert "g" in desk._due
+    waiting.cancel()
