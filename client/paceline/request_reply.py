@@ -19,6 +19,7 @@ from paceline.consumer.pull import LAST, PullConsumer
 from paceline.errors import (
     BadRequestError,
     NotMasterError,
+    OffsetOutOfRangeError,
     PacelineError,
     RequestTimeoutError,
     TopicNotFoundError,
@@ -184,6 +185,8 @@ class Requester:
                 raise  # the system's topic is never deleted: a bug
             except PacelineError as error:  # retention has overtaken us, or damaged bytes
                 log.warning("replies_interrupted", extra={"error": error.message})
+                if isinstance(error, OffsetOutOfRangeError) and "goes_on_at" not in error.details:
+                    await _go_on_at_end(consumer, error)
                 await pause(_TROUBLE_WAIT_MS)
                 continue
             for reply in replies:
@@ -200,6 +203,14 @@ class Requester:
             self.counts.late += 1
             return
         waiter.set_result(reply)
+
+
+async def _go_on_at_end(consumer: PullConsumer, error: OffsetOutOfRangeError) -> None:
+    """An unclean election (R21) has cut the queue below where we were: its replies are lost."""
+    queue, end = error.details["queue"], error.details["end"]
+    assert isinstance(queue, list), error.details
+    assert isinstance(end, int), error.details
+    await consumer.seek(QueueName(*queue), end)
 
 
 def _on_sent(

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.test_consumers import eventually
 
 from paceline.consumer.pull import PullConsumer
 from paceline.errors import (
@@ -133,6 +134,28 @@ async def test_replies_go_to_a_group_with_a_master_and_come_through_its_failover
         await shared.close()
 
     assert (elsewhere.group, elsewhere.body) == ("g1", b"sum of 3")
+
+
+async def test_replies_are_read_on_after_an_unclean_election_has_cut_their_queue(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """R21: the requester stands above the end, and no reply would ever reach it again."""
+    async with a_cluster() as cluster:
+        cluster.add_topic("sums", 1)
+        cluster.add_topic(REPLY_TOPIC, 1)
+        log = cluster.logs["g1"]
+        async with Producer(cluster.controller) as producer:
+            async with replying(cluster):
+                for number in range(3):
+                    await producer.request(Message("sums", b"%d" % number), timeout_ms=5_000)
+            log.lose_newest((2, 0), 3)
+            log.changed.set()
+            log.changed = asyncio.Event()  # as the log does: a set one is not waited for
+            await eventually(lambda: "replies_interrupted" in caplog.text)
+            async with replying(cluster):  # another one: it answers the old requests too
+                reply = await producer.request(Message("sums", b"4"), timeout_ms=2_000)
+
+    assert reply.body == b"sum of 4"
 
 
 def a_message(**properties: str) -> ReceivedMessage:
