@@ -7,7 +7,6 @@ succeeds, or is made a dead letter.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 
 from paceline.allocation import Allocation, allocate_averagely
 from paceline.consumer.failure import SendBacker
@@ -16,6 +15,7 @@ from paceline.consumer.group_offsets import Start
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.locked_offsets import LockedOffsets
 from paceline.consumer.membership import Membership
+from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.ordered_processing import OrderedProcessing
 from paceline.consumer.ordered_settings import OnLate as OnLate
 from paceline.consumer.ordered_settings import OrderedSettings as OrderedSettings
@@ -27,14 +27,13 @@ from paceline.consumer.queue_owner import QueueOwner
 from paceline.filters import ALL, Subscription, subscriptions, told
 from paceline.hooks import ConsumeHooks
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey, acting_groups
-from paceline.types import GroupName
+from paceline.routing import QueueKey
 from paceline.wire.names import check_name, check_topic_name
 
 _CALLS_MS = 10_000
 
 
-class OrderedConsumer:
+class OrderedConsumer(ReadingConsumer):
     """A member of a consumer group on one event loop; `async with`, or `start` and `close`."""
 
     def __init__(
@@ -136,28 +135,6 @@ class OrderedConsumer:
             on_owned=on_owned,
             on_lost=on_lost,
         )
-
-    async def __aenter__(self) -> "OrderedConsumer":
-        try:
-            await self.start()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    @property
-    def acting_groups(self) -> frozenset[GroupName]:
-        """Broker groups without a master now: an acting one is read, which may be behind (R36)."""
-        view = self._cluster.view
-        return frozenset() if view is None else acting_groups(view)
 
     @property
     def missed_count(self) -> int:

@@ -8,12 +8,12 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from paceline.consumer.assigned import Assigned, PulledBatch
 from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
 from paceline.consumer.links import GroupLinks
+from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.replica_reads import ReplicaReads
 from paceline.errors import (
     ConflictError,
@@ -27,7 +27,7 @@ from paceline.filters import ALL, Filter
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.records.header import BATCH_BYTES_MAX, Kind
-from paceline.routing import QueueKey, QueueName, acting_groups, queues_of
+from paceline.routing import QueueKey, QueueName, queues_of
 from paceline.types import GroupName, QueueOffset, TopicName
 from paceline.wire.cluster import TopicView
 from paceline.wire.stream import FetchPart
@@ -66,7 +66,7 @@ class CommittedOffsets(dict[QueueName, QueueOffset | None]):
     """Broker groups of which an acting master answered: a master may know of more (R36)."""
 
 
-class PullConsumer:
+class PullConsumer(ReadingConsumer):
     """Reads assigned queues on one event loop; `async with` or `close`."""
 
     def __init__(
@@ -82,22 +82,6 @@ class PullConsumer:
         self._ready: deque[QueueKey] = deque()
         self._waiter: asyncio.Future[None] | None = None
 
-    async def __aenter__(self) -> "PullConsumer":
-        try:
-            await self.start()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         """Wait until the cluster is known. PeerError when no bootstrap address answers."""
         self._cluster.start()
@@ -111,12 +95,6 @@ class PullConsumer:
             await self._cluster.close()
 
     # -- queues and positions ---------------------------------------------------------------------
-
-    @property
-    def acting_groups(self) -> frozenset[GroupName]:
-        """Broker groups without a master now: an acting one is read, which may be behind (R36)."""
-        view = self._cluster.view
-        return frozenset() if view is None else acting_groups(view)
 
     async def queues(self, topic: str) -> list[QueueName]:
         """All queues of a topic, in stable order. TopicNotFoundError."""

@@ -9,7 +9,6 @@ retention deletes before it was consumed is passed over, and reported.
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 
 from paceline.allocation import Allocation, allocate_averagely
 from paceline.consumer.broadcasting import BroadcastMembership
@@ -20,6 +19,7 @@ from paceline.consumer.group_offsets import GroupOffsets, OffsetStore, Start
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.local_offsets import LocalOffsets
 from paceline.consumer.membership import Membership
+from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.push_settings import BatchListener as BatchListener
 from paceline.consumer.push_settings import Listener as Listener
 from paceline.consumer.push_settings import OnGivenUp as OnGivenUp
@@ -32,12 +32,11 @@ from paceline.hooks import ConsumeHooks
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.ports import Disk
-from paceline.routing import QueueKey, acting_groups
-from paceline.types import GroupName
+from paceline.routing import QueueKey
 from paceline.wire.names import check_name, check_topic_name, retry_topic
 
 
-class PushConsumer:
+class PushConsumer(ReadingConsumer):
     """A member of a consumer group on one event loop; `async with`, or `start` and `close`."""
 
     def __init__(
@@ -99,28 +98,6 @@ class PushConsumer:
         )
         self._processing.settled = self._owner.settled
         self._is_closing = False
-
-    async def __aenter__(self) -> "PushConsumer":
-        try:
-            await self.start()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    @property
-    def acting_groups(self) -> frozenset[GroupName]:
-        """Broker groups without a master now: an acting one is read, which may be behind (R36)."""
-        view = self._cluster.view
-        return frozenset() if view is None else acting_groups(view)
 
     @property
     def missed_count(self) -> int:

@@ -10,12 +10,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from paceline.consumer.batch_reader import BatchReader, Range
 from paceline.consumer.failure import as_first_sent
 from paceline.consumer.links import PASSING, GroupLinks
+from paceline.consumer.opened import OpenedConsumer
 from paceline.consumer.popped import (
     WAIT_MS_MAX,
     Acknowledged,
@@ -69,7 +69,7 @@ class _Asking:
         """The receive has returned: it is not asked again."""
 
 
-class SimpleConsumer:
+class SimpleConsumer(OpenedConsumer):
     """A receiver of a consumer group on one event loop; `async with`, or `start` and `close`."""
 
     def __init__(
@@ -107,22 +107,6 @@ class SimpleConsumer:
             self._change, limit_ms=self._settings.auto_renew_ms_max, group=self.group
         )
         self._is_closing = False
-
-    async def __aenter__(self) -> "SimpleConsumer":
-        try:
-            await self.start()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         """Wait until the cluster is known. PeerError when no bootstrap address answers."""
