@@ -248,6 +248,14 @@ class NotMasterError(PacelineError):
     is_definite = True
 
 
+class QueueSealedError(PacelineError):
+    """The queue takes no more: its logical queue goes on elsewhere (RocketMQ's
+    NOT_LEADER_FOR_QUEUE). Nothing was stored. Details: `topic_id`, `queue`."""
+
+    code, retry, status = "QUEUE_SEALED", Retry.NEW_MASTER, HTTPStatus.MISDIRECTED_REQUEST
+    is_definite = True
+
+
 class NoMasterError(PacelineError):
     """The group has no master; this broker acts for it and serves reads only (R36).
 

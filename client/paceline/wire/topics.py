@@ -7,6 +7,7 @@ from typing import Any
 from paceline.types import GroupName, TopicId, TopicName
 from paceline.wire.fields import Fields
 from paceline.wire.names import REPLY_TOPIC
+from paceline.wire.static_topics import LogicalQueue
 
 PERM_WRITE, PERM_READ = 2, 4
 """RocketMQ's bits."""
@@ -42,6 +43,9 @@ class TopicView:
     attributes: Mapping[str, str] = field(default_factory=dict)
     is_system: bool = False
     """Made and written by brokers only."""
+    logical_queues: tuple[LogicalQueue, ...] = ()
+    """Of a static topic, by number; empty for all others. The numbers of queues of each broker
+    group are then how many segments were ever made there."""
 
     def __post_init__(self) -> None:
         for name in ("read_queues", "write_queues"):
@@ -52,6 +56,10 @@ class TopicView:
     def is_for_clients(self) -> bool:
         """Whether clients may send to it: any but the system's own, and replies."""
         return not self.is_system or self.topic == REPLY_TOPIC
+
+    @property
+    def is_static(self) -> bool:
+        return bool(self.logical_queues)
 
     @property
     def can_read(self) -> bool:
@@ -67,7 +75,7 @@ class TopicView:
         return _PERM_LETTERS[self.perm]
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        document = {
             "topic": self.topic,
             "topic_id": self.topic_id,
             "queues": dict(sorted(self.queues.items())),
@@ -78,6 +86,9 @@ class TopicView:
             "attributes": dict(sorted(self.attributes.items())),
             "is_system": self.is_system,
         }
+        if self.logical_queues:
+            document["logical_queues"] = [queue.to_json() for queue in self.logical_queues]
+        return document
 
     def packed(self) -> dict[str, Any]:
         """As `to_json` without what `from_json` supplies: a view may hold 15,000 topics."""
@@ -107,6 +118,9 @@ class TopicView:
             message_type=document.get("message_type", NORMAL),
             attributes=dict(document.get("attributes", {})),
             is_system=document.get("is_system", False),
+            logical_queues=tuple(
+                LogicalQueue.from_json(queue) for queue in document.get("logical_queues", ())
+            ),
         )
 
 
