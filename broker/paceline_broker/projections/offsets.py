@@ -6,11 +6,15 @@ queue are out at simple consumers, whose receipts alone move it then. Only a res
 reset starts a new generation, so that a commit under way cannot undo it.
 """
 
+import struct
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+from zlib import crc32
 
 from paceline.types import QueueOffset
 from paceline_broker.projections.locks import Token, token_json
+
+_RESET = struct.Struct("<QQ")  # queue key, generation
 
 
 class CommitEntry(NamedTuple):
@@ -88,8 +92,14 @@ class Offsets:
         return dict(self._groups.get(group, {}))
 
     def resets(self, group: str) -> int:
-        """Grows with each reset of a queue of the group, and changes when a topic of it goes."""
-        return sum([committed.generation for committed in self._groups.get(group, {}).values()])
+        """A number that changes with each reset of a queue of the group, and when one goes; 0 while
+        nothing was reset.
+
+        No sum: of a topic that goes while another is reset it would say nothing.
+        """
+        found = self._groups.get(group, {})
+        reset = sorted((key, found[key].generation) for key in found if found[key].generation)
+        return crc32(b"".join(_RESET.pack(key, generation) for key, generation in reset))
 
     def groups(self) -> list[str]:
         return sorted(self._groups)

@@ -32,7 +32,6 @@ class OffsetCalls:
     """The calls of one broker; `None` as outcome of `refusal` means that a record is appended."""
 
     def __init__(self, role: Role, routes: Routes, ledger: Ledger, acting: ActingUse) -> None:
-        self._role = role
         self._routes = routes
         self._ledger = ledger
         self._acting = acting
@@ -73,11 +72,14 @@ class OffsetCalls:
         return {"queues": rows, "lag": sum(row["lag"] for row in rows)}
 
     async def resets(self, fields: Fields) -> dict[str, Any]:
-        """A number that changes with each reset of the group here; cheap, and perhaps of before
-        a moment ago: who asks again each second hears of it all the same."""
+        """A number that changes with each reset of the group here.
+
+        A confirmed one (R28): a number that the next master gives again, for another reset, would
+        hide that one from who remembers it.
+        """
         group = check_name(fields.text("group"), "group")
         fields.done()
-        return {"resets": self._role.projections.offsets.resets(group)}
+        return {"resets": await self._ledger.query(lambda found: found.offsets.resets(group))}
 
     async def reset(self, fields: Fields) -> dict[str, Any]:
         """Move a group on a topic's queues here: to the first or last offset, to one, to a time."""
