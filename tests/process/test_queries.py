@@ -1,13 +1,14 @@
-"""Real processes: ids and unique keys name the same messages on the next master."""
+"""Real processes: ids, unique keys and tracks say the same on the next master."""
 
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.harness import running_cluster, the_master
+from tests.process.harness import RunningCluster, running_cluster, the_master
 
 from paceline.admin import AdminClient
+from paceline.consumer.pull import PullConsumer
 from paceline.message import Message
 from paceline.producer import Producer
 
@@ -27,9 +28,11 @@ async def test_what_was_found_is_found_again_on_the_next_master(tmp_path: Path) 
                 return [row async for row in admin.find_messages("invoices", key=key)]
 
             before = await of_key("k3")
+            tracked = await track_of(before, admin, cluster)
             cluster.send_signal(await the_master(cluster), signal.SIGKILL)
             await producer.send(Message("invoices", b"100", key="k3"))
             after = await of_key("k3")
+            tracked_after = [await admin.track(row["message_id"]) for row in before]
             by_id = [await admin.message(row["message_id"]) for row in after]
             by_unique_key = [
                 row
@@ -42,3 +45,17 @@ async def test_what_was_found_is_found_again_on_the_next_master(tmp_path: Path) 
     assert [row["body"] for row in after[len(before) :]] == ["100"]
     assert by_id == after
     assert by_unique_key == after
+    assert tracked_after == tracked
+    statuses = [row["status"] for rows in tracked for row in rows]
+    assert statuses == ["CONSUMED"] * 10 + ["NOT_ONLINE"] * 10
+
+
+async def track_of(
+    rows: list[dict[str, Any]], admin: AdminClient, cluster: RunningCluster
+) -> list[list[dict[str, Any]]]:
+    """Of each message, once a group has come to the eleventh of the queue they are in."""
+    async with PullConsumer(cluster.bootstrap) as reader:
+        [queue] = {row["queue"] for row in rows}
+        names = [name for name in await reader.queues("invoices") if name.queue == queue]
+        await reader.commit("audit", dict.fromkeys(names, rows[10]["offset"]))
+    return [await admin.track(row["message_id"]) for row in rows]

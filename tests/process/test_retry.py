@@ -172,3 +172,36 @@ async def test_dead_letters_by_the_command_line(
     assert (again["duplicate"], again["message_id"]) == (True, resent[0]["message_id"])
     assert purged == [{"group": GROUP, "purged": 3}]
     assert (left, kept) == ([], listed)
+
+
+async def test_resent_letters_are_there_once_at_the_next_master(tmp_path: Path) -> None:
+    """R34, S29: what was answered, what was under way, and both asked for again."""
+    count = 60
+    with running_cluster(tmp_path / "data") as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.create_topic("meals", queues=2)
+            await admin.create_consumer_group(GROUP, retry_max_times=0)
+            async with Producer(cluster.bootstrap) as producer:
+                await producer.send_many([Message("meals", b"%d" % (5 * n)) for n in range(count)])
+            async with a_member(cluster, Kitchen()):
+
+                async def are_dead() -> bool:
+                    return len(await admin.dead_letters(GROUP, limit=count)) == count
+
+                await eventually(are_dead, what="all dead")
+            letters = [name_of(one) for one in await admin.dead_letters(GROUP, limit=count)]
+            answered = await admin.resend_dead_letters(GROUP, letters[:20])
+            master = await the_master(cluster)
+            under_way = asyncio.gather(
+                *(admin.resend_dead_letters(GROUP, [letter]) for letter in letters[20:])
+            )
+            cluster.send_signal(master, signal.SIGKILL)
+            answered += [row for [row] in await under_way]
+            again = await admin.resend_dead_letters(GROUP, letters)
+            stored = await everything_in(cluster, "meals")
+
+    assert [row.code for row in answered] == [None] * count
+    assert {row.is_duplicate for row in again} == {True}
+    assert [row.message_id for row in again] == [row.message_id for row in answered]
+    bodies = Counter(int(message.body) for message in stored)
+    assert bodies == {5 * n: 2 for n in range(count)}, "the first one and one that was resent"
