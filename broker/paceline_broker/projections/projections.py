@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from paceline.errors import CorruptLogError
 from paceline.records.decode import BatchView
-from paceline.records.header import BatchHeader, Kind
+from paceline.records.header import BatchHeader, Cause, Kind
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.projections import snapshots
 from paceline_broker.projections.consume_queues import ConsumeQueue, ConsumeQueues, queue_key
@@ -212,8 +212,8 @@ class Projections:
         self.timers.fold(header, batch)
         self.send_backs.fold(header, batch)
         self.transactions.fold(header, batch)
-        if self.receipts.dying:
-            self._follow(self.receipts.close_sources(batch.sources()))
+        if self.receipts.dying and header.cause == Cause.DEAD:
+            self._follow(self.receipts.close_dead(header.topic_id, batch.sources()))
 
     def fold_decided(self, header: BatchHeader) -> None:
         """A POP record at `position` whose items the master folded one by one as it decided them.

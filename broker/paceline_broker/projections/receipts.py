@@ -14,8 +14,9 @@ Items (JSON lists):
     ["drop", group, [[key, first, end]]]                          retention took them: done unseen
     ["ack", group, [[key, first, end, position]]]                 done; `position` is the receipt's
     ["change", group, [[key, offset, until, attempt]]]            invisible until another time
-    ["bury", group, [[key, offset, source]]]                      no attempt is left: to be a dead
-                                                                  letter, whose batch names `source`
+    ["bury", group, topic_id, [[key, offset, source]]]            no attempt is left: to be a dead
+                                                                  letter of that topic, whose batch
+                                                                  names `source`
 
 The position of a record that gives or changes is part of the handle: an older handle is void.
 """
@@ -32,6 +33,9 @@ from paceline_broker.projections.receipt_queue import Done, Grant, QueueReceipts
 _LENGTH = struct.Struct("<I")
 _RUN = struct.Struct("<QIqHHQ")  # first, count, until, attempt, number of the client, position
 _DONE = struct.Struct("<QQQ")
+TOPIC_UNKNOWN = 0
+"""Of a dead letter, in records and checkpoints that did not name its topic: no batch closes it, the
+next master says that it is done."""
 
 
 class Dying(NamedTuple):
@@ -40,6 +44,14 @@ class Dying(NamedTuple):
     group: str
     key: int
     offset: int
+
+
+class Letter(NamedTuple):
+    """A dead letter to be: the topic that it goes to, and the source that its batch names."""
+
+    topic_id: int
+    source: int
+    """As `pack_source`."""
 
 
 class Moved(NamedTuple):
@@ -55,8 +67,9 @@ class Receipts:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, QueueReceipts]] = {}
-        self.dying: dict[int, Dying] = {}
-        """By source (`pack_source`): a derived batch that names it closes it (R34)."""
+        self.dying: dict[Letter, Dying] = {}
+        """A dead letter for that topic, of that source, closes it (R34): another group's dead
+        letter of the same message does not."""
 
     def get(self, group: str, key: int) -> QueueReceipts | None:
         return self._groups.get(group, {}).get(key)
@@ -118,20 +131,19 @@ class Receipts:
                 for key, offset, until, attempt in rows:
                     queues[key].change(offset, until, attempt, position)
             case "bury":
+                topic_id = rest[0] if len(rest) > 1 else TOPIC_UNKNOWN
                 for key, offset, source in rows:
                     queues[key].withdraw(offset)
-                    self.dying[source] = Dying(group, key, offset)
+                    self.dying[Letter(topic_id, source)] = Dying(group, key, offset)
             case _:
                 raise ValueError(f"item {kind!r} is not known to this version")
         return [Moved(group, row[0], queues[row[0]].floor) for row in rows]
 
-    def close_sources(self, sources: Iterable[int]) -> list[Moved]:
-        """A derived batch was made of these: dead letters among them are done (R34)."""
+    def close_dead(self, topic_id: int, sources: Iterable[int]) -> list[Moved]:
+        """Dead letters for a topic were made of these: what waited for them is done (R34)."""
         moved: list[Moved] = []
-        if not self.dying:
-            return moved
         for source in sources:
-            found = self.dying.pop(source, None)
+            found = self.dying.pop(Letter(topic_id, source), None)
             if found is None:
                 continue
             group, key, offset = found
@@ -170,8 +182,8 @@ class Receipts:
         self._forget_dying(lambda dying: dying in done)
 
     def _forget_dying(self, is_gone: Callable[[Dying], bool]) -> None:
-        for source in [source for source, dying in self.dying.items() if is_gone(dying)]:
-            del self.dying[source]
+        for letter in [letter for letter, dying in self.dying.items() if is_gone(dying)]:
+            del self.dying[letter]
 
     # -- snapshots ---------------------------------------------------------------------------------
 
@@ -189,7 +201,7 @@ class Receipts:
                 columns += [_DONE.pack(*done) for done in receipts.done]
                 counts = [len(runs), len(receipts.done)]
                 heads.append([group, key, receipts.floor, receipts.next, *counts, clients])
-        dying = [[source, *self.dying[source]] for source in sorted(self.dying)]
+        dying = [[*letter, *self.dying[letter]] for letter in sorted(self.dying)]
         head = orjson.dumps({"dying": dying, "queues": heads}, option=orjson.OPT_SORT_KEYS)
         return b"".join((_LENGTH.pack(len(head)), head, *columns))
 
@@ -208,7 +220,9 @@ class Receipts:
             found = QueueReceipts.restore(key, floor, next_offset, _runs(rows, clients), done)
             receipts._groups.setdefault(group, {})[key] = found
             at = done_end
-        receipts.dying = {source: Dying(*rest) for source, *rest in head["dying"]}
+        for *letter, group, key, offset in head["dying"]:
+            found_letter = Letter(*letter) if len(letter) > 1 else Letter(TOPIC_UNKNOWN, *letter)
+            receipts.dying[found_letter] = Dying(group, key, offset)
         for group, key, offset in receipts.dying.values():
             receipts._groups[group][key].withdrawn.add(offset)
         return receipts

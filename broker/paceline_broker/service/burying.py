@@ -1,8 +1,9 @@
 """Dead letters of simple consumers: messages that have come back from their last attempt.
 
 Two records in one synchronous step: a POP record takes the message out of circulation and names its
-source, so no receipt counts any more and nobody is given it; the dead letter is made of that source
-and its fold closes what the first record opened (R34). Whatever happens between the two, a later
+source and the group's dead-letter topic, so no receipt counts any more and nobody is given it; the
+dead letter is made of that source for that topic, and its fold closes what the first record opened,
+and nothing of another group (R34). Whatever happens between the two, a later
 master finds the first in its state and makes the second: once, as dead letters know their sources.
 """
 
@@ -117,6 +118,7 @@ class Burying:
         writer = self._role.writer()
         writer.ensure_can_append()
         projections = self._role.projections
+        self._send_back.dead_topic_id(group)
         now = self._ledger.log_time_ms()
         still = set(projections.receipts.dying.values())
         gone = [
@@ -126,12 +128,12 @@ class Burying:
         ]
         sources = [
             source
-            for source in read
-            if isinstance(source, Source) and source.packed in projections.receipts.dying
+            for one, source in zip(dying, read, strict=True)
+            if isinstance(source, Source) and one in still
         ]
         self._send_back.dead_letter(writer, projections, group, sources, store_unix_ms=now)
         if gone:  # retention was quicker
-            self._append(group, ["drop", group, gone], now)
+            self._append(["drop", group, gone], now)
         self._drop_known(group, sources, now)
         if still <= set(projections.receipts.dying.values()):
             await pause(_AGAIN_MS)  # nothing could be finished now
@@ -143,6 +145,7 @@ class Burying:
         writer = self._role.writer()
         writer.ensure_can_append()
         projections = self._role.projections
+        topic_id = self._send_back.dead_topic_id(group)
         now = self._ledger.log_time_ms()
         if self._trust() is Trust.DIFFERS:
             return  # R29: nothing expires
@@ -155,7 +158,7 @@ class Burying:
             return
         rows = [[source.key, source.offset, source.packed] for source in buried]
         try:
-            self._append(group, ["bury", group, rows], now)
+            self._append(["bury", group, topic_id, rows], now)
             self._send_back.dead_letter(writer, projections, group, buried, store_unix_ms=now)
             self._drop_known(group, buried, now)
         except StorageError as error:  # the mastership is over (R22)
@@ -165,16 +168,16 @@ class Burying:
 
     def _drop_known(self, group: str, buried: list[Source], now: int) -> None:
         """Those that were dead letters before: nothing was made of them now, and they are done."""
-        dying = self._role.projections.receipts.dying
+        dying = set(self._role.projections.receipts.dying.values())
         rows = [
             [source.key, source.offset, source.offset + 1]
             for source in buried
-            if source.packed in dying
+            if Dying(group, source.key, source.offset) in dying
         ]
         if rows:
-            self._append(group, ["drop", group, rows], now)
+            self._append(["drop", group, rows], now)
 
-    def _append(self, group: str, item: list[Any], now: int) -> None:
+    def _append(self, item: list[Any], now: int) -> None:
         projections = self._role.projections
         writer = self._role.writer()
         try:

@@ -134,6 +134,13 @@ class SendBack:
         if self._topics(group) is None:
             raise GroupNotFoundError(f"no consumer group {group!r}", group=group)
 
+    def dead_topic_id(self, group: str) -> int:
+        """Where `dead_letter` puts them. NotYetAvailableError if it went away since `ensure`."""
+        topics = self._topics(group)
+        if topics is None:
+            raise NotYetAvailableError(f"the topics of group {group} are being deleted")
+        return topics.dead_id
+
     def dead_letter(
         self,
         writer: LogWriter,

@@ -4,7 +4,7 @@ from typing import Any
 
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch, encode_internal
-from paceline.records.header import HEADER_BYTES, BatchHeader, Kind, parse_header, stamp
+from paceline.records.header import HEADER_BYTES, BatchHeader, Cause, Kind, parse_header, stamp
 from paceline_broker.projections.locks import LockEntry, LockRequest, Token
 from paceline_broker.projections.offsets import CommitEntry, CommitRequest
 from paceline_broker.projections.projections import (
@@ -63,6 +63,18 @@ class HandLog:
         )
         self.append(batch, base=base)
         return base
+
+    def dead_letter(self, topic_id: int, source: int, *, cause: Cause = Cause.DEAD) -> None:
+        """Append what was made of a source for a topic (R34)."""
+        batch = encode_batch(
+            [b"x"],
+            born_unix_ms=self.now_ms,
+            topic_id=topic_id,
+            queue_id=0,
+            sources=[source],
+            flags=cause,
+        )
+        self.append(batch, base=self.projections.queue_end(topic_id << 16))
 
     def topic(self, topic_id: int, queues: int = 4, *, is_deleted: bool = False) -> None:
         record = TopicRecord(

@@ -10,9 +10,10 @@ from tests.unit.projections.logs import HandLog
 
 from paceline.errors import CorruptLogError
 from paceline.records.decode import BatchView
-from paceline.records.header import Kind
+from paceline.records.header import Cause, Kind, pack_source
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import DONE_MAX, Grant, QueueReceipts, Standing
+from paceline_broker.projections.receipts import Dying, Receipts
 
 KEY = 1 << 16
 
@@ -169,15 +170,55 @@ def test_dead_letter_batch_closes_what_was_withdrawn(  # R34
 ) -> None:
     receipts = a_log().projections.receipts
     receipts.apply_item(["give", "g", "c", 0, [[KEY, 0, 2, 17]]], position=100)
-    receipts.apply_item(["bury", "g", [[KEY, 0, 4711]]], position=200)
+    receipts.apply_item(["bury", "g", 9, [[KEY, 0, 4711]]], position=200)
     found = receipts.get("g", KEY)
     assert found is not None
 
     assert found.standing(0, 100, 17) is Standing.VOID
     assert found.due(10**9, 10)[0].first == 1, "never given again"
     assert (found.floor, receipts.is_open("g", KEY)) == (0, True), "and not lost meanwhile"
-    [moved] = receipts.close_sources([1, 4711])
+    [moved] = receipts.close_dead(9, [1, 4711])
     assert moved == ("g", KEY, 1)
+    assert receipts.dying == {}
+
+
+def test_dead_letter_of_another_group_closes_nothing_of_this_one() -> None:  # R34
+    """Both are made of the same message: each group has its own."""
+    log = a_log()
+    source = pack_source(1000, 0)
+    for group, topic_id in (("g", 8), ("h", 9)):
+        pop(log, ["start", group, [[KEY, 0]]], ["give", group, "c", 0, [[KEY, 0, 1, 17]]])
+        pop(log, ["bury", group, topic_id, [[KEY, 0, source]]])
+    log.dead_letter(9, source)
+
+    assert (floor(log, "g"), floor(log, "h")) == (0, 1)
+    assert list(log.projections.receipts.dying.values()) == [Dying("g", KEY, 0)]
+    restored = Projections.restore(log.projections.snapshot())
+    assert restored.receipts.dying == log.projections.receipts.dying
+    log.dead_letter(8, source)
+    assert floor(log, "g") == 1
+    assert log.projections.receipts.dying == {}
+
+
+def test_only_a_dead_letter_closes_what_is_to_be_one() -> None:  # R34
+    log = a_log()
+    source = pack_source(1000, 0)
+    pop(log, ["give", "g", "c", 0, [[KEY, 0, 1, 17]]], ["bury", "g", 9, [[KEY, 0, source]]])
+
+    log.dead_letter(9, source, cause=Cause.RESENT)
+
+    assert floor(log) == 0
+
+
+def test_burial_of_a_record_without_its_topic_is_kept_until_a_master_ends_it() -> None:
+    log = a_log()
+    source = pack_source(1000, 0)
+    pop(log, ["give", "g", "c", 0, [[KEY, 0, 1, 17]]], ["bury", "g", [[KEY, 0, source]]])
+    log.dead_letter(9, source)
+    receipts = Receipts.restore(log.projections.receipts.snapshot())
+
+    assert list(receipts.dying.values()) == [Dying("g", KEY, 0)]
+    receipts.apply_item(["drop", "g", [[KEY, 0, 1]]], position=2000)
     assert receipts.dying == {}
 
 
@@ -196,7 +237,7 @@ def test_unclean_epoch_forgets_what_lies_beyond_the_queue() -> None:  # R21
 def test_deleted_topic_takes_its_receipts_along() -> None:  # R35
     log = a_log()
     give(log, 0, 2)
-    log.projections.receipts.apply_item(["bury", "g", [[KEY, 0, 4711]]], position=200)
+    log.projections.receipts.apply_item(["bury", "g", 9, [[KEY, 0, 4711]]], position=200)
 
     log.topic(1, is_deleted=True)
 

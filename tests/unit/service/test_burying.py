@@ -1,17 +1,19 @@
 """Dead letters of simple consumers, and what a group's settings mean to its receivers (R34)."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import Bench, until
+from tests.unit.service.fakes import Bench, a_view, until
 from tests.unit.service.test_receipts import handles, offset_row, receive
-from tests.unit.service.test_send_back import DEAD, KEY, ORDERS, RETRY, a_bench, send
+from tests.unit.service.test_send_back import DEAD, KEY, ORDERS, RETRY, TOPICS, a_bench, send
 
-from paceline.errors import NoPermissionError, ReceiptExpiredError
+from paceline.errors import NoPermissionError, ReceiptExpiredError, StorageError
 from paceline.records.decode import Record
 from paceline.records.header import Cause, Kind, pack_source
-from paceline.wire.consumer_groups import ConsumerGroupSettings
+from paceline.types import ConsumerGroupName
+from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline_broker.clocks import Trust
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.ledger import append_decided
@@ -87,7 +89,7 @@ async def test_next_master_finishes_what_a_master_has_begun() -> None:
     bench = a_bench()
     position = send(bench)
     await receive(bench)
-    item = ["bury", "g", [[KEY, 1, pack_source(position, 0)]]]
+    item = ["bury", "g", DEAD, [[KEY, 1, pack_source(position, 0)]]]
     projections = bench.role.projections
     projections.receipt_item(item)
     now = bench.clock.unix_ms()
@@ -106,6 +108,46 @@ async def test_next_master_finishes_what_a_master_has_begun() -> None:
     bench.service.role_changed()
 
     assert len(dead_letters(bench)) == 1
+    await bench.service.close()
+
+
+def with_group_h(bench: Bench) -> int:
+    """A second group over the same topics; the id of its dead letters' topic."""
+    topics = {**TOPICS, "%DLQ%h": 1}
+    groups = {
+        group: ConsumerGroupView(group=group, settings=ConsumerGroupSettings(retry_max_times=0))
+        for group in (ConsumerGroupName("g"), ConsumerGroupName("h"))
+    }
+    bench.service.view_changed(replace(a_view(version=3, topics=topics), consumer_groups=groups))
+    return len(topics)
+
+
+async def test_dead_letter_of_another_group_does_not_stand_for_this_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R34: two groups fail on one message; the log ends between the records of the first."""
+    bench = a_bench()
+    other = with_group_h(bench)
+    send(bench)
+    await fail(bench)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise StorageError("the disk has gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.service.send_back, "dead_letter", fails)
+        await receive(bench, client_id="c2")
+        await until(lambda: bool(bench.role.projections.receipts.dying))
+        await bench.service.burying.close()
+    row = {"topic_id": ORDERS, "queue": 0, "offset": 1, "delay_level": -1}
+    await bench.call("send_back", group="h", messages=[row])
+    bench.service.role_changed()
+
+    async with asyncio.timeout(5):
+        await until(lambda: floor(bench) == bench.role.projections.queue_end(KEY))
+    made = [view.header for view in bench.log.views() if view.header.cause == Cause.DEAD]
+    assert sum(header.record_count for header in made if header.topic_id == DEAD) == 2
+    assert sum(header.record_count for header in made if header.topic_id == other) == 1
     await bench.service.close()
 
 
@@ -168,7 +210,7 @@ async def test_what_was_a_dead_letter_before_is_finished_by_the_next_master() ->
     await bench.call("commit", group="g", offsets=[offset_row(0)], reset=True)
     bench.role.projections.send_backs._resets.clear()  # the letters count
     await receive(bench)
-    item = ["bury", "g", [[KEY, 1, pack_source(position, 0)]]]
+    item = ["bury", "g", DEAD, [[KEY, 1, pack_source(position, 0)]]]
     projections = bench.role.projections
     projections.receipt_item(item)
     now = bench.service.ledger.log_time_ms()
