@@ -233,7 +233,7 @@ class ReceiptExpiredError(ConflictError):
 
 
 class ReceiptsOpenError(ConflictError):
-    """Messages of the queue are out at receivers, which alone move its offset; or it is locked."""
+    """Messages of the queue are invisible: only the receivers that have them move its offset."""
 
     code = "RECEIPTS_OPEN"
 

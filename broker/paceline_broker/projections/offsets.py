@@ -1,9 +1,9 @@
 """Pure: committed offsets of consumer groups (R33).
 
 A commit is max(): it never lowers. It is refused beyond the queue's end, under a lock token that is
-not the present one, when it names a reset generation that has passed, and while messages of the
-queue are out at simple consumers, whose receipts alone move it then. Only a reset lowers, and each
-reset starts a new generation, so that a commit under way cannot undo it.
+not the present one, when it names a reset generation that has passed, and while simple consumers
+have messages of the queue that nobody else may have: their receipts alone move it then. Only a
+reset lowers, and each reset starts a new generation, so that a commit under way cannot undo it.
 """
 
 import struct
@@ -33,13 +33,21 @@ class CommitRequest:
     group: str
     is_reset: bool
     entries: tuple[CommitEntry, ...]
+    may_expire: bool = False
+    """The master's clock may be believed, so receipts whose invisible time is over at the record's
+    time hold nothing back (R29)."""
 
     def to_json(self) -> dict[str, Any]:
         entries = [
             [entry.key, entry.offset, token_json(entry.token), entry.generation]
             for entry in self.entries
         ]
-        return {"entries": entries, "group": self.group, "is_reset": self.is_reset}
+        return {
+            "entries": entries,
+            "group": self.group,
+            "is_reset": self.is_reset,
+            "may_expire": self.may_expire,
+        }
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "CommitRequest":
@@ -47,7 +55,12 @@ class CommitRequest:
             CommitEntry(key, offset, Token.from_json(token), generation)
             for key, offset, token, generation in document["entries"]
         )
-        return cls(group=document["group"], is_reset=document["is_reset"], entries=entries)
+        return cls(
+            group=document["group"],
+            is_reset=document["is_reset"],
+            entries=entries,
+            may_expire=document.get("may_expire", False),
+        )
 
 
 class Committed(NamedTuple):
@@ -75,7 +88,7 @@ class QueueFacts(Protocol):
 
     def is_locked(self, group: str, key: int, now_unix_ms: int) -> bool: ...
 
-    def has_open_receipts(self, group: str, key: int) -> bool: ...
+    def has_open_receipts(self, group: str, key: int, now_unix_ms: int) -> bool: ...
 
 
 class Offsets:
@@ -175,7 +188,8 @@ def _decide(
     if request.is_reset:
         generation = 0 if now is None else now.generation
         return CommitOutcome(entry.key, None, Committed(QueueOffset(entry.offset), generation + 1))
-    if facts.has_open_receipts(request.group, entry.key):
+    expired_unix_ms = now_unix_ms if request.may_expire else 0
+    if facts.has_open_receipts(request.group, entry.key, expired_unix_ms):
         return CommitOutcome(entry.key, "RECEIPTS_OPEN", now)
     if _is_fenced(request.group, entry, facts, now_unix_ms):
         return CommitOutcome(entry.key, "LOCK_FENCED", now)

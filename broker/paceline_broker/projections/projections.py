@@ -370,8 +370,8 @@ class Projections:
     def is_locked(self, group: str, key: int, now_unix_ms: int) -> bool:
         return self.locks.get(group, key, now_unix_ms=now_unix_ms) is not None
 
-    def has_open_receipts(self, group: str, key: int) -> bool:
-        return self.receipts.is_open(group, key)
+    def has_open_receipts(self, group: str, key: int, now_unix_ms: int) -> bool:
+        return self.receipts.holds(group, key, now_unix_ms)
 
     # -- checkpoints -------------------------------------------------------------------------------
 

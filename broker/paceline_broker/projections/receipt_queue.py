@@ -53,7 +53,7 @@ class Standing(Enum):
 class QueueReceipts:
     """Owned by `Receipts`. Offsets are queue offsets; ranges half-open."""
 
-    __slots__ = ("_due", "done", "floor", "in_flight", "key", "next", "withdrawn")
+    __slots__ = ("_due", "_until_max", "done", "floor", "in_flight", "key", "next", "withdrawn")
 
     def __init__(self, key: int, start: int) -> None:
         self.key = key
@@ -67,6 +67,8 @@ class QueueReceipts:
         """In flight no more, and not done: on their way to the dead letters. Kept as `dying`."""
         self._due: list[tuple[int, int, int, int]] = []
         """Heap of (until, first, end, position); what is no longer so is skipped. Not state."""
+        self._until_max = 0
+        """Nothing in flight is invisible at this log time or later. Not state."""
 
     # -- the fold ----------------------------------------------------------------------------------
 
@@ -115,6 +117,13 @@ class QueueReceipts:
         del self.in_flight[offset]
         self.withdrawn.add(offset)
 
+    def commit(self, offset: int) -> None:
+        """The group is done with everything below `offset`, however it came by it."""
+        for at in [at for at in self.in_flight if at < offset]:
+            del self.in_flight[at]
+        self.next = max(self.next, offset)
+        self._advance()
+
     def clamp(self, end: int) -> None:
         """The queue ends at `end` (R21)."""
         if self.next <= end:
@@ -128,6 +137,7 @@ class QueueReceipts:
 
     def _note_due(self, until_unix_ms: int, first: int, end: int, position: int) -> None:
         heappush(self._due, (until_unix_ms, first, end, position))
+        self._until_max = max(self._until_max, until_unix_ms)
         if len(self._due) > 2 * len(self.in_flight) + 64:  # what is done lies there till its time
             self._due = [
                 (run.grant.until_unix_ms, run.first, run.end, run.grant.position)
@@ -159,6 +169,17 @@ class QueueReceipts:
             for done in reversed(self.done)
         )
         return Standing.DONE if is_done else Standing.VOID
+
+    def holds(self, now_unix_ms: int) -> bool:
+        """Whether receivers have something that is not to be given to others at that log time."""
+        if self.withdrawn:
+            return True
+        if not self.in_flight or now_unix_ms >= self._until_max:
+            return False
+        if any(grant.until_unix_ms > now_unix_ms for grant in self.in_flight.values()):
+            return True
+        self._until_max = now_unix_ms
+        return False
 
     @property
     def due_unix_ms(self) -> int | None:
@@ -234,5 +255,6 @@ class QueueReceipts:
         for first, end, grant in runs:
             receipts.in_flight.update(zip(range(first, end), repeat(grant)))
             receipts._due.append((grant.until_unix_ms, first, end, grant.position))
+            receipts._until_max = max(receipts._until_max, grant.until_unix_ms)
         heapify(receipts._due)
         return receipts

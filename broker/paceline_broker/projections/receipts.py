@@ -86,6 +86,11 @@ class Receipts:
         found = self.get(group, key)
         return found is not None and bool(found.in_flight or found.withdrawn)
 
+    def holds(self, group: str, key: int, now_unix_ms: int) -> bool:
+        """Whether only receipts move the group's offset on the queue at that log time."""
+        found = self.get(group, key)
+        return found is not None and found.holds(now_unix_ms)
+
     def open_count(self, group: str, key: int) -> int:
         """Messages of the queue that are out at the group's receivers."""
         found = self.get(group, key)
@@ -153,13 +158,12 @@ class Receipts:
         return moved
 
     def commit_moved(self, group: str, key: int, offset: int, *, is_reset: bool) -> None:
-        """The group's offset was committed without receipts: by a reset, or with nothing open."""
+        """The group's offset was committed without receipts: by a reset, or as none `holds`."""
         receipts = self.get(group, key)
         if receipts is None or (not is_reset and offset <= receipts.floor):
             return
         if not is_reset:
-            assert not self.is_open(group, key), (group, key)
-            receipts.pass_to(offset)
+            receipts.commit(offset)
             return
         self._forget_dying(lambda dying: dying.group == group and dying.key == key)
         self._groups[group][key] = QueueReceipts(key, offset)  # every handle is void

@@ -68,6 +68,8 @@ class Calls:
         self._coordinator = coordinator
         self._settings = settings
         self._planner = Planner(role)
+        self.may_expire: Callable[[], bool] = lambda: False
+        """Set by the service (R29): the clock is not known to be wrong."""
         offsets = OffsetCalls(role, routes, ledger, acting)
         creating = CreatingCalls(creator)
         self.delays = delays = DelayCalls(role, routes, ledger, settings)
@@ -139,7 +141,9 @@ class Calls:
         entries = tuple(self._commit_entry(row) for row in rows)
         fields.done()
         _check_distinct([entry.key for entry in entries])
-        request = CommitRequest(group=group, is_reset=is_reset, entries=entries)
+        request = CommitRequest(
+            group=group, is_reset=is_reset, entries=entries, may_expire=self.may_expire()
+        )
 
         def refusal(projections: Projections, writer: LogWriter, now_ms: int) -> Outcomes:
             outcomes = projections.offsets.decide(request, projections, now_unix_ms=now_ms)

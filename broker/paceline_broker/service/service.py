@@ -70,6 +70,7 @@ class Service:
         self.calls = Calls(
             role, self.routes, self.ledger, self.coordinator, acting, settings, self.creator
         )
+        self.calls.may_expire = lambda: trust() is not Trust.DIFFERS
         self.receipts = Receipts(role, clock, settings, trust)
         self.fetcher.on_messages = self.receipts.messages_came
         self.receipts.watch = self.fetcher.watch

@@ -110,11 +110,13 @@ class HandLog:
         is_reset: bool = False,
         token: Token | None = None,
         generation: int | None = None,
+        may_expire: bool = False,
     ) -> Any:
         request = CommitRequest(
             group=group,
             is_reset=is_reset,
             entries=(CommitEntry(key, offset, token, generation),),
+            may_expire=may_expire,
         )
         return self.internal(Kind.OFFSET_COMMIT, request.to_json())[0]
 

@@ -51,6 +51,8 @@ class Model:
         self.next = 0
         self.open: dict[int, tuple[int, int, int]] = {}  # offset -> until, attempt, position
         self.done: set[int] = set()
+        self.committed: int | None = None
+        """By the newest record, if that was a commit: what is done above it is not counted then."""
 
     @property
     def floor(self) -> int:
@@ -63,7 +65,8 @@ def step(chance: random.Random, log: HandLog, model: Model, now: int) -> None:
     """A decision as a master takes it, folded into both."""
     receipts = log.projections.receipts.get("g", KEY)
     assert receipts is not None
-    match chance.choice(["new", "new", "again", "ack", "change", "pass"]):
+    made = len(log.batches)
+    match chance.choice(["new", "new", "again", "ack", "change", "pass", "commit"]):
         case "new":
             count = min(chance.randint(1, 5), log.projections.queue_end(KEY) - model.next)
             if count > 0:
@@ -92,9 +95,17 @@ def step(chance: random.Random, log: HandLog, model: Model, now: int) -> None:
             until = now + chance.randint(0, 50)
             position = pop(log, ["change", "g", [[KEY, offset, until, attempt]]])
             model.open[offset] = (until, attempt, position)
+        case "commit" if not receipts.holds(now):
+            offset = chance.randint(model.floor, log.projections.queue_end(KEY))
+            log.commit(offset, may_expire=True)
+            model.committed = offset
+            model.open = {at: row for at, row in model.open.items() if at >= offset}
+            model.next = max(model.next, offset)
         case "pass" if model.next < log.projections.queue_end(KEY):
             pop(log, ["pass", "g", [[KEY, model.next + 1]]])
             model.next += 1
+    if len(log.batches) > made and BatchView(log.batches[-1]).header.kind == Kind.POP:
+        model.committed = None
 
 
 @settings(max_examples=60, deadline=None)
@@ -111,9 +122,11 @@ def test_receipts_are_what_a_row_per_message_says_and_restore_from_any_checkpoin
         assert receipts is not None
         found = {at: (grant[0], grant[1], grant[2]) for at, grant in receipts.in_flight.items()}
         assert (found, receipts.next, receipts.floor) == (model.open, model.next, model.floor)
-        assert floor(log) == model.floor
+        assert floor(log) == (model.floor if model.committed is None else model.committed)
         due = min((until for until, _, _ in model.open.values()), default=None)
         assert receipts.due_unix_ms == due
+        invisible = any(until > now for until, _, _ in model.open.values())
+        assert receipts.holds(now) is invisible
         everything = receipts.due(10**9, 1000)
         assert sum(run.end - run.first for run in everything) == len(model.open)
         if chance.random() < 0.2:
