@@ -32,6 +32,7 @@ from paceline_controller.http_groups import GroupRoutes
 from paceline_controller.http_once import earlier, once_of, opening, pair_of, settled
 from paceline_controller.http_quorum import QuorumRoutes
 from paceline_controller.http_recovery import RecoveryRoutes
+from paceline_controller.http_static_topics import StaticTopicRoutes
 from paceline_controller.http_topics import TopicRoutes
 from paceline_controller.inquirer import heard_document
 from paceline_controller.proposer import Encodable
@@ -65,6 +66,7 @@ class ControllerHttp:
                 web.get("/v1/routes", self._routes),
                 web.get("/v1/watch", self._watch),
                 *TopicRoutes(self).routes(),
+                *StaticTopicRoutes(self).routes(),
                 web.get("/v1/groups", self._groups),
                 web.get("/v1/groups/{group}", self._group),
                 web.get("/v1/groups/{group}/settings", self._settings),

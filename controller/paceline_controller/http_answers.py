@@ -34,6 +34,9 @@ _REFUSALS: dict[str, type[PacelineError]] = {
     "BAD_QUEUES": BadRequestError,
     "READ_BELOW_WRITE": BadRequestError,
     "TOO_MANY_ATTRIBUTES": BadRequestError,
+    "BAD_MESSAGE_TYPE": BadRequestError,
+    "NOT_STATIC": BadRequestError,
+    "STATIC_TOPIC": BadRequestError,
 }
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from aiohttp import web
 
-from paceline.errors import BadRequestError, OverloadedError, PacelineError
+from paceline.errors import BadRequestError, ConflictError, OverloadedError, PacelineError
 from paceline.wire.session_commands import TOKEN_PATTERN, OpenSession
-from paceline_controller.http_answers import checked
+from paceline_controller.http_answers import checked, json_answer
 from paceline_controller.state import Machine
 from paceline_controller.state.machine import SESSIONS_MAX
 
@@ -92,3 +92,10 @@ def opening(request: web.Request, machine: Machine) -> tuple[Once, OpenSession]:
         # The other half is the brokers': without a session they cannot even register.
         raise OverloadedError("too many sessions are open", retry_after_ms=1000)
     return once, OpenSession()
+
+
+def topic_answer(result: dict[str, Any], *, status: int = 200) -> web.Response:
+    """The topic as the command left it."""
+    if "topic" not in result:
+        raise ConflictError("this sequence was another command", field=SEQUENCE)
+    return json_answer({**result["topic"], "version": result["version"]}, status=status)

@@ -26,7 +26,8 @@ from paceline.wire.topic_commands import QUEUES_MAX
 from paceline.wire.topics import NORMAL, PERM_BOTH, read_attributes, read_message_type, read_perm
 from paceline_controller.http_answers import json_answer, json_body
 from paceline_controller.http_errors import query_flag
-from paceline_controller.http_once import SEQUENCE
+from paceline_controller.http_once import SEQUENCE, topic_answer
+from paceline_controller.http_static_topics import creation, growth, is_of_static_topic
 from paceline_controller.state.model import Topic
 from paceline_controller.state.topic_commands import (
     AlterConsumerGroup,
@@ -90,7 +91,11 @@ class TopicRoutes:
         fields = Fields(await json_body(request), name="topic")
         topic = TopicName(check_topic_name(fields.any("topic")))
         result = self._door.earlier(request)
-        if result is None:
+        if result is None and is_of_static_topic(fields):
+            static = creation(fields, topic)
+            fields.done()
+            result = await self._door.write(request, static)
+        elif result is None:
             has_reads, has_type = fields.has("read_queues"), fields.has("message_type")
             command = CreateTopic(
                 topic=topic,
@@ -102,7 +107,7 @@ class TopicRoutes:
             )
             fields.done()
             result = await self._door.write(request, command)
-        return _topic_answer(result, status=201)
+        return topic_answer(result, status=201)
 
     def _queues(
         self, fields: Fields, key: str, *, default: int | None = None, low: int = 1
@@ -136,6 +141,8 @@ class TopicRoutes:
             topic = self._door.node.machine.topics.get(name)
             if topic is None:
                 raise TopicNotFoundError("there is no such topic", topic=name)
+            if is_of_static_topic(fields):
+                return topic_answer(await self._door.write(request, growth(fields, topic)))
             tables = {
                 key: self._queues(fields, key, low=0) if fields.has(key) else None
                 for key in ("read_queues", "write_queues")
@@ -160,7 +167,7 @@ class TopicRoutes:
             if not command.is_forced:
                 await self._check_drained(topic, command)
             result = await self._door.write(request, command)
-        return _topic_answer(result)
+        return topic_answer(result)
 
     async def _check_drained(self, topic: Topic, command: AlterTopic) -> None:
         """Queues that consumers are to read no more, and nobody writes, have been read."""
@@ -235,12 +242,6 @@ class TopicRoutes:
 
 def _group_name(name: object) -> ConsumerGroupName:
     return ConsumerGroupName(check_group_name(name))
-
-
-def _topic_answer(result: dict[str, Any], *, status: int = 200) -> web.Response:
-    if "topic" not in result:
-        raise ConflictError("this sequence was another command", field=SEQUENCE)
-    return json_answer({**result["topic"], "version": result["version"]}, status=status)
 
 
 def _group_answer(result: dict[str, Any], *, status: int = 200) -> web.Response:

@@ -54,6 +54,9 @@ from paceline.wire.session_commands import (
     PresentStore as PresentStore,
 )
 from paceline.wire.session_commands import (
+    QueueSealed as QueueSealed,
+)
+from paceline.wire.session_commands import (
     RaiseConfirmFloor as RaiseConfirmFloor,
 )
 from paceline.wire.session_commands import (

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 from paceline.errors import BadRequestError
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId, SetEpoch
 from paceline.wire.fields import Fields
+from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
 from paceline.wire.topic_commands import (
     QUEUES_MAX,
     TOPIC_PATTERN,
@@ -299,6 +300,35 @@ class RaiseConfirmFloor(_OfMaster):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSealed(_OfMaster):
+    """A queue of a static topic is sealed, by a record below `confirm`; sent until the view says
+    so (R28). Result: {"ok": true, "topic": its view}.
+
+    TOPIC_UNKNOWN, SEGMENT_UNKNOWN, NOT_MOVING: there is nothing to say it of.
+    """
+
+    kind: ClassVar[str] = "queue_sealed"
+    topic_id: int
+    logical_queue: int
+    generation: int
+    end: int
+    """Of its own queue: how many messages it holds, deleted ones included."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+    @classmethod
+    def read(cls, fields: Fields) -> "QueueSealed":
+        return cls(
+            **_of_master(fields),
+            topic_id=fields.integer("topic_id", low=1, high=U32_MAX),
+            logical_queue=fields.integer("logical_queue", high=LOGICAL_QUEUES_MAX - 1),
+            generation=fields.integer("generation", high=U32_MAX),
+            end=fields.integer("end"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepDown(_OfMaster):
     """A master that has stopped intake asks for its replacement (R17 R20).
 
@@ -354,6 +384,7 @@ BrokerCommand: TypeAlias = (
     | AlterSyncStateSet
     | OpenEpoch
     | RaiseConfirmFloor
+    | QueueSealed
     | StepDown
     | OpenActingLocks
     | EnsureTopic
@@ -368,6 +399,7 @@ _COMMANDS: dict[str, type[BrokerCommand]] = {
         AlterSyncStateSet,
         OpenEpoch,
         RaiseConfirmFloor,
+        QueueSealed,
         StepDown,
         OpenActingLocks,
         EnsureTopic,

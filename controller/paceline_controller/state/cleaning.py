@@ -7,6 +7,7 @@ from paceline_controller.state.model import State
 from paceline_controller.state.operator_commands import RemoveGroup, RemoveReplica
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
 from paceline_controller.state.replicas import end_acting, group_of, remove_member, vacate
+from paceline_controller.state.static_topics import leave_group
 from paceline_controller.state.topics import drop
 
 
@@ -47,6 +48,7 @@ def remove_group(state: State, command: RemoveGroup, outcome: Outcome) -> None:
             **numbers(group),
         )
     for topic in found:
+        leave_group(topic, group.group)
         topic.drop_group(group.group)
         if not topic.read_queues and not topic.is_system:
             drop(state, topic, outcome)

@@ -29,6 +29,7 @@ from paceline.wire.session_commands import (
     OpenEpoch,
     OpenSession,
     PresentStore,
+    QueueSealed,
     RaiseConfirmFloor,
     RegisterReplica,
     read_members,
@@ -47,10 +48,13 @@ from paceline_controller.state.operator_commands import (
 from paceline_controller.state.topic_commands import (
     AlterConsumerGroup,
     AlterTopic,
+    CreateStaticTopic,
     CreateTopic,
     DeleteConsumerGroup,
     DeleteTopic,
+    GrowStaticTopic,
     PutConsumerGroup,
+    RemapQueue,
 )
 
 UNIX_MS_MAX = 2**53
@@ -344,7 +348,11 @@ Command: TypeAlias = (
     | AlterSyncStateSet
     | OpenEpoch
     | RaiseConfirmFloor
+    | QueueSealed
     | CreateTopic
+    | CreateStaticTopic
+    | GrowStaticTopic
+    | RemapQueue
     | EnsureTopic
     | AlterTopic
     | DeleteTopic
@@ -374,7 +382,11 @@ _KINDS: dict[str, type[Command]] = {
         AlterSyncStateSet,
         OpenEpoch,
         RaiseConfirmFloor,
+        QueueSealed,
         CreateTopic,
+        CreateStaticTopic,
+        GrowStaticTopic,
+        RemapQueue,
         EnsureTopic,
         AlterTopic,
         DeleteTopic,
@@ -412,6 +424,7 @@ __all__ = [
     "AlterTopic",
     "AppointActing",
     "Command",
+    "CreateStaticTopic",
     "CreateTopic",
     "Decision",
     "DeleteConsumerGroup",
@@ -421,16 +434,19 @@ __all__ = [
     "EnsureTopic",
     "Envelope",
     "ForgetStore",
+    "GrowStaticTopic",
     "Lead",
     "OpenActingLocks",
     "OpenEpoch",
     "OpenSession",
     "PresentStore",
     "PutConsumerGroup",
+    "QueueSealed",
     "RaiseConfirmFloor",
     "RecoverGroup",
     "RegisterReplica",
     "Registration",
+    "RemapQueue",
     "RemoveGroup",
     "RemoveReplica",
     "SetControllers",

@@ -21,6 +21,7 @@ from paceline_controller.state import (
     mastership,
     recovery,
     replicas,
+    static_topics,
     topics,
 )
 from paceline_controller.state.commands import (
@@ -29,6 +30,7 @@ from paceline_controller.state.commands import (
     AlterTopic,
     AppointActing,
     Command,
+    CreateStaticTopic,
     CreateTopic,
     DeleteConsumerGroup,
     DeleteTopic,
@@ -37,15 +39,18 @@ from paceline_controller.state.commands import (
     EnsureTopic,
     Envelope,
     ForgetStore,
+    GrowStaticTopic,
     Lead,
     OpenActingLocks,
     OpenEpoch,
     OpenSession,
     PresentStore,
     PutConsumerGroup,
+    QueueSealed,
     RaiseConfirmFloor,
     RecoverGroup,
     Registration,
+    RemapQueue,
     RemoveGroup,
     RemoveReplica,
     SetControllers,
@@ -222,6 +227,8 @@ class Machine:
                 mastership.set_write_permission(state, command, outcome)
             case CreateTopic():
                 topics.create(state, command, outcome)
+            case CreateStaticTopic() | GrowStaticTopic() | RemapQueue() | QueueSealed():
+                static_topics.apply(state, command, outcome)
             case EnsureTopic():
                 topics.ensure(state, command, outcome)
             case AlterTopic():

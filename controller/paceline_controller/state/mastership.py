@@ -59,7 +59,7 @@ def elect(state: State, command: ElectMaster, outcome: Outcome) -> None:
 def alter_set(state: State, command: AlterSyncStateSet, outcome: Outcome) -> None:
     """The master's compare and set of its sync state set."""
     group = group_of(state, command.group)
-    _check_master(group, command.master, command.master_incarnation, command.master_epoch)
+    check_master(group, command.master, command.master_incarnation, command.master_epoch)
     if command.set_epoch != group.set_epoch:
         raise RefusedError(
             "STALE_SET_EPOCH",
@@ -93,7 +93,7 @@ def alter_set(state: State, command: AlterSyncStateSet, outcome: Outcome) -> Non
 def open_epoch(state: State, command: OpenEpoch, outcome: Outcome) -> None:
     """The epoch's start record is confirmed (R6). Saying it twice is no harm."""
     group = group_of(state, command.group)
-    _check_master(group, command.master, command.master_incarnation, command.master_epoch)
+    check_master(group, command.master, command.master_incarnation, command.master_epoch)
     group.is_open = True
     # The start record, which withholds locks where it was due, is confirmed (R36).
     if group.acting_leases_ms:
@@ -109,7 +109,7 @@ def open_epoch(state: State, command: OpenEpoch, outcome: Outcome) -> None:
 def raise_floor(state: State, command: RaiseConfirmFloor, outcome: Outcome) -> None:
     """No candidate that ends below it may lead (R16); it never falls but in an unclean election."""
     group = group_of(state, command.group)
-    _check_master(group, command.master, command.master_incarnation, command.master_epoch)
+    check_master(group, command.master, command.master_incarnation, command.master_epoch)
     group.confirm_floor = max(group.confirm_floor, command.confirm)
     outcome.result.update(confirm_floor=group.confirm_floor, **numbers(group))
 
@@ -242,7 +242,7 @@ def _begin_epoch(group: Group, command: ElectMaster, members: set[ReplicaId]) ->
     group.replicas[command.winner].is_suspect = False
 
 
-def _check_master(
+def check_master(
     group: Group, master: ReplicaId, incarnation: Incarnation, epoch: MasterEpoch
 ) -> None:
     if epoch != group.master_epoch:

@@ -25,6 +25,7 @@ from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, Replica
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.fields import Fields
 from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, MEMBERS_MAX, PresentStore
+from paceline.wire.static_topics import LogicalQueue
 from paceline.wire.topics import NORMAL, PERM_BOTH
 
 SNAPSHOT_VERSION = 2
@@ -212,6 +213,8 @@ class Topic:
     message_type: str = NORMAL
     attributes: dict[str, str] = field(default_factory=dict)
     is_system: bool = False
+    logical_queues: tuple[LogicalQueue, ...] = ()
+    """Of a static topic; its numbers of queues are how many segments each group ever had."""
 
     def view(self, wiped: Set[GroupName] = frozenset()) -> TopicView:
         """Values that no later change reaches. In groups that are `wiped` nobody writes to it."""
@@ -228,6 +231,7 @@ class Topic:
             message_type=self.message_type,
             attributes=dict(self.attributes),
             is_system=self.is_system,
+            logical_queues=self.logical_queues,
         )
 
     def drop_group(self, group: GroupName) -> None:
@@ -239,7 +243,9 @@ class Topic:
         if "queues" in document:  # snapshot version 1
             queues = document.pop("queues")
             document = {**document, "read_queues": queues, "write_queues": dict(queues)}
-        return cls(**document)
+        rows = document.get("logical_queues", ())  # an older one had none
+        logical_queues = tuple(LogicalQueue.from_json(row) for row in rows)
+        return cls(**{**document, "logical_queues": logical_queues})
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.fields import Fields
-from paceline.wire.session_commands import U32_MAX
+from paceline.wire.session_commands import NAME_PATTERN, U32_MAX
+from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
 from paceline.wire.topic_commands import CONSUMER_GROUP_PATTERN, QUEUES_MAX, TOPIC_PATTERN
 from paceline.wire.topics import (
     NORMAL,
@@ -21,6 +22,8 @@ from paceline.wire.topics import (
 )
 
 Queues = Mapping[GroupName, int]
+GROUPS_MAX = 1024
+"""Broker groups that one command names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,108 @@ class CreateTopic:
             perm=read_perm(fields) if fields.has("perm") else PERM_BOTH,
             message_type=read_message_type(fields) if has_type else NORMAL,
             attributes=read_attributes(fields) if fields.has("attributes") else {},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateStaticTopic:
+    """A topic of logical queues, spread over broker groups in turn."""
+
+    kind: ClassVar[str] = "create_static_topic"
+    topic: TopicName
+    logical_queues: int
+    groups: tuple[GroupName, ...]
+    """Empty: all that are registered, by name."""
+    perm: int = PERM_BOTH
+    message_type: str = NORMAL
+    attributes: Mapping[str, str | None] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "topic": self.topic,
+            "logical_queues": self.logical_queues,
+            "groups": list(self.groups),
+            "perm": self.perm,
+            "message_type": self.message_type,
+            "attributes": dict(self.attributes),
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> "CreateStaticTopic":
+        return cls(
+            topic=_topic(fields),
+            logical_queues=fields.integer("logical_queues", low=1, high=LOGICAL_QUEUES_MAX),
+            groups=read_groups(fields, "groups"),
+            perm=read_perm(fields),
+            message_type=read_message_type(fields),
+            attributes=read_attributes(fields),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowStaticTopic:
+    """More logical queues, spread like those of a new one. Decided on the topic of that id."""
+
+    kind: ClassVar[str] = "grow_static_topic"
+    topic: TopicName
+    topic_id: TopicId
+    logical_queues: int
+    """In all; as many as there are changes nothing."""
+    groups: tuple[GroupName, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "logical_queues": self.logical_queues,
+            "groups": list(self.groups),
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> "GrowStaticTopic":
+        return cls(
+            topic=_topic(fields),
+            topic_id=TopicId(fields.integer("topic_id", low=1, high=U32_MAX)),
+            logical_queues=fields.integer("logical_queues", low=1, high=LOGICAL_QUEUES_MAX),
+            groups=read_groups(fields, "groups"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemapQueue:
+    """Move a logical queue: it goes on in that broker group once its present one has sealed it.
+
+    Decided on its present generation; the same once more finds it moving there, or moved.
+    """
+
+    kind: ClassVar[str] = "remap_queue"
+    topic: TopicName
+    topic_id: TopicId
+    logical_queue: int
+    group: GroupName
+    generation: int
+    """Of the segment that it leaves."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "logical_queue": self.logical_queue,
+            "group": self.group,
+            "generation": self.generation,
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> "RemapQueue":
+        return cls(
+            topic=_topic(fields),
+            topic_id=TopicId(fields.integer("topic_id", low=1, high=U32_MAX)),
+            logical_queue=fields.integer("logical_queue", high=LOGICAL_QUEUES_MAX - 1),
+            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
+            generation=fields.integer("generation", high=U32_MAX),
         )
 
 
@@ -189,6 +294,19 @@ def read_queues(fields: Fields, key: str, *, low: int = 1) -> dict[GroupName, in
     if not queues:
         raise fields.wrong(key, "at least one broker group", document)
     return queues
+
+
+def read_groups(fields: Fields, key: str) -> tuple[GroupName, ...]:
+    """A list of broker groups, none twice; it may be empty. Raises BadRequestError."""
+    names = fields.any(key)
+    if not isinstance(names, list) or len(names) > GROUPS_MAX:
+        raise fields.wrong(key, "a list of broker groups", names)
+    groups = tuple(
+        GroupName(Fields({key: name}, name=key).text(key, pattern=NAME_PATTERN)) for name in names
+    )
+    if len(set(groups)) < len(groups):
+        raise fields.wrong(key, "a list with no broker group twice", names)
+    return groups
 
 
 def _topic(fields: Fields) -> TopicName:

@@ -10,28 +10,25 @@ from paceline.types import GroupName, TopicId, TopicName
 from paceline.wire.consumer_groups import merged
 from paceline.wire.names import REPLY_QUEUES, REPLY_TOPIC, SYSTEM_TOPICS
 from paceline.wire.topic_commands import EnsureTopic
-from paceline.wire.topics import ATTRIBUTES_MAX, NORMAL
+from paceline.wire.topics import ATTRIBUTES_MAX, FIFO, NORMAL
 from paceline_controller.state.model import State, Topic
 from paceline_controller.state.outcome import Outcome, RefusedError
 from paceline_controller.state.topic_commands import AlterTopic, CreateTopic, DeleteTopic
 
 TOPICS_MAX = 10_000
 """Bounds the view, which is pushed whole; the system's own come on top."""
+STATIC_MESSAGE_TYPES = (NORMAL, FIFO)
+"""What waits (a delayed message, a half) would be put into a queue that may be sealed by then."""
 
 
 def create(state: State, command: CreateTopic, outcome: Outcome) -> None:
     """A new topic in the groups named."""
-    _check_is_users(command.topic)
-    present = state.topics.get(command.topic)
-    if present is not None:
-        raise RefusedError(
-            "TOPIC_EXISTS", f"topic {command.topic} exists", topic=present.view().to_json()
-        )
+    check_is_new(state, command.topic)
     reads = command.queues if command.read_queues is None else command.read_queues
     if set(reads) != set(command.queues):
         raise RefusedError("BAD_QUEUES", "queues and read_queues name other broker groups")
     _check_queues(state, reads, command.queues)
-    topic = _add(state, command.topic, reads, command.queues, outcome)
+    topic = add(state, command.topic, reads, command.queues, outcome)
     topic.perm, topic.message_type = command.perm, command.message_type
     topic.attributes = merged({}, command.attributes)
     outcome.result["topic"] = topic.view().to_json()
@@ -45,19 +42,16 @@ def ensure(state: State, command: EnsureTopic, outcome: Outcome) -> None:
         queues = {group: command.queues for group in sorted(state.groups)}
         if not queues:
             raise RefusedError("GROUP_UNKNOWN", "no broker group is registered")
-        topic = _add(state, command.topic, queues, queues, outcome)
+        topic = add(state, command.topic, queues, queues, outcome)
         topic.message_type = command.message_type
     outcome.result["topic"] = topic.view().to_json()
 
 
 def alter(state: State, command: AlterTopic, outcome: Outcome) -> None:
     """Only parts that are named. Whether unread messages are left is the proposer's to know."""
-    _check_is_users(command.topic)
-    topic = _find(state, command.topic)
-    if topic.topic_id != command.topic_id:
-        raise RefusedError(
-            "TOPIC_CHANGED", f"topic {command.topic} was deleted and made again meanwhile"
-        )
+    topic = find_same(state, command.topic, command.topic_id)
+    if topic.logical_queues:
+        _check_static(topic, command)
     reads = {**topic.read_queues, **(command.read_queues or {})}
     writes = {**topic.write_queues, **(command.write_queues or {})}
     for group in set(reads) ^ set(writes):  # a group that is new to the topic, named once
@@ -101,7 +95,7 @@ def add_system(state: State, name: TopicName, *, queues: int, outcome: Outcome) 
     topic = state.topics.get(name)
     wanted = {group: queues for group in sorted(state.groups)}
     if topic is None:
-        topic = _add(state, name, wanted, wanted, outcome, is_system=True)
+        topic = add(state, name, wanted, wanted, outcome, is_system=True)
     elif topic.read_queues != wanted or topic.write_queues != wanted or not topic.is_system:
         # Fewer are written at once; what lies in the others is still read.
         reads = {group: max(queues, topic.read_queues.get(group, 0)) for group in wanted}
@@ -135,7 +129,7 @@ def drop(state: State, topic: Topic, outcome: Outcome) -> None:
 # -- small things ---------------------------------------------------------------------------------
 
 
-def _add(
+def add(
     state: State,
     name: TopicName,
     reads: Mapping[GroupName, int],
@@ -144,6 +138,7 @@ def _add(
     *,
     is_system: bool = False,
 ) -> Topic:
+    """A new one with the next id. Raises RefusedError if there are too many."""
     if not is_system and sum(not topic.is_system for topic in state.topics.values()) >= TOPICS_MAX:
         raise RefusedError("TOO_MANY_TOPICS", f"there are {TOPICS_MAX} topics already")
     topic = Topic(
@@ -159,6 +154,45 @@ def _add(
     outcome.note("topic_created", topic=topic.topic, topic_id=topic.topic_id)
     outcome.publish()
     return topic
+
+
+def check_is_new(state: State, name: TopicName) -> None:
+    """Raise RefusedError for a name that a user cannot make a topic of."""
+    _check_is_users(name)
+    present = state.topics.get(name)
+    if present is not None:
+        raise RefusedError("TOPIC_EXISTS", f"topic {name} exists", topic=present.view().to_json())
+
+
+def find_same(state: State, name: TopicName, topic_id: TopicId) -> Topic:
+    """The user's topic that a command was decided on."""
+    _check_is_users(name)
+    topic = _find(state, name)
+    if topic.topic_id != topic_id:
+        raise RefusedError("TOPIC_CHANGED", f"topic {name} was deleted and made again meanwhile")
+    return topic
+
+
+def check_static_type(message_type: str) -> None:
+    """Raise RefusedError for what a static topic cannot take."""
+    if message_type not in STATIC_MESSAGE_TYPES:
+        raise RefusedError(
+            "BAD_MESSAGE_TYPE",
+            f"a static topic is of type {' or '.join(STATIC_MESSAGE_TYPES)}, not {message_type}:"
+            " what waits would come due for a queue that has moved",
+        )
+
+
+def _check_static(topic: Topic, command: AlterTopic) -> None:
+    """Its queues are the segments of its logical queues: nobody sets their numbers."""
+    if command.read_queues is not None or command.write_queues is not None:
+        raise RefusedError(
+            "STATIC_TOPIC",
+            f"topic {topic.topic} is static: its logical queues are moved (paceline topic remap),"
+            " and queue numbers follow from that",
+        )
+    if command.message_type is not None:
+        check_static_type(command.message_type)
 
 
 def _find(state: State, name: TopicName) -> Topic:

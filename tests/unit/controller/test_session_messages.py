@@ -75,6 +75,7 @@ COMMANDS: list[wire.BrokerCommand] = [
     ),
     wire.OpenEpoch(**MASTER),
     wire.RaiseConfirmFloor(**MASTER),
+    wire.QueueSealed(**MASTER, topic_id=7, logical_queue=3, generation=2, end=70),
     wire.StepDown(**MASTER, preferred=ReplicaId(2)),
     wire.StepDown(**MASTER),
     wire.OpenActingLocks(
