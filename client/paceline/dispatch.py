@@ -11,12 +11,7 @@ from typing import Any
 
 from paceline.batch import Batch
 from paceline.checks import due_of, sharded_properties
-from paceline.errors import (
-    MessageTypeError,
-    PacelineError,
-    QueueNotFoundError,
-    TopicNotFoundError,
-)
+from paceline.errors import PacelineError, QueueNotFoundError, TopicNotFoundError
 from paceline.group_lane import GroupLane, QueueOutbox
 from paceline.hooks import SendHooks
 from paceline.latency import LatencyTable
@@ -26,38 +21,15 @@ from paceline.oneway import OnewayCounts, OnewayQueue
 from paceline.outbox import JOIN_WINDOW_S
 from paceline.producer_settings import ProducerSettings
 from paceline.records.header import RECORDS_MAX, Kind
-from paceline.routing import QueueKey, QueueName, index_of_key, next_index, write_queues_of
+from paceline.remapping import hand_on, lead_on
+from paceline.route import Route
+from paceline.routing import QueueKey, index_of_key, write_queues_of
 from paceline.selecting import Selector, selected
 from paceline.sending import wake
 from paceline.types import GroupName, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
-from paceline.wire.topics import FIFO
 
 _SWEEP_MS_MAX = 100
-
-
-class Route:
-    """A topic's queues in stable order, and where keyless messages go at the moment."""
-
-    __slots__ = ("names", "needs_key", "outboxes", "queues", "sticky", "sticky_batches", "topic")
-
-    def __init__(self, topic: TopicView, outboxes: list[QueueOutbox], sticky: int) -> None:
-        self.topic = topic
-        self.queues = [outbox.queue for outbox in outboxes]
-        self.names = [QueueName(topic.topic, queue.group, queue.queue) for queue in self.queues]
-        self.outboxes = outboxes
-        self.sticky = sticky
-        self.sticky_batches: dict[Kind, Batch] = {}
-        self.needs_key = topic.message_type == FIFO
-
-    def index_of(self, name: QueueName) -> int:
-        """Where the named queue stands. QueueNotFoundError."""
-        try:
-            return self.names.index(name)
-        except ValueError:
-            raise QueueNotFoundError(
-                f"topic {name.topic} has no queue {name.group}/{name.queue}", queue=name.queue
-            ) from None
 
 
 class Dispatcher:
@@ -176,31 +148,45 @@ class Dispatcher:
             if topic is None or topic.topic_id != route.topic.topic_id:
                 del self.routes[name]
                 self._fail(route, TopicNotFoundError(f"topic {name} was deleted"))
-            elif (topic.write_queues, topic.message_type) != (
-                route.topic.write_queues,
-                route.topic.message_type,
-            ):
+            elif not route.is_as(topic):
                 self._change_route(route, topic)
         for lane in self._lanes.values():
             lane.unblock()
         self._on_change()
 
     def _change_route(self, old: Route, topic: TopicView) -> None:
-        """Queues that take no more messages give what is certainly not stored to the others."""
+        """Queues that take no more messages give what is certainly not stored to the others; that
+        of a static topic to the one that its logical queue goes on in."""
         del self.routes[topic.topic]
         fresh = self._make_route(topic)
         kept = set() if fresh is None else set(fresh.queues)
-        for outbox in self._of_all_kinds(old.outboxes):
-            if outbox.queue not in kept:
+        for index, queue in enumerate(old.queues):
+            if queue in kept:
+                continue
+            for outbox in tuple(self._outboxes[queue].values()):
                 outbox.is_retired = True
+                if fresh is not None and topic.is_static:
+                    lead_on(outbox, self._outbox(fresh.queues[index], outbox.kind))
                 self._on_progress(outbox)
+
+    def _hand_on(self, outbox: QueueOutbox) -> None:
+        target = hand_on(outbox)
+        if target is not None and not target.is_idle:
+            assert isinstance(target, QueueOutbox)
+            self._activate(target)
+
+    def _activate(self, outbox: QueueOutbox) -> None:
+        """It has something to send."""
+        self._active[outbox] = None
+        outbox.lane.ready[outbox] = None
+        self.schedule_pump()
 
     def _move_on(self, outbox: QueueOutbox) -> None:
         """Empty a retired outbox as far as R32 allows."""
         name = self._cluster.topic_name(outbox.queue.topic_id)
         route = None if name is None else self.routes.get(name)
         for batch in outbox.take_unsent():
-            if route is None or batch.is_named:
+            if route is None or batch.is_named or route.topic.is_static:
                 error = QueueNotFoundError(
                     f"queue {outbox.queue.group}/{outbox.queue.queue} of topic {name} takes no"
                     " messages any more",
@@ -209,20 +195,20 @@ class Dispatcher:
                 outbox.fail(batch, error)
                 continue
             if batch.is_movable:
-                index = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
+                index = route.next_index(self._is_up, self._is_quick)
             else:  # its keys shared a queue; where the number changes, order by key begins anew
                 key = next(filter(None, batch.keys or ()), "")
                 index = index_of_key(key.encode(), len(route.outboxes))
             target = self._outbox(route.queues[index], batch.kind)
             target.adopt(batch)
-            self._active[target] = None
-            target.lane.ready[target] = None
-            self.schedule_pump()
+            self._activate(target)
 
     def _fail(self, route: Route, error: PacelineError) -> None:
-        for outbox in self._of_all_kinds(route.outboxes):
-            outbox.fail_all(error)
-            self._on_progress(outbox)
+        topic_id = route.topic.topic_id
+        for queue, kinds in tuple(self._outboxes.items()):  # of segments before, too
+            for outbox in kinds.values() if queue.topic_id == topic_id else ():
+                outbox.fail_all(error)
+                self._on_progress(outbox)
 
     # -- placing ----------------------------------------------------------------------------------
 
@@ -287,11 +273,11 @@ class Dispatcher:
         if message.queue is not None or message.sharding or message.key:
             outbox = route.outboxes[self._index_of(route, message)]
         elif route.needs_key:
-            raise _keyless(route)
+            raise route.keyless()
         else:
             outbox = route.outboxes[route.sticky]
             if not outbox.lane.oneway.has_open(outbox.queue, cost, kind):
-                route.sticky = next_index(route.sticky, route.queues, self._is_up, self._is_quick)
+                route.sticky = route.next_index(self._is_up, self._is_quick)
                 outbox = route.outboxes[route.sticky]
         limit_s = self._settings.request_timeout_ms / 1000
         batch = outbox.lane.oneway.open_batch(
@@ -349,7 +335,7 @@ class Dispatcher:
 
     def _keyless_batch(self, route: Route, cost: int, kind: Kind = Kind.NORMAL) -> Batch:
         if route.needs_key:
-            raise _keyless(route)
+            raise route.keyless()
         batch = route.sticky_batches.get(kind)
         if (
             batch is not None
@@ -361,7 +347,7 @@ class Dispatcher:
         ):
             return batch
         is_up = self._takes_delayed if kind == Kind.DELAY else self._is_up
-        route.sticky = next_index(route.sticky, route.queues, is_up, self._is_quick)
+        route.sticky = route.next_index(is_up, self._is_quick)
         batch = self._open_batch(route.outboxes[route.sticky], cost, kind)
         route.sticky_batches[kind] = batch
         return batch
@@ -427,7 +413,9 @@ class Dispatcher:
             self.keep_sweeping()
 
     def _on_progress(self, outbox: QueueOutbox) -> None:
-        if outbox.is_retired and outbox.unsent:
+        if outbox.successor is not None:
+            self._hand_on(outbox)
+        elif outbox.is_retired and outbox.unsent:
             self._move_on(outbox)
         settled = outbox.drain_settled()
         for batch in settled:
@@ -451,14 +439,13 @@ class Dispatcher:
             route = None if name is None else self.routes.get(name)
             if route is None or outbox.is_retired:
                 continue
-            index = next_index(route.sticky, route.queues, is_up, self._is_quick)
+            index = route.next_index(is_up, self._is_quick)
             target = self._outbox(route.queues[index], outbox.kind)
             if target.lane is lane or not target.lane.is_up:
                 continue
             for batch in outbox.give_away(self._settings.retry_times_when_send_failed):
                 target.adopt(batch)
-                self._active[target] = None
-                target.lane.ready[target] = None
+                self._activate(target)
             if outbox.is_idle:
                 self._active.pop(outbox, None)
             self.schedule_pump()
@@ -475,12 +462,3 @@ class Dispatcher:
             self._sweep.cancel()
         for lane in self._lanes.values():
             await lane.close()
-
-
-def _keyless(route: Route) -> MessageTypeError:
-    return MessageTypeError(
-        f"topic {route.topic.topic} is of type FIFO: give each message a key or a sharding key, or"
-        " name its queue",
-        topic=route.topic.topic,
-        message_type=FIFO,
-    )

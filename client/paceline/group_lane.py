@@ -18,6 +18,7 @@ from paceline.errors import (
     OverloadedError,
     PacelineError,
     QueueNotFoundError,
+    QueueSealedError,
     TopicNotFoundError,
 )
 from paceline.hooks import SendHooks
@@ -124,7 +125,7 @@ class GroupLane:
     @property
     def takes_delayed(self) -> bool:
         """As `is_up`, for delayed messages: nothing says either that the timers are full."""
-        return self.is_up and not self._held
+        return self.is_up and not any(outbox.kind == Kind.DELAY for outbox in self._held)
 
     async def close(self) -> None:
         self.unblock()
@@ -247,6 +248,11 @@ class GroupLane:
         )
         if outbox.is_retired and isinstance(error, QueueNotFoundError):
             return  # no fault of the group's
+        if isinstance(error, QueueSealedError):
+            if outbox.successor is None:  # the view that shows where it goes on is on its way
+                self._hold(outbox, 0)
+                self._on_stuck(self, (outbox,))
+            return
         if verdict in (Verdict.RETRY, Verdict.UNKNOWN):
             asked = error.details.get("retry_after_ms")
             asked_ms = asked if isinstance(asked, int | float) else 0

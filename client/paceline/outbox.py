@@ -19,7 +19,13 @@ from collections import deque
 from collections.abc import Callable
 
 from paceline.batch import NO_COMPRESSION, Batch, Compression
-from paceline.errors import NotMasterError, OutcomeUnknownError, PacelineError, QueueNotFoundError
+from paceline.errors import (
+    NotMasterError,
+    OutcomeUnknownError,
+    PacelineError,
+    QueueNotFoundError,
+    QueueSealedError,
+)
 from paceline.records.header import RECORDS_MAX, SEQUENCE_MAX, Kind
 from paceline.retry import Verdict, judge
 from paceline.routing import QueueKey
@@ -43,12 +49,15 @@ class Outbox:
         "_is_rewinding",
         "_new_producer_id",
         "_settled",
+        "is_behind",
+        "is_closed",
         "is_retired",
         "next_sequence",
         "pending",
         "producer_epoch",
         "producer_id",
         "queue",
+        "successor",
         "unsent",
     )
 
@@ -62,6 +71,12 @@ class Outbox:
         """`new_producer_id` gives 64 random bits, not 0."""
         self.is_retired = False
         """The topic takes no more messages in this queue: what is left goes to the others."""
+        self.is_closed = False
+        """Only what is pending is sent: the rest goes on elsewhere, or must not overtake."""
+        self.successor: Outbox | None = None
+        """Of the next segment of the logical queue, once there is one (`remapping`)."""
+        self.is_behind = False
+        """Another one, of the segment before, has yet to hand on what it has."""
         self.queue = queue
         self._new_producer_id = new_producer_id
         self.producer_id = new_producer_id()
@@ -98,8 +113,10 @@ class Outbox:
             return False
         if self._in_flight_count < len(self.pending):
             return True
-        return bool(self.unsent) and (
-            not self.pending or self._encoded_count - self.pending[0].number < WINDOW_BATCHES
+        return (
+            bool(self.unsent)
+            and not self.is_closed
+            and (not self.pending or self._encoded_count - self.pending[0].number < WINDOW_BATCHES)
         )
 
     def open_batch(
@@ -141,6 +158,15 @@ class Outbox:
         assert not batch.is_unknown  # R32
         batch.queue = self.queue
         self.unsent.append(batch)
+
+    def take_over(self, batches: list[Batch]) -> None:
+        """Put batches before all others: they were accepted earlier for the logical queue."""
+        assert not self.pending
+        for batch in batches:
+            assert batch.encoded is None
+            assert not batch.is_unknown  # R32
+            batch.queue = self.queue
+        self.unsent.extendleft(reversed(batches))
 
     def give_away(self, moves_max: int) -> list[Batch]:
         """Remove the unsent batches that may go to any queue: keyless, no attempt unknown (R32).
@@ -216,7 +242,11 @@ class Outbox:
         verdict = judge(error)
         batch.last_refusal = error
         self._is_rewinding = True
-        if verdict is Verdict.UNKNOWN:
+        if isinstance(error, QueueSealedError):
+            # Decided behind duplicates, in a queue that takes nothing any more (R31): whatever
+            # became of earlier attempts, nothing of it is there or ever will be (R32).
+            batch.is_unknown = False
+        elif verdict is Verdict.UNKNOWN:
             batch.is_unknown = True
         elif verdict is Verdict.FATAL:
             batch.doom = error

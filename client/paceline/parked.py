@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from paceline.batch import Batch
-from paceline.dispatch import Route
+from paceline.route import Route
 from paceline.routing import QueueKey
 from paceline.sending import Sending
 from paceline.types import GroupName, QueueId, TopicId

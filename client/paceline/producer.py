@@ -19,7 +19,7 @@ from typing import Any
 from paceline.batch import MESSAGE_OVERHEAD_BYTES, Batch, chunks_of
 from paceline.checks import check_delay, check_key, check_unit, cost_of, own_copy
 from paceline.consumer.links import GroupLinks
-from paceline.dispatch import Dispatcher, Route
+from paceline.dispatch import Dispatcher
 from paceline.errors import (
     NotMasterError,
     PacelineError,
@@ -42,6 +42,7 @@ from paceline.request_reply import (
     RequesterCounts,
     reply_message,
 )
+from paceline.route import Route
 from paceline.routing import write_queues_of
 from paceline.selecting import Selector, selected
 from paceline.sending import OnSent, Run, Sending, SendingMany

@@ -4,6 +4,9 @@ A key always goes to `crc32c(key) mod queues` over all queues that the topic tak
 order of (group, queue id), so every producer of every process agrees while these do not change.
 Keyless messages go round robin by batch: what is sent in one loop turn rides together, and the
 next batch takes the next queue of a group that answers.
+
+Of a static topic the queues are the logical ones, in order of their numbers: a remap changes where
+one is, and never which one a key means.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +16,10 @@ from crc32c import crc32c
 
 from paceline.types import GroupName, QueueId, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
+
+LOGICAL = GroupName("__syslo__")
+"""Stands for the broker group where a logical queue is named, wherever it is at the moment
+(RocketMQ's prefix of such broker names)."""
 
 
 class QueueKey(NamedTuple):
@@ -32,7 +39,8 @@ class QueueName(NamedTuple):
 
 
 def queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
-    """All queues of a topic in their stable order, by (group, queue id)."""
+    """All queues of a topic in their stable order, by (group, queue id); of a static one all
+    segments."""
     return tuple(
         QueueKey(topic.topic_id, group, QueueId(queue))
         for group in sorted(topic.queues)
@@ -40,8 +48,29 @@ def queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
     )
 
 
+def shared_queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
+    """What the members of a consumer group share: the queues, or the logical ones (`LOGICAL`)."""
+    if not topic.is_static:
+        return queues_of(topic)
+    return tuple(
+        QueueKey(topic.topic_id, LOGICAL, QueueId(number))
+        for number in range(len(topic.logical_queues))
+    )
+
+
 def write_queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
-    """The queues that messages are sent to: while a topic shrinks, not all that are read."""
+    """The queues that messages are sent to: while a topic shrinks, not all that are read.
+
+    Of a static topic the last segment of each logical queue, also where its broker group takes no
+    messages for now, or keys would change their queues; none if no group does.
+    """
+    if topic.is_static:
+        if not any(topic.write_queues.values()):
+            return ()
+        return tuple(
+            QueueKey(topic.topic_id, queue.last.group, queue.last.queue)
+            for queue in topic.logical_queues
+        )
     return tuple(
         QueueKey(topic.topic_id, group, QueueId(queue))
         for group in sorted(topic.write_queues)

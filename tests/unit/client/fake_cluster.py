@@ -17,8 +17,17 @@ from tests.unit.client.fake_log import NO_FAULT, FakeLog, Fault
 
 from paceline.errors import NotMasterError, PacelineError
 from paceline.records.header import BatchHeader
-from paceline.types import GroupName, MasterEpoch, ReplicaId, SetEpoch, TopicId, TopicName
+from paceline.types import (
+    GroupName,
+    MasterEpoch,
+    QueueId,
+    ReplicaId,
+    SetEpoch,
+    TopicId,
+    TopicName,
+)
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
+from paceline.wire.static_topics import LogicalQueue, Segment
 
 
 class FakeCluster:
@@ -99,6 +108,54 @@ class FakeCluster:
     def alter_topic(self, topic: str, **changes: Any) -> None:
         altered = replace(self.view.topics[TopicName(topic)], **changes)
         self.publish(topics={**self.view.topics, altered.topic: altered})
+
+    def add_static_topic(self, topic: str, groups: list[str]) -> int:
+        """One logical queue for each entry of `groups`, and open there."""
+        made: dict[str, int] = {}
+        logical_queues = []
+        for group in groups:
+            logical_queues.append(
+                LogicalQueue(segments=(_segment(0, group, made.get(group, 0), 0),))
+            )
+            made[group] = made.get(group, 0) + 1
+        topic_id = self.add_topic(topic, made)
+        self.alter_topic(topic, logical_queues=tuple(logical_queues))
+        return topic_id
+
+    def seal(self, topic: str, number: int) -> None:
+        """The broker group seals the open segment of a logical queue; no view shows it yet."""
+        view = self.view.topics[TopicName(topic)]
+        last = view.logical_queues[number].last
+        self.logs[last.group].sealed.add((view.topic_id, last.queue))
+
+    def remap(self, topic: str, number: int, group: str) -> None:
+        """Seal it, and open the next segment in `group`."""
+        self.seal(topic, number)
+        view = self.view.topics[TopicName(topic)]
+        moved = view.logical_queues[number]
+        last, queue = moved.last, view.queues.get(GroupName(group), 0)
+        end = last.start + self.logs[last.group].end((view.topic_id, last.queue))
+        fresh = _segment(last.generation + 1, group, queue, end)
+        segments = (*moved.segments[:-1], replace(last, end=end), fresh)
+        logical_queues = list(view.logical_queues)
+        logical_queues[number] = LogicalQueue(segments=segments)
+        queues = {**view.queues, GroupName(group): queue + 1}
+        self.alter_topic(
+            topic,
+            queues=queues,
+            read_queues=queues,
+            write_queues=queues,
+            logical_queues=tuple(logical_queues),
+        )
+
+    def logical_bodies(self, topic: str, number: int) -> list[bytes]:
+        """What a logical queue holds, segment by segment."""
+        view = self.view.topics[TopicName(topic)]
+        return [
+            body
+            for segment in view.logical_queues[number].segments
+            for body in self.bodies(segment.group, view.topic_id, segment.queue)
+        ]
 
     def delete_topic(self, topic: str) -> None:
         topics = dict(self.view.topics)
@@ -216,3 +273,7 @@ class FakeCluster:
             except TimeoutError:
                 break
         return web.json_response(self.view.to_json())
+
+
+def _segment(generation: int, group: str, queue: int, start: int) -> Segment:
+    return Segment(generation=generation, group=GroupName(group), queue=QueueId(queue), start=start)

@@ -7,6 +7,7 @@ from paceline.errors import (
     OutOfOrderSequenceError,
     PacelineError,
     ProducerFencedError,
+    QueueSealedError,
     UnknownProducerError,
 )
 from paceline.records.decode import BatchView, Record, check_batch
@@ -71,6 +72,8 @@ class FakeLog:
         self.starts: dict[tuple[int, int], int] = {}
         self.ends: dict[tuple[int, int], int] = {}
         """Of queues of which nothing is kept."""
+        self.sealed: set[tuple[int, int]] = set()
+        """Queues of static topics that take nothing any more."""
 
     def start(self, queue: tuple[int, int]) -> int:
         return self.starts.get(queue, 0)
@@ -146,6 +149,12 @@ class FakeLog:
         key = (header.producer_id, header.topic_id, header.queue_id)
         state = self.producers.get(key)
         first, last = header.base_sequence, header.base_sequence + header.record_count - 1
+        if (header.topic_id, header.queue_id) in self.sealed:
+            known = state if state and state.epoch == header.producer_epoch else ProducerState(0)
+            for base, end, offset in known.window:
+                if (base, end) == (first, last):
+                    return offset, PRODUCE_FLAG_DUPLICATE
+            raise QueueSealedError("sealed", topic_id=header.topic_id, queue=header.queue_id)
         if state is None or header.producer_epoch > state.epoch:
             if first != 0:
                 raise UnknownProducerError(f"first sequence {first}")

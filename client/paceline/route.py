@@ -1,0 +1,71 @@
+"""What a producer knows of one topic: its queues, and where keyless messages go at the moment."""
+
+from collections.abc import Callable
+
+from paceline.batch import Batch
+from paceline.errors import MessageTypeError, QueueNotFoundError
+from paceline.group_lane import QueueOutbox
+from paceline.records.header import Kind
+from paceline.routing import QueueName, next_index, shared_queues_of
+from paceline.types import GroupName
+from paceline.wire.topics import FIFO, TopicView
+
+
+class Route:
+    """A topic's queues in stable order; logical ones, wherever they are, of a static topic."""
+
+    __slots__ = ("names", "needs_key", "outboxes", "queues", "sticky", "sticky_batches", "topic")
+
+    def __init__(self, topic: TopicView, outboxes: list[QueueOutbox], sticky: int) -> None:
+        self.topic = topic
+        self.queues = [outbox.queue for outbox in outboxes]
+        named = shared_queues_of(topic) if topic.is_static else self.queues
+        self.names = [QueueName(topic.topic, queue.group, queue.queue) for queue in named]
+        self.outboxes = outboxes
+        self.sticky = sticky
+        self.sticky_batches: dict[Kind, Batch] = {}
+        self.needs_key = topic.message_type == FIFO
+
+    def index_of(self, name: QueueName) -> int:
+        """Where the named queue stands. QueueNotFoundError."""
+        try:
+            return self.names.index(name)
+        except ValueError:
+            hint = f"; name one like {self.names[0].group}/0" if self.topic.is_static else ""
+            raise QueueNotFoundError(
+                f"topic {name.topic} has no queue {name.group}/{name.queue}{hint}",
+                queue=name.queue,
+            ) from None
+
+    def next_index(
+        self, is_up: Callable[[GroupName], bool], is_quick: Callable[[GroupName], bool] | None
+    ) -> int:
+        """The queue that the next keyless batch goes to."""
+        if not self.topic.is_static:
+            return next_index(self.sticky, self.queues, is_up, is_quick)
+        takes = self.topic.write_queues
+        return next_index(
+            self.sticky,
+            self.queues,
+            lambda group: bool(takes.get(group)) and is_up(group),
+            is_quick,
+        )
+
+    def is_as(self, topic: TopicView) -> bool:
+        """Whether a later view of the topic says the same about sending to it."""
+        known = self.topic
+        return (topic.write_queues, topic.message_type, topic.logical_queues) == (
+            known.write_queues,
+            known.message_type,
+            known.logical_queues,
+        )
+
+    def keyless(self) -> MessageTypeError:
+        """What is wrong with a message without a key, where it `needs_key`."""
+        topic = self.topic.topic
+        return MessageTypeError(
+            f"topic {topic} is of type FIFO: give each message a key or a sharding key, or"
+            " name its queue",
+            topic=topic,
+            message_type=FIFO,
+        )
