@@ -79,6 +79,13 @@ class CommitOutcome(NamedTuple):
     committed: Committed | None
 
 
+class Joined(NamedTuple):
+    """When a group first came to stand anywhere on a topic: place and log time of the record."""
+
+    position: int
+    unix_ms: int
+
+
 class QueueFacts(Protocol):
     """What a decision needs to know of other projections."""
 
@@ -96,6 +103,8 @@ class Offsets:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, Committed]] = {}
+        self._joined: dict[tuple[str, int], Joined] = {}
+        """By group and topic id. What came later to a queue of the topic is the group's to read."""
 
     def get(self, group: str, key: int) -> Committed | None:
         return self._groups.get(group, {}).get(key)
@@ -103,6 +112,10 @@ class Offsets:
     def of_group(self, group: str) -> dict[int, Committed]:
         """A copy of everything a group has committed."""
         return dict(self._groups.get(group, {}))
+
+    def joined(self, group: str, topic_id: int) -> Joined | None:
+        """When the group began to read the topic here; None: it has not, or long ago."""
+        return self._joined.get((group, topic_id))
 
     def resets(self, group: str) -> int:
         """A number that changes with each reset of a queue of the group, and when one goes; 0 while
@@ -128,21 +141,26 @@ class Offsets:
         ]
 
     def apply(
-        self, request: CommitRequest, facts: QueueFacts, *, now_unix_ms: int
+        self, request: CommitRequest, facts: QueueFacts, *, at: Joined
     ) -> list[CommitOutcome]:
-        """Fold a commit record: decide, and change what was granted."""
-        outcomes = self.decide(request, facts, now_unix_ms=now_unix_ms)
+        """Fold a commit record: decide, and change what was granted. `at`: of the record."""
+        outcomes = self.decide(request, facts, now_unix_ms=at.unix_ms)
         for outcome in outcomes:
             if outcome.code is None and outcome.committed is not None:
-                group = self._groups.setdefault(request.group, {})
-                group[outcome.key] = outcome.committed
+                self._set(request.group, outcome.key, outcome.committed, at)
         return outcomes
 
-    def follow(self, group: str, key: int, offset: int) -> None:
+    def follow(self, group: str, key: int, offset: int, *, at: Joined) -> None:
         """Receipts of simple consumers say how far the group has come; no reset, no request."""
+        known = self.get(group, key)
+        generation = 0 if known is None else known.generation
+        self._set(group, key, Committed(QueueOffset(offset), generation), at)
+
+    def _set(self, group: str, key: int, committed: Committed, at: Joined) -> None:
         queues = self._groups.setdefault(group, {})
-        generation = queues[key].generation if key in queues else 0
-        queues[key] = Committed(QueueOffset(offset), generation)
+        if key not in queues:
+            self._joined.setdefault((group, key >> 16), at)
+        queues[key] = committed
 
     def clamp(self, facts: QueueFacts) -> None:
         """An unclean epoch (R21): no group stands beyond the end of a queue."""
@@ -160,6 +178,8 @@ class Offsets:
         for group in self._groups.values():
             for key in [key for key in group if key >> 16 == topic_id]:
                 del group[key]
+        for name in [name for name in self._joined if name[1] == topic_id]:
+            del self._joined[name]
 
     def to_json(self) -> list[list[Any]]:
         return [
@@ -168,9 +188,13 @@ class Offsets:
             for key in sorted(self._groups[group])
         ]
 
+    def joined_json(self) -> list[list[Any]]:
+        return [[*name, *self._joined[name]] for name in sorted(self._joined)]
+
     @classmethod
-    def from_json(cls, rows: list[list[Any]]) -> "Offsets":
+    def from_json(cls, rows: list[list[Any]], joined: list[list[Any]]) -> "Offsets":
         offsets = cls()
+        offsets._joined = {(group, topic_id): Joined(*at) for group, topic_id, *at in joined}
         for group, key, offset, generation in rows:
             offsets._groups.setdefault(group, {})[key] = Committed(offset, generation)
         return offsets

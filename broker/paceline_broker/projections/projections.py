@@ -22,7 +22,7 @@ from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.projections import snapshots
 from paceline_broker.projections.consume_queues import ConsumeQueue, ConsumeQueues, queue_key
 from paceline_broker.projections.locks import LockOutcome, LockRequest, Locks, Token
-from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Offsets
+from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Joined, Offsets
 from paceline_broker.projections.pins import PinRequest, Pins
 from paceline_broker.projections.producers import Producers
 from paceline_broker.projections.receipts import Moved, Receipts
@@ -230,7 +230,7 @@ class Projections:
 
     def _follow(self, moved: list[Moved]) -> None:
         for group, key, floor in moved:
-            self.offsets.follow(group, key, floor)
+            self.offsets.follow(group, key, floor, at=Joined(self.position, self.log_time_ms))
 
     def _apply_internal(
         self, header: BatchHeader, batch: BatchView
@@ -270,7 +270,8 @@ class Projections:
         return None
 
     def _fold_commit(self, header: BatchHeader, request: CommitRequest) -> list[CommitOutcome]:
-        outcomes = self.offsets.apply(request, self, now_unix_ms=header.store_unix_ms)
+        at = Joined(self.position, header.store_unix_ms)
+        outcomes = self.offsets.apply(request, self, at=at)
         group, is_reset = request.group, request.is_reset
         for key, code, committed in outcomes:
             if code is not None:
@@ -364,6 +365,14 @@ class Projections:
         queue = self.consume_queues.get(key)
         return 0 if queue is None else queue.end
 
+    def joined_at(self, group: str, key: int) -> int | None:
+        """Where a queue stood when the group began to read its topic here, if it has."""
+        joined = self.offsets.joined(group, key >> 16)
+        queue = self.consume_queues.get(key)
+        if joined is None:
+            return None
+        return 0 if queue is None else queue.confirmed_end(joined.position)
+
     def lock_token(self, group: str, key: int) -> Token | None:
         return self.locks.token_of(group, key)
 
@@ -391,6 +400,7 @@ class Projections:
                     "log_start": self.log_start,
                     "locks_withheld": list(self.locks.withheld),
                     "offsets": self.offsets.to_json(),
+                    "offsets_joined": self.offsets.joined_json(),
                     "pins": self.pins.to_json(),
                     "send_back_resets": self.send_backs.resets_json(self.log_start),
                     "topics": [self.topics[key].to_json() for key in sorted(self.topics)],
@@ -415,7 +425,8 @@ class Projections:
         projections.producers = Producers.restore(memoryview(found.producers))
         withheld = found.document.get("locks_withheld", (0, 0))
         projections.locks = Locks.from_json(found.document["locks"], withheld)
-        projections.offsets = Offsets.from_json(found.document["offsets"])
+        joined = found.document.get("offsets_joined", [])  # absent in older ones
+        projections.offsets = Offsets.from_json(found.document["offsets"], joined)
         # Absent before feature level 2.
         projections.pins = Pins.from_json(found.document.get("pins", []))
         # Absent before feature level 3.

@@ -177,7 +177,13 @@ class Calls:
         def ask(projections: Projections) -> list[dict[str, Any]]:
             committed = self._acting.merged(group, projections.offsets.of_group(group))
             asked = sorted(committed) if keys is None else keys
-            return [_committed_json(key, committed.get(key)) for key in asked]
+            return [
+                {
+                    **_committed_json(key, committed.get(key)),
+                    **_joined_json(projections, group, key),
+                }
+                for key in asked
+            ]
 
         return {"offsets": await self._ledger.query(ask)}
 
@@ -354,6 +360,16 @@ def _committed_json(
         "offset": None if committed is None else committed.offset,
         "generation": 0 if committed is None else committed.generation,
         "code": code,
+    }
+
+
+def _joined_json(projections: Projections, group: str, key: int) -> dict[str, Any]:
+    """When the group began to read the topic here, and where the queue stood then."""
+    joined = projections.offsets.joined(group, key >> 16)
+    offset = projections.joined_at(group, key)
+    return {
+        "joined_offset": offset,
+        "joined_unix_ms": None if joined is None else joined.unix_ms,
     }
 
 

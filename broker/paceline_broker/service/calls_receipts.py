@@ -99,6 +99,7 @@ class ReceiptCalls:
             messages_max=messages_max,
             invisible_ms=invisible_ms,
             start=start,
+            is_from_min=settings.consume_from_min_enable,
             is_ordered=is_ordered or settings.consume_message_orderly,
             attempts_max=min(ATTEMPT_MAX, settings.retry_max_times + 1),
         )

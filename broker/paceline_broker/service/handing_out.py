@@ -35,6 +35,8 @@ class Asked:
     invisible_ms: int
     start: str = FIRST
     """Where the group begins on a queue it has never consumed."""
+    is_from_min: bool = True
+    """Unless the group says otherwise, on one that came since it began to read the topic: first."""
     is_ordered: bool = False
     filters: Mapping[int, Filter] = field(default_factory=dict)
     """By queue key, where not everything is wanted."""
@@ -144,13 +146,22 @@ class _HandingOut:
             if len(rows) >= self._turn.rows_left:
                 break
             committed = offsets.get(asked.group, key)
-            queue = self._queues.get(key)
-            start = 0 if queue is None else queue.start if asked.start == FIRST else queue.end
-            rows.append([key, start if committed is None else committed.offset])
+            rows.append([key, self._start(key) if committed is None else committed.offset])
         if rows:
             self._turn.fold(["start", asked.group, rows])
         known = self._receipts.of_group(asked.group)
         return all(key in known for key in asked.keys) and self._pass_deleted()
+
+    def _start(self, key: int) -> int:
+        """Where the group begins on a queue in which it never stood; "last" skips nothing that was
+        stored since it began to read the topic."""
+        queue = self._queues.get(key)
+        if queue is None:
+            return 0
+        if self._asked.start == FIRST:
+            return queue.start
+        joined = self._turn.projections.joined_at(self._asked.group, key)
+        return joined if joined is not None and self._asked.is_from_min else queue.end
 
     def _pass_deleted(self) -> bool:
         """What retention has deleted is nobody's any more (R26). False: there is more of it."""

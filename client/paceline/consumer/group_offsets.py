@@ -7,7 +7,12 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
-from paceline.errors import LockFencedError, OffsetMovedBackError, OffsetOutOfRangeError
+from paceline.errors import (
+    LockFencedError,
+    OffsetMovedBackError,
+    OffsetOutOfRangeError,
+    PacelineError,
+)
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey, queues_of
 from paceline.types import ConsumerGroupName, GroupName
@@ -19,6 +24,9 @@ _REFUSALS = (OffsetMovedBackError, OffsetOutOfRangeError, LockFencedError)
 
 TIMESTAMP_AGO_MS = 30 * 60 * 1000
 """RocketMQ's default of consumeTimestamp."""
+
+OTHERS_TIMEOUT_MS = 3_000
+"""For each other broker group, when a queue is opened in which the group never stood."""
 
 OnReset: TypeAlias = Callable[[ProcessQueue, int, int], None]
 """(queue, offset, generation): somebody has reset the group there."""
@@ -93,16 +101,64 @@ class GroupOffsets:
         committed = answer["offsets"][0]
         if committed["offset"] is not None:
             return ProcessQueue(key, committed["offset"], generation=committed["generation"])
-        offset = await self._first_offset(key, row)
+        offset = await self._first_offset(key, row, committed)
         queue = ProcessQueue(key, offset, generation=committed["generation"])
         # Else a restart before the first commit would begin at another "last".
         await self._commit_rows(key.group, [queue], [{**row, "offset": offset}])
         return queue
 
-    async def _first_offset(self, key: QueueKey, row: dict[str, Any]) -> int:
+    async def _first_offset(
+        self, key: QueueKey, row: dict[str, Any], committed: dict[str, Any]
+    ) -> int:
         came_later = self._at_start is not None and key not in self._at_start
         start = start_on(self._start, self._cluster, self._group, came_later=came_later)
-        return await first_offset(start, self._cluster, key, row, self._call)
+        offset = await first_offset(start, self._cluster, key, row, self._call)
+        is_first = start.where == "first" or _is_retry(self._cluster.topic_name(key.topic_id))
+        if is_first or not is_from_min(self._cluster, self._group):
+            return offset
+        joined_offset: int | None = committed.get("joined_offset")
+        if joined_offset is None:  # new to this broker group; perhaps it reads the topic elsewhere
+            joined_ms = await self._joined_elsewhere(key)
+            if joined_ms is None:
+                return offset
+            joined_offset = await offset_at(key, row, joined_ms, self._call)
+        return min(offset, joined_offset)
+
+    async def _joined_elsewhere(self, key: QueueKey) -> int | None:
+        """When the group began to read the topic in other broker groups.
+
+        One that does not answer is passed over: a new group must not wait for it.
+        """
+        name = self._cluster.topic_name(key.topic_id)
+        view = self._cluster.view
+        topic = None if view is None or name is None else view.topics.get(name)
+        queues = {} if topic is None else topic.queues
+        others = [group for group in sorted(queues) if queues[group] and group != key.group]
+        asked = await asyncio.gather(
+            *(self._joined_in(group, key.topic_id) for group in others), return_exceptions=True
+        )
+        found: list[int] = []
+        for group, answer in zip(others, asked, strict=True):
+            if isinstance(answer, PacelineError):
+                fields = {"queue": str(key), "broker_group": group, "error": answer.message}
+                log.warning("group_not_asked", extra=fields)
+            elif isinstance(answer, BaseException):
+                raise answer
+            elif answer is not None:
+                found.append(answer)
+        return min(found, default=None)
+
+    async def _joined_in(self, group: GroupName, topic_id: int) -> int | None:
+        ask = {
+            "call": "offsets",
+            "group": self._group,
+            "queues": [{"topic_id": topic_id, "queue": 0}],
+        }
+        answer = await self._links.call(
+            group, ask, timeout_ms=min(self._timeout_ms, OTHERS_TIMEOUT_MS), attempt_ms=1_000
+        )
+        joined_ms: int | None = answer["offsets"][0].get("joined_unix_ms")
+        return joined_ms
 
     async def commit(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
         """One call per broker group, side by side: one without a master holds up no other."""
@@ -202,31 +258,42 @@ def start_on(start: Start, cluster: Cluster, group: str, *, came_later: bool) ->
     would skip those that were stored before the queue was opened. The group's
     `consume_from_min_enable` = false wants the end all the same.
     """
-    if not came_later or start.where != "last":
-        return start
-    known = None if cluster.view is None else cluster.view.consumer_groups
-    settings = known.get(ConsumerGroupName(group)) if known is not None else None
-    if settings is not None and not settings.settings.consume_from_min_enable:
+    if not came_later or start.where != "last" or not is_from_min(cluster, group):
         return start
     return Start("first")
+
+
+def is_from_min(cluster: Cluster, group: str) -> bool:
+    """Whether the group reads a queue that is younger than its subscription from the beginning."""
+    known = None if cluster.view is None else cluster.view.consumer_groups
+    found = known.get(ConsumerGroupName(group)) if known is not None else None
+    return found is None or found.settings.consume_from_min_enable
 
 
 async def first_offset(
     start: Start, cluster: Cluster, key: QueueKey, row: dict[str, Any], ask: Ask
 ) -> int:
     """The offset that `start` means on a queue; retry topics are always read from their start."""
-    name = cluster.topic_name(key.topic_id)
-    where = "first" if name is not None and name.startswith(RETRY_PREFIX) else start.where
+    where = "first" if _is_retry(cluster.topic_name(key.topic_id)) else start.where
     offset: int
     if where == "timestamp":
         unix_ms = start.unix_ms
         if unix_ms is None:
             unix_ms = cluster.clock.unix_ms() - TIMESTAMP_AGO_MS
-        document = {"call": "times", "unix_ms": max(0, unix_ms), "queues": [row]}
-        offset = (await ask(key.group, document))["queues"][0]["offset"]
-        return offset
+        return await offset_at(key, row, max(0, unix_ms), ask)
     ends = (await ask(key.group, {"call": "ends", "queues": [row]}))["queues"][0]
     offset = ends["start"] if where == "first" else ends["end"]
+    return offset
+
+
+def _is_retry(topic: str | None) -> bool:
+    return topic is not None and topic.startswith(RETRY_PREFIX)
+
+
+async def offset_at(key: QueueKey, row: dict[str, Any], unix_ms: int, ask: Ask) -> int:
+    """The first offset of a queue that was stored at that time or later."""
+    document = {"call": "times", "unix_ms": unix_ms, "queues": [row]}
+    offset: int = (await ask(key.group, document))["queues"][0]["offset"]
     return offset
 
 

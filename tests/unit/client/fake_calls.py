@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tests.unit.client.fake_broker import FakeBroker
 
 
+JOINED_UNIX_MS = 1_000
+"""When any group began to read any topic."""
+
+
 class FakeGroupCalls:
     """Answers as docs/protocol/stream.md says; members live as long as the cluster."""
 
@@ -166,8 +170,17 @@ class FakeGroupCalls:
         self, broker: "FakeBroker", document: dict[str, Any], row: dict[str, Any]
     ) -> dict[str, Any]:
         topic_id, queue = self._key(broker, row)
-        offset, generation = broker.log.offsets.get((document["group"], topic_id, queue), (None, 0))
-        return {"topic_id": topic_id, "queue": queue, "offset": offset, "generation": generation}
+        group, log = document["group"], broker.log
+        offset, generation = log.offsets.get((group, topic_id, queue), (None, 0))
+        joined = log.joined.get((group, topic_id))
+        return {
+            "topic_id": topic_id,
+            "queue": queue,
+            "offset": offset,
+            "generation": generation,
+            "joined_offset": None if joined is None else joined.get(queue, 0),
+            "joined_unix_ms": None if joined is None else JOINED_UNIX_MS,
+        }
 
     def _range(self, broker: "FakeBroker", row: dict[str, Any]) -> dict[str, Any]:
         topic_id, queue = self._key(broker, row)
@@ -194,7 +207,7 @@ class FakeGroupCalls:
                 code = "OFFSET_OUT_OF_RANGE"
             else:
                 offset = row["offset"]
-                broker.log.offsets[key] = (offset, generation)
+                broker.log.commit(key, offset, generation)
             rows.append(
                 {
                     "topic_id": topic_id,

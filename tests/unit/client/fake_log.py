@@ -69,11 +69,21 @@ class FakeLog:
         self.offsets: dict[tuple[str, int, int], tuple[int, int]] = {}
         """(group, topic id, queue) -> (committed offset, reset generation)."""
         self.changed = asyncio.Event()
+        self.joined: dict[tuple[str, int], dict[int, int]] = {}
+        """(group, topic id) -> where the topic's queues ended when the group first committed."""
         self.starts: dict[tuple[int, int], int] = {}
         self.ends: dict[tuple[int, int], int] = {}
         """Of queues of which nothing is kept."""
         self.sealed: set[tuple[int, int]] = set()
         """Queues of static topics that take nothing any more."""
+
+    def commit(self, key: tuple[str, int, int], offset: int, generation: int) -> None:
+        group, topic_id, _ = key
+        if key not in self.offsets and (group, topic_id) not in self.joined:
+            ours = [queue for topic, queue in self.queues if topic == topic_id]
+            ends = {queue: self.end((topic_id, queue)) for queue in ours}
+            self.joined[group, topic_id] = ends
+        self.offsets[key] = (offset, generation)
 
     def start(self, queue: tuple[int, int]) -> int:
         return self.starts.get(queue, 0)

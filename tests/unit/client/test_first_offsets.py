@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from tests.unit.client.fake_calls import JOINED_UNIX_MS
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import committed, eventually, fill
 
+from paceline.consumer.lite_pull import LitePullConsumer
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.disk_memory import MemoryDisk
@@ -22,6 +24,7 @@ BROADCASTING = PushSettings(
     persist_interval_ms=20,
     offsets_folder="/home/offsets",
 )
+FROM_A_TIME = PushSettings(start="timestamp", commit_interval_ms=20)
 ORDERED = OrderedSettings(commit_interval_ms=20)
 
 
@@ -62,12 +65,12 @@ class Member:
         self.seen.append(int(message.body))
 
 
-def store(cluster: FakeCluster, queue: int, *numbers: int) -> None:
+def store(cluster: FakeCluster, queue: int, *numbers: int, group: str = "g1") -> None:
     """Acknowledged before anybody could open the queue."""
     batch = encode_batch(
         [b"%d" % number for number in numbers], born_unix_ms=1, topic_id=1, queue_id=queue
     )
-    cluster.logs["g1"].put(batch, parse_header(batch), 1)
+    cluster.logs[group].put(batch, parse_header(batch), 1)
 
 
 def grow(cluster: FakeCluster, queues: int) -> None:
@@ -139,6 +142,73 @@ async def test_a_new_group_begins_at_the_end_of_each_queue_whoever_opens_the_fir
             await eventually(lambda: 5 in member.seen)
 
     assert member.seen == [5]
+
+
+@pytest.mark.parametrize("settings", [PUSH, ORDERED, FROM_A_TIME])
+async def test_a_queue_that_came_while_no_member_ran_is_read_from_its_first_message(
+    settings: PushSettings | OrderedSettings,
+) -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        store(cluster, 0, 1, 2)
+        cluster.group_calls.told_at_time = 2
+        first = Member(cluster, settings)
+        async with first.consumer:
+            await eventually(lambda: committed(cluster) == 2)
+        grow(cluster, 2)
+        store(cluster, 1, 3, 4)
+        again = Member(cluster, settings)
+        async with again.consumer:
+            await eventually(lambda: len(again.seen) == 2)
+
+    assert first.seen == []
+    assert again.seen == [3, 4]
+
+
+async def test_a_lite_pull_member_reads_queues_that_came_while_it_was_stopped() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        store(cluster, 0, 1, 2)
+        async with LitePullConsumer(cluster.controller, group="audit", topics=["orders"]):
+            await eventually(lambda: committed(cluster) == 2)
+        grow(cluster, 2)
+        store(cluster, 1, 3, 4)
+        seen: list[int] = []
+        async with LitePullConsumer(
+            cluster.controller, group="audit", topics=["orders"]
+        ) as consumer:
+            while len(seen) < 2:
+                seen += [int(message.body) for message in await consumer.poll()]
+
+    assert seen == [3, 4]
+
+
+async def test_a_broker_group_that_came_while_no_member_ran_is_read_from_when_the_group_began() -> (
+    None
+):
+    async with FakeCluster(groups=2) as cluster:
+        cluster.add_topic("orders", {"g1": 1})
+        first = Member(cluster)
+        async with first.consumer:
+            await eventually(lambda: committed(cluster) == 0)
+        cluster.alter_topic("orders", queues={GroupName("g1"): 1, GroupName("g2"): 1})
+        store(cluster, 0, 1, 2, group="g2")
+        again = Member(cluster)
+        async with again.consumer:
+            await eventually(lambda: len(again.seen) == 2)
+
+    assert again.seen == [1, 2]
+    assert cluster.group_calls.times_asked == [JOINED_UNIX_MS]
+
+
+async def test_a_new_group_begins_though_another_broker_group_does_not_answer() -> None:
+    async with FakeCluster(groups=2) as cluster:
+        cluster.add_topic("orders", {"g1": 1, "g2": 1})
+        store(cluster, 0, 1, 2)
+        cluster.elect("g2", None)
+        member = Member(cluster)
+        async with member.consumer:
+            await eventually(lambda: committed(cluster) == 2)
 
 
 async def test_a_broadcasting_member_reads_queues_that_came_while_it_was_stopped() -> None:

@@ -123,6 +123,25 @@ def test_commit_never_lowers_and_stays_within_the_queue() -> None:
     assert log.commit(10).committed.offset == 10
 
 
+def test_where_queues_stood_when_a_group_began_on_their_topic_is_kept() -> None:
+    """What came later to any of them is the group's to read, whoever opens it when."""
+    log = a_log()
+    log.send(3, queue_id=1)
+    assert log.projections.joined_at("g", KEY) is None
+    log.commit(0)
+    log.send(2, queue_id=1)
+    log.commit(1, KEY + 1)
+    log.send(4, queue_id=2)
+
+    for projections in (log.projections, Projections.restore(log.projections.snapshot())):
+        stood = [projections.joined_at("g", KEY + queue) for queue in range(4)]
+        assert stood == [0, 3, 0, 0]
+        assert projections.joined_at("other", KEY) is None
+        assert projections.joined_at("g", 2 << 16) is None
+    log.topic(1, is_deleted=True)
+    assert log.projections.joined_at("g", KEY) is None
+
+
 def test_reset_lowers_and_late_commits_of_before_are_refused() -> None:
     log = a_log()
     log.send(10)

@@ -146,6 +146,24 @@ async def test_a_reset_is_seen_though_a_topic_that_was_reset_before_goes() -> No
     await bench.service.close()
 
 
+async def test_a_queue_without_an_offset_tells_where_it_stood_when_the_group_began() -> None:
+    bench = Bench()
+    bench.service.sender.send(a_batch(*[b"x"] * 3, queue_id=1), Answers(), 0)
+    began_ms = bench.clock.unix_ms()
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 0}])
+    bench.clock.advance(1_000)
+    bench.service.sender.send(a_batch(b"x", queue_id=1), Answers(), 0)
+    bench.role.begin_epoch(2)
+    queues = [{"topic": "orders", "queue": 1}]
+
+    [ours] = (await bench.call("offsets", group="g", queues=queues))["offsets"]
+    [theirs] = (await bench.call("offsets", group="h", queues=queues))["offsets"]
+
+    assert (ours["offset"], ours["joined_offset"], ours["joined_unix_ms"]) == (None, 3, began_ms)
+    assert (theirs["joined_offset"], theirs["joined_unix_ms"]) == (None, None)
+    await bench.service.close()
+
+
 async def test_lag_is_told_in_messages_and_in_time() -> None:
     bench = Bench()
     for _ in range(3):

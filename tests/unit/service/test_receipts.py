@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, turn
+from tests.unit.service.fakes import Bench, a_view, turn
 from tests.unit.service.test_calls import started
 from tests.unit.service.test_send import Answers
 
@@ -302,6 +302,18 @@ async def test_group_begins_where_it_says_and_goes_on_where_it_has_committed() -
 
     assert last["messages"] == []
     assert pulled["messages"] == [[1, 0, 3, 5, 1]]
+
+
+async def test_a_group_that_begins_last_misses_nothing_of_a_queue_that_comes_later() -> None:
+    bench = Bench()
+    send(bench, 2)
+    assert (await receive(bench, start="last"))["messages"] == []
+    bench.service.view_changed(a_view(version=2, topics={"orders": 5}))
+    send(bench, 1, queue_id=4)
+
+    later = await receive(bench, start="last")
+
+    assert later["messages"] == [[1, 4, 0, 1, 1]]
 
 
 def offset_row(offset: int) -> dict[str, Any]:
