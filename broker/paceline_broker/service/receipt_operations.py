@@ -10,7 +10,7 @@ from paceline.wire.receipts import Receipt
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import Standing
 from paceline_broker.service.handing_out import Asked, hand_out
-from paceline_broker.service.ports import LogReader
+from paceline_broker.service.ports import LogReader, LogWriter
 from paceline_broker.service.settings import ServiceSettings
 
 TURN_BYTES_MAX = 1024 * 1024
@@ -74,6 +74,8 @@ class Operation:
         """`answer` stands, and waits for confirm: it is not decided a second time (R28)."""
         self.is_queued = False
         """A turn to come looks at it."""
+        self.writer: LogWriter | None = None
+        """Of the mastership that decided it."""
 
     def decide(self, turn: Turn) -> bool:
         """True: `answer` is there."""

@@ -82,16 +82,20 @@ class Receipts:
 
     async def acknowledge(self, group: str, receipts: Sequence[Receipt]) -> list[Settled]:
         """End receipts: their messages are done. In the order asked."""
-        operation = Settle(group, receipts, None, is_unseen=False)
-        settled: list[Settled] = await self._decided(operation)
-        return settled
+        return await self._settled(Settle(group, receipts, None, is_unseen=False))
 
     async def change(
         self, group: str, receipts: Sequence[Receipt], invisible_ms: int, *, is_unseen: bool
     ) -> list[Settled]:
         """Let messages be invisible for so long from now; `is_unseen`: they were not looked at."""
-        operation = Settle(group, receipts, invisible_ms, is_unseen=is_unseen)
+        return await self._settled(Settle(group, receipts, invisible_ms, is_unseen=is_unseen))
+
+    async def _settled(self, operation: Settle) -> list[Settled]:
         settled: list[Settled] = await self._decided(operation)
+        if any(row.code is not None for row in settled):
+            # A master that was deposed knows no grant of a later one (R4).
+            assert operation.writer is not None
+            await operation.writer.read_round()
         return settled
 
     def end_receives(self, group: str, client_id: str) -> int:
@@ -291,6 +295,9 @@ class Receipts:
         return served
 
     def _answer_later(self, decided: list[Operation], writer: LogWriter) -> None:
+        for operation in decided:
+            operation.writer = writer
+
         def completed(error: PacelineError | None) -> None:
             for operation in decided:
                 operation.finish(error)

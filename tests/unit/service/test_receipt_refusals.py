@@ -1,0 +1,83 @@
+"""Receipts that are refused, or asked for again: what is said of them, and by whom (R4, R28)."""
+
+import pytest
+from tests.unit.service.fakes import Bench
+from tests.unit.service.test_calls import started
+from tests.unit.service.test_receipts import handles, receive, send
+
+from paceline.errors import InvalidReceiptHandleError, NotMasterError, ReceiptExpiredError
+from paceline.wire.receipts import format_handle, parse_handle
+
+
+async def stale(bench: Bench) -> str:
+    """A receipt that is void, of a message that is out under another."""
+    send(bench, 1)
+    [old] = handles(await receive(bench, invisible_ms=10_000))
+    bench.clock.advance(10_000)
+    await receive(bench, client_id="c2")
+    return old
+
+
+@pytest.mark.parametrize("call", ["ack", "invisible"])
+async def test_refusal_is_answered_after_a_read_round(call: str) -> None:
+    """R4: a master that was stopped and goes on knows no grant of a later one."""
+    bench = Bench()
+    old = await stale(bench)
+    more = {"invisible_ms": 20_000} if call == "invisible" else {}
+    bench.writer.rounds_blocked = True
+
+    asking = await started(bench.call(call, group="g", handles=[old], **more))
+    assert not asking.done()
+    bench.writer.end_rounds()
+
+    with pytest.raises(ReceiptExpiredError):
+        await asking
+
+
+async def test_deposed_master_refuses_no_receipt() -> None:
+    """R4"""
+    bench = Bench()
+    send(bench, 1)
+    [good] = handles(await receive(bench))
+    later = format_handle(parse_handle(good, "g")._replace(offset=7), "g")  # of a later master
+    bench.writer.rounds_blocked = True
+    asking = await started(bench.call("ack", group="g", handles=[later]))
+
+    bench.role.become_replica()
+    bench.service.role_changed()
+
+    with pytest.raises(NotMasterError):
+        await asking
+
+
+async def test_refusal_tells_nothing_that_is_not_confirmed() -> None:
+    """R28: the grant that voids a receipt may be lost with this master."""
+    bench = Bench(is_automatic=False)
+    send(bench, 1)
+    asking = await started(receive(bench, invisible_ms=10_000))
+    bench.writer.confirm_all()
+    [old] = handles((await asking)[0])
+    bench.clock.advance(10_000)
+    again = await started(receive(bench, client_id="c2"))
+
+    refused = await started(bench.call("ack", group="g", handles=[old]))
+    assert not refused.done()
+    bench.writer.confirm_all()
+
+    with pytest.raises(ReceiptExpiredError):
+        await refused
+    assert (await again)[0]["messages"] == [[1, 0, 0, 1, 2]]
+
+
+async def test_good_receipts_need_no_read_round() -> None:
+    bench = Bench()
+    send(bench, 1)
+    given = handles(await receive(bench))
+    before = bench.writer.rounds
+
+    await bench.call("ack", group="g", handles=given)
+    await bench.call("ack", group="g", handles=given)
+
+    assert bench.writer.rounds == before
+    with pytest.raises(InvalidReceiptHandleError):
+        await bench.call("ack", group="other", handles=given)
