@@ -109,6 +109,13 @@ class Locks:
         lock = self._locks.get((group, key))
         return lock if lock is not None and now_unix_ms < lock.expires_unix_ms else None
 
+    def barred_until(self, group: str, key: int, *, now_unix_ms: int) -> int | None:
+        """Log time at which the queue may be anybody's: it is locked until then, or may be, by a
+        lock that an acting master granted (R36). None = now."""
+        lock = self.get(group, key, now_unix_ms=now_unix_ms)
+        until = max(self._withheld.until_unix_ms, 0 if lock is None else lock.expires_unix_ms)
+        return until if now_unix_ms < until else None
+
     def token_of(self, group: str, key: int) -> Token | None:
         """The last token granted, also after its lease, until it was given back (fencing)."""
         lock = self._locks.get((group, key))

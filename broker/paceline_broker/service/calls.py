@@ -68,6 +68,8 @@ class Calls:
         self._coordinator = coordinator
         self._settings = settings
         self._planner = Planner(role)
+        self.on_unlocked: Callable[[str, list[int]], None] = lambda group, keys: None
+        """Told of queues whose lock was given back."""
         self.may_expire: Callable[[], bool] = lambda: False
         """Set by the service (R29): the clock is not known to be wrong."""
         offsets = OffsetCalls(role, routes, ledger, acting)
@@ -253,6 +255,8 @@ class Calls:
         else:
             outcomes = await self._ledger.request(Kind.LOCK, request.to_json(), refusal=refusal)
             decided = [outcome for outcome in outcomes or [] if isinstance(outcome, LockOutcome)]
+            if is_unlock:
+                self.on_unlocked(group, [row.key for row in decided if row.code is None])
         answer = {"queues": [_lock_json(outcome) for outcome in decided]}
         _raise_if_all_refused([row.code for row in decided], answer)
         return answer

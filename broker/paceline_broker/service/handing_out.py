@@ -296,9 +296,10 @@ class _HandingOut:
         return min(queue.end - receipts.next, self._inflight_max - len(receipts.in_flight))
 
     def _is_locked(self, key: int) -> bool:
-        """A member of the group consumes the queue in order, under a lock: it alone may (R33)."""
+        """A member of the group consumes the queue in order, under a lock: it alone may (R33). Or
+        may do so by an acting master's lock, of which nothing is known here (R36)."""
         now = self._turn.now_unix_ms
-        return self._locks.get(self._asked.group, key, now_unix_ms=now) is not None
+        return self._locks.barred_until(self._asked.group, key, now_unix_ms=now) is not None
 
 
 def _ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:

@@ -316,6 +316,12 @@ class Receipts:
         if self._woken:
             self._schedule()
 
+    def look_again(self, group: str, keys: Iterable[int]) -> None:
+        """Something has happened to these queues that may let receivers who wait have more."""
+        self._woken.update({(group, key): None for key in keys if (group, key) in self._waiting})
+        if self._woken:
+            self._schedule()
+
     def role_changed(self) -> None:
         """Who waits looks again, on the new state, or hears that this is no master (DESIGN 7)."""
         for timer in self._due.values():
@@ -369,14 +375,22 @@ class Receipts:
             keys = [key for name, key in self._waiting if name == group]
             if not keys:
                 continue
-            receipts = self._role.projections.receipts.of_group(group)
-            dues = [receipts[key].due_unix_ms for key in keys if key in receipts]
+            dues = [self._due_of(group, key) for key in keys]
             due = min((due for due in dues if due is not None), default=None)
             timer = self._due.pop(group, None)
             if timer is not None:
                 timer.cancel()
             if due is not None:
                 self._call_at(group, due)
+
+    def _due_of(self, group: str, key: int) -> int | None:
+        """When the queue may have something that it has not now, if nothing else happens."""
+        projections = self._role.projections
+        receipts = projections.receipts.get(group, key)
+        due = None if receipts is None else receipts.due_unix_ms
+        now = self._clock.unix_ms()
+        barred = projections.locks.barred_until(group, key, now_unix_ms=now)
+        return due if barred is None else max(barred, due or 0)
 
     def _call_at(self, group: str, due_unix_ms: int) -> None:
         wait_s = (due_unix_ms - self._clock.unix_ms()) / 1000

@@ -74,6 +74,7 @@ class Service:
         self.receipts = Receipts(role, clock, settings, trust)
         self.fetcher.on_messages = self.receipts.messages_came
         self.receipts.watch = self.fetcher.watch
+        self.calls.on_unlocked = self.receipts.look_again
         self.receipt_calls = ReceiptCalls(
             self.receipts, self.routes, self.creator, self.fetcher.filters
         )

@@ -1,10 +1,15 @@
 """Receipts beside commits, resets and locks of the same group."""
 
+import asyncio
+from typing import Any
+
 import pytest
 from tests.unit.service.fakes import Bench
+from tests.unit.service.test_calls import started
 from tests.unit.service.test_receipts import handles, offset_row, receive, replayed, send
 
 from paceline.errors import ReceiptExpiredError, ReceiptsOpenError
+from paceline.types import MasterEpoch
 from paceline_broker.clocks import Trust
 
 
@@ -68,3 +73,50 @@ async def test_locked_queue_is_not_given_out() -> None:
 
     assert (await receive(bench))["messages"] == []
     assert (await receive(bench, group="other"))["messages"] == [[1, 0, 0, 1, 1]]
+
+
+LEASES_MS = 70_000
+
+
+@pytest.mark.parametrize("order", [True, False])
+async def test_nothing_is_given_while_an_acting_masters_locks_may_run(order: bool) -> None:
+    """R36: somebody may hold a lock of the queue that this master has never heard of."""
+    bench = Bench()
+    send(bench, 1)
+    locks, now = bench.role.projections.locks, bench.clock.unix_ms()
+    locks.withhold(LEASES_MS, now_unix_ms=now, epoch=MasterEpoch(1))
+    bench.clock.advance(LEASES_MS - 1)
+    withheld = await receive(bench, order=order)
+    bench.clock.advance(1)
+
+    given = await receive(bench, order=order)
+
+    assert withheld["messages"] == []
+    assert given["messages"] == [[1, 0, 0, 1, 1]]
+
+
+async def test_receiver_that_waits_is_given_a_queue_when_its_lock_is_given_back() -> None:
+    bench = Bench()
+    send(bench, 1)
+    queue: dict[str, Any] = {"topic": "orders", "queue": 0}
+    locked = await bench.call("lock", group="g", client_id="member", queues=[queue])
+    waiting = await started(receive(bench, wait_ms=20_000))
+    assert not waiting.done()
+    token = locked["queues"][0]["token"]
+
+    await bench.call("unlock", group="g", client_id="member", queues=[{**queue, "token": token}])
+
+    assert (await started(waiting)).result()[0][0]["messages"] == [[1, 0, 0, 1, 1]]
+
+
+async def test_receiver_that_waits_looks_again_when_a_lock_runs_out() -> None:
+    bench = Bench()
+    send(bench, 1)
+    queue = {"topic": "orders", "queue": 0}
+    await bench.call("lock", group="g", client_id="member", queues=[queue], lease_ms=1_000)
+    waiting = await started(receive(bench, wait_ms=20_000))
+    timer = bench.service.receipts._due["g"]
+    loop = asyncio.get_running_loop()
+
+    assert 0.9 < timer.when() - loop.time() <= 1.01
+    waiting.cancel()
