@@ -264,6 +264,7 @@ def _service_settings(config: BrokerConfig) -> ServiceSettings:
         send_timeout_ms=config.slave_timeout_ms,
         lock_lease_ms=config.lock_lease_ms,
         slow_read_bytes=slow_read_bytes(config),
+        channel_expired_timeout_ms=config.channel_expired_timeout_ms,
         message_delay_level_ms=parse_levels(config.message_delay_level),
         timer_max_delay_sec=config.timer_max_delay_sec,
         timer_pending_max=config.timer_pending_max,

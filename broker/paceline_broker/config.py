@@ -104,6 +104,12 @@ class BrokerConfig:
     lock_lease_ms: int = setting(
         "Lease of a queue lock, in log time.", default=60_000, minimum=1000
     )
+    channel_expired_timeout_ms: int = setting(
+        "RocketMQ's channelExpiredTimeout: a client that says nothing for so long is not listed "
+        "any more. Clients say every 30 s that they are there.",
+        default=120_000,
+        minimum=100,
+    )
     slave_read_enable: bool = setting(
         "RocketMQ's slaveReadEnable (off there): consumers far behind are sent to a replica.",
         default=True,

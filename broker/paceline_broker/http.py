@@ -24,6 +24,7 @@ from paceline.errors import (
 from paceline.http_guard import Guard, problem_body
 from paceline.telemetry import Metrics
 from paceline.wire.stream import UPGRADE_TOKEN
+from paceline_broker.http_clients import add_client_routes
 from paceline_broker.http_delays import add_delay_routes
 from paceline_broker.http_messages import MessageRoutes
 from paceline_broker.http_queries import add_query_routes
@@ -36,6 +37,7 @@ from paceline_broker.http_requests import (
 )
 from paceline_broker.http_transactions import TransactionRoutes
 from paceline_broker.probe import register
+from paceline_broker.probe_clients import register_clients
 from paceline_broker.probe_delays import register_delays
 from paceline_broker.probe_replication import register_replication
 from paceline_broker.probe_transactions import register_transactions
@@ -76,6 +78,7 @@ class BrokerHttp:
         )
         register_delays(metrics, service.delivery, service.role, service.routes)
         register_transactions(metrics, service)
+        register_clients(metrics, service)
         self.app = web.Application(middlewares=[self._middleware()])
         self._add_routes(self.app.router)
         self._runner: web.AppRunner | None = None
@@ -118,6 +121,7 @@ class BrokerHttp:
         TransactionRoutes(self._service).add_to(router)
         add_delay_routes(router, self._service)
         add_query_routes(router, self._service)
+        add_client_routes(router, self._service)
         ReceiptRoutes(self._service).add_to(router)
         router.add_get("/v1/stream", self._stream)
         router.add_post("/v1/call", self._call)

@@ -136,6 +136,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
         self._transport: asyncio.Transport | None = None
+        self.peer: str | None = None
+        """Address of the other end."""
         self._scratch = server.scratch
         self._frame: memoryview | None = None
         """A frame that is not complete, in its own buffer; `_filled` bytes are there."""
@@ -158,6 +160,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         # A cast, as uvloop's transports are no subclasses.
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        end = transport.get_extra_info("peername")
+        self.peer = None if end is None else f"{end[0]}:{end[1]}"
         identity = self._role.identity
         hello = {
             "cluster_id": identity.cluster_id,

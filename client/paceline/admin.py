@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from paceline.admin_clients import ClientAdmin
 from paceline.admin_dead_letters import DeadLetterAdmin
 from paceline.admin_messages import MessageAdmin
 from paceline.admin_offsets import OffsetAdmin
@@ -56,7 +57,7 @@ class Once:
         return {"Paceline-Session": self.session, "Paceline-Sequence": str(self.sequence)}
 
 
-class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin, MessageAdmin):
+class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin, MessageAdmin, ClientAdmin):
     """Administration of one cluster; `async with` or `close`. All calls have `timeout_ms`."""
 
     def __init__(

@@ -17,6 +17,7 @@ from paceline.hooks import SendHooks
 from paceline.latency import LatencyTable
 from paceline.message import Message
 from paceline.net.cluster import Cluster
+from paceline.net.introduction import introduction
 from paceline.oneway import OnewayCounts, OnewayQueue
 from paceline.outbox import JOIN_WINDOW_S
 from paceline.producer_settings import ProducerSettings
@@ -43,10 +44,12 @@ class Dispatcher:
         *,
         on_change: Callable[[], None],
         on_sweep: Callable[[float], bool],
+        client_id: str,
         kind: Kind = Kind.NORMAL,
     ) -> None:
         """`kind`: of messages that are not delayed; half messages have a producer of their own."""
         self._kind = kind
+        self._client_id = client_id
         self.buffered_bytes = 0
         self.oneway_bytes = 0
         """Of the buffered ones: without an outcome that anybody waits for."""
@@ -100,7 +103,12 @@ class Dispatcher:
         # Producers that start together should not all begin with the first queue.
         sticky = int(self._cluster.random.uniform(0, len(outboxes)))
         route = self.routes[topic.topic] = Route(topic, outboxes, sticky)
+        for lane in self._lanes.values():
+            lane.link.introduce_again()
         return route
+
+    def _introduction(self) -> dict[str, Any]:
+        return introduction("producer", self._settings.group, self._client_id, sorted(self.routes))
 
     def _outbox(self, queue: QueueKey, kind: Kind) -> QueueOutbox:
         kinds = self._outboxes.setdefault(queue, {})
@@ -135,6 +143,7 @@ class Dispatcher:
                 ),
                 latency=self._latency,
                 hooks=self._hooks,
+                who=self._introduction,
             )
             lane.link.start()
         return lane

@@ -24,6 +24,7 @@ from paceline.errors import (
 from paceline.hooks import SendHooks
 from paceline.latency import LatencyTable
 from paceline.net.cluster import BrokerConnection, Cluster
+from paceline.net.introduction import Who
 from paceline.net.master_link import MasterLink
 from paceline.net.stream_connection import error_of
 from paceline.oneway import OnewayQueue
@@ -98,12 +99,13 @@ class GroupLane:
         oneway: OnewayQueue,
         latency: LatencyTable | None,
         hooks: SendHooks | None,
+        who: Who | None = None,
     ) -> None:
         self.group = group
         self.oneway = oneway
         self.ready: dict[QueueOutbox, None] = {}  # an ordered set: queues with something to send
         self.outboxes: list[QueueOutbox] = []
-        self.link = MasterLink(cluster, group, on_up=self._on_up, on_down=self._on_down)
+        self.link = MasterLink(cluster, group, on_up=self._on_up, on_down=self._on_down, who=who)
         self._loop = asyncio.get_running_loop()
         self._latency = latency
         self._hooks = hooks

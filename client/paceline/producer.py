@@ -64,6 +64,9 @@ class Producer:
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self._loop = asyncio.get_running_loop()
+        self.client_id = (
+            self._settings.client_id or f"producer-{self._cluster.random.token(8).hex()}"
+        )
         self._buffer_bytes_max = self._settings.buffer_bytes_max
         self._body_bytes_max = self._settings.max_message_size
         self._forbidden_hooks = self._settings.forbidden_hooks
@@ -72,6 +75,7 @@ class Producer:
             self._settings,
             on_change=self._on_change,
             on_sweep=self._on_sweep,
+            client_id=self.client_id,
             kind=self._kind,
         )
         self._maker = TopicMaker(

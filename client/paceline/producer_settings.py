@@ -8,7 +8,7 @@ from paceline.hooks import CheckForbiddenHook, SendMessageHook
 from paceline.latency import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
 from paceline.records.compression import LZ4_LEVEL_MAX, ZSTD_LEVEL_MAX
 from paceline.records.header import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, Codec
-from paceline.wire.names import check_name
+from paceline.wire.names import check_client_id, check_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,8 @@ class ProducerSettings:
     """Writes in the air per broker; two hide the round trip, more only split batches (measured)."""
     group: str = "DEFAULT_PRODUCER"
     """Names the producers that do the same work (RocketMQ's producer group)."""
+    client_id: str = ""
+    """Names this producer for people who look at the brokers; empty: a random name."""
     retry_times_when_send_failed: int = 2
     """How often a keyless batch that was definitely refused may go to another broker group (R32).
     Attempts at one and the same queue go on until the delivery timeout."""
@@ -75,6 +77,8 @@ class ProducerSettings:
             # Brokers remember the last 5 batches per producer and queue (R31).
             raise ConfigError(f"flights_max ({self.flights_max}) must be 1 to 4")
         check_name(self.group, "group")
+        if self.client_id:
+            check_client_id(self.client_id)
         if self.retry_times_when_send_failed < 0:
             raise ConfigError(
                 f"retry_times_when_send_failed ({self.retry_times_when_send_failed}) is negative"

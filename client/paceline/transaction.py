@@ -26,6 +26,7 @@ from paceline.errors import (
 from paceline.message import Message
 from paceline.message_ids import OffsetMessageId, make_handle, unique_key
 from paceline.net.cluster import Cluster
+from paceline.net.introduction import introduction
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
 from paceline.records.header import Kind, parse_header
@@ -154,17 +155,17 @@ class TransactionProducer:
         self._group = check_name(group, "group")
         self._execute = execute
         self._check = check
-        self._settings = settings or ProducerSettings()
+        self._settings = replace(settings or ProducerSettings(), group=self._group)
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self._producer = HalfProducer(self._cluster, settings=self._settings)
-        self._links = GroupLinks(self._cluster)
+        self.client_id = self._producer.client_id
+        self._links = GroupLinks(self._cluster, self._introduction)
         self._ends = EndSender(
             self._links,
             timeout_ms=self._settings.delivery_timeout_ms,
             attempt_ms=self._settings.request_timeout_ms,
         )
-        self.client_id = f"producer-{self._cluster.random.token(8).hex()}"
         self._pollers: dict[GroupName, asyncio.Task[None]] = {}
         self._checking: set[asyncio.Task[None]] = set()
         self._executing: set[str] = set()
@@ -291,6 +292,9 @@ class TransactionProducer:
     def end(self, transaction_id: str, *, is_commit: bool) -> "asyncio.Future[None]":
         """End a transaction by its id, whoever began it; errors as `Transaction.commit`."""
         return self._ends.end(transaction_id, is_commit=is_commit)
+
+    def _introduction(self) -> dict[str, Any]:
+        return introduction("producer", self._group, self.client_id, [])
 
     # -- checks -----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 from paceline.errors import BY_CODE, BadRequestError, PacelineError
 from paceline.records.header import Kind
 from paceline.wire.fields import Fields
-from paceline.wire.names import check_name, check_readable_topic_name
+from paceline.wire.names import CLIENT_ID_PATTERN, check_name, check_readable_topic_name
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.locks import (
     LockEntry,
@@ -40,7 +40,6 @@ from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 
-CLIENT_ID_PATTERN = r"[A-Za-z0-9._:@/-]{1,255}"
 U32_MAX = 2**32 - 1
 U16_MAX = 2**16 - 1
 

@@ -19,7 +19,7 @@ from paceline.filters.filter import TAG
 from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.fields import Fields
-from paceline.wire.names import check_name, check_topic_name, retry_topic
+from paceline.wire.names import CLIENT_ID_PATTERN, check_name, check_topic_name, retry_topic
 from paceline.wire.receipts import ATTEMPT_MAX, Receipt, format_handle, parse_handle
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.creator import Creator
@@ -37,7 +37,6 @@ INVISIBLE_MS = 60_000
 INVISIBLE_MS_MIN = 10_000
 INVISIBLE_MS_MAX = 12 * 3600 * 1000
 WAIT_MS_MAX = 20_000
-CLIENT_ID_PATTERN = r"[A-Za-z0-9._:@/-]{1,255}"
 
 Call = Callable[[Fields], Awaitable[dict[str, Any]]]
 

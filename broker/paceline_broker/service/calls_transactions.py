@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.errors import BadRequestError
-from paceline.ports import Clock
 from paceline.wire.fields import Fields
-from paceline.wire.names import check_name
+from paceline.wire.names import CLIENT_ID_PATTERN, check_name
 from paceline_broker.clocks import Trust
-from paceline_broker.service.calls import CLIENT_ID_PATTERN, Call
+from paceline_broker.service.calls import Call
 from paceline_broker.service.checks import TransactionChecks
 from paceline_broker.service.half_needs import HalfNeeds
 from paceline_broker.service.halves import HalfReader
@@ -33,7 +32,6 @@ class Transactions:
         role: Role,
         routes: Routes,
         ledger: Ledger,
-        clock: Clock,
         settings: ServiceSettings,
         trust: Callable[[], Trust],
     ) -> None:
@@ -42,7 +40,7 @@ class Transactions:
         halves = HalfReader(role)
         self.ends = TransactionEnds(role, routes, ledger, halves, self.counters, settings)
         self.checks = TransactionChecks(
-            role, routes, ledger, halves, self.counters, clock, settings, trust
+            role, routes, ledger, halves, self.counters, settings, trust
         )
         self.needs = HalfNeeds(role, routes, ledger, halves)
 
@@ -66,12 +64,12 @@ class Transactions:
 
     async def _checks(self, fields: Fields) -> dict[str, Any]:
         group = check_name(fields.text("group"), "group")
-        client_id = fields.text("client_id", pattern=CLIENT_ID_PATTERN)
+        fields.text("client_id", pattern=CLIENT_ID_PATTERN)
         wait_ms = WAIT_MS
         if fields.has("wait_ms"):
             wait_ms = fields.integer("wait_ms", high=WAIT_MS_MAX)
         fields.done()
-        return {"checks": await self.checks.poll(group, client_id, wait_ms=wait_ms)}
+        return {"checks": await self.checks.poll(group, wait_ms=wait_ms)}
 
     async def _list(self, fields: Fields) -> dict[str, Any]:
         topic_id = None

@@ -1,11 +1,10 @@
 """Check-back: producers are asked about half messages that nobody ended.
 
 A half is due for a check once it is older than its immunity, and again each interval after the last
-check. Any live producer of its group is asked: producers wait in long polls for such questions, and
-are known here while they do. That a check goes out is a record, written and confirmed before the
-question leaves, so the count survives failovers (R28). After the maximum, or at the age at which
-messages are deleted, the half goes to the check-max topic by a derived batch, which closes it
-(R34).
+check. Any live producer of its group is asked: producers wait in long polls for such questions.
+That a check goes out is a record, written and confirmed before the question leaves, so the count
+survives failovers (R28). After the maximum, or at the age at which messages are deleted, the half
+goes to the check-max topic by a derived batch, which closes it (R34).
 
 All of it is done by the master of an open epoch only, in log time, while its clock agrees with the
 controllers' (R29). What is kept here beside the log is soft: when which half is due, who waits.
@@ -21,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.errors import OverloadedError, PacelineError
-from paceline.ports import Clock
 from paceline.records.header import Cause, Kind
 from paceline.runtime import pause
 from paceline.types import TopicName
@@ -61,7 +59,6 @@ class _Waiter:
     """One long poll."""
 
     group: str
-    client_id: str
     answer: "asyncio.Future[list[Half]]"
 
 
@@ -91,7 +88,6 @@ class TransactionChecks:
         ledger: Ledger,
         halves: HalfReader,
         counters: TransactionCounters,
-        clock: Clock,
         settings: ServiceSettings,
         trust: Callable[[], Trust],
     ) -> None:
@@ -100,30 +96,27 @@ class TransactionChecks:
         self._ledger = ledger
         self._halves = halves
         self._counters = counters
-        self._clock = clock
         self._settings = settings
         self._trust = trust
         self._waiters: dict[str, deque[_Waiter]] = {}
         self._waiters_count = 0
-        self._heard_ms: dict[str, dict[str, int]] = {}
         self._known: _Known | None = None
         self._is_stopping = False
 
     # -- producers ---------------------------------------------------------------------------------
 
-    async def poll(self, group: str, client_id: str, *, wait_ms: int) -> list[dict[str, Any]]:
+    async def poll(self, group: str, *, wait_ms: int) -> list[dict[str, Any]]:
         """Questions for a producer of `group`; none after `wait_ms`.
 
         Raises NotMasterError and its kin, OverloadedError.
         """
         self._role.writer()  # elsewhere than on the master it says where that is
-        self._hear(group, client_id)
         if self._is_stopping:
             return []
         if self._waiters_count >= WAITERS_MAX:
             raise OverloadedError(f"{WAITERS_MAX} producers wait for checks", retry_after_ms=1000)
         future: asyncio.Future[list[Half]] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(group, client_id, future)
+        waiter = _Waiter(group, future)
         self._waiters.setdefault(group, deque()).append(waiter)
         self._waiters_count += 1
         self._unpark(group)
@@ -134,11 +127,7 @@ class TransactionChecks:
             halves = []
         finally:
             self._forget(waiter)
-        self._hear(group, client_id)
         return [await self._question(half) for half in halves]
-
-    def _hear(self, group: str, client_id: str) -> None:
-        self._heard_ms.setdefault(group, {})[client_id] = self._clock.monotonic_ms()
 
     def _forget(self, waiter: _Waiter) -> None:
         waiting = self._waiters.get(waiter.group)
@@ -147,20 +136,6 @@ class TransactionChecks:
             self._waiters_count -= 1
             if not waiting:
                 del self._waiters[waiter.group]
-
-    def producers(self) -> dict[str, list[str]]:
-        """Client ids of the live producers of each group, as they were heard of lately."""
-        before_ms = self._clock.monotonic_ms() - self._settings.producer_live_ms
-        for group, heard in list(self._heard_ms.items()):
-            for client_id in [name for name, ms in heard.items() if ms < before_ms]:
-                if not self._is_waiting(group, client_id):
-                    del heard[client_id]
-            if not heard:
-                del self._heard_ms[group]
-        return {group: sorted(heard) for group, heard in sorted(self._heard_ms.items())}
-
-    def _is_waiting(self, group: str, client_id: str) -> bool:
-        return any(waiter.client_id == client_id for waiter in self._waiters.get(group, ()))
 
     def role_changed(self) -> None:
         """Who waits here asks the master of the moment; a mastership begins with nothing known."""

@@ -3,16 +3,14 @@
 from typing import Any
 
 from paceline.errors import BadRequestError
+from paceline.wire.clients import MODELS, MODES, TOPICS_MAX
 from paceline.wire.fields import Fields
 from paceline.wire.names import check_name, check_readable_topic_name
 from paceline_broker.service.members import Owned
 
 QUEUES_MAX = 10_000
 """Queues named in one call; a bound on work per loop turn."""
-TOPICS_MAX = 1000
 FILTER_LENGTH_MAX = 4096
-MODELS = ("clustering", "broadcasting")
-MODES = ("concurrent", "ordered", "pull", "simple")
 
 
 def topics_of(fields: Fields) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ killed one is replaced at once, and one whose connection was cut keeps its queue
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +23,7 @@ from crc32c import crc32c
 from paceline.errors import NotMasterError, OverloadedError
 from paceline.ports import Clock
 from paceline.types import GroupName, MasterEpoch
+from paceline.wire.clients import inconsistent_topics
 from paceline_broker.service.ports import Role, RoleState
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
@@ -144,21 +144,10 @@ class MemberTable:
         ]
 
     def inconsistent_topics(self, group: str) -> list[str]:
-        """Topics that not all members subscribe to, or not with the same filter.
-
-        Each message of them is for some members only, but any member may get its queue: RocketMQ's
-        classic pitfall.
-        """
+        """Topics that not all members subscribe to, or not with the same filter."""
         members = self.groups.get(group, {}).values()
-        told: dict[str, set[str]] = {}
-        counts: Counter[str] = Counter()
-        for member in members:
-            filters = member.about.get("filters", {})
-            for topic in set(member.topics):
-                counts[topic] += 1
-                told.setdefault(topic, set()).add(repr(filters.get(topic)))
-        return sorted(
-            topic for topic in told if len(told[topic]) > 1 or counts[topic] < len(members)
+        return inconsistent_topics(
+            (member.topics, member.about.get("filters", {})) for member in members
         )
 
     def _forget_via(self, group: str, client_id: str, member: Member) -> None:

@@ -11,6 +11,7 @@ from paceline_broker.probe import Counters
 from paceline_broker.service.acting import ActingUse
 from paceline_broker.service.burying import Burying
 from paceline_broker.service.calls import Calls
+from paceline_broker.service.calls_clients import ClientCalls
 from paceline_broker.service.calls_queries import QueryCalls
 from paceline_broker.service.calls_receipts import ReceiptCalls
 from paceline_broker.service.calls_send_back import SendBackCalls
@@ -91,8 +92,10 @@ class Service:
         self.calls.add(SendBackCalls(self.send_back, resend, self.routes).table)
         self.calls.add({"filter": self.fetcher.filters.register})
         self.calls.add(QueryCalls(role, self.routes, self.ledger).table)
+        self.client_calls = ClientCalls(role, clock, settings)
+        self.calls.add(self.client_calls.table)
         self.pins = PinCalls(self.ledger, self.routes)
-        self.transactions = Transactions(role, self.routes, self.ledger, clock, settings, trust)
+        self.transactions = Transactions(role, self.routes, self.ledger, settings, trust)
         self.calls.add(self.transactions.calls())
         self.messages = Messages(role, self.sender, self.fetcher, self.routes, clock, self.creator)
 
@@ -112,6 +115,7 @@ class Service:
     def connection_lost(self, connection: Hashable) -> None:
         """A stream has closed."""
         self.coordinator.connection_lost(connection)
+        self.client_calls.clients.lost(connection)
 
     def stop_waiting(self) -> None:
         """The process ends: long polls answer with what there is."""

@@ -34,6 +34,10 @@ class ServiceSettings:
     """Time between heartbeats of a group member; a new coordinator waits as long (DESIGN 6)."""
     members_max: int = 10_000
     """Members over all groups; beyond it 429 (soft state must be bounded)."""
+    channel_expired_timeout_ms: int = 120_000
+    """A client that says nothing for so long is on no list of clients any more."""
+    clients_max: int = 10_000
+    """Listed connections of clients; beyond it 429 (they are served all the same)."""
     auto_create_topic_enable: bool = True
     default_topic_queue_nums: int = 8
     auto_create_subscription_group: bool = True
@@ -60,8 +64,6 @@ class ServiceSettings:
     open_halves_max: int = 100_000
     """Beyond it half messages are refused with 429."""
     reject_transaction_message: bool = False
-    producer_live_ms: int = 40_000
-    """How long after its last word a producer counts as live."""
     pop_inflight_message_threshold: int = 10_000
     """Messages of one queue that may be out at the receivers of a group (RocketMQ's)."""
     pop_polling_size: int = 1024

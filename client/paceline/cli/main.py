@@ -51,6 +51,9 @@ COMMANDS = {
         "paceline.cli.consume:command", "Consume a topic as a member of a consumer group."
     ),
     "group": _Entry("paceline.cli.group:command", "Show, change and move consumer groups."),
+    "client": _Entry(
+        "paceline.cli.clients:command", "Show which producers and consumers are connected."
+    ),
     "dlq": _Entry(
         "paceline.cli.dlq:command", "List, show, resend dead letters of a consumer group."
     ),

@@ -22,6 +22,7 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.net.cluster import Cluster
+from paceline.net.introduction import Who
 from paceline.net.master_link import MasterLink
 from paceline.retry import Backoff
 from paceline.runtime import pause
@@ -47,15 +48,19 @@ _BEHIND_S = 1.5
 class GroupLinks:
     """One `MasterLink` for each broker group, made when it is first used."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, who: Who | None = None) -> None:
+        """`who`: what the brokers are told of us (None: nothing)."""
         self.cluster = cluster
+        self._who = who
         self._links: dict[GroupName, MasterLink] = {}
 
     def link(self, group: GroupName) -> MasterLink:
         """The started link of a group."""
         link = self._links.get(group)
         if link is None:
-            link = self._links[group] = MasterLink(self.cluster, group, is_for_reading=True)
+            link = self._links[group] = MasterLink(
+                self.cluster, group, is_for_reading=True, who=self._who
+            )
             link.start()
         return link
 

@@ -17,10 +17,10 @@ from paceline.allocation import Allocation, allocate_averagely
 from paceline.consumer.assigned_member import AssignedMember
 from paceline.consumer.gaps import OnGap
 from paceline.consumer.group_offsets import GroupOffsets, Start
+from paceline.consumer.joining import Me, clustering
 from paceline.consumer.links import GroupLinks
-from paceline.consumer.membership import Membership
 from paceline.consumer.push_settings import PushSettings
-from paceline.consumer.queue_owner import HeldQueue, QueueOwner
+from paceline.consumer.queue_owner import GroupMember, HeldQueue, QueueOwner
 from paceline.errors import ConfigError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.message import ReceivedMessage
@@ -89,11 +89,18 @@ class LitePullConsumer:
         subscribed = subscriptions(topics)
         self._topics = [check_topic_name(topic) for topic, _ in subscribed]
         self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
-        self._allocation = allocation
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
-        self._links = GroupLinks(self._cluster)
+        me = Me(
+            group=self.group,
+            client_id=self.client_id,
+            topics=self._topics,
+            mode="pull",
+            filters=self._filters,
+        )
+        self._links = GroupLinks(self._cluster, me.introduction)
+        self._share = clustering(self._cluster, self._links, me, allocation)
         self._offsets = GroupOffsets(
             self._cluster,
             self._links,
@@ -268,27 +275,11 @@ class LitePullConsumer:
         for held in touched.values():
             self._owner.settled(held)
 
-    def _join(self, on_targets: Any, on_owned: Any, on_lost: Any) -> "Membership | AssignedMember":
-        if not self._topics:
-            self._assigned = AssignedMember(self._cluster, on_targets=on_targets, on_owned=on_owned)
-            return self._assigned
-        about = {
-            "message_model": "clustering",
-            "mode": "pull",
-            "filters": {topic: wanted.expression for topic, wanted in self._filters.items()},
-        }
-        return Membership(
-            self._cluster,
-            self._links,
-            group=self.group,
-            client_id=self.client_id,
-            topics=self._topics,
-            about=about,
-            allocation=self._allocation,
-            on_targets=on_targets,
-            on_owned=on_owned,
-            on_lost=on_lost,
-        )
+    def _join(self, on_targets: Any, on_owned: Any, on_lost: Any) -> GroupMember:
+        if self._topics:
+            return self._share(on_targets, on_owned, on_lost)
+        self._assigned = AssignedMember(self._cluster, on_targets=on_targets, on_owned=on_owned)
+        return self._assigned
 
     def _key(self, name: QueueName) -> QueueKey:
         view = self._cluster.view

@@ -6,15 +6,15 @@ without knowing changes nothing (R33, INV-11). A message that fails holds its qu
 succeeds, or is made a dead letter.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from paceline.allocation import Allocation, allocate_averagely
 from paceline.consumer.failure import SendBacker
 from paceline.consumer.gaps import OnGap
 from paceline.consumer.group_offsets import Start
+from paceline.consumer.joining import Me, clustering
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.locked_offsets import LockedOffsets
-from paceline.consumer.membership import Membership
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.ordered_processing import OrderedProcessing
 from paceline.consumer.ordered_settings import OnLate as OnLate
@@ -24,7 +24,7 @@ from paceline.consumer.push import runner
 from paceline.consumer.push_settings import BatchListener, Listener, OnGivenUp
 from paceline.consumer.queue_locks import QueueLocks
 from paceline.consumer.queue_owner import QueueOwner
-from paceline.filters import ALL, Subscription, subscriptions, told
+from paceline.filters import ALL, Subscription, subscriptions
 from paceline.hooks import ConsumeHooks
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey
@@ -65,7 +65,9 @@ class OrderedConsumer(ReadingConsumer):
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
-        self._links = GroupLinks(self._cluster)
+        me = self._describe()
+        self._links = GroupLinks(self._cluster, me.introduction)
+        self._join = clustering(self._cluster, self._links, me, allocation)
         self._locks = QueueLocks(
             self._links,
             self._cluster.clock,
@@ -85,12 +87,20 @@ class OrderedConsumer(ReadingConsumer):
             on_late=on_late,
             on_given_up=on_given_up,
         )
-        self._allocation = allocation
         self._owner = self._make_owner(on_gap)
         self._processing.settled = self._owner.settled
         self._locks.on_lost = self._owner.lose
         self._locks.on_regained = self._processing.regained
         self._is_closing = False
+
+    def _describe(self) -> Me:
+        return Me(
+            group=self.group,
+            client_id=self.client_id,
+            topics=self._topics,
+            mode="ordered",
+            filters=self._filters,
+        )
 
     def _make_owner(self, on_gap: OnGap | None) -> QueueOwner:
         self._offsets = LockedOffsets(
@@ -111,29 +121,6 @@ class OrderedConsumer(ReadingConsumer):
             processing=self._processing,
             on_gap=on_gap,
             filters=self._filters,
-        )
-
-    def _join(
-        self,
-        on_targets: Callable[[set[QueueKey]], None],
-        on_owned: Callable[[QueueKey], None],
-        on_lost: Callable[[], None],
-    ) -> Membership:
-        return Membership(
-            self._cluster,
-            self._links,
-            group=self.group,
-            client_id=self.client_id,
-            topics=self._topics,
-            about={
-                "message_model": "clustering",
-                "mode": "ordered",
-                "filters": {topic: told(wanted) for topic, wanted in self._filters.items()},
-            },
-            allocation=self._allocation,
-            on_targets=on_targets,
-            on_owned=on_owned,
-            on_lost=on_lost,
         )
 
     @property

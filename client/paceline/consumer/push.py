@@ -16,18 +16,18 @@ from paceline.consumer.concurrent import ConcurrentProcessing, Run
 from paceline.consumer.failure import FailurePolicy, SendBack, SendBacker, TryHere
 from paceline.consumer.gaps import OnGap
 from paceline.consumer.group_offsets import GroupOffsets, OffsetStore, Start
+from paceline.consumer.joining import Me, clustering
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.local_offsets import LocalOffsets
-from paceline.consumer.membership import Membership
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.push_settings import BatchListener as BatchListener
 from paceline.consumer.push_settings import Listener as Listener
 from paceline.consumer.push_settings import OnGivenUp as OnGivenUp
 from paceline.consumer.push_settings import PushSettings as PushSettings
-from paceline.consumer.queue_owner import GroupMember, QueueOwner
+from paceline.consumer.queue_owner import GroupMember, Join, QueueOwner
 from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, QueueNotFoundError
-from paceline.filters import ALL, Subscription, subscriptions, told
+from paceline.filters import ALL, Subscription, subscriptions
 from paceline.hooks import ConsumeHooks
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
@@ -72,7 +72,8 @@ class PushConsumer(ReadingConsumer):
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self._is_broadcasting = self._settings.message_model == "broadcasting"
         self.client_id = client_id or self._some_client_id()
-        self._links = GroupLinks(self._cluster)
+        self._me = self._describe()
+        self._links = GroupLinks(self._cluster, self._me.introduction)
         self._processing = ConcurrentProcessing(
             self.hooks.around(run),
             self._settings,
@@ -83,7 +84,6 @@ class PushConsumer(ReadingConsumer):
             send_backer=_send_backer(self._links, self.group, self._settings),
         )
         self._own_disk: RealDisk | None = None
-        self._allocation = allocation
         self._offsets = self._offset_store(disk)
         self._owner = QueueOwner(
             self._cluster,
@@ -91,7 +91,7 @@ class PushConsumer(ReadingConsumer):
             self._offsets,
             group=self.group,
             settings=self._settings,
-            join=self._join,
+            join=self._join_with(allocation),
             processing=self._processing,
             on_gap=on_gap,
             filters=self._filters,
@@ -192,39 +192,36 @@ class PushConsumer(ReadingConsumer):
             persist_interval_ms=settings.persist_interval_ms,
         )
 
-    def _join(
+    def _describe(self) -> Me:
+        return Me(
+            group=self.group,
+            client_id=self.client_id,
+            topics=self._topics,
+            mode="concurrent",
+            filters=self._filters,
+            message_model=self._settings.message_model,
+        )
+
+    def _join_with(self, allocation: Allocation) -> Join:
+        if self._is_broadcasting:
+            return self._join_all
+        return clustering(self._cluster, self._links, self._me, allocation)
+
+    def _join_all(
         self,
         on_targets: Callable[[set[QueueKey]], None],
         on_owned: Callable[[QueueKey], None],
         on_lost: Callable[[], None],
     ) -> GroupMember:
-        about = {
-            "message_model": self._settings.message_model,
-            "mode": "concurrent",
-            "filters": {topic: told(wanted) for topic, wanted in self._filters.items()},
-        }
-        if self._is_broadcasting:
-            return BroadcastMembership(
-                self._cluster,
-                self._links,
-                group=self.group,
-                client_id=self.client_id,
-                topics=self._topics,
-                about=about,
-                on_targets=on_targets,
-                on_owned=on_owned,
-            )
-        return Membership(
+        return BroadcastMembership(
             self._cluster,
             self._links,
             group=self.group,
             client_id=self.client_id,
             topics=self._topics,
-            about=about,
-            allocation=self._allocation,
+            about=self._me.about,
             on_targets=on_targets,
             on_owned=on_owned,
-            on_lost=on_lost,
         )
 
 

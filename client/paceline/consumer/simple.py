@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from paceline.consumer.batch_reader import BatchReader, Range
 from paceline.consumer.failure import as_first_sent
+from paceline.consumer.joining import Me
 from paceline.consumer.links import PASSING, GroupLinks
 from paceline.consumer.opened import OpenedConsumer
 from paceline.consumer.popped import (
@@ -96,7 +97,14 @@ class SimpleConsumer(OpenedConsumer):
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
-        self._links = GroupLinks(self._cluster)
+        me = Me(
+            group=self.group,
+            client_id=self.client_id,
+            topics=[str(topic) for topic in self._topics],
+            mode="simple",
+            filters=self._filters,
+        )
+        self._links = GroupLinks(self._cluster, me.introduction)
         self._reader = BatchReader(self._cluster, self._links, kept_bytes_max=_KEPT_BYTES_MAX)
         self._lanes: dict[GroupName, ReceiptLane] = {}
         self._kept: deque[_Kept] = deque()

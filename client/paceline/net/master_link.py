@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from paceline.errors import DeadlineError, PacelineError
 from paceline.net.cluster import BrokerConnection, Cluster, Wakeup
+from paceline.net.introduction import Introducer, Who
 from paceline.retry import Backoff
 from paceline.routing import master_address, reading_address
 from paceline.runtime import cancel_and_wait, spawn
@@ -37,8 +38,12 @@ class MasterLink:
         on_up: Callable[[], None] = lambda: None,
         on_down: Callable[[], None] = lambda: None,
         is_for_reading: bool = False,
+        who: Who | None = None,
     ) -> None:
-        """`is_for_reading`: an acting master will do while the group has no other (R36)."""
+        """`is_for_reading`: an acting master will do while the group has no other (R36).
+
+        `who`: what each broker that we connect to is told of us.
+        """
         self.group = group
         self._address = reading_address if is_for_reading else master_address
         self.epoch_seen = 0
@@ -52,6 +57,7 @@ class MasterLink:
         self._waiters: set[asyncio.Future[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._end_listening: Callable[[], None] = lambda: None
+        self._introducer = None if who is None else Introducer(who)
 
     def start(self) -> None:
         """Begin to connect. Idempotent."""
@@ -67,6 +73,13 @@ class MasterLink:
         task, self._task = self._task, None
         await cancel_and_wait(task)
         self._drop()
+        if self._introducer is not None:
+            await self._introducer.close()
+
+    def introduce_again(self) -> None:
+        """What `who` says has changed, perhaps."""
+        if self._introducer is not None:
+            self._introducer.changed()
 
     def doubt(self) -> None:
         """The broker says that it leads no more: whoever leads, the view has yet to say it."""
@@ -176,6 +189,8 @@ class MasterLink:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
+        if self._introducer is not None:
+            self._introducer.connected(connection)
         self.on_up()
 
     def _on_closed(self, connection: BrokerConnection) -> None:
@@ -189,5 +204,7 @@ class MasterLink:
         self.has_failed = True
         connection.on_closed = None
         connection.close()
+        if self._introducer is not None:
+            self._introducer.disconnected()
         self._on_down()
         self._wakeup.set()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.unit.client.fake_locks import FakeLocks
 
-from paceline.errors import BY_CODE, PacelineError
+from paceline.errors import BY_CODE, BadRequestError, PacelineError
 from paceline.records.encode import encode_batch
 from paceline.records.header import parse_header
 from paceline.types import TopicName
@@ -24,6 +24,9 @@ class FakeGroupCalls:
 
     def __init__(self) -> None:
         self.members: dict[str, dict[str, dict[str, Any]]] = {}
+        self.introduced: list[tuple[str, dict[str, Any]]] = []
+        """Who said to which broker group who they are."""
+        self.refuses_clients = False
         self.generation = 1
         self.changed = asyncio.Event()
         self.locks = FakeLocks()
@@ -52,6 +55,11 @@ class FakeGroupCalls:
             return await self._heartbeat(document)
         if call == "transaction_checks":
             return {"checks": await self._checks_of(document)}
+        if call == "client":
+            self.introduced.append((broker.group, document))
+            if self.refuses_clients:
+                raise BadRequestError("unknown call", field="call")
+            return {}
         if self.failures:
             raise self.failures.pop(0)
         if call in self.canned:

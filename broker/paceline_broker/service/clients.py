@@ -1,0 +1,118 @@
+"""Which clients are connected to this broker: soft state, told by the clients themselves.
+
+A client says once on each of its connections who it is, again when that changes, and every 30 s.
+It is on the list until the connection closes, or until nothing was heard of it for
+`channel_expired_timeout_ms` (a peer that vanished without a word). A client without a stream
+(single requests over HTTP) stays for as long after its last word. Nothing here decides anything:
+lists are for people, allocation asks the coordinator's members, checks go to producers that wait
+for them.
+
+`ClientTable` is pure (time comes in).
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from paceline.errors import OverloadedError
+from paceline.wire.clients import Kind, merged
+
+
+@runtime_checkable
+class Peer(Protocol):
+    """A connection that knows the other end's address."""
+
+    @property
+    def peer(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientInfo:
+    """What a client tells of itself."""
+
+    kind: Kind
+    group: str
+    client_id: str
+    version: str
+    language: str
+    topics: tuple[str, ...]
+    about: Mapping[str, Any]
+    """Of consumers: message model, mode, filters."""
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        return self.kind, self.group, self.client_id
+
+
+@dataclass(slots=True)
+class _Known:
+    """One connection of a client."""
+
+    info: ClientInfo
+    address: str | None
+    since_ms: int
+    heard_ms: int
+
+
+class ClientTable:
+    """The clients of one broker by connection. Pure: `now_ms` is the monotonic clock."""
+
+    def __init__(self, *, expired_ms: int, clients_max: int) -> None:
+        self._expired_ms = expired_ms
+        self._clients_max = clients_max
+        self._known: dict[Hashable, _Known] = {}
+
+    def hear(self, info: ClientInfo, *, via: Hashable, address: str | None, now_ms: int) -> None:
+        """A client says who it is; a connection is one client's. OverloadedError: too many.
+
+        `via` is None for a single request.
+        """
+        key = info.name if via is None else via
+        known = self._known.get(key)
+        if known is not None and known.info.name == info.name:
+            known.info, known.heard_ms, known.address = info, now_ms, address
+            return
+        if known is None and len(self._known) >= self._clients_max:
+            self.expire(now_ms)
+            if len(self._known) >= self._clients_max:
+                raise OverloadedError(
+                    f"{self._clients_max} clients are listed here; you are served all the same",
+                    retry_after_ms=self._expired_ms,
+                )
+        self._known[key] = _Known(info, address, now_ms, now_ms)
+
+    def lost(self, via: Hashable) -> None:
+        """A connection has closed."""
+        self._known.pop(via, None)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget whom nothing was heard of for too long."""
+        silent_ms = now_ms - self._expired_ms
+        for key in [key for key, known in self._known.items() if known.heard_ms <= silent_ms]:
+            del self._known[key]
+
+    def counts(self) -> Counter[tuple[Kind, str]]:
+        """Clients by kind and group."""
+        names = {known.info.name: known.info for known in self._known.values()}
+        return Counter((info.kind, info.group) for info in names.values())
+
+    def rows(self, *, broker: str, now_ms: int, now_unix_ms: int) -> list[dict[str, Any]]:
+        """The clients as JSON, in order of kind, group, id; `broker` names the answering one."""
+        to_unix_ms = now_unix_ms - now_ms
+        return merged(
+            {
+                "kind": known.info.kind,
+                "group": known.info.group,
+                "client_id": known.info.client_id,
+                "address": known.address,
+                "version": known.info.version,
+                "language": known.info.language,
+                "topics": sorted(known.info.topics),
+                **known.info.about,
+                "since_unix_ms": known.since_ms + to_unix_ms,
+                "heard_unix_ms": known.heard_ms + to_unix_ms,
+                "brokers": [broker],
+            }
+            for known in self._known.values()
+        )
