@@ -1,11 +1,11 @@
 """What simple consumers ask of a master, and how each is decided in a turn (see receipts.py)."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, TopicNotFoundError
 from paceline.wire.receipts import Receipt
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import Standing
@@ -166,8 +166,17 @@ class Receive(Operation):
         self.timer: asyncio.TimerHandle | None = None
         self._limits = limits
 
+        self.topic_ids = frozenset(key >> 16 for key in asked.keys)
     def decide(self, turn: Turn) -> bool:
         given = hand_out(
+    def leave_out(self, topic_ids: Collection[int]) -> None:
+        """These topics are deleted. TopicNotFoundError if there is no other."""
+        self.topic_ids = self.topic_ids.difference(topic_ids)
+        if not self.topic_ids:
+            raise TopicNotFoundError("the topics were deleted while the receiver waited")
+        keys = tuple(key for key in self.asked.keys if key >> 16 in self.topic_ids)
+        self.asked = replace(self.asked, keys=keys)
+
             self.asked,
             turn,
             inflight_max=self._limits.pop_inflight_message_threshold,

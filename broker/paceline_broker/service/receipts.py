@@ -64,6 +64,8 @@ class Receipts:
         and not confirmed yet."""
 
     # -- asking ------------------------------------------------------------------------------------
+        self.is_deleted: Callable[[int], bool] = lambda topic_id: False
+        """Whether a topic is, as far as this broker has heard."""
 
     async def receive(self, asked: Asked, *, wait_ms: int) -> Given:
         """Messages for a receiver, or none after `wait_ms`. Raises what appending raises."""
@@ -236,6 +238,8 @@ class Receipts:
         if isinstance(operation, Receive):
             exhausted = operation.answer.exhausted
             if exhausted:
+        if isinstance(operation, Receive) and not self._has_topics(operation):
+            return False
                 self.on_exhausted(operation.asked.group, exhausted)
             if is_decided:
                 self._forget(operation)
@@ -250,6 +254,19 @@ class Receipts:
         """Next turn, with what the filter has to see in memory."""
         if not operation.answer.cold:
             self._submit(operation)
+    def _has_topics(self, operation: Receive) -> bool:
+        """Leave deleted topics out, whose state would come back else (R35); False: none is left."""
+        deleted = [topic_id for topic_id in operation.topic_ids if self.is_deleted(topic_id)]
+        if not deleted:
+            return True
+        self._unwatch(operation)  # by the keys that it was watched by
+        try:
+            operation.leave_out(deleted)
+        except PacelineError as error:
+            operation.finish(error)
+            return False
+        return True
+
             return
         task = spawn(self._warm(operation, reader), name="receive-warm")
         self._warming.add(task)
@@ -292,6 +309,8 @@ class Receipts:
                         self._woken[at] = None
                     break
                 served.append(waiting)
+                    if waiting.future.done():
+                        continue  # its topics have gone
         return served
 
     def _answer_later(self, decided: list[Operation], writer: LogWriter) -> None:
@@ -326,6 +345,12 @@ class Receipts:
         """Who waits looks again, on the new state, or hears that this is no master (DESIGN 7)."""
         for timer in self._due.values():
             timer.cancel()
+    def view_changed(self) -> None:
+        """Who waits at a topic that is deleted now hears of it."""
+        for operation in list(self._all_waiting):
+            if any(map(self.is_deleted, operation.topic_ids)):
+                self._submit(operation)
+
         self._due.clear()
         waiting = list(self._all_waiting)
         for operation in waiting:

@@ -73,9 +73,6 @@ class Service:
         )
         self.calls.may_expire = lambda: trust() is not Trust.DIFFERS
         self.receipts = Receipts(role, clock, settings, trust)
-        self.fetcher.on_messages = self.receipts.messages_came
-        self.receipts.watch = self.fetcher.watch
-        self.calls.on_unlocked = self.receipts.look_again
         self.receipt_calls = ReceiptCalls(
             self.receipts, self.routes, self.creator, self.fetcher.filters
         )
@@ -87,7 +84,7 @@ class Service:
         self.send_back.delays_from_ms = fire.delays_from_ms
         self.send_back.on_pending = self.delivery.poke
         self.burying = Burying(role, self.ledger, self.sources, self.send_back, trust)
-        self.receipts.on_exhausted = self.burying.bury
+        self._connect_receipts()
         resend = Resend(role, self.routes, self.ledger, self.sources, self.counters)
         self.calls.add(SendBackCalls(self.send_back, resend, self.routes).table)
         self.calls.add({"filter": self.fetcher.filters.register})
@@ -98,6 +95,15 @@ class Service:
         self.transactions = Transactions(role, self.routes, self.ledger, settings, trust)
         self.calls.add(self.transactions.calls())
         self.messages = Messages(role, self.sender, self.fetcher, self.routes, clock, self.creator)
+
+    def _connect_receipts(self) -> None:
+        receipts = self.receipts
+        self.fetcher.on_messages = receipts.messages_came
+        receipts.watch = self.fetcher.watch
+        receipts.is_deleted = self.routes.is_deleted
+        self.routes.on_change(receipts.view_changed)
+        self.calls.on_unlocked = receipts.look_again
+        receipts.on_exhausted = self.burying.bury
 
     def view_changed(self, view: ClusterView) -> None:
         """The role took a newer cluster view."""

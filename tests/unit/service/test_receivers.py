@@ -1,11 +1,12 @@
 """Receivers that wait: what wakes them, whom first, with filters, and when a mastership ends."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, turn, until
+from tests.unit.service.fakes import Bench, a_view, turn, until
 from tests.unit.service.test_calls import started
 from tests.unit.service.test_receipts import handles, lowest, receive, send
 from tests.unit.service.test_send import Answers
@@ -16,7 +17,12 @@ from paceline.errors import (
     NotYetAvailableError,
     OutcomeUnknownError,
     PollingFullError,
+    TopicNotFoundError,
 )
+from paceline.records.header import Kind
+from paceline.types import TopicId
+from paceline_broker.projections.projections import TopicRecord
+from paceline_broker.service.ledger import append_internal
 
 
 async def test_waiting_receiver_is_given_a_message_when_it_is_confirmed() -> None:
@@ -293,3 +299,48 @@ async def test_receivers_that_were_woken_for_nothing_look_again_when_something_i
 
     assert "g" in desk._due
     waiting.cancel()
+
+
+def delete_orders(bench: Bench) -> None:
+    """The topic is deleted, and its record is in the log."""
+    view = replace(a_view(version=5, topics={}), topic_id_max=TopicId(1))
+    bench.service.view_changed(view)
+    record = TopicRecord(topic="orders", topic_id=1, queues=4, is_deleted=True)
+    now = bench.service.ledger.log_time_ms()
+    append_internal(
+        bench.writer, bench.role.projections, Kind.TOPIC, record.to_json(), store_unix_ms=now
+    )
+    bench.writer.confirm_all()
+
+
+async def test_receiver_that_waits_over_the_deletion_of_its_topic_brings_nothing_back() -> None:
+    """R35: all that hangs on the id is gone for good."""
+    bench = Bench()
+    waiting = await started(receive(bench, wait_ms=20_000))
+
+    delete_orders(bench)
+
+    async with asyncio.timeout(5):
+        with pytest.raises(TopicNotFoundError):
+            await waiting
+    assert bench.role.projections.topic_ids() == []
+    assert bench.service.receipts.waiting_count == 0
+
+
+async def test_receiver_goes_on_with_the_topics_that_are_left() -> None:
+    """R35"""
+    bench = Bench()
+    two = {"orders": 4, "bills": 1}
+    bench.service.view_changed(a_view(version=2, topics=two))
+    waiting = await started(receive(bench, topics=["orders", "bills"], wait_ms=20_000))
+    left = {name: topic for name, topic in a_view(topics=two).topics.items() if name == "bills"}
+    bench.service.view_changed(replace(a_view(version=3), topics=left, topic_id_max=TopicId(2)))
+    await turn()
+    assert not waiting.done()
+
+    bench.service.sender.send(a_batch(b"x", topic_id=2), Answers(), 0)
+
+    async with asyncio.timeout(5):
+        assert (await waiting)[0]["messages"] == [[2, 0, 0, 1, 1]]
+    assert bench.service.receipts.waiting_count == 0
+    assert not bench.service.receipts._waiting
