@@ -162,13 +162,13 @@ class Receive(Operation):
         self.number = number
         self.asked = asked
         self.is_over = False
-        """No time left: the answer is what there is."""
+        """It does not wait (any more): the answer is what a look finds."""
+        self.is_late = False
+        """Nor does it look on: the answer is what this look has found."""
         self.timer: asyncio.TimerHandle | None = None
+        self.topic_ids = frozenset(key >> 16 for key in asked.keys)
         self._limits = limits
 
-        self.topic_ids = frozenset(key >> 16 for key in asked.keys)
-    def decide(self, turn: Turn) -> bool:
-        given = hand_out(
     def leave_out(self, topic_ids: Collection[int]) -> None:
         """These topics are deleted. TopicNotFoundError if there is no other."""
         self.topic_ids = self.topic_ids.difference(topic_ids)
@@ -177,13 +177,15 @@ class Receive(Operation):
         keys = tuple(key for key in self.asked.keys if key >> 16 in self.topic_ids)
         self.asked = replace(self.asked, keys=keys)
 
+    def decide(self, turn: Turn) -> bool:
+        given = hand_out(
             self.asked,
             turn,
             inflight_max=self._limits.pop_inflight_message_threshold,
             begin_with=self.number,
         )
         self.answer = given
-        return bool(given.rows) or (self.is_over and not self.looks_on)
+        return bool(given.rows) or self.is_late or (self.is_over and not self.looks_on)
 
     @property
     def looks_on(self) -> bool:

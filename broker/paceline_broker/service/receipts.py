@@ -30,6 +30,8 @@ log = logging.getLogger("paceline.service")
 
 _AGAIN_S = 0.1
 """A turn that may not append now (R8, R27) looks again after this."""
+_LOOK_MS = 1_000
+"""A receive that does not wait is answered after this, however much its filter has yet to see."""
 _ROWS_MAX = 50_000
 """Receipts named by the operations of one turn; what is beyond comes in the next."""
 _WAKE_SLACK_S = 0.002
@@ -62,10 +64,10 @@ class Receipts:
         self.watch: Callable[[int], None] = lambda key: None
         """Asked to have `messages_came` told of a queue's next messages, also of such as are there
         and not confirmed yet."""
-
-    # -- asking ------------------------------------------------------------------------------------
         self.is_deleted: Callable[[int], bool] = lambda topic_id: False
         """Whether a topic is, as far as this broker has heard."""
+
+    # -- asking ------------------------------------------------------------------------------------
 
     async def receive(self, asked: Asked, *, wait_ms: int) -> Given:
         """Messages for a receiver, or none after `wait_ms`. Raises what appending raises."""
@@ -74,8 +76,10 @@ class Receipts:
         operation.is_over = wait_ms == 0
         if wait_ms:
             self._check_room(asked)
+        if wait_ms or asked.filters:
             loop = asyncio.get_running_loop()
-            operation.timer = loop.call_later(wait_ms / 1000, self._time_over, operation)
+            seconds = (wait_ms or _LOOK_MS) / 1000
+            operation.timer = loop.call_later(seconds, self._time_over, operation)
         try:
             given: Given = await self._decided(operation)
         finally:
@@ -105,7 +109,7 @@ class Receipts:
         found = [
             one
             for one in self._receives()
-            if one.asked.group == group and one.asked.client_id == client_id and not one.is_over
+            if one.asked.group == group and one.asked.client_id == client_id and not one.is_late
         ]
         for waiting in found:
             self._time_over(waiting)
@@ -234,12 +238,12 @@ class Receipts:
     def _decide(self, operation: Operation, turn: Turn) -> bool:
         if operation.future.done() or operation.is_decided:
             return False  # the asker has gone, or waits for confirm: it is given nothing more
+        if isinstance(operation, Receive) and not self._has_topics(operation):
+            return False
         operation.is_decided = is_decided = operation.decide(turn)
         if isinstance(operation, Receive):
             exhausted = operation.answer.exhausted
             if exhausted:
-        if isinstance(operation, Receive) and not self._has_topics(operation):
-            return False
                 self.on_exhausted(operation.asked.group, exhausted)
             if is_decided:
                 self._forget(operation)
@@ -250,10 +254,6 @@ class Receipts:
                 self._watch(operation)
         return is_decided
 
-    def _look_on(self, operation: Receive, reader: LogReader) -> None:
-        """Next turn, with what the filter has to see in memory."""
-        if not operation.answer.cold:
-            self._submit(operation)
     def _has_topics(self, operation: Receive) -> bool:
         """Leave deleted topics out, whose state would come back else (R35); False: none is left."""
         deleted = [topic_id for topic_id in operation.topic_ids if self.is_deleted(topic_id)]
@@ -267,6 +267,10 @@ class Receipts:
             return False
         return True
 
+    def _look_on(self, operation: Receive, reader: LogReader) -> None:
+        """Next turn, with what the filter has to see in memory."""
+        if not operation.answer.cold:
+            self._submit(operation)
             return
         task = spawn(self._warm(operation, reader), name="receive-warm")
         self._warming.add(task)
@@ -305,12 +309,12 @@ class Receipts:
                     self._schedule()
                     break
                 if not self._decide(waiting, turn):
+                    if waiting.future.done():
+                        continue  # its topics have gone
                     if waiting.looks_on:  # the others have their turn after it
                         self._woken[at] = None
                     break
                 served.append(waiting)
-                    if waiting.future.done():
-                        continue  # its topics have gone
         return served
 
     def _answer_later(self, decided: list[Operation], writer: LogWriter) -> None:
@@ -341,16 +345,16 @@ class Receipts:
         if self._woken:
             self._schedule()
 
-    def role_changed(self) -> None:
-        """Who waits looks again, on the new state, or hears that this is no master (DESIGN 7)."""
-        for timer in self._due.values():
-            timer.cancel()
     def view_changed(self) -> None:
         """Who waits at a topic that is deleted now hears of it."""
         for operation in list(self._all_waiting):
             if any(map(self.is_deleted, operation.topic_ids)):
                 self._submit(operation)
 
+    def role_changed(self) -> None:
+        """Who waits looks again, on the new state, or hears that this is no master (DESIGN 7)."""
+        for timer in self._due.values():
+            timer.cancel()
         self._due.clear()
         waiting = list(self._all_waiting)
         for operation in waiting:
@@ -382,8 +386,8 @@ class Receipts:
         self._unwatch(operation)
 
     def _time_over(self, operation: Receive) -> None:
-        if not operation.is_over and not operation.is_decided:
-            operation.is_over = True
+        if not operation.is_late and not operation.is_decided:
+            operation.is_over = operation.is_late = True
             self._submit(operation)
 
     # -- what falls due ----------------------------------------------------------------------------

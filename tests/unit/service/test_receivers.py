@@ -22,6 +22,7 @@ from paceline.errors import (
 from paceline.records.header import Kind
 from paceline.types import TopicId
 from paceline_broker.projections.projections import TopicRecord
+from paceline_broker.service import receipts as receipts_module
 from paceline_broker.service.ledger import append_internal
 
 
@@ -344,3 +345,32 @@ async def test_receiver_goes_on_with_the_topics_that_are_left() -> None:
         assert (await waiting)[0]["messages"] == [[2, 0, 0, 1, 1]]
     assert bench.service.receipts.waiting_count == 0
     assert not bench.service.receipts._waiting
+
+
+@pytest.mark.parametrize("wait_ms", [0, 20])
+async def test_receive_with_a_filter_ends_in_time_however_much_is_to_be_looked_at(
+    monkeypatch: pytest.MonkeyPatch, wait_ms: int
+) -> None:
+    monkeypatch.setattr(receipts_module, "_LOOK_MS", 20)
+    bench = Bench()
+    tagged(bench, "yes")
+    await turn()
+    bench.log.cold.add(1)  # for as long as the page takes
+    read = asyncio.Event()
+
+    async def warm(view: memoryview) -> None:
+        await read.wait()
+        bench.log.cold.clear()
+
+    monkeypatch.setattr(bench.log, "warm", warm)
+    asked = [{"topic": "orders", "expression": "yes"}]
+
+    async with asyncio.timeout(5):
+        nothing = await receive(bench, topics=asked, wait_ms=wait_ms)
+    read.set()
+    await turn()
+    await turn()
+    given = await receive(bench, topics=asked)
+
+    assert nothing["messages"] == []
+    assert given["messages"] == [[1, 0, 0, 1, 1]], "it was not given to who had gone"
