@@ -276,7 +276,8 @@ class Calls:
         wait_ms = fields.integer("wait_ms") if fields.has("wait_ms") else 0
         about = about_member(fields)
         fields.done()
-        self._routes.check_consume(group)
+        is_broadcasting = about.get("message_model") == "broadcasting"
+        self._routes.check_consume(group, is_broadcasting=is_broadcasting)
         self._creator.want_group(group)
         return await self._coordinator.heartbeat(
             group,

@@ -10,13 +10,12 @@ from typing import Any
 from paceline.errors import (
     BY_CODE,
     BadRequestError,
-    NoPermissionError,
     PacelineError,
     QueueNotFoundError,
 )
 from paceline.filters import ALL, Filter
 from paceline.filters.filter import TAG
-from paceline.types import ConsumerGroupName, TopicName
+from paceline.types import TopicName
 from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.fields import Fields
 from paceline.wire.names import CLIENT_ID_PATTERN, check_name, check_topic_name, retry_topic
@@ -107,13 +106,8 @@ class ReceiptCalls:
     def _group_settings(self, group: str) -> ConsumerGroupSettings:
         """NoPermissionError if the group may not consume."""
         self._creator.want_group(group)  # with the topic of its dead letters
-        found = self._routes.consumer_groups.get(ConsumerGroupName(group))
-        settings = ConsumerGroupSettings() if found is None else found.settings
-        if not settings.consume_enable:
-            raise NoPermissionError(
-                f"consumer group {group} may not consume: its consume_enable is off", group=group
-            )
-        return settings
+        self._routes.check_consume(group)
+        return self._routes.settings_of(group)
 
     def _keys(self, fields: Fields, group: str) -> dict[int, Filter]:
         """Queues of this broker group of the topics that are named, each with its filter, and of

@@ -231,7 +231,7 @@ class Coordinator:
             raise OverloadedError("too many group members here", retry_after_ms=1000)
         heard = table.hear(group, client_id, topics, owned, now_ms=now_ms, via=via, about=about)
         if heard:
-            self._wake(group)
+            self._changed(group)
         self._schedule_sweep()
         if self._ready_ms > now_ms:
             await self._wait(group, self._ready_ms - now_ms, until_ready=True)
@@ -250,7 +250,7 @@ class Coordinator:
         """A member goes; its queues are free at once."""
         self._check_mine(group)
         if self._table.leave(group, client_id):
-            self._wake(group)
+            self._changed(group)
         return {"generation": self._table.generation(group)}
 
     def describe(self, group: str) -> dict[str, Any]:
@@ -303,6 +303,11 @@ class Coordinator:
             if not until_ready or self._epoch is None:
                 return
 
+    def _changed(self, group: str) -> None:
+        """Tell the members at once, unless the group wants them to hear with their next beat."""
+        if self._routes.settings_of(group).notify_consumer_ids_changed_enable:
+            self._wake(group)
+
     def _wake(self, group: str) -> None:
         for waiter in self._waiters.pop(group, ()):
             if not waiter.done():
@@ -320,4 +325,4 @@ class Coordinator:
 
     def _drop_silent(self) -> None:
         for group in self._table.expire(self._clock.monotonic_ms()):
-            self._wake(group)
+            self._changed(group)

@@ -18,9 +18,10 @@ from paceline.errors import (
 from paceline.records.header import Kind
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
-from paceline.wire.consumer_groups import ConsumerGroupView
+from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline.wire.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION
 
+_USUAL = ConsumerGroupSettings()
 _NORMAL, _DELAY, _HALF = 1 << Kind.NORMAL, 1 << Kind.DELAY, 1 << Kind.HALF
 _TAKES = {
     NORMAL: _NORMAL,
@@ -191,15 +192,24 @@ class Routes:
                 )
             raise QueueNotFoundError(why, queues=0)
 
-    def check_consume(self, group: str) -> None:
-        """Raise NoPermissionError if the consumer group is switched off (`consume_enable`)."""
+    def check_consume(self, group: str, *, is_broadcasting: bool = False) -> None:
+        """Raise NoPermissionError if the consumer group is switched off (`consume_enable`), or for
+        broadcasting (`consume_broadcast_enable`)."""
+        settings = self.settings_of(group)
+        if settings.consume_enable and (settings.consume_broadcast_enable or not is_broadcasting):
+            return
+        name = "consume_broadcast_enable" if settings.consume_enable else "consume_enable"
+        what = "may not broadcast" if settings.consume_enable else "is switched off"
+        raise NoPermissionError(
+            f"consumer group {group} {what} ({name} is false); its operator can change that"
+            f" (paceline group alter {group} --set {name}=true)",
+            group=group,
+        )
+
+    def settings_of(self, group: str) -> ConsumerGroupSettings:
+        """Of a consumer group; the usual ones while it is not on record."""
         found = self.consumer_groups.get(ConsumerGroupName(group))
-        if found is not None and not found.settings.consume_enable:
-            raise NoPermissionError(
-                f"consumer group {group} is switched off (consume_enable is false); its operator"
-                f" can change that (paceline group alter {group} --set consume_enable=true)",
-                group=group,
-            )
+        return _USUAL if found is None else found.settings
 
     def check_read(self, topic_id: int) -> None:
         """Raise NoPermissionError unless clients may read the topic."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from paceline.consumer.group_rules import Permission
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey, QueueName
 from paceline.runtime import cancel_and_wait, pause, spawn
@@ -19,10 +20,12 @@ class AssignedMember:
         self,
         cluster: Cluster,
         *,
+        group: str,
         on_targets: Callable[[set[QueueKey]], None],
         on_owned: Callable[[QueueKey], None],
     ) -> None:
         self._cluster = cluster
+        self._permission = Permission(group)
         self._on_targets = on_targets
         self._on_owned = on_owned
         self._assigned: list[QueueName] = []
@@ -60,7 +63,7 @@ class AssignedMember:
 
     def _aim(self, view: ClusterView) -> None:
         targets = set()
-        for name in self._assigned:
+        for name in self._assigned if self._permission.is_given(view) else ():
             topic = view.topics.get(name.topic)
             if topic is not None and name.queue < topic.queues.get(name.group, 0):
                 targets.add(QueueKey(topic.topic_id, name.group, name.queue))

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from paceline.consumer.group_rules import Permission
 from paceline.consumer.links import PASSING, GroupLinks
 from paceline.consumer.membership import coordinating_group
 from paceline.errors import PacelineError
@@ -42,6 +43,7 @@ class BroadcastMembership:
         self._cluster = cluster
         self._links = links
         self._group = group
+        self._permission = Permission(group, is_broadcasting=True)
         self._client_id = client_id
         self._topics = topics
         self._about = about
@@ -82,7 +84,8 @@ class BroadcastMembership:
             await pause(_HEARTBEAT_MS)
 
     def _aim(self, view: ClusterView) -> None:
-        found = [view.topics.get(TopicName(topic)) for topic in self._topics]
+        topics = self._topics if self._permission.is_given(view) else []
+        found = [view.topics.get(TopicName(topic)) for topic in topics]
         targets = {key for topic in found if topic is not None for key in queues_of(topic)}
         self._on_targets(targets)
         if self._is_leaving:

@@ -45,6 +45,7 @@ class ConcurrentProcessing:
         *,
         batch_max: int,
         group: str,
+        consume_timeout_s: Callable[[], float],
         policy: FailurePolicy,
         send_backer: SendBacker,
     ) -> None:
@@ -61,7 +62,7 @@ class ConcurrentProcessing:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
         self._workers = [Worker() for _ in range(settings.concurrency)]
-        self._timeouts = ConsumeTimeouts(self._workers, settings, self._timed_out)
+        self._timeouts = ConsumeTimeouts(self._workers, consume_timeout_s, self._timed_out)
 
     def start(self) -> None:
         """Start the listeners' tasks."""

@@ -8,7 +8,6 @@ itself goes on; what it says in the end counts only for messages that could not 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from paceline.consumer.push_settings import PushSettings
 from paceline.consumer.queue_owner import HeldQueue
 from paceline.message import ReceivedMessage
 
@@ -63,18 +62,19 @@ class ConsumeTimeouts:
     def __init__(
         self,
         workers: Sequence[Worker],
-        settings: PushSettings,
+        timeout_s: Callable[[], float],
         on_timeout: Callable[[Worker, int, ReceivedMessage], None],
     ) -> None:
-        """`on_timeout(worker, call, message)`, for each message of a call that takes too long."""
+        """`timeout_s()`: how long a call may take, as of now. `on_timeout(worker, call, message)`,
+        for each message of a call that takes longer."""
         self._workers = workers
-        self._timeout_s = settings.consume_timeout_ms / 1000
-        self._check_s = min(_CHECK_S_MAX, self._timeout_s / 4)
+        self._timeout_s = timeout_s
         self._on_timeout = on_timeout
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._check_s, self._look)
+        check_s = min(_CHECK_S_MAX, self._timeout_s() / 4)
+        self._timer = asyncio.get_running_loop().call_later(check_s, self._look)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -83,12 +83,13 @@ class ConsumeTimeouts:
     def _look(self) -> None:
         self.start()
         now = asyncio.get_running_loop().time()
+        timeout_s = self._timeout_s()
         for worker in self._workers:
             if worker.held is None or worker.is_timed_out:
                 continue
             if not worker.began:
                 worker.began = now  # the clock is not read for each call
-            elif now - worker.began >= self._timeout_s:
+            elif now - worker.began >= timeout_s:
                 worker.is_timed_out = True
                 for message in worker.messages:
                     if message.queue_offset not in worker.passed_over:

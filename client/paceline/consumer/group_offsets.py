@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from paceline.consumer.group_rules import settings_of
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.errors import (
@@ -15,7 +16,7 @@ from paceline.errors import (
 )
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey, queues_of
-from paceline.types import ConsumerGroupName, GroupName
+from paceline.types import GroupName
 
 log = logging.getLogger("paceline.client")
 
@@ -265,9 +266,7 @@ def start_on(start: Start, cluster: Cluster, group: str, *, came_later: bool) ->
 
 def is_from_min(cluster: Cluster, group: str) -> bool:
     """Whether the group reads a queue that is younger than its subscription from the beginning."""
-    known = None if cluster.view is None else cluster.view.consumer_groups
-    found = known.get(ConsumerGroupName(group)) if known is not None else None
-    return found is None or found.settings.consume_from_min_enable
+    return settings_of(cluster.view, group).consume_from_min_enable
 
 
 async def first_offset(

@@ -278,7 +278,9 @@ class LitePullConsumer:
     def _join(self, on_targets: Any, on_owned: Any, on_lost: Any) -> GroupMember:
         if self._topics:
             return self._share(on_targets, on_owned, on_lost)
-        self._assigned = AssignedMember(self._cluster, on_targets=on_targets, on_owned=on_owned)
+        self._assigned = AssignedMember(
+            self._cluster, group=self.group, on_targets=on_targets, on_owned=on_owned
+        )
         return self._assigned
 
     def _key(self, name: QueueName) -> QueueKey:

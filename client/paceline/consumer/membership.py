@@ -14,6 +14,7 @@ from typing import Any
 from crc32c import crc32c
 
 from paceline.allocation import Allocation, queues_for
+from paceline.consumer.group_rules import Permission
 from paceline.consumer.links import PASSING, GroupLinks
 from paceline.errors import NoPermissionError, PacelineError
 from paceline.net.cluster import Cluster, Wakeup
@@ -64,6 +65,7 @@ class Membership:
         self._cluster = cluster
         self._links = links
         self._group = group
+        self._permission = Permission(group)
         self._client_id = client_id
         self._topics = topics
         self._about = about
@@ -206,7 +208,9 @@ class Membership:
 
     def _aim(self, view: ClusterView) -> set[QueueKey]:
         """Claim what allocation gives us; the owner hears what it should hold."""
-        targets = queues_for(view, self._members, self._client_id, self._allocation)
+        targets: set[QueueKey] = set()
+        if self._permission.is_given(view):
+            targets = queues_for(view, self._members, self._client_id, self._allocation)
         new = set() if self._is_leaving else targets - set(self._claims)
         for key in sorted(new):
             self._claims[key] = False

@@ -16,6 +16,7 @@ from paceline.consumer.concurrent import ConcurrentProcessing, Run
 from paceline.consumer.failure import FailurePolicy, SendBack, SendBacker, TryHere
 from paceline.consumer.gaps import OnGap
 from paceline.consumer.group_offsets import GroupOffsets, OffsetStore, Start
+from paceline.consumer.group_rules import consume_timeout_s
 from paceline.consumer.joining import Me, clustering
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.local_offsets import LocalOffsets
@@ -80,6 +81,7 @@ class PushConsumer(ReadingConsumer):
             on_given_up,
             batch_max=batch_max,
             group=self.group,
+            consume_timeout_s=self._consume_timeout_s,
             policy=_policy(self._settings),
             send_backer=_send_backer(self._links, self.group, self._settings),
         )
@@ -191,6 +193,9 @@ class PushConsumer(ReadingConsumer):
             timeout_ms=settings.close_timeout_ms,
             persist_interval_ms=settings.persist_interval_ms,
         )
+
+    def _consume_timeout_s(self) -> float:
+        return consume_timeout_s(self._cluster, self.group, self._settings.consume_timeout_ms)
 
     def _describe(self) -> Me:
         return Me(

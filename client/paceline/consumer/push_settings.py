@@ -61,9 +61,10 @@ class PushSettings:
     """Without `send_back`: calls of the listener for one message before it is given up."""
     retry_first_ms: int = 100
     retry_max_ms: int = 10_000
-    consume_timeout_ms: int = 15 * 60 * 1000
+    consume_timeout_ms: int | None = None
     """A listener call that takes longer has its messages sent back, and the queue goes on without
-    them (consumeTimeout); for broadcasting it is only reported."""
+    them (consumeTimeout); for broadcasting it is only reported. None: after as many minutes as the
+    group's `consume_timeout_minute` says (15)."""
     commit_interval_ms: int = 1_000
     """(persistConsumerOffsetInterval, there 5 s)"""
     offsets_folder: str = "~/.paceline/offsets"
@@ -93,7 +94,8 @@ class PushSettings:
         if self.consume_timestamp is not None and self.consume_timestamp < 0:
             raise ConfigError(f"consume_timestamp is a Unix time in ms: {self.consume_timestamp}")
         _check_range(self, 1, "concurrency", 1_000)
-        _check_range(self, 1_000, "consume_timeout_ms", 24 * 3600 * 1000)
+        if self.consume_timeout_ms is not None:
+            _check_range(self, 1_000, "consume_timeout_ms", 24 * 3600 * 1000)
         _check_range(self, 1, "consume_message_batch_max_size", CONSUME_BATCH_MAX)
         _check_range(self, 1, "messages_per_queue_max", 65_535)
         _check_range(self, 1, "bytes_per_queue_max", 1024 * 1024 * 1024)

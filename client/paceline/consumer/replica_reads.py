@@ -10,10 +10,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from paceline.consumer.group_rules import settings_of
 from paceline.errors import PacelineError
 from paceline.net.cluster import BrokerConnection, Cluster
 from paceline.runtime import spawn
-from paceline.types import ConsumerGroupName, GroupName, ReplicaId
+from paceline.types import GroupName, ReplicaId
 
 log = logging.getLogger("paceline.client")
 
@@ -44,8 +45,8 @@ class ReplicaReads:
             return None
         replica = ReplicaId(suggested)
         if self._consumer_group is not None:
-            known = view.consumer_groups.get(ConsumerGroupName(self._consumer_group))
-            wanted = 1 if known is None else known.settings.which_broker_when_consume_slowly
+            settings = settings_of(view, self._consumer_group)
+            wanted = settings.which_broker_when_consume_slowly
             if wanted == 0:
                 return None
             if wanted > 1 and wanted in group.sync_state_set:

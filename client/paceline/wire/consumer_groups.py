@@ -79,7 +79,9 @@ class ConsumerGroupSettings:
     consume_enable: bool = True
     """False: nobody of the group is given messages (NO_PERMISSION)."""
     consume_from_min_enable: bool = True
+    """A queue that is younger than the group is read from its first message."""
     consume_broadcast_enable: bool = True
+    """False: nobody of the group may broadcast (NO_PERMISSION)."""
     consume_message_orderly: bool = False
     """Its simple consumers get a queue's messages one after the other."""
     retry_queue_nums: int = 1
@@ -90,7 +92,9 @@ class ConsumerGroupSettings:
     which_broker_when_consume_slowly: int = 1
     """0: consumers that lag far behind are not sent to a replica."""
     notify_consumer_ids_changed_enable: bool = True
+    """False: members hear of each other with their next heartbeat, not at once."""
     consume_timeout_minute: int = 15
+    """How long a listener call of a push consumer may take that does not say so itself."""
     attributes: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

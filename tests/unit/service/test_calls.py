@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from paceline.errors import (
     PacelineError,
 )
 from paceline.runtime import ManualClock
+from paceline.types import ConsumerGroupName
+from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline_broker.service.members import MemberTable, coordinating_group
 
 QUEUE = {"topic": "orders", "queue": 0}
@@ -345,3 +348,27 @@ async def test_long_wait_of_routes_is_bounded() -> None:
 
     assert answer["version"] == 1
     await until(lambda: not bench.service.routes._waiters)
+
+
+async def test_members_hear_of_each_other_at_once_unless_their_group_does_not_want_it() -> None:
+    """`notify_consumer_ids_changed_enable`."""
+    bench = Bench(member_interval_ms=500)
+    beat = {"group": "billing", "topics": ["orders"], "owned": [], "generation": 0}
+    await bench.call("heartbeat", client_id="a", **beat)
+    for is_wanted in (True, False):
+        view = bench.service.routes.view
+        assert view is not None
+        settings = ConsumerGroupSettings(notify_consumer_ids_changed_enable=is_wanted)
+        group = ConsumerGroupView(group=ConsumerGroupName("billing"), settings=settings)
+        changed = replace(view, version=view.version + 1, consumer_groups={group.group: group})
+        bench.service.view_changed(changed)
+        present = (await bench.call("members", group="billing"))["generation"]
+        fields = {**beat, "generation": present, "wait_ms": 500}
+        waiting = await started(bench.call("heartbeat", client_id="a", **fields))
+
+        await bench.call("heartbeat", client_id=f"b-{is_wanted}", **beat)
+        await asyncio.wait([waiting], timeout=0)
+
+        assert waiting.done() is is_wanted
+        [answer] = await waiting
+        assert answer["generation"] > present

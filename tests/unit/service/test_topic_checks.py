@@ -204,6 +204,15 @@ async def test_a_group_that_is_switched_off_has_no_members() -> None:
     with pytest.raises(NoPermissionError, match="consume_enable"):
         await bench.call("heartbeat", **heartbeat)
 
+    settings = ConsumerGroupSettings(consume_broadcast_enable=False)
+    group = replace(group, settings=settings)
+    bench.service.view_changed(
+        replace(changed, version=changed.version + 1, consumer_groups={group.group: group})
+    )
+    with pytest.raises(NoPermissionError, match="may not broadcast"):
+        await bench.call("heartbeat", **heartbeat, message_model="broadcasting")
+    await bench.call("heartbeat", **heartbeat, message_model="clustering")
+
 
 def test_the_view_says_what_may_be_sent_where() -> None:
     bench = Bench()

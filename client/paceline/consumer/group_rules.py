@@ -1,0 +1,50 @@
+"""What the operator has set for a consumer group, as its members obey it.
+
+Brokers refuse what they can see (heartbeats, receives). Fetches name no group, so that a switched
+off group reads nothing more is up to its members: they let go of all queues until they may again.
+"""
+
+import logging
+
+from paceline.net.cluster import Cluster
+from paceline.types import ConsumerGroupName
+from paceline.wire.cluster import ClusterView
+from paceline.wire.consumer_groups import ConsumerGroupSettings
+
+log = logging.getLogger("paceline.client")
+
+_USUAL = ConsumerGroupSettings()
+
+
+def settings_of(view: ClusterView | None, group: str) -> ConsumerGroupSettings:
+    """The settings of a consumer group; the usual ones while it is not on record."""
+    found = None if view is None else view.consumer_groups.get(ConsumerGroupName(group))
+    return _USUAL if found is None else found.settings
+
+
+def consume_timeout_s(cluster: Cluster, group: str, own_ms: int | None) -> float:
+    """How long a listener call may take: as the member says, else as the group does."""
+    if own_ms is not None:
+        return own_ms / 1000
+    return settings_of(cluster.view, group).consume_timeout_minute * 60.0
+
+
+class Permission:
+    """Whether a member may consume; tells the log when that changes."""
+
+    def __init__(self, group: str, *, is_broadcasting: bool = False) -> None:
+        self._group = group
+        self._is_broadcasting = is_broadcasting
+        self._was_given = True
+
+    def is_given(self, view: ClusterView) -> bool:
+        """By `consume_enable`, and for broadcasting `consume_broadcast_enable`."""
+        settings = settings_of(view, self._group)
+        is_given = settings.consume_enable and (
+            settings.consume_broadcast_enable or not self._is_broadcasting
+        )
+        if is_given is not self._was_given:
+            self._was_given = is_given
+            event = "consumer_group_on" if is_given else "consumer_group_off"
+            log.warning(event, extra={"consumer_group": self._group})
+        return is_given
