@@ -31,6 +31,7 @@ from paceline_broker.clocks import Clocks, Trust
 from paceline_broker.config import BrokerConfig
 from paceline_broker.controller_link import ControllerLinks
 from paceline_broker.duties import Duties, register
+from paceline_broker.escape.escape import Escape
 from paceline_broker.http import BrokerHttp
 from paceline_broker.identity import StoreIdentity
 from paceline_broker.probe_care import register_care
@@ -94,9 +95,8 @@ class Broker:
             hooks=load_hooks(config.hooks),
         )
         self._hand_over = HandOver(self.role, self._acting_file, self._probes, clock)
-        self.role.on_role_changed = self._service.role_changed
-        self.role.on_view_changed = self._service.view_changed
-        self.role.on_fatal = self.refuse
+        self._escape = self._make_escape(secret, disk)
+        self._listen_to_role()
         self._cleaner = Cleaner(
             role=self.role,
             store=self._store,
@@ -111,12 +111,36 @@ class Broker:
         self._http = BrokerHttp(self._service, metrics=self._metrics())
         self._tasks: list[asyncio.Task[None]] = []
 
+    def _make_escape(self, secret: bytes, disk: Disk) -> Escape:
+        self._server.intake = self._service.intake
+        return Escape(
+            role=self.role,
+            routes=self._service.routes,
+            intake=self._service.intake,
+            config=self._config,
+            secret=secret,
+            disk=disk,
+            clock=self._clock,
+            random=self._random,
+            trust=self._trust,
+        )
+
+    def _listen_to_role(self) -> None:
+        self.role.on_role_changed = self._role_changed
+        self.role.on_view_changed = self._service.view_changed
+        self.role.on_fatal = self.refuse
+
+    def _role_changed(self) -> None:
+        self._service.role_changed()
+        self._escape.role_changed()
+
     def _metrics(self) -> Metrics:
         config = self._config
         node_id = f"{config.group}@{config.listen}"
         metrics = Metrics(cluster="paceline", node_type="broker", node_id=node_id)
         register_disk(metrics, self._cleaner, self._store)
         register_care(metrics, self.role.care)
+        self._escape.register(metrics)
         for add in self._service.hooks.metrics:
             add(metrics)
         return metrics
@@ -216,6 +240,7 @@ class Broker:
         self._is_registered = True
         self.role.registered()
         self._tasks.append(spawn(self._hand_over.run(), name="hand-over"))
+        self._tasks.append(spawn(self._escape.run(), name="escape"))
         self._tasks.append(spawn(self._service.transactions.checks.run(), name="checks"))
         self._tasks.append(spawn(self._service.transactions.needs.run(), name="half-needs"))
         known = self._store.identity.identity
@@ -270,6 +295,7 @@ def _service_settings(config: BrokerConfig) -> ServiceSettings:
         timer_pending_max=config.timer_pending_max,
         timer_congest_num_each_slot=config.timer_congest_num_each_slot,
         recall_message_enable=config.recall_message_enable,
+        enable_remote_escape=config.enable_remote_escape,
         transaction_time_out_ms=config.transaction_time_out_ms,
         transaction_check_interval_ms=config.transaction_check_interval_ms,
         transaction_check_max=config.transaction_check_max,

@@ -208,6 +208,12 @@ class BrokerConfig:
         "recallMessageEnable, which is off there).",
         default=True,
     )
+    enable_remote_escape: bool = setting(
+        "RocketMQ's enableRemoteEscape: as acting master, send delayed and retried messages that "
+        "are due to another broker group; as master after one, wait up to a second to hear which. "
+        "The same on all brokers of a group.",
+        default=False,
+    )
     transaction_time_out_ms: int = setting(
         "A half message that is older is checked: its producers are asked (RocketMQ's "
         "transactionTimeOut). A message may name another time itself.",

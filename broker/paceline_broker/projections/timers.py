@@ -330,6 +330,29 @@ class Timers:
                         return found
         return found
 
+    def due_after(self, last: tuple[int, int], until_ms: int, max_count: int) -> list[Due]:
+        """Entries due up to then, the earliest first, that come after `last`: (due time, source).
+
+        For who does not close what he has dealt with, and goes on where he stopped.
+        """
+        found: list[Due] = []
+        for second in self._seconds.irange(last[0] // BUCKET_MS, until_ms // BUCKET_MS):
+            start_ms: int = second * BUCKET_MS
+            order = self._buckets[second].open()
+            first = (max(last[0] - start_ms, 0) << _SOURCE_BITS) | last[1]
+            at = bisect_right(order, first) if start_ms <= last[0] else 0
+            while at < len(order) and len(found) < max_count:
+                part_ms, source = order[at] >> _SOURCE_BITS, order[at] & _SOURCE_MASK
+                at += 1
+                if start_ms + part_ms > until_ms:
+                    break
+                entry = self.find(source)
+                if entry is not None:
+                    found.append(entry)
+            if len(found) == max_count:
+                break
+        return found
+
     def next_due_ms(self) -> int | None:
         """No entry is due before this; None: none is pending."""
         if not self._seconds:

@@ -16,6 +16,9 @@ from paceline.ports import Buffer, Random
 from paceline.runtime import pause, spawn
 from paceline.types import GroupName
 from paceline.wire.proof import NONCE_BYTES
+from paceline_broker.escape.intake import Intake
+from paceline_broker.escape.session import EscapeSession
+from paceline_broker.escape.wire import is_escape_hello
 from paceline_broker.replication.frames import ACKNOWLEDGEMENT_BYTES, parse_acknowledgement
 from paceline_broker.replication.handshake import (
     HELLO_BYTES_MAX,
@@ -43,8 +46,8 @@ log = logging.getLogger("paceline.replication")
 
 HANDSHAKE_S_MAX = 5.0
 """Also bounds the durable truncation of the replica before its first acknowledgement."""
-REPAIR_IDLE_S_MAX = 10.0
-"""A repair that asks for nothing for so long is closed; the damaged replica comes again."""
+IDLE_S_MAX = 10.0
+"""A repair or an escape that asks for nothing for so long is closed; the peer comes again."""
 CONNECTIONS_MAX = 64
 """A group has a handful of replicas; the rest are reconnects, probes and strangers."""
 JOIN_BYTES_MAX = 64 * 1024
@@ -64,6 +67,8 @@ class ReplicationServer:
         self._numbers = count(1)
         self.repairs: RepairSource | None = None
         """Set by the role: what this broker gives to those whose log is damaged, master or not."""
+        self.intake: Intake | None = None
+        """Set by the program: what this broker takes from acting masters (R36)."""
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port (chosen by the system if 0)."""
@@ -144,6 +149,8 @@ class _Link(asyncio.Protocol):
         """Set once the peer is proven; everything it says goes there."""
         self._repair: RepairSession | None = None
         """Set if it is a repair that the peer wants."""
+        self._escape: EscapeSession | None = None
+        """Set if it is an acting master that has something for this group."""
 
     # -- asyncio.Protocol
 
@@ -168,8 +175,10 @@ class _Link(asyncio.Protocol):
         try:
             if self._repair is not None:
                 self._read_repair(self._repair)
-            elif self._term is None:
+            elif self._term is None and self._escape is None:
                 self._read_handshake()
+            if self._escape is not None:
+                self._read_escape(self._escape)
             if self._term is not None:
                 self._read_acknowledgements(self._term)
         except (PeerError, UnauthenticatedError) as error:
@@ -238,6 +247,10 @@ class _Link(asyncio.Protocol):
         if self._hello is None and repairs is not None and is_repair_hello(body):
             self._repair = RepairSession(self, repairs, self._server.secret, self._server.nonce())
             self._repair.received(body)
+        elif self._hello is None and is_escape_hello(body) and self._server.intake is not None:
+            server = self._server
+            self._escape = EscapeSession(self, self._server.intake, server.secret, server.nonce())
+            self._escape.begin(body)
         elif self._hello is None:
             self._on_hello(parse_hello(body))
         else:
@@ -247,9 +260,12 @@ class _Link(asyncio.Protocol):
         while (body := self._take_message(HELLO_BYTES_MAX)) is not None:
             repair.received(body)
             if repair.is_proven and self._deadline is not None:
-                self._deadline.cancel()
-                loop = asyncio.get_running_loop()
-                self._deadline = loop.call_later(REPAIR_IDLE_S_MAX, self._handshake_too_slow)
+                self._set_deadline(IDLE_S_MAX)
+
+    def _read_escape(self, escape: EscapeSession) -> None:
+        escape.read(self._received)
+        if escape.is_proven:
+            self._set_deadline(IDLE_S_MAX)
 
     def _take_message(self, limit: int) -> bytes | None:
         if len(self._received) < PREFIX_BYTES:

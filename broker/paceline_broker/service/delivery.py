@@ -31,6 +31,7 @@ from paceline.records.header import Cause, unpack_source
 from paceline.runtime import pause
 from paceline.types import PhysicalOffset
 from paceline.wire.names import DELAY_DLQ_TOPIC
+from paceline_broker.escape.wait import EscapeWait
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due, Timers
 from paceline_broker.service.delivered import Ready, Target, delivered_batch
@@ -89,7 +90,11 @@ class Lateness:
 class Delivery:
     """The duty of a master; `run` ends only by cancellation."""
 
-    def __init__(self, role: Role, routes: Routes, clock: Clock, fire: FireClock) -> None:
+    def __init__(
+        self, role: Role, routes: Routes, clock: Clock, fire: FireClock, escape: EscapeWait
+    ) -> None:
+        """`escape`: how long to wait for what acting masters have to tell (R36)."""
+        self._escape = escape
         self._role = role
         self._routes = routes
         self._clock = clock
@@ -162,8 +167,9 @@ class Delivery:
             self._awaits_confirm = True
             return IDLE_MS
         self._release_held()
+        rest_ms = self._escape.rest_ms(writer.epoch, now_ms=self._clock.monotonic_ms())
         try:
-            waits_ms = self._due_turn(writer, projections, confirm, now_ms)
+            waits_ms = rest_ms or self._due_turn(writer, projections, confirm, now_ms)
         except REFUSALS:
             waits_ms = REFUSED_MS
         try:  # also after a refusal: what makes room is taken for longer (R26)

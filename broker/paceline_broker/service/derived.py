@@ -72,7 +72,7 @@ def origin_of(source: Source, routes: Routes) -> dict[str, str]:
     letters and resent messages say of their origin is a broker's word.
     """
     header, group = source.header, routes.group
-    kept = source.properties if header.is_derived else {}
+    kept = source.properties if header.is_of_broker else {}
     is_retry = routes.topic_name(header.topic_id).startswith(RETRY_PREFIX)
     told = kept.get(names.ORIGIN_MESSAGE_ID) if is_retry or header.cause in _TELLING else None
     return {

@@ -14,7 +14,7 @@ from paceline.errors import NotYetAvailableError, PacelineError
 from paceline.ports import Clock
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_internal
-from paceline.records.header import HEADER_BYTES, Kind, parse_header, stamp
+from paceline.records.header import HEADER_BYTES, Cause, Kind, parse_header, stamp
 from paceline.types import PhysicalOffset
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.locks import LockOutcome
@@ -83,13 +83,14 @@ def append_messages(
 ) -> PhysicalOffset:
     """Append a batch of messages that this master made (R34) and fold it; its physical offset.
 
-    `batch` is from `encode_batch`, for one queue, with a `Cause` and sources. One synchronous step,
+    `batch` is from `encode_batch`, for one queue, with a `Cause`, and with sources unless it comes
+    from another group (R36). One synchronous step,
     like `append_internal`; confirmed once confirm passes `writer.end` of the moment after it.
     """
     assert store_unix_ms >= projections.log_time_ms, (store_unix_ms, projections.log_time_ms)
     assert writer.end == projections.position, (writer.end, projections.position)  # R28
     header = parse_header(batch)
-    assert header.is_derived, header
+    assert header.is_derived or header.cause == Cause.ESCAPED, header
     assert not header.producer_id, header
     position = writer.end
     base = 0

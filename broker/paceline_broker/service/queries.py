@@ -220,10 +220,10 @@ def by_unique_key(text: str, group: GroupName) -> Matches:
     wanted = parse_unique_key(text)
 
     def maybe(header: BatchHeader) -> bool:
-        return header.is_derived or _number_of(header, wanted, group) is not None
+        return header.is_of_broker or _number_of(header, wanted, group) is not None
 
     def numbers(view: BatchView) -> Sequence[int]:
-        if not view.header.is_derived:
+        if not view.header.is_of_broker:
             number = _number_of(view.header, wanted, group)
             return () if number is None else [number]
         rows = view.properties()
@@ -262,7 +262,7 @@ def _row(view: BatchView, number: int, group: str) -> Row:
     )
     place = OffsetMessageId(group, header.physical_offset, number)
     kept = found.properties.get(names.UNIQ_KEY)
-    unique = kept if header.is_derived and kept else unique_key(header, number, group)
+    unique = kept if header.is_of_broker and kept else unique_key(header, number, group)
     return {
         **message_to_json(record._asdict(), header.store_unix_ms),
         "group": group,

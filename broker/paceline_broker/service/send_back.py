@@ -382,6 +382,7 @@ _DROPPED = frozenset(
         names.TIMER_DELIVER_MS,
         names.TIMER_DELAY_MS,
         names.TIMER_OUT_MS,
+        names.ESCAPED_FROM,  # a retry is no repetition of what it was made from
         names.RETRY_TOPIC,
         names.RECONSUME_TIMES,
         names.DLQ_ORIGIN_TOPIC,

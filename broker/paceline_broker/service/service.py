@@ -7,6 +7,8 @@ from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.clocks import Trust
+from paceline_broker.escape.intake import Intake
+from paceline_broker.escape.wait import EscapeWait
 from paceline_broker.probe import Counters
 from paceline_broker.service.acting import ActingUse
 from paceline_broker.service.burying import Burying
@@ -61,11 +63,14 @@ class Service:
         self.creator = Creator(self.routes, settings, ask)
         self.sender = Sender(role, self.routes, clock, self.counters, settings, self.hooks)
         fire = FireClock(clock, trust)
-        self.delivery = Delivery(role, self.routes, clock, fire)
+        wait = EscapeWait(lambda: role.reader.epochs(), is_on=settings.enable_remote_escape)
+        self.delivery = Delivery(role, self.routes, clock, fire, wait)
         self.sender.delays_from_ms = fire.delays_from_ms
         self.sender.on_pending = self.delivery.poke
         self.fetcher = Fetcher(role, self.routes, self.counters, settings)
         self.ledger = Ledger(role, clock, settings)
+        self.intake = Intake(role, self.routes, self.ledger, wait)
+        self.intake.on_told = self.delivery.poke
         self.coordinator = Coordinator(role, self.routes, clock, settings)
         acting = ActingUse(role, clock, kept)
         self.calls = Calls(

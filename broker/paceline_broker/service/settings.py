@@ -52,6 +52,8 @@ class ServiceSettings:
     timer_congest_num_each_slot: int = 2**31 - 1
     """Messages due in one second; beyond it 429."""
     recall_message_enable: bool = True
+    enable_remote_escape: bool = False
+    """A new master waits to hear what an acting one has sent elsewhere (R36)."""
     transaction_time_out_ms: int = 6_000
     """A half message this old is checked (RocketMQ's transactionTimeOut), unless it says another
     immunity itself."""

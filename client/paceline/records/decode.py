@@ -27,6 +27,7 @@ from paceline.records.header import (
     COLUMN_SETS,
     COLUMN_SOURCE,
     COLUMN_TAG,
+    DERIVED_PROPERTIES_BYTES_MAX,
     HEADER_BYTES,
     KEY_BYTES_MAX,
     MESSAGE_BYTES_MAX,
@@ -202,7 +203,9 @@ class BatchView:
             offsets = self._offsets(Section.PROPERTY_OFFSETS, header.record_count, len(blob))
             slices = map(blob.tobytes().__getitem__, map(slice, offsets, offsets[1:]))
             _parse_properties(filter(None, slices))
-            _check_longest(offsets, PROPERTIES_BYTES_MAX)
+            is_of_broker = header.is_of_broker  # whose own come beside the application's
+            limit = DERIVED_PROPERTIES_BYTES_MAX if is_of_broker else PROPERTIES_BYTES_MAX
+            _check_longest(offsets, limit)
         born = self.born() if columns & COLUMN_BORN else [header.born_first_unix_ms]
         if born[0] != header.born_first_unix_ms or born[-1] != header.born_last_unix_ms:
             raise CorruptLogError("born times differ from the header's first and last")

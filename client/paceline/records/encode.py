@@ -19,6 +19,7 @@ from paceline.ports import Buffer
 from paceline.records.compression import FASTEST, compress
 from paceline.records.header import (
     BATCH_BYTES_MAX,
+    CAUSE_MASK,
     COLUMN_BODY,
     DERIVED_PROPERTIES_BYTES_MAX,
     HEADER_BYTES,
@@ -98,7 +99,7 @@ def encode_batch(
             )  # fmt: skip
             return header + payload
         _check_count(count, base_sequence)
-        limit = _properties_bytes_max(sources)
+        limit = _properties_bytes_max(flags, sources)
         parts, born_first, born_last = _parts(bodies, keys, tags, properties, limit, born_unix_ms)
         parts += _number_parts(due_unix_ms, sources, count)
         out, raw_bytes, codec = _payload(parts, codec, level)
@@ -149,9 +150,10 @@ def _check_count(count: int, base_sequence: int) -> None:
         raise BadRequestError(f"sequences {base_sequence} + {count} do not fit 31 bits")
 
 
-def _properties_bytes_max(sources: Sequence[int] | None) -> int:
+def _properties_bytes_max(flags: int, sources: Sequence[int] | None) -> int:
     """A broker writes its own properties beside the application's, whatever room those left."""
-    return PROPERTIES_BYTES_MAX if sources is None else DERIVED_PROPERTIES_BYTES_MAX
+    is_of_broker = flags & CAUSE_MASK or sources is not None
+    return DERIVED_PROPERTIES_BYTES_MAX if is_of_broker else PROPERTIES_BYTES_MAX
 
 
 def _parts(

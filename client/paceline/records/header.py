@@ -57,7 +57,8 @@ class Kind(IntEnum):
 class Cause(IntEnum):
     """Why a broker made a batch of messages out of others: the low byte of `flags` (R34).
 
-    Such a batch has a SOURCE column and no producer; the fold closes every source by it.
+    Such a batch has a SOURCE column and no producer; the fold closes every source by it. Only what
+    ESCAPED lies in another log, so that such a batch closes nothing and has no SOURCE.
     """
 
     CLIENT = 0
@@ -176,6 +177,11 @@ class BatchHeader(NamedTuple):
     def cause(self) -> int:
         """`Cause` of a batch that a broker made; 0 for a client's."""
         return self.flags & CAUSE_MASK
+
+    @property
+    def is_of_broker(self) -> bool:
+        """A broker made it: what its properties of the system say is a broker's word."""
+        return bool(self.flags & CAUSE_MASK)
 
     @property
     def is_derived(self) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from paceline.disk_memory import MemoryDisk
@@ -52,9 +53,15 @@ class ListLog:
         self.warmed = 0
         self.reads = 0
         self.is_readable = True
+        self.epoch_starts = {1: 0}
 
     def epochs(self) -> list[dict[str, int]]:
-        return [{"epoch": 1, "start": 0, "end": self.end}]
+        rows = sorted(self.epoch_starts.items())
+        stops = [*(start for _, start in rows[1:]), int(self.end)]
+        return [
+            {"epoch": epoch, "start": start, "end": stop}
+            for (epoch, start), stop in zip(rows, stops, strict=True)
+        ]
 
     @property
     def start(self) -> PhysicalOffset:
@@ -319,18 +326,24 @@ class Bench:
     """A service on fakes, with what tests reach for."""
 
     def __init__(
-        self, *, is_automatic: bool = True, hooks: Hooks | None = None, **settings: Any
+        self,
+        *,
+        is_automatic: bool = True,
+        hooks: Hooks | None = None,
+        group: GroupName = GROUP,
+        **settings: Any,
     ) -> None:
         self.clock = ManualClock()
         self.log = ListLog(is_automatic=is_automatic)
         self.role = FakeRole(self.log, self.clock)
+        self.role.identity = replace(self.role.identity, group=group)
         self.disk = MemoryDisk()
         self.disk.make_folder("/data")
         self.kept = OffsetsFile(self.disk, "/data")
         self.trust = Trust.AGREES
         self.service = Service(
             role=self.role,
-            group=GROUP,
+            group=group,
             clock=self.clock,
             settings=ServiceSettings(**settings),
             kept=self.kept,

@@ -1,0 +1,372 @@
+"""What an acting master sends to other groups: delayed and retried messages that are due (R36).
+
+Its own state is that of its confirm and does not move while it acts, so it goes through what is due
+with a cursor and closes nothing. One request at a time to each group that has an open master, in
+turn; a message is noted once that master has confirmed it, and is sent again, with the same mark,
+whatever else became of it. Nothing is sent unless the majority of the controllers agrees with the
+clock just now (R29): who is cut off from them may act beyond his time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from paceline.errors import BadRequestError, CorruptLogError, PacelineError, StorageError
+from paceline.ports import Clock
+from paceline.records.header import Cause, unpack_source
+from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.types import GroupName, PhysicalOffset
+from paceline.wire.cluster import GroupView
+from paceline.wire.names import RETRY_PREFIX
+from paceline_broker.clocks import Trust
+from paceline_broker.escape.connection import Codes, EscapeConnection
+from paceline_broker.escape.intake import epoch_at
+from paceline_broker.escape.notes import Note
+from paceline_broker.escape.notes_file import NotesFile
+from paceline_broker.projections.timers import Due
+from paceline_broker.service.delivered import Ready, Target, delivered_batch
+from paceline_broker.service.delivery import Lateness
+from paceline_broker.service.ports import Acting, Role
+from paceline_broker.service.routes import Routes
+from paceline_broker.service.waiting import Sources
+
+log = logging.getLogger("paceline.escape")
+
+LOOK_MS = 50
+"""Between two looks at what is due, while acting."""
+IDLE_MS = 500
+PART_MESSAGES = 256
+PART_BYTES = 256 * 1024
+BACKLOG_MAX = 2048
+"""What is due and was taken up; the rest stays where it is."""
+HELD_MS = 1000
+"""A message that no group takes now is tried again after this long."""
+AWAY_MS = 500
+AWAY_MS_MAX = 8000
+"""A group that did not take a request is left alone for so long, twice as long each time."""
+
+Connect = Callable[[GroupView], Awaitable[EscapeConnection]]
+Part = Mapping[tuple[int, int], Sequence[Ready]]
+"""(topic id, queue of the other group) -> messages."""
+
+
+class _Peer(NamedTuple):
+    """The master that a connection was opened to."""
+
+    replica_id: int | None
+    incarnation: int | None
+
+
+class _Lane:
+    """The way to one group."""
+
+    def __init__(self, group: GroupName) -> None:
+        self.group = group
+        self.connection: EscapeConnection | None = None
+        self.peer: _Peer | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.away_until_ms = 0
+        self.away_ms = AWAY_MS
+
+    @property
+    def is_busy(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = self.peer = None
+
+    def failed(self, now_ms: int) -> None:
+        self.close()
+        self.away_until_ms = now_ms + self.away_ms
+        self.away_ms = min(2 * self.away_ms, AWAY_MS_MAX)
+
+
+class Bridge:
+    """One per broker; `run` ends only by cancellation."""
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        routes: Routes,
+        clock: Clock,
+        trust: Callable[[], Trust],
+        notes: NotesFile,
+        connect: Connect,
+    ) -> None:
+        self._role = role
+        self._routes = routes
+        self._clock = clock
+        self._trust = trust
+        self._kept = notes
+        self._connect = connect
+        self._sources = Sources()
+        self._news = asyncio.Event()
+        self._lanes: dict[GroupName, _Lane] = {}
+        self._turns = 0
+        self._acting: Acting | None = None
+        self._epochs: list[dict[str, int]] = []
+        self._known: set[int] = set()
+        self._last = (-1, 0)
+        self._backlog: list[Due] = []
+        self._held: dict[int, tuple[Due, int]] = {}
+        self.untold_epochs: set[int] = set()
+        """Of appointments of this process that the next master has to hear of."""
+        self.lateness = Lateness()
+        """Of what another group has confirmed."""
+        self.refused = 0
+        self.unknown = 0
+        """Messages sent of which nobody knows; they are sent again."""
+
+    def poke(self) -> None:
+        """The role changed."""
+        self._news.set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is on its way, and may have to be told of."""
+        return any(lane.is_busy for lane in self._lanes.values())
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self._news.clear()
+                wait_ms = self._turn()
+                for view in self._sources.take_cold():
+                    await self._role.reader.warm(view)
+                    del view  # or it keeps its file on the disk
+                    wait_ms = 0
+                await self._wait(wait_ms)
+        finally:
+            await cancel_and_wait(*(lane.task for lane in self._lanes.values()))
+            for lane in self._lanes.values():
+                lane.close()
+
+    async def _wait(self, wait_ms: int) -> None:
+        if wait_ms == 0:
+            await pause(0)
+            return
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    # -- a turn ------------------------------------------------------------------------------------
+
+    def _turn(self) -> int:
+        """Take up what is due and give it to the lanes that are free; ms to wait after it."""
+        acting = self._role.acting
+        if acting is not self._acting:
+            self._begin(acting)
+        if acting is None or acting.has_ended:
+            for lane in self._lanes.values():
+                if not lane.is_busy:
+                    lane.close()
+            return IDLE_MS
+        if self._trust() is not Trust.AGREES:  # R29
+            return LOOK_MS
+        self._take_up()
+        open_groups = self._open_groups()
+        self._turns += 1
+        free = [lane for lane in self._free_lanes(open_groups)]
+        shift = self._turns % max(1, len(free))
+        for lane in free[shift:] + free[:shift]:
+            part = self._part(lane.group, open_groups)
+            if part:
+                work = self._send(lane, acting, open_groups[lane.group], part)
+                lane.task = spawn(work, name=f"escape:{lane.group}")
+        return LOOK_MS
+
+    def _begin(self, acting: Acting | None) -> None:
+        self._acting = acting
+        self._sources.forget()
+        self._backlog.clear()
+        self._held.clear()
+        self._last = (-1, 0)
+        if acting is None:
+            return
+        self.untold_epochs.add(int(acting.epoch))
+        self._epochs = self._role.reader.epochs()
+        self._known = self._kept.notes.origins()
+        log.info("escape_begins", extra={"pending": len(self._role.projections.timers)})
+
+    def _take_up(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for source, (entry, until_ms) in list(self._held.items()):
+            if until_ms <= now_ms:
+                del self._held[source]
+                self._backlog.append(entry)
+        room = BACKLOG_MAX - len(self._backlog)
+        if room <= 0 or self._kept.notes.is_full:
+            return
+        timers = self._role.projections.timers
+        found = timers.due_after(self._last, self._clock.unix_ms(), room)
+        if found:
+            self._last = (found[-1].due_unix_ms, found[-1].source)
+        self._backlog += [
+            entry for entry in found if timers.origin(entry.source) not in self._known
+        ]
+
+    def _open_groups(self) -> dict[GroupName, GroupView]:
+        """Other groups that have a master; an acting one is none."""
+        view = self._routes.view
+        if view is None:
+            return {}
+        return {
+            name: group
+            for name, group in sorted(view.groups.items())
+            if name != self._routes.group and group.master_view() is not None
+        }
+
+    def _free_lanes(self, open_groups: Mapping[GroupName, GroupView]) -> list[_Lane]:
+        now_ms = self._clock.monotonic_ms()
+        lanes = [self._lanes.setdefault(name, _Lane(name)) for name in open_groups]
+        return [lane for lane in lanes if not lane.is_busy and lane.away_until_ms <= now_ms]
+
+    def _queues(self, topic_id: int, group: GroupName) -> int:
+        """Queues of the topic that the group takes such messages for; 0: none."""
+        topic = self._routes.topics_by_id.get(topic_id)
+        if topic is None:
+            return 0
+        if topic.topic.startswith(RETRY_PREFIX):
+            return topic.queues.get(group, 0)
+        is_open = topic.is_for_clients and topic.can_write
+        return topic.write_queues.get(group, 0) if is_open else 0
+
+    def _part(
+        self, group: GroupName, open_groups: Mapping[GroupName, GroupView]
+    ) -> dict[tuple[int, int], list[Ready]]:
+        """What goes to the group next, out of the backlog."""
+        part: dict[tuple[int, int], list[Ready]] = {}
+        left: list[Due] = []
+        count = size = 0
+        for at, entry in enumerate(self._backlog):
+            if count == PART_MESSAGES or size >= PART_BYTES:
+                left += self._backlog[at:]
+                break
+            topic_id, queue = entry.key >> 16, entry.key & 0xFFFF
+            queues = self._queues(topic_id, group)
+            if not queues:
+                if any(self._queues(topic_id, other) for other in open_groups):
+                    left.append(entry)  # for another lane
+                else:
+                    self._hold(entry, "no broker group with a master takes its topic")
+                continue
+            ready = self._read(entry)
+            if ready is None:
+                if entry.source not in self._held:
+                    left.append(entry)  # cold
+                continue
+            part.setdefault((topic_id, queue % queues), []).append(ready)
+            count += 1
+            size += ready.message.size_bytes_max()
+        self._backlog = left
+        return part
+
+    def _read(self, entry: Due) -> Ready | None:
+        position, number = unpack_source(entry.source)
+        try:
+            batch = self._sources.get(self._role.reader, PhysicalOffset(position))
+        except CorruptLogError as error:
+            self._hold(entry, error.message)
+            return None
+        if batch is None:
+            return None
+        origin = self._role.projections.timers.origin(entry.source)
+        return Ready(entry, batch, number, batch.message(number), origin)
+
+    def _hold(self, entry: Due, why: str) -> None:
+        log.info("escape_held", extra={"source": entry.source, "why": why})
+        self._held[entry.source] = (entry, self._clock.monotonic_ms() + HELD_MS)
+
+    # -- a request ---------------------------------------------------------------------------------
+
+    async def _send(self, lane: _Lane, acting: Acting, group: GroupView, part: Part) -> None:
+        sent, batches = self._encoded(part)
+        count = sum(map(len, sent))
+        try:
+            connection = await self._connected(lane, group)
+        except (PacelineError, OSError) as error:
+            log.info("escape_not_sent", extra={"group": lane.group, "why": repr(error)})
+            lane.failed(self._clock.monotonic_ms())
+            self._back(acting, sent)
+            return
+        try:
+            codes = await connection.send(batches)
+        except (PacelineError, OSError) as error:
+            log.warning(
+                "escape_unknown", extra={"group": lane.group, "n": count, "why": repr(error)}
+            )
+            self.unknown += count
+            lane.failed(self._clock.monotonic_ms())
+            self._back(acting, sent)
+            return
+        self._settle(lane, acting, sent, codes)
+        try:
+            await self._kept.save()
+        except StorageError as error:
+            # After a restart they come twice, marked.
+            log.error("escape_notes_not_saved", extra={"fault": error.message})
+        self._news.set()
+
+    def _encoded(self, part: Part) -> tuple[list[Sequence[Ready]], list[bytes]]:
+        """Messages and their batch, for each queue; one that cannot be encoded is held."""
+        sent: list[Sequence[Ready]] = []
+        batches: list[bytes] = []
+        for (topic_id, queue), found in part.items():
+            target = Target(topic_id, queue, Cause.ESCAPED, self._routes.group)
+            try:
+                batches.append(delivered_batch(found, target))
+                sent.append(found)
+            except BadRequestError as error:  # of one of them: alone they hold back nobody
+                for ready in found:
+                    try:
+                        batches.append(delivered_batch([ready], target))
+                        sent.append([ready])
+                    except BadRequestError:
+                        self._hold(ready.entry, error.message)
+        return sent, batches
+
+    async def _connected(self, lane: _Lane, group: GroupView) -> EscapeConnection:
+        peer = _Peer(group.master, group.master_incarnation)
+        if lane.peer != peer:
+            lane.close()
+        if lane.connection is None:
+            lane.connection = await self._connect(group)
+            lane.peer = peer
+        return lane.connection
+
+    def _settle(
+        self, lane: _Lane, acting: Acting, sent: Sequence[Sequence[Ready]], codes: Codes
+    ) -> None:
+        now_ms = self._clock.unix_ms()
+        for found, code in zip(sent, codes, strict=True):
+            if code is None:
+                self._kept.add([self._note(ready) for ready in found])
+                for ready in found:
+                    due_ms = max(ready.entry.due_unix_ms, ready.batch.header.store_unix_ms)
+                    self.lateness.saw(max(0, now_ms - max(due_ms, acting.since_unix_ms)))
+                continue
+            log.info("escape_refused", extra={"group": lane.group, "code": code, "n": len(found)})
+            self.refused += len(found)
+            self._back(acting, [found])
+        if any(codes):
+            lane.failed(self._clock.monotonic_ms())
+        else:
+            lane.away_ms = AWAY_MS
+
+    def _note(self, ready: Ready) -> Note:
+        position, _ = unpack_source(ready.origin)
+        entry = ready.entry
+        epoch = epoch_at(self._epochs, position)
+        return Note(ready.origin, entry.due_unix_ms, entry.key, epoch)
+
+    def _back(self, acting: Acting, sent: Sequence[Sequence[Ready]]) -> None:
+        """They go again, wherever there is a way; not after the appointment."""
+        if acting is self._acting:
+            self._backlog[:0] = [ready.entry for found in sent for ready in found]
+        self._news.set()

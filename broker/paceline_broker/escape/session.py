@@ -1,0 +1,164 @@
+"""The receiving side of an escape connection, on the replication port (R36).
+
+Nothing is taken before the sender has proven that it holds the cluster's secret. One request at a
+time; a request with an unknown outcome closes the connection, as no answer would be true.
+"""
+
+import asyncio
+import logging
+from typing import Protocol
+
+from paceline.errors import PacelineError, PeerError, UnauthenticatedError
+from paceline.ports import Buffer
+from paceline.runtime import spawn
+from paceline.types import MasterEpoch
+from paceline_broker.escape.intake import Intake
+from paceline_broker.escape.wire import (
+    EscapeChallenge,
+    EscapeHello,
+    Told,
+    answer_document,
+    challenge_document,
+    is_sender_proof,
+    parse_escape_hello,
+    parse_escape_proof,
+    parse_request,
+    with_proof,
+)
+from paceline_broker.replication.handshake import (
+    HELLO_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    PREFIX_BYTES,
+    Refused,
+    encode_message,
+    encode_refused,
+    parse_prefix,
+)
+
+log = logging.getLogger("paceline.escape")
+
+
+class EscapeLink(Protocol):
+    """The connection, as the server has it."""
+
+    def write(self, buffers: list[Buffer]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class EscapeSession:
+    """One connection."""
+
+    def __init__(self, link: EscapeLink, intake: Intake, secret: bytes, nonce: bytes) -> None:
+        self._link = link
+        self._intake = intake
+        self._secret = secret
+        self._nonce = nonce
+        self._hello: EscapeHello | None = None
+        self._sizes: tuple[int, ...] | None = None
+        """Of the batches that come next."""
+        self._work: asyncio.Task[None] | None = None
+        self.is_proven = False
+
+    def begin(self, body: bytes) -> None:
+        """The first message of the connection."""
+        hello = parse_escape_hello(body)
+        refused = self._intake.refusal_of(hello)
+        if refused is not None:
+            self._refuse(refused)
+            return
+        self._hello = hello
+        known = self._intake.identity
+        assert known.replica_id is not None
+        challenge = EscapeChallenge(
+            group=known.group,
+            replica_id=known.replica_id,
+            incarnation=known.incarnation,
+            epoch=MasterEpoch(self._intake.epoch),
+            nonce=self._nonce,
+            proof=b"",
+        )
+        proven = with_proof(challenge, self._secret, hello)
+        self._link.write([encode_message(challenge_document(proven))])
+
+    def read(self, received: bytearray) -> None:
+        """Take what is whole from the front; PeerError and UnauthenticatedError close."""
+        hello = self._hello
+        while hello is not None:
+            if self._sizes is not None:
+                size = sum(self._sizes)
+                if len(received) < size:
+                    return
+                body = bytes(received[:size])
+                del received[:size]
+                self._on_messages(hello, self._sizes, body)
+                self._sizes = None
+                continue
+            message = _take_message(
+                received, MESSAGE_BYTES_MAX if self.is_proven else HELLO_BYTES_MAX
+            )
+            if message is None:
+                return
+            if not self.is_proven:
+                self._on_proof(hello, message)
+            else:
+                self._on_request(hello, message)
+
+    def _on_proof(self, hello: EscapeHello, body: bytes) -> None:
+        if not is_sender_proof(parse_escape_proof(body), self._secret, hello, self._nonce):
+            raise UnauthenticatedError("the sender does not hold this cluster's secret")
+        self.is_proven = True
+        self._answer([])
+
+    def _on_request(self, hello: EscapeHello, body: bytes) -> None:
+        if self._work is not None and not self._work.done():
+            raise PeerError("a second request came before the first was answered")
+        request = parse_request(body)
+        if isinstance(request, Told):
+            if hello.group != self._intake.identity.group:
+                raise PeerError(f"group {hello.group} tells what another group has sent")
+            self._work = spawn(self._tell(request), name="escape-told")
+            return
+        self._sizes = request
+
+    def _on_messages(self, hello: EscapeHello, sizes: tuple[int, ...], body: bytes) -> None:
+        batches, at = [], 0
+        for size in sizes:
+            batches.append(body[at : at + size])
+            at += size
+        self._work = spawn(self._take(hello, batches), name="escape-take")
+
+    async def _take(self, hello: EscapeHello, batches: list[bytes]) -> None:
+        try:
+            codes = await self._intake.take(hello.group, batches)
+        except PacelineError as error:
+            log.info("escape_unknown", extra={"why": error.message})
+            self._link.close()
+            return
+        self._answer(codes)
+
+    async def _tell(self, told: Told) -> None:
+        try:
+            await self._intake.told(told)
+        except PacelineError as error:  # it is told again, whatever came of it
+            self._answer([error.code])
+            return
+        self._answer([None])
+
+    def _answer(self, codes: list[str | None]) -> None:
+        self._link.write([encode_message(answer_document(codes))])
+
+    def _refuse(self, refused: Refused) -> None:
+        self._link.write([encode_refused(refused)])
+        self._link.close()
+
+
+def _take_message(received: bytearray, limit: int) -> bytes | None:
+    if len(received) < PREFIX_BYTES:
+        return None
+    end = PREFIX_BYTES + parse_prefix(received, size_bytes_max=limit)
+    if len(received) < end:
+        return None
+    body = bytes(received[PREFIX_BYTES:end])
+    del received[:end]
+    return body

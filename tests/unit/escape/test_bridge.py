@@ -1,0 +1,210 @@
+"""R36: an acting master sends what is due to another group, at least once, marked, never early."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.escape.scene import OTHER, RETRY, TOPICS, a_scene
+from tests.unit.service.fakes import GROUP, until
+
+from paceline.records.encode import encode_batch
+from paceline.records.header import Cause, Kind, pack_source
+from paceline.types import ReplicaId
+from paceline.wire import properties as names
+from paceline_broker.clocks import Trust
+from paceline_broker.escape.bridge import PART_MESSAGES
+from paceline_broker.escape.notes import Note
+from paceline_broker.escape.notes_file import NotesFile
+
+RETRY_ID = list(TOPICS).index(RETRY) + 1
+HERE_ONLY_ID = list(TOPICS).index("here-only") + 1
+SEALED_ID = list(TOPICS).index("sealed") + 1
+
+
+async def test_what_is_due_goes_to_the_other_group_once_with_its_source() -> None:
+    async with a_scene() as scene:
+        now = scene.here.clock.unix_ms()
+        scene.delay(now + 5, now + 7, now + 900_000, queue_id=3)
+        [source] = [v.header for v in scene.here.log.views() if v.header.kind == Kind.DELAY]
+        end = scene.here.log.end
+        scene.here.role.become_acting(7)
+        scene.here.clock.advance(10)
+        async with scene.running():
+            await scene.until_noted(2)
+
+        assert sorted(scene.bodies()) == [b"due %d" % (now + 5), b"due %d" % (now + 7)]
+        [batch] = scene.escaped()
+        header = batch.header
+        assert (header.kind, header.topic_id, header.queue_id) == (Kind.NORMAL, 1, 1)
+        assert not header.is_derived  # it closes nothing in the log that takes it
+        place = f"{GROUP}:{source.physical_offset:x}"
+        assert [row[names.ESCAPED_FROM] for row in batch.properties()] == [
+            f"{place}:0",
+            f"{place}:1",
+        ]
+        assert [row[names.TIMER_OUT_MS] for row in batch.properties()] == [
+            str(now + 5),
+            str(now + 7),
+        ]
+        assert scene.there.role.projections.queue_end(1 << 16 | 1) == 2
+        assert scene.here.log.end == end  # an acting master appends nothing
+        assert scene.bridge.lateness.delivered == 2
+
+
+async def test_nothing_is_sent_early_or_by_a_clock_that_most_controllers_do_not_share() -> None:
+    """R29: also not while nobody says: who is cut off from the controllers may act beyond his
+    time."""
+    async with a_scene() as scene:
+        now = scene.here.clock.unix_ms()
+        scene.delay(now + 1000)
+        scene.here.role.become_acting(7)
+        async with scene.running():
+            scene.here.clock.advance(999)
+            scene.bridge.poke()
+            await until(lambda: scene.bridge._turns > 3)
+            assert scene.connected == 0
+            scene.here.clock.advance(1)
+            for trust in (Trust.UNKNOWN, Trust.DIFFERS):
+                scene.here.trust = trust
+                for _ in range(3):
+                    scene.bridge._turn()
+                assert scene.connected == 0
+            scene.here.trust = Trust.AGREES
+            await scene.until_noted(1)
+
+
+async def test_retried_messages_go_with_what_their_retry_says() -> None:
+    async with a_scene() as scene:
+        now = scene.here.clock.unix_ms()
+        retry = encode_batch(
+            [b"again"],
+            properties=[{names.RECONSUME_TIMES: "3", names.RETRY_TOPIC: "orders", "mine": "x"}],
+            born_unix_ms=now,
+            due_unix_ms=[now],
+            sources=[pack_source(0, 0)],
+            topic_id=RETRY_ID,
+            queue_id=0,
+            kind=Kind.DELAY,
+            flags=Cause.RETRIED,
+        )
+        scene.here.append_derived(retry)
+        scene.here.role.become_acting(7)
+        async with scene.running():
+            await scene.until_noted(1)
+
+        [batch] = scene.escaped()
+        assert (batch.header.topic_id, batch.header.queue_id) == (RETRY_ID, 0)
+        [row] = batch.properties()
+        assert (row[names.RECONSUME_TIMES], row[names.RETRY_TOPIC], row["mine"]) == (
+            "3",
+            "orders",
+            "x",
+        )
+
+
+async def test_what_no_other_group_takes_stays_for_the_next_master() -> None:
+    async with a_scene() as scene:
+        now = scene.here.clock.unix_ms()
+        for topic_id in (HERE_ONLY_ID, SEALED_ID, 1):
+            scene.here.service.routes.sendable[topic_id] = scene.here.service.routes.sendable[1]
+            scene.delay(now, topic_id=topic_id)
+        scene.here.role.become_acting(7)
+        async with scene.running():
+            await scene.until_noted(1)
+            assert [view.header.topic_id for view in scene.escaped()] == [1]
+            assert len(scene.bridge._held) == 2
+
+
+async def test_a_group_that_has_an_acting_master_itself_is_not_chosen() -> None:
+    async with a_scene() as scene:
+        scene.delay(scene.here.clock.unix_ms())
+        view = scene.view(version=3)
+        acting = replace(view.groups[OTHER], master=None, acting=ReplicaId(1))
+        groups = {**view.groups, OTHER: acting}
+        scene.here.service.view_changed(replace(view, groups=groups))
+        scene.here.role.become_acting(7)
+        async with scene.running():
+            await until(lambda: scene.bridge._turns > 2)
+            assert scene.connected == 0
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_what_got_no_answer_is_sent_again_with_the_same_mark(is_stored: bool) -> None:
+    """The other group may have it twice then, and both name the same source."""
+    async with a_scene() as scene:
+        scene.delay(scene.here.clock.unix_ms())
+        if is_stored:
+            scene.there.log.is_automatic = False
+        else:
+            scene.there.role.writer().is_open = False
+        scene.here.role.become_acting(7)
+        async with scene.running():
+            if is_stored:
+                await until(lambda: len(scene.escaped()) == 1)
+                scene.there.role.writer().fence()  # outcome unknown
+                await until(lambda: scene.bridge.unknown == 1)
+            else:
+                await until(lambda: scene.bridge.refused == 1)
+            assert len(scene.kept.notes) == 0
+            scene.there.log.is_automatic = True
+            scene.there.role.writer().is_open = True
+            scene.here.clock.advance(10_000)
+            await scene.until_noted(1)
+        marks = {row[names.ESCAPED_FROM] for row in scene.properties()}
+        assert (len(scene.bodies()), len(marks)) == (2 if is_stored else 1, 1)
+
+
+async def test_a_backlog_goes_in_parts_and_each_message_once() -> None:
+    async with a_scene() as scene:
+        now = scene.here.clock.unix_ms()
+        count = 2 * PART_MESSAGES + 10
+        for at in range(0, count, 100):
+            scene.delay(*range(now - count + at, now - count + min(count, at + 100)))
+        scene.here.role.become_acting(7)
+        async with scene.running():
+            await scene.until_noted(count)
+        assert sorted(scene.bodies()) == sorted(b"due %d" % (now - count + n) for n in range(count))
+
+
+async def test_a_second_appointment_sends_nothing_that_is_noted() -> None:
+    async with a_scene() as scene:
+        now = scene.here.clock.unix_ms()
+        scene.delay(now, now + 1)
+        scene.here.role.become_acting(7)
+        async with scene.running():
+            await scene.until_noted(1)
+        scene.restart()
+        assert len(scene.kept.notes) == 1
+        scene.here.role.become_acting(8)
+        scene.here.clock.advance(1)
+        async with scene.running():
+            await scene.until_noted(2)
+        assert scene.bodies() == [b"due %d" % now, b"due %d" % (now + 1)]
+
+
+async def test_nothing_is_begun_once_the_appointment_has_ended() -> None:
+    async with a_scene() as scene:
+        scene.delay(scene.here.clock.unix_ms())
+        scene.here.role.become_acting(7).has_ended = True
+        scene.bridge._turn()
+        assert not scene.bridge.is_busy
+
+
+async def test_a_torn_file_keeps_what_is_whole() -> None:
+    async with a_scene() as scene:
+        now = scene.here.clock.unix_ms()
+        scene.here.role.become_acting(7)
+        notes = [(n << 16, now, 1 << 16, 1) for n in range(3)]
+        for row in notes:
+            scene.kept.add([Note(*row)])
+            await scene.kept.save()
+        path = "/data/acting-escaped.bin"
+        file = scene.disk.open(path)
+        scene.disk.truncate(file, scene.disk.size(file) - 5)
+        file.close()
+        again = NotesFile(scene.disk, "/data")
+        assert again.notes.first(9) == [Note(*row) for row in notes[:2]]
+        again.add([Note(*notes[2])])
+        await again.save()
+        assert len(NotesFile(scene.disk, "/data").notes) == 3
+        await again.settle(3)
+        assert len(NotesFile(scene.disk, "/data").notes) == 0

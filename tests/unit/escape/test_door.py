@@ -1,0 +1,234 @@
+"""R36: what comes over an escape connection is taken from brokers of this cluster only, and only if
+it is what an acting master may send."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.escape.scene import OTHER, RETRY, TOPICS, Scene, a_scene
+from tests.unit.service.fakes import GROUP, until
+
+from paceline.errors import PacelineError, PeerError, UnauthenticatedError
+from paceline.records.encode import encode_batch
+from paceline.records.header import (
+    BATCH_BYTES_MAX,
+    DERIVED_PROPERTIES_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
+    Cause,
+    Kind,
+)
+from paceline.types import Incarnation
+from paceline.wire import properties as names
+from paceline_broker.escape import wire
+from paceline_broker.escape.connection import EscapeConnection
+from paceline_broker.escape.notes import Note
+from paceline_broker.escape.wire import Told
+from paceline_broker.replication.handshake import encode_message
+
+SEALED_ID = list(TOPICS).index("sealed") + 1
+RETRY_ID = list(TOPICS).index(RETRY) + 1
+MARK = {names.ESCAPED_FROM: "g1:1a40:0", names.TIMER_OUT_MS: "5"}
+
+
+def a_batch(**changes: Any) -> bytes:
+    arguments: dict[str, Any] = {
+        "properties": [MARK],
+        "born_unix_ms": 5,
+        "topic_id": 1,
+        "queue_id": 0,
+        "flags": Cause.ESCAPED,
+        **changes,
+    }
+    return encode_batch([b"x"], **arguments)
+
+
+async def a_connection(scene: Scene) -> EscapeConnection:
+    return await scene.connect(scene.view().groups[OTHER])
+
+
+async def test_what_an_acting_master_may_send_is_stored_and_confirmed() -> None:
+    async with a_scene() as scene:
+        connection = await a_connection(scene)
+        assert await connection.send([a_batch(), a_batch(queue_id=1)]) == (None, None)
+        assert await connection.send([a_batch(topic_id=RETRY_ID)]) == (None,)
+        assert len(scene.escaped()) == 3
+        assert scene.there.log.confirm == scene.there.log.end
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"flags": 0}, "BAD_REQUEST"),
+        ({"flags": Cause.DELAYED}, "BAD_REQUEST"),
+        ({"flags": Cause.ESCAPED | 256}, "BAD_REQUEST"),
+        ({"sources": [7]}, "BAD_REQUEST"),
+        ({"due_unix_ms": [7]}, "BAD_REQUEST"),
+        ({"kind": Kind.DELAY, "due_unix_ms": [7]}, "BAD_REQUEST"),
+        ({"kind": Kind.HALF}, "BAD_REQUEST"),
+        ({"producer_id": 9, "base_sequence": 0}, "BAD_REQUEST"),
+        ({"properties": None}, "BAD_REQUEST"),
+        ({"properties": [{**MARK, names.ESCAPED_FROM: "nonsense"}]}, "BAD_REQUEST"),
+        ({"properties": [{**MARK, names.ESCAPED_FROM: "g3:1:0"}]}, "FORBIDDEN"),
+        ({"properties": [{**MARK, names.TIMER_OUT_MS: "soon"}]}, "BAD_REQUEST"),
+        ({"topic_id": 99}, "TOPIC_NOT_FOUND"),
+        ({"queue_id": 2}, "QUEUE_NOT_FOUND"),
+        ({"topic_id": SEALED_ID}, "NO_PERMISSION"),
+    ],
+    ids=str,
+)
+async def test_anything_else_is_refused_and_the_rest_is_stored(
+    changes: dict[str, Any], code: str
+) -> None:
+    async with a_scene() as scene:
+        connection = await a_connection(scene)
+        assert await connection.send([a_batch(**changes), a_batch()]) == (code, None)
+        assert len(scene.escaped()) == 1
+        connection.close()
+
+
+async def test_damaged_bytes_are_refused() -> None:
+    async with a_scene() as scene:
+        connection = await a_connection(scene)
+        batch = bytearray(a_batch())
+        batch[-1] ^= 1
+        assert await connection.send([bytes(batch)]) == ("CORRUPT_LOG",)
+        assert scene.escaped() == []
+        connection.close()
+
+
+async def test_properties_may_be_as_long_as_what_brokers_add_makes_them() -> None:
+    async with a_scene() as scene:
+        connection = await a_connection(scene)
+        long = {**MARK, "mine": "x" * PROPERTIES_BYTES_MAX}
+        assert await connection.send([a_batch(properties=[long])]) == (None,)
+        connection.close()
+    too_long = {**MARK, "mine": "x" * DERIVED_PROPERTIES_BYTES_MAX}
+    with pytest.raises(PacelineError):
+        a_batch(properties=[too_long])
+
+
+async def test_a_broker_that_is_no_open_master_takes_nothing() -> None:
+    async with a_scene() as scene:
+        connection = await a_connection(scene)
+        scene.there.role.writer().is_open = False
+        assert await connection.send([a_batch()]) == ("NOT_YET_AVAILABLE",)
+        scene.there.role.become_replica()
+        assert await connection.send([a_batch()]) == ("NOT_MASTER",)
+        assert scene.escaped() == []
+        connection.close()
+
+
+async def test_an_acting_master_of_the_own_group_may_only_tell() -> None:
+    async with a_scene() as scene:
+        group = scene.view().groups[OTHER]
+        own = await EscapeConnection.open(scene.sender(OTHER), group)
+        assert await own.send([a_batch()]) == ("FORBIDDEN",)
+        assert await own.tell(Told(notes=(), epochs=())) is None
+        own.close()
+        other = await EscapeConnection.open(scene.sender(GROUP), group)
+        with pytest.raises(PeerError):
+            await other.tell(Told(notes=(Note(1, 1, 1, 1),), epochs=()))
+        other.close()
+
+
+# -- who is it ----------------------------------------------------------------------------------
+
+
+async def test_who_does_not_hold_the_secret_is_given_nothing_and_gives_nothing() -> None:
+    async with a_scene() as scene:
+        scene.secret = b"x" * 32
+        with pytest.raises(UnauthenticatedError):  # the peer's proof is wrong to him as well
+            await a_connection(scene)
+        assert scene.escaped() == []
+
+
+async def test_a_sender_without_the_secret_is_closed() -> None:
+    async with a_scene() as scene:
+        reader, writer = await asyncio.open_connection("127.0.0.1", scene.port)
+        sender = scene.sender()
+        hello = wire.EscapeHello(
+            cluster_id=sender.cluster_id,
+            group=sender.group,
+            replica_id=sender.replica_id,
+            incarnation=sender.incarnation,
+            nonce=sender.nonce,
+        )
+        writer.write(encode_message(wire.hello_document(hello)))
+        writer.write(encode_message(wire.proof_document(b"p" * 32)))
+        writer.write(encode_message(wire.messages_document([a_batch()])) + a_batch())
+        answer = await asyncio.wait_for(reader.read(), 5)
+        assert b"UNAUTHENTICATED" in answer
+        assert scene.escaped() == []
+        writer.close()
+
+
+async def test_another_broker_at_the_address_of_the_master_is_given_nothing() -> None:
+    async with a_scene() as scene:
+        group = scene.view().groups[OTHER]
+        with pytest.raises(PeerError, match="answers, not the master"):
+            await scene.connect(replace(group, master_incarnation=Incarnation(2)))
+
+
+async def test_a_sender_of_another_cluster_is_refused() -> None:
+    async with a_scene() as scene:
+        sender = replace(scene.sender(), cluster_id="another")
+        with pytest.raises(PeerError, match="OTHER_CLUSTER"):
+            await EscapeConnection.open(sender, scene.view().groups[OTHER])
+
+
+@pytest.mark.parametrize(
+    "request_document",
+    [
+        {"kind": "escape_messages", "sizes_bytes": []},
+        {"kind": "escape_messages", "sizes_bytes": [7]},
+        {"kind": "escape_messages", "sizes_bytes": [104.0]},
+        {"kind": "escape_messages", "sizes_bytes": [BATCH_BYTES_MAX] * 3},
+        {"kind": "escape_messages", "sizes_bytes": [104] * 1000},
+        {"kind": "escape_messages"},
+        {"kind": "escape_told", "notes": [[1, 2, 3]], "epochs": []},
+        {"kind": "escape_told", "notes": [[1, 2, 3, -4]], "epochs": []},
+        {"kind": "escape_told", "notes": [[1, 2, 3, 4]] * 1001, "epochs": []},
+        {"kind": "escape_told", "notes": [], "epochs": ["1"]},
+        {"kind": "escape_told", "notes": "all", "epochs": []},
+        {"kind": "other"},
+    ],
+    ids=lambda document: str(document)[:60],
+)
+async def test_malformed_requests_close_the_connection(request_document: dict[str, Any]) -> None:
+    async with a_scene() as scene:
+        connection = await a_connection(scene)
+        connection._writer.write(encode_message(request_document))
+        with pytest.raises(PeerError, match=r"refused|closed"):
+            await connection._answer()
+        connection.close()
+
+
+async def test_a_second_request_before_the_answer_closes() -> None:
+    async with a_scene() as scene:
+        scene.there.log.is_automatic = False
+        connection = await a_connection(scene)
+        request = encode_message(wire.messages_document([a_batch()])) + a_batch()
+        connection._writer.write(request + request)
+        with pytest.raises(PeerError):
+            await connection._answer()
+        connection.close()
+        await until(lambda: len(scene.escaped()) == 1)
+
+
+Mangle = Callable[[bytes], bytes]
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"kind":1}', b"\xff"], ids=repr)
+def test_any_bytes_are_a_message_or_an_error_of_the_peer(body: bytes) -> None:
+    for parse in (
+        wire.parse_escape_hello,
+        wire.parse_escape_challenge,
+        wire.parse_escape_proof,
+        wire.parse_request,
+        wire.parse_answer,
+    ):
+        with pytest.raises(PeerError):
+            parse(body)
