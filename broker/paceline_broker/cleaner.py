@@ -19,11 +19,12 @@ from paceline_broker.clocks import Clocks, Trust
 from paceline_broker.config import BrokerConfig
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.mastership import Mastership
-from paceline_broker.projections.projections import TopicRecord, retention_document
+from paceline_broker.projections.projections import retention_document
 from paceline_broker.retention import Aged, Decision, Needs, RetentionSettings, Situation, decide
 from paceline_broker.role import BrokerRole
 from paceline_broker.service.ledger import append_internal
 from paceline_broker.service.routes import Routes
+from paceline_broker.service.topic_records import log_deletion, log_group
 from paceline_broker.store import Store
 
 log = logging.getLogger("paceline.cleaner")
@@ -148,6 +149,7 @@ class Cleaner:
     def forget_deleted_topics(self) -> None:
         """Log the deletion of topics that the controllers have none of any more, once each (R35).
 
+        With the topic of its retries goes what a consumer group has, so the log is told of those.
         Sends to them are refused since this broker has the view. Only with a view of the own epoch:
         a later master's is then as new, and takes nothing for them after the record.
         """
@@ -159,17 +161,16 @@ class Cleaner:
         if looked_at == self._topics_looked_at:
             return
         projections = self._role.projections
-        for topic_id in filter(self._routes.is_deleted, projections.topic_ids()):
-            known = projections.topics.get(topic_id)
-            record = TopicRecord(
-                topic="" if known is None else known.topic,
-                topic_id=topic_id,
-                queues=0 if known is None else known.queues,
-                is_deleted=True,
-            )
-            if not self._append(writer, Kind.TOPIC, record.to_json()):
-                return
-            log.info("topic_forgotten", extra={"topic": record.topic, "topic_id": topic_id})
+        now_ms = max(projections.log_time_ms, self._clock.unix_ms())
+        try:
+            for topic_id in filter(self._routes.is_deleted, projections.topic_ids()):
+                record = log_deletion(writer, projections, topic_id, store_unix_ms=now_ms)
+                log.info("topic_forgotten", extra={"topic": record.topic, "topic_id": topic_id})
+            for name in sorted(projections.groups()):
+                log_group(writer, projections, self._routes, name, store_unix_ms=now_ms)
+        except StorageError as error:
+            log.warning("cleaning_failed", extra={"fault": error.message})
+            return
         self._topics_looked_at = looked_at
 
     def _writer(self) -> Mastership | None:

@@ -212,6 +212,14 @@ class Locks:
         """Queues that a group has a lock of."""
         return {key for _, key in self._locks}
 
+    def groups(self) -> set[str]:
+        """Consumer groups that have a lock."""
+        return {group for group, _ in self._locks}
+
+    def drop_group(self, group: str) -> None:
+        for at in [at for at in self._locks if at[0] == group]:
+            del self._locks[at]
+
     def drop_topic(self, topic_id: int) -> None:
         for at in [at for at in self._locks if at[1] >> 16 == topic_id]:
             del self._locks[at]

@@ -181,6 +181,11 @@ class Offsets:
         for name in [name for name in self._joined if name[1] == topic_id]:
             del self._joined[name]
 
+    def drop_group(self, group: str) -> None:
+        self._groups.pop(group, None)
+        for name in [name for name in self._joined if name[0] == group]:
+            del self._joined[name]
+
     def to_json(self) -> list[list[Any]]:
         return [
             [group, key, *self._groups[group][key]]

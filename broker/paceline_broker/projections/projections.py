@@ -19,6 +19,7 @@ from paceline.errors import CorruptLogError
 from paceline.records.decode import BatchView
 from paceline.records.header import BatchHeader, Cause, Kind
 from paceline.types import MasterEpoch, PhysicalOffset
+from paceline.wire.names import group_of_retries
 from paceline_broker.projections import snapshots
 from paceline_broker.projections.consume_queues import ConsumeQueue, ConsumeQueues, queue_key
 from paceline_broker.projections.locks import LockOutcome, LockRequest, Locks, Token
@@ -132,6 +133,9 @@ class Projections:
         self.transactions = Transactions()
         self.receipts = Receipts()
         self.topics: dict[int, TopicRecord] = {}
+        self.group_ids: dict[str, int] = {}
+        """Consumer group -> id of its retry topic, which is the group's own: one that is made again
+        has another, and its state goes with the old one (R35). Only what `topics` says."""
         self.log_start = PhysicalOffset(0)
         """Nothing below is kept, as the newest retention record says, confirmed or not."""
         self.retained = Retained(PhysicalOffset(0), PhysicalOffset(0))
@@ -318,8 +322,14 @@ class Projections:
     def _fold_topic(self, record: TopicRecord) -> None:
         if not record.is_deleted:
             self.topics[record.topic_id] = record
+            self._note_group(record)
             return
-        self.topics.pop(record.topic_id, None)
+        known = self.topics.pop(record.topic_id, None)
+        group = None if known is None else group_of_retries(known.topic)
+        if group is not None and self.group_ids.get(group) == record.topic_id:
+            del self.group_ids[group]
+            for of_group in (self.offsets, self.locks, self.send_backs, self.receipts):
+                of_group.drop_group(group)
         for projection in (
             self.consume_queues,
             self.offsets,
@@ -330,6 +340,15 @@ class Projections:
             self.receipts,
         ):
             projection.drop_topic(record.topic_id)
+
+    def _note_group(self, record: TopicRecord) -> None:
+        group = group_of_retries(record.topic)
+        if group is not None:
+            self.group_ids[group] = max(record.topic_id, self.group_ids.get(group, 0))
+
+    def groups(self) -> set[str]:
+        """Every consumer group that something here hangs on."""
+        return {*self.offsets.groups(), *self.locks.groups(), *self.receipts.groups()}
 
     def topic_ids(self) -> list[int]:
         """Every topic that something here hangs on, sorted (R35)."""
@@ -447,6 +466,8 @@ class Projections:
         projections.retained = Retained(projections.position, projections.log_start)
         topics = [TopicRecord(**topic) for topic in found.document["topics"]]
         projections.topics = {topic.topic_id: topic for topic in topics}
+        for topic in topics:
+            projections._note_group(topic)
         return projections
 
 

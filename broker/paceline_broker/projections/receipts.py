@@ -181,6 +181,11 @@ class Receipts:
                 del queues[key]
         self._forget_dying(lambda dying: dying.key >> 16 == topic_id)
 
+    def drop_group(self, group: str) -> None:
+        """Every handle is void, and so is what was to be buried."""
+        self._groups.pop(group, None)
+        self._forget_dying(lambda dying: dying.group == group)
+
     def _forget_done(self, group: str, rows: list[list[int]]) -> None:
         done = {(group, key, offset) for key, first, end in rows for offset in range(first, end)}
         self._forget_dying(lambda dying: dying in done)

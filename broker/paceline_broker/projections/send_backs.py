@@ -121,6 +121,11 @@ class SendBacks:
         for at in [at for at in self._resets if at[1] >> 16 == topic_id]:
             del self._resets[at]
 
+    def drop_group(self, group: str) -> None:
+        """Its resets; what was made for it goes with its topics."""
+        for at in [at for at in self._resets if at[0] == group]:
+            del self._resets[at]
+
     def topic_ids(self) -> set[int]:
         return set(self._topics) | {key >> 16 for _, key in self._resets}
 

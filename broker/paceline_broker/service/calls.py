@@ -39,6 +39,7 @@ from paceline_broker.service.planning import Planner
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
+from paceline_broker.service.topic_records import is_former_group, knowing_group, standing
 
 U32_MAX = 2**32 - 1
 U16_MAX = 2**16 - 1
@@ -155,7 +156,9 @@ class Calls:
             decided = await self._acting.commit(acting, request)
         else:
             outcomes = await self._ledger.request(
-                Kind.OFFSET_COMMIT, request.to_json(), refusal=refusal
+                Kind.OFFSET_COMMIT,
+                request.to_json(),
+                refusal=knowing_group(self._routes, group, refusal),
             )
             decided = [outcome for outcome in outcomes or [] if isinstance(outcome, CommitOutcome)]
         answer = {"offsets": [_committed_json(row.key, row.committed, row.code) for row in decided]}
@@ -176,17 +179,26 @@ class Calls:
         fields.done()
 
         def ask(projections: Projections) -> list[dict[str, Any]]:
-            committed = self._acting.merged(group, projections.offsets.of_group(group))
+            known = standing(projections, self._routes, group)
+            committed = self._acting.merged(group, known)
             asked = sorted(committed) if keys is None else keys
             return [
                 {
                     **_committed_json(key, committed.get(key)),
-                    **_joined_json(projections, group, key),
+                    **self._joined(projections, group, key),
                 }
                 for key in asked
             ]
 
         return {"offsets": await self._ledger.query(ask)}
+
+    def _joined(self, projections: Projections, group: str, key: int) -> dict[str, Any]:
+        """When the group began to read the topic here, and where the queue stood then."""
+        joined = projections.offsets.joined(group, key >> 16)
+        if joined is None or is_former_group(projections, self._routes, group):
+            return {"joined_offset": None, "joined_unix_ms": None}
+        offset = projections.joined_at(group, key)
+        return {"joined_offset": offset, "joined_unix_ms": joined.unix_ms}
 
     async def _ends(self, fields: Fields) -> dict[str, Any]:
         keys = self._queues(fields)
@@ -252,7 +264,11 @@ class Calls:
         if acting is not None:
             decided = await self._acting.change_locks(acting, request)
         else:
-            outcomes = await self._ledger.request(Kind.LOCK, request.to_json(), refusal=refusal)
+            outcomes = await self._ledger.request(
+                Kind.LOCK,
+                request.to_json(),
+                refusal=knowing_group(self._routes, group, refusal),
+            )
             decided = [outcome for outcome in outcomes or [] if isinstance(outcome, LockOutcome)]
             if is_unlock:
                 self.on_unlocked(group, [row.key for row in decided if row.code is None])
@@ -364,16 +380,6 @@ def _committed_json(
         "offset": None if committed is None else committed.offset,
         "generation": 0 if committed is None else committed.generation,
         "code": code,
-    }
-
-
-def _joined_json(projections: Projections, group: str, key: int) -> dict[str, Any]:
-    """When the group began to read the topic here, and where the queue stood then."""
-    joined = projections.offsets.joined(group, key >> 16)
-    offset = projections.joined_at(group, key)
-    return {
-        "joined_offset": offset,
-        "joined_unix_ms": None if joined is None else joined.unix_ms,
     }
 
 

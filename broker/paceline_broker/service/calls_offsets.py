@@ -24,6 +24,7 @@ from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.planning import Planner
 from paceline_broker.service.ports import Role
 from paceline_broker.service.routes import Routes
+from paceline_broker.service.topic_records import is_former_group, knowing_group, standing
 
 ENDS = ("first", "last")
 
@@ -44,7 +45,7 @@ class OffsetCalls:
 
         def ask(projections: Projections) -> list[dict[str, Any]]:
             rows = []
-            known = self._acting.merged(group, projections.offsets.of_group(group))
+            known = self._acting.merged(group, standing(projections, self._routes, group))
             for key, committed in sorted(known.items()):
                 start, end = _range(projections, key)
                 rows.append(
@@ -79,7 +80,11 @@ class OffsetCalls:
         """
         group = check_name(fields.text("group"), "group")
         fields.done()
-        return {"resets": await self._ledger.query(lambda found: found.offsets.resets(group))}
+
+        def ask(found: Projections) -> int:
+            return 0 if is_former_group(found, self._routes, group) else found.offsets.resets(group)
+
+        return {"resets": await self._ledger.query(ask)}
 
     async def reset(self, fields: Fields) -> dict[str, Any]:
         """Move a group on a topic's queues here: to the first or last offset, to one, to a time."""
@@ -89,7 +94,7 @@ class OffsetCalls:
         is_back_only = fields.has("back_only") and fields.flag("back_only")
         fields.done()
         wanted = await at(keys)
-        committed = await self._ledger.query(lambda found: found.offsets.of_group(group))
+        committed = await self._ledger.query(lambda found: standing(found, self._routes, group))
         if is_back_only:  # RocketMQ's reset without force: nothing is skipped
             wanted = [row for row in wanted if row[1] < _offset(committed.get(row[0]), row[1])]
         return await self._move(group, wanted, committed)
@@ -102,7 +107,8 @@ class OffsetCalls:
         fields.done()
 
         def ask(found: Projections) -> tuple[dict[int, Committed], dict[int, Committed]]:
-            return found.offsets.of_group(source), found.offsets.of_group(group)
+            theirs = standing(found, self._routes, source)
+            return theirs, standing(found, self._routes, group)
 
         theirs, ours = await self._ledger.query(ask)
         wanted = [(key, int(theirs[key].offset)) for key in keys if key in theirs]
@@ -163,7 +169,9 @@ class OffsetCalls:
                 entries=tuple(CommitEntry(key, offset) for key, offset in wanted),
             )
             outcomes = await self._ledger.request(
-                Kind.OFFSET_COMMIT, request.to_json(), refusal=lambda *_: None
+                Kind.OFFSET_COMMIT,
+                request.to_json(),
+                refusal=knowing_group(self._routes, group, lambda *_: None),
             )
             for outcome in outcomes or []:
                 assert isinstance(outcome, CommitOutcome)

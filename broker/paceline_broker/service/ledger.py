@@ -25,6 +25,8 @@ from paceline_broker.service.settings import ServiceSettings
 
 T = TypeVar("T")
 Outcomes = list[LockOutcome] | list[CommitOutcome] | None
+Refusal = Callable[[Projections, LogWriter, int], Outcomes]
+"""(projections, writer, log time) -> what a request gives; None: it has to be a record."""
 
 
 def append_internal(
@@ -127,7 +129,7 @@ class Ledger:
         kind: Kind,
         document: Mapping[str, Any],
         *,
-        refusal: Callable[[Projections, LogWriter, int], Outcomes],
+        refusal: Refusal,
     ) -> Outcomes:
         """Have a request decided; returns when confirm has passed the decision.
 

@@ -67,7 +67,8 @@ class Operation:
     rows = 32
     """About so much of the record it makes."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: str) -> None:
+        self.group = group
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.answer: Any = None
         self.is_decided = False
@@ -97,8 +98,7 @@ class Settle(Operation):
         self, group: str, receipts: Sequence[Receipt], invisible_ms: int | None, *, is_unseen: bool
     ) -> None:
         """`invisible_ms` None = acknowledge. `is_unseen`: the attempt does not count."""
-        super().__init__()
-        self._group = group
+        super().__init__(group)
         self._receipts = receipts
         self.rows = len(receipts)
         self._invisible_ms = invisible_ms
@@ -116,7 +116,7 @@ class Settle(Operation):
         return True
 
     def _standing(self, turn: Turn, receipt: Receipt) -> Standing:
-        found = turn.projections.receipts.get(self._group, receipt.key)
+        found = turn.projections.receipts.get(self.group, receipt.key)
         if found is None:
             return Standing.UNKNOWN
         return found.standing(receipt.offset, receipt.position, receipt.attempt)
@@ -136,7 +136,7 @@ class Settle(Operation):
             else:
                 rows.append([key, offset, offset + 1, position])
         if rows:
-            turn.fold(["ack", self._group, rows])
+            turn.fold(["ack", self.group, rows])
         return settled
 
     def _change(self, turn: Turn, receipt: Receipt) -> Settled:
@@ -148,7 +148,7 @@ class Settle(Operation):
         assert self._invisible_ms is not None
         until = turn.now_unix_ms + self._invisible_ms
         attempt = max(0, receipt.attempt - 1) if self._is_unseen else receipt.attempt
-        turn.fold(["change", self._group, [[receipt.key, receipt.offset, until, attempt]]])
+        turn.fold(["change", self.group, [[receipt.key, receipt.offset, until, attempt]]])
         renewed = receipt._replace(position=turn.position, attempt=attempt)
         return Settled(receipt, None, renewed, until)
 
@@ -158,7 +158,7 @@ class Receive(Operation):
 
     def __init__(self, asked: Asked, limits: ServiceSettings, number: int) -> None:
         """`number`: of this receive among all, so that each begins with another queue."""
-        super().__init__()
+        super().__init__(asked.group)
         self.number = number
         self.asked = asked
         self.is_over = False

@@ -24,7 +24,9 @@ from paceline_broker.service.handing_out import Asked, Given
 from paceline_broker.service.ledger import append_decided
 from paceline_broker.service.ports import LogReader, LogWriter, Role
 from paceline_broker.service.receipt_operations import Operation, Receive, Settle, Settled, Turn
+from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
+from paceline_broker.service.topic_records import log_group
 
 log = logging.getLogger("paceline.service")
 
@@ -42,9 +44,15 @@ class Receipts:
     """The desk: one per broker, outlives every role."""
 
     def __init__(
-        self, role: Role, clock: Clock, settings: ServiceSettings, trust: Callable[[], Trust]
+        self,
+        role: Role,
+        routes: Routes,
+        clock: Clock,
+        settings: ServiceSettings,
+        trust: Callable[[], Trust],
     ) -> None:
         self._role = role
+        self._routes = routes
         self._clock = clock
         self._settings = settings
         self._trust = trust
@@ -160,6 +168,12 @@ class Receipts:
             return
         projections = self._role.projections
         now = max(projections.log_time_ms, self._clock.unix_ms())
+        try:
+            for group in {one.group for one in new} | {group for group, _ in woken}:
+                log_group(writer, projections, self._routes, group, store_unix_ms=now)
+        except PacelineError as error:
+            self._refuse_turn(new, woken, error)
+            return
         may_expire = self._trust() is not Trust.DIFFERS
         turn = Turn(projections, [], now, int(writer.end), may_expire, self._role.reader)
         taken = self._as_many(new)

@@ -77,7 +77,7 @@ class Service:
             role, self.routes, self.ledger, self.coordinator, acting, settings, self.creator
         )
         self.calls.may_expire = lambda: trust() is not Trust.DIFFERS
-        self.receipts = Receipts(role, clock, settings, trust)
+        self.receipts = Receipts(role, self.routes, clock, settings, trust)
         self.receipt_calls = ReceiptCalls(
             self.receipts, self.routes, self.creator, self.fetcher.filters
         )

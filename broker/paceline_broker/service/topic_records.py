@@ -1,11 +1,15 @@
 """A topic record precedes the first batch of a topic in a group's log, and says when it grew (R35).
 
-Whoever appends messages calls this in the same step, before it stamps.
+Whoever appends messages calls `log_topic` in the same step, before it stamps. What consumer groups
+have here hangs on their retry topics, so whoever changes that calls `log_group` before it decides.
 """
 
 from paceline.records.header import Kind
+from paceline.types import TopicName
+from paceline.wire.names import retry_topic
+from paceline_broker.projections.offsets import Committed
 from paceline_broker.projections.projections import Projections, TopicRecord
-from paceline_broker.service.ledger import append_internal
+from paceline_broker.service.ledger import Outcomes, Refusal, append_internal
 from paceline_broker.service.ports import LogWriter
 from paceline_broker.service.routes import Routes
 
@@ -29,3 +33,68 @@ def log_topic(
     topic = routes.topics_by_id[topic_id]
     record = TopicRecord(topic=topic.topic, topic_id=topic_id, queues=queues)
     append_internal(writer, projections, Kind.TOPIC, record.to_json(), store_unix_ms=store_unix_ms)
+
+
+def log_group(
+    writer: LogWriter,
+    projections: Projections,
+    routes: Routes,
+    group: str,
+    *,
+    store_unix_ms: int,
+) -> None:
+    """Have the log know the consumer group by the topic of its retries. Raises StorageError.
+
+    What hangs on an earlier one of that name goes first. As for deleted topics, only with a view of
+    the own epoch: a later master's is then as new. The caller has asked `ensure_can_append`.
+    """
+    known = projections.group_ids.get(group)
+    view = routes.view
+    topic = None if view is None else view.topics.get(TopicName(retry_topic(group)))
+    if known == (None if topic is None else topic.topic_id):
+        return
+    here = None if view is None else view.groups.get(routes.group)
+    if here is None or here.master_epoch != writer.epoch:
+        return
+    if known is not None and routes.is_deleted(known):
+        log_deletion(writer, projections, known, store_unix_ms=store_unix_ms)
+    if topic is not None:
+        log_topic(writer, projections, routes, topic.topic_id, store_unix_ms=store_unix_ms)
+
+
+def knowing_group(routes: Routes, group: str, refusal: Refusal) -> Refusal:
+    """The same, of a request about a consumer group: the log knows it before it is decided."""
+
+    def decide(projections: Projections, writer: LogWriter, now_ms: int) -> Outcomes:
+        log_group(writer, projections, routes, group, store_unix_ms=now_ms)
+        return refusal(projections, writer, now_ms)
+
+    return decide
+
+
+def is_former_group(projections: Projections, routes: Routes, group: str) -> bool:
+    """Whether what the log has of a consumer group is of one that was deleted since."""
+    known = projections.group_ids.get(group)
+    return known is not None and routes.is_deleted(known)
+
+
+def standing(projections: Projections, routes: Routes, group: str) -> dict[int, Committed]:
+    """What a consumer group has committed, by queue key; of a former one, nothing."""
+    if is_former_group(projections, routes, group):
+        return {}
+    return projections.offsets.of_group(group)
+
+
+def log_deletion(
+    writer: LogWriter, projections: Projections, topic_id: int, *, store_unix_ms: int
+) -> TopicRecord:
+    """Append the record that takes a topic away, with all that hangs on it (R35)."""
+    known = projections.topics.get(topic_id)
+    record = TopicRecord(
+        topic="" if known is None else known.topic,
+        topic_id=topic_id,
+        queues=0 if known is None else known.queues,
+        is_deleted=True,
+    )
+    append_internal(writer, projections, Kind.TOPIC, record.to_json(), store_unix_ms=store_unix_ms)
+    return record

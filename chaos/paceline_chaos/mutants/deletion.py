@@ -1,7 +1,9 @@
-"""What a deleted topic must take with it, left behind (R35); caught by the moments' `deleted`."""
+"""What a deleted topic or group must take with it, left behind (R35); caught by moments."""
 
+from paceline_broker import cleaner
 from paceline_broker.cleaner import Cleaner
 from paceline_broker.projections.offsets import Offsets
+from paceline_broker.service import calls
 from paceline_chaos.mutants.mutant import Mutant, Patch
 
 _CAUGHT = frozenset({"moments:deleted"})
@@ -15,6 +17,19 @@ def _never_logged() -> list[Patch]:
 def _commits_stay() -> list[Patch]:
     """The record is folded, and leaves what groups have committed."""
     return [(Offsets, "drop_topic", lambda offsets, topic_id: None)]
+
+
+def _group_stays() -> list[Patch]:
+    """The record is folded, and leaves what the group has committed."""
+    return [(Offsets, "drop_group", lambda offsets, group: None)]
+
+
+def _group_unknown() -> list[Patch]:
+    """The log is never told by which topic a group goes."""
+    return [
+        (calls, "knowing_group", lambda routes, group, refusal: refusal),
+        (cleaner, "log_group", lambda *_, **__: None),
+    ]
 
 
 DELETION = (
@@ -33,6 +48,22 @@ DELETION = (
         bed="moments",
         script="deleted",
         caught_by=_CAUGHT,
+    ),
+    Mutant(
+        rule="R35-group",
+        meaning="commits outlive their consumer group",
+        patches=_group_stays,
+        bed="moments",
+        script="group-deleted",
+        caught_by=frozenset({"moments:group-deleted"}),
+    ),
+    Mutant(
+        rule="R35-group-record",
+        meaning="the log does not know which topic's deletion is a group's",
+        patches=_group_unknown,
+        bed="moments",
+        script="group-deleted",
+        caught_by=frozenset({"moments:group-deleted"}),
     ),
 )
 """Each with the script of its rule."""

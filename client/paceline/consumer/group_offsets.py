@@ -181,7 +181,11 @@ class GroupOffsets:
             for queue in moved
         ]
         for queue, row in zip(moved, await self._commit_rows(group, moved, rows), strict=True):
-            if row["generation"] > queue.generation:
+            if row["generation"] == queue.generation or row["offset"] is None:
+                continue
+            if row["generation"] < queue.generation and row["code"] is None:
+                queue.generation = row["generation"]  # the group was deleted: it begins with us
+            else:
                 on_reset(queue, row["offset"], row["generation"])
 
     async def look_for_resets(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
@@ -201,7 +205,11 @@ class GroupOffsets:
         ask = {"call": "offsets", "group": self._group, "queues": rows}
         answer = await self._call(group, ask)
         for queue, row in zip(held, answer["offsets"], strict=True):
-            if row["offset"] is not None and row["generation"] > queue.generation:
+            is_other = row["generation"] > queue.generation or (
+                # Of a group that was deleted and is there again; an acting master may know less.
+                row["generation"] < queue.generation and not answer.get("acting")
+            )
+            if row["offset"] is not None and is_other:
                 on_reset(queue, row["offset"], row["generation"])
         self._resets[group] = resets
 

@@ -96,6 +96,11 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
+def group_of_retries(topic: str) -> str | None:
+    """The consumer group whose `retry_topic` that is; None: it is another topic."""
+    return topic.removeprefix(RETRY_PREFIX) if topic.startswith(RETRY_PREFIX) else None
+
+
 def dlq_topic(group: str) -> str:
     """The dead letters of a consumer group."""
     return DLQ_PREFIX + group

@@ -181,6 +181,36 @@ async def test_a_reset_is_heard_of_while_nothing_is_there_to_commit() -> None:
     assert sorted(seen[10:]) == [7, 8, 9]
 
 
+async def test_a_member_goes_on_when_its_group_was_deleted_and_hears_of_resets_of_the_new_one() -> (
+    None
+):
+    """Reset generations begin anew with the group: one below ours is not one that has passed."""
+    seen: list[int] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(int(message.body))
+
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        await fill(cluster, 10)
+        offsets = cluster.logs["g1"].offsets
+        offsets[("audit", 1, 0)] = (0, 5)  # it was reset five times
+        async with PushConsumer(
+            cluster.controller, group="audit", topics=["orders"], listener=listen, settings=PUSH
+        ):
+            await eventually(lambda: committed(cluster) == 10)
+            del offsets[("audit", 1, 0)]
+            await fill(cluster, 20, first=10)
+            await eventually(lambda: committed(cluster) == 20)
+            await fill(cluster, 30, first=20)
+            await eventually(lambda: committed(cluster) == 30)
+            offsets[("audit", 1, 0)] = (27, 3)
+            await eventually(lambda: len(seen) == 33)
+            await eventually(lambda: committed(cluster) == 30)
+
+    assert sorted(seen[30:]) == [27, 28, 29]
+
+
 async def test_thresholds_of_a_topic_are_shared_by_its_queues() -> None:
     begun = asyncio.Event()
 

@@ -19,7 +19,12 @@ from paceline_broker.projections import snapshots
 from paceline_broker.projections.locks import Token
 from paceline_broker.projections.offsets import Committed
 from paceline_broker.projections.producers import Verdict
-from paceline_broker.projections.projections import FEATURE_LEVEL, Projections, needs_payload
+from paceline_broker.projections.projections import (
+    FEATURE_LEVEL,
+    Projections,
+    TopicRecord,
+    needs_payload,
+)
 
 KEY = 1 << 16
 
@@ -430,3 +435,50 @@ def test_named_parts_come_back() -> None:
     )
 
     assert snapshots.decode(snapshots.encode(whole)) == whole
+
+
+# -- consumer groups that go ----------------------------------------------------------------------
+
+
+def a_group_topic(log: HandLog, topic_id: int, *, is_deleted: bool = False) -> None:
+    """The topic of retries of group "g"."""
+    record = TopicRecord(topic="%RETRY%g", topic_id=topic_id, queues=1, is_deleted=is_deleted)
+    log.internal(Kind.TOPIC, record.to_json())
+
+
+def test_what_a_consumer_group_has_goes_with_the_topic_of_its_retries() -> None:
+    """R35: the record of that deletion is the group's; one of the same name begins anew."""
+    log = a_log()
+    log.send(3)
+    a_group_topic(log, 5)
+    for group in ("g", "other"):
+        log.commit(1, group=group, is_reset=True)
+        log.lock("a", KEY, group=group)
+        log.internal(Kind.POP, {"items": [["start", group, [[KEY + 1, 0]]]]})
+
+    a_group_topic(log, 5, is_deleted=True)
+
+    for projections in (log.projections, Projections.restore(log.projections.snapshot())):
+        assert projections.offsets.of_group("g") == {}
+        assert projections.joined_at("g", KEY) is None
+        assert projections.lock_token("g", KEY) is None
+        assert projections.receipts.of_group("g") == {}
+        assert projections.groups() == {"other"}
+        assert projections.offsets.get("other", KEY) is not None
+        assert projections.lock_token("other", KEY) is not None
+        assert projections.group_ids == {}
+    assert folded(log.batches).snapshot() == log.projections.snapshot()
+
+
+def test_a_group_that_is_there_again_keeps_its_state_when_the_old_one_is_forgotten_late() -> None:
+    log = a_log()
+    log.send(3)
+    a_group_topic(log, 5)
+    a_group_topic(log, 7)
+    log.commit(2)
+
+    a_group_topic(log, 5, is_deleted=True)
+
+    assert log.projections.offsets.of_group("g")
+    again = Projections.restore(log.projections.snapshot())
+    assert again.group_ids == log.projections.group_ids == {"g": 7}

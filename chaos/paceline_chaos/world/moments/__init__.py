@@ -154,6 +154,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=topics.were_dropped,
         load_ms=9_000,
     ),
+    "group-deleted": Scripted(
+        rule="R35: what a deleted consumer group has goes with it, on every replica",
+        script=topics.group_deleted,
+        unmet=topics.were_dropped,
+        load_ms=9_000,
+    ),
     "unclean": Scripted(
         rule="R21: an unclean epoch clamps offsets, voids locks, fences producers",
         script=leading.unclean,

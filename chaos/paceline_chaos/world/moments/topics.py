@@ -1,8 +1,9 @@
-"""What hangs on a deleted topic goes with it, on every replica, by a record (R35)."""
+"""What hangs on a deleted topic or group goes with it, on every replica, by a record (R35)."""
 
 from paceline.admin import AdminClient
 from paceline.consumer.pull import PullConsumer
 from paceline.types import TopicName
+from paceline.wire.names import retry_topic
 from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.run import Result
@@ -10,6 +11,7 @@ from paceline_chaos.world.script import GROUP, Director, Steps
 
 DOOMED = TopicName("doomed")
 """Of nobody's load; nothing is sent to it: a commit hangs on it."""
+READERS = "doomed-readers"
 WATCHED_MS = 2_000
 """Four looks of a cleaner; one is enough."""
 
@@ -35,13 +37,35 @@ def deleted(d: Director) -> Steps:
     yield d.pass_ms(500)
 
 
+def group_deleted(d: Director) -> Steps:
+    """A consumer group with a commit is deleted and made again: it stands nowhere, on no replica,
+    nor with the next master."""
+    yield d.is_whole
+    d.stage.begin_tool(_make)
+    yield lambda: _topic_id(d) is not None
+    yield lambda: all(_standing(d))
+    d.saw("a commit on every replica")
+    first = _retry_id(d)
+    d.stage.begin_tool(_make_group_again)
+    yield lambda: _retry_id(d) not in (None, first)
+    yield d.pass_ms(WATCHED_MS)
+    d.expect(not any(_standing(d)), "a replica keeps what a deleted group committed (R35)")
+    d.kill(d.master, for_ms=1_000)
+    yield lambda: not d.is_whole()
+    yield d.is_whole
+    d.expect(not any(_standing(d)), "a deleted group's commits came back with a new master (R35)")
+    d.mark("after")
+    yield d.pass_ms(500)
+
+
 async def _make(around: Around) -> None:
     cluster = around.cluster()
     try:
         async with AdminClient(cluster) as admin, PullConsumer(cluster) as consumer:
             await admin.create_topic(DOOMED, queues=2)
             queues = await consumer.queues(DOOMED)
-            await consumer.commit("doomed-readers", dict.fromkeys(queues, 0))
+            await admin.create_consumer_group(READERS)
+            await consumer.commit(READERS, dict.fromkeys(queues, 0))
     finally:
         await cluster.close()
 
@@ -53,6 +77,28 @@ async def _delete(around: Around) -> None:
             await admin.delete_topic(DOOMED)
     finally:
         await cluster.close()
+
+
+async def _make_group_again(around: Around) -> None:
+    cluster = around.cluster()
+    try:
+        async with AdminClient(cluster) as admin:
+            await admin.delete_consumer_group(READERS)
+            await admin.create_consumer_group(READERS)
+    finally:
+        await cluster.close()
+
+
+def _retry_id(d: Director) -> int | None:
+    machine = d.stage.machine()
+    topic = None if machine is None else machine.topics.get(TopicName(retry_topic(READERS)))
+    return None if topic is None else int(topic.topic_id)
+
+
+def _standing(d: Director) -> list[bool]:
+    """For each running broker, whether the readers stand anywhere."""
+    running = [node for node in d.stage.group(GROUP) if node.broker is not None]
+    return [bool(d.projections(node).offsets.of_group(READERS)) for node in running]
 
 
 def _topic_id(d: Director) -> int | None:

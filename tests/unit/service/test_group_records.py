@@ -1,0 +1,117 @@
+"""Consumer groups that are deleted and made again: nothing of the old one counts (R35)."""
+
+from typing import Any
+
+import pytest
+from tests.unit.http.door import a_batch
+from tests.unit.service.fakes import Bench, a_view
+from tests.unit.service.test_send import Answers
+
+from paceline.records.header import Kind
+from paceline.wire.cluster import ClusterView
+from paceline_broker.projections.projections import Projections
+
+QUEUE = {"topic": "orders", "queue": 0}
+RETRIES = "%RETRY%g"
+
+
+def with_group(version: int, *, topic_id: int) -> ClusterView:
+    """The topic of its retries has that id; those between were deleted."""
+    names = {"orders": 4, **{f"gone{number}": 1 for number in range(2, topic_id)}, RETRIES: 1}
+    view = a_view(version=version, topics=names)
+    topics = {name: topic for name, topic in view.topics.items() if not name.startswith("gone")}
+    return ClusterView(
+        cluster_id=view.cluster_id, version=version, groups=view.groups, topics=topics
+    )
+
+
+def stored(bench: Bench, count: int) -> None:
+    bench.service.sender.send(a_batch(*[b"x"] * count), Answers(), 0)
+    bench.writer.confirm_all()
+
+
+async def offset_of(bench: Bench) -> Any:
+    [row] = (await bench.call("offsets", group="g", queues=[QUEUE]))["offsets"]
+    return row["offset"], row["joined_offset"]
+
+
+def topic_records(bench: Bench) -> list[tuple[str, int, bool]]:
+    documents = [view.document() for view in bench.log.views() if view.header.kind == Kind.TOPIC]
+    return [(row["topic"], row["topic_id"], row["is_deleted"]) for row in documents]
+
+
+@pytest.mark.parametrize("first", ["commit", "lock", "reset", "receive"])
+async def test_whatever_a_group_does_first_the_log_knows_it_before(first: str) -> None:
+    bench = Bench()
+    bench.service.view_changed(with_group(2, topic_id=2))
+    stored(bench, 5)
+    match first:
+        case "commit":
+            await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 2}])
+        case "lock":
+            await bench.call("lock", group="g", client_id="c", queues=[QUEUE])
+        case "reset":
+            await bench.call("reset", group="g", topic="orders", queues=[0], to="last")
+        case "receive":
+            await bench.call("receive", group="g", client_id="c", topics=["orders"])
+
+    assert topic_records(bench)[-1] == (RETRIES, 2, False)
+    assert bench.role.projections.group_ids == {"g": 2}
+    await bench.service.close()
+
+
+async def test_a_group_that_was_made_again_stands_nowhere_from_the_moment_of_the_news() -> None:
+    bench = Bench()
+    bench.service.view_changed(with_group(2, topic_id=2))
+    stored(bench, 5)
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 4}])
+    await bench.call("lock", group="g", client_id="c", queues=[QUEUE])
+    await bench.call("reset", group="g", topic="orders", queues=[0], to="last")
+    assert await offset_of(bench) == (5, 5)
+
+    bench.service.view_changed(with_group(3, topic_id=3))
+    assert await offset_of(bench) == (None, None)
+    assert (await bench.call("resets", group="g"))["resets"] == 0
+    assert (await bench.call("lag", group="g"))["queues"] == []
+    clone = {"group": "h", "source": "g", "topic": "orders"}
+    assert (await bench.call("clone_offsets", **clone))["queues"] == []
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 1}])
+
+    assert await offset_of(bench) == (1, 5)
+    assert topic_records(bench)[-2:] == [(RETRIES, 2, True), (RETRIES, 3, False)]
+    assert not bench.role.projections.locks.keys(), "nor does it lock anything"
+    folded = Projections()
+    for view in bench.log.views():
+        folded.apply(view.header, view)
+    assert folded.snapshot() == bench.role.projections.snapshot()
+    await bench.service.close()
+
+
+async def test_receipts_of_a_deleted_group_are_void_and_its_messages_come_anew() -> None:
+    bench = Bench()
+    bench.service.view_changed(with_group(2, topic_id=2))
+    stored(bench, 3)
+    ask = {"group": "g", "client_id": "c", "topics": ["orders"]}
+    given = await bench.call("receive", **ask)
+    assert (await bench.call("receive", **ask))["messages"] == []
+
+    bench.service.view_changed(with_group(3, topic_id=3))
+    again = await bench.call("receive", **ask)
+
+    assert again["messages"] == given["messages"]
+    await bench.service.close()
+
+
+async def test_a_view_of_another_epoch_is_no_news_of_groups() -> None:
+    """As for topics: the next master could be told of it later than this one."""
+    bench = Bench()
+    bench.service.view_changed(with_group(2, topic_id=2))
+    stored(bench, 5)
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 4}])
+    bench.role.begin_epoch(2)  # the view says epoch 1
+    bench.service.view_changed(with_group(3, topic_id=3))
+
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 5}])
+
+    assert topic_records(bench)[-1] == (RETRIES, 2, False)
+    await bench.service.close()
