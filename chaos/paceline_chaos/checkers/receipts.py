@@ -5,10 +5,13 @@ from typing import TypeAlias
 
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
-from paceline_chaos.history.model import Ack, Outcome, Pop, Queue
+from paceline_chaos.checkers.retries import chains_of
+from paceline_chaos.history.model import Ack, Outcome, Pop, QueryOffset, Queue
 
+_NEVER_US = 1 << 62
 SLACK_US = 50_000
 """How much too early an invisible time may end."""
+_Lane: TypeAlias = tuple[str, Queue]
 _Place: TypeAlias = tuple[str, Queue, int]
 
 
@@ -18,7 +21,9 @@ def receipts_exclude(evidence: Evidence) -> Findings:
     unless somebody asked to give the message back before the second: violated when both receives
     lie within less than that. Not judged when clocks were made to run wrong, as the time is the
     log's. (2) A receive asked for after an acknowledgement has succeeded is not given the message.
-    Not over an unclean election. O(n log n)."""
+    (3) When a query is answered that the group has come to x, then somebody had asked to
+    acknowledge each message that was received and lies below x, or it is a dead letter: what was
+    forgotten is not passed over. Not over an unclean election. O(n log n)."""
     found = Findings("S23")
     pops: defaultdict[_Place, list[Pop]] = defaultdict(list)
     for pop in evidence.pops:
@@ -44,7 +49,44 @@ def receipts_exclude(evidence: Evidence) -> Findings:
         _after_ack(found, given, acked.get(place))
         if are_clocks_right:
             _too_early(found, given, given_back[place])
+    _passed_over(evidence, found, pops)
     return found
+
+
+def _passed_over(evidence: Evidence, found: Findings, pops: defaultdict[_Place, list[Pop]]) -> None:
+    """(3). O(queries * receives of their queue): queries are few."""
+    first_done_us: dict[_Place, int] = {}
+    for ack in evidence.done_receipts:
+        if ack.outcome is not Outcome.FAIL and not ack.is_back:
+            place = (ack.consumer_group, ack.queue, ack.offset)
+            first_done_us[place] = min(first_done_us.get(place, ack.asked_us), ack.asked_us)
+    received: defaultdict[_Lane, list[Pop]] = defaultdict(list)
+    for (group, queue, _), given in pops.items():
+        received[group, queue].append(given[0])
+    chains = chains_of(evidence)
+    for query in evidence.offset_queries:
+        lane = (query.consumer_group, query.queue)
+        if query.outcome is not Outcome.OK or query.offset is None or lane not in received:
+            continue
+        known = chains.get(query.queue.group)
+        dead = set() if known is None else known.sent_back.get(lane, set())
+        for pop in received[lane]:
+            if pop.message.offset >= query.offset or pop.message.offset in dead:
+                continue
+            if pop.message.offset < evidence.start_of(query.queue):
+                continue
+            found.judged += 1
+            if first_done_us.get((*lane, pop.message.offset), _NEVER_US) > query.answered_us:
+                _passed(found, pop, query)
+
+
+def _passed(found: Findings, pop: Pop, query: QueryOffset) -> None:
+    found.violate(
+        f"group {pop.consumer_group} stands at {query.offset}, and nobody had acknowledged"
+        f" {_name(pop)}",
+        pop,
+        query,
+    )
 
 
 def _after_ack(found: Findings, given: list[Pop], ack: Ack | None) -> None:

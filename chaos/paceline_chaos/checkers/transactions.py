@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from paceline.errors import TransactionNotFoundError
 from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 from paceline_chaos.checkers.bounds import SECOND_US
 from paceline_chaos.checkers.evidence import Evidence
@@ -31,7 +32,8 @@ def transactions_are_atomic(evidence: Evidence) -> Findings:
     `CHECKED_US` of healing if clients go on so long, nothing stays broken, and its group was seen
     with an open master since (one that waits for its operator asks nobody); nobody is asked more
     often than the world's `transaction_check_max`, over failovers too; what was given up after that
-    does not show. O(n)."""
+    does not show. Who asks to end a half that was stored is not told that there is none, unless the
+    group has deleted messages. O(n)."""
     found = Findings("S24")
     begun = {begin.value: begin for begin in evidence.begins}
     if not begun:
@@ -46,6 +48,7 @@ def transactions_are_atomic(evidence: Evidence) -> Findings:
     _what_shows_was_committed(evidence, found, begun, ends)
     _what_was_committed_is_there(evidence, found, begun, ends)
     _what_is_open_is_asked_about(evidence, found, begun, ends)
+    _what_was_begun_is_known(evidence, found, begun, ends)
     _checks_are_counted(evidence, found)
     return found
 
@@ -141,6 +144,23 @@ def _what_was_committed_is_there(
         if group in evidence.truth and group not in shortened and not evidence.is_lossy(group):
             proof: list[Event] = [commit, evidence.truth[group]]
             found.violate(f"{value} was committed, and in the end it is not there", *proof)
+
+
+def _what_was_begun_is_known(
+    evidence: Evidence,
+    found: Findings,
+    begun: dict[str, BeginTransaction],
+    ends: dict[str, list[EndTransaction]],
+) -> None:
+    for value, mine in ends.items():
+        begin = begun.get(value)
+        if begin is None or begin.outcome is not Outcome.OK or begin.group not in evidence.truth:
+            continue
+        if evidence.is_lossy(begin.group) or evidence.excuses.deleted_below(begin.group):
+            continue
+        for end in mine:
+            if end.error == TransactionNotFoundError.code:
+                found.violate(f"{value} was begun, and its end was told there is none", begin, end)
 
 
 def _checks_are_counted(evidence: Evidence, found: Findings) -> None:

@@ -24,6 +24,7 @@ from paceline_chaos.mutants.retention import RETENTION
 from paceline_chaos.mutants.retries import RETRIES
 from paceline_chaos.mutants.returning import RETURNING
 from paceline_chaos.mutants.transactions import TRANSACTIONS
+from paceline_chaos.mutants.waiting import WAITING
 from paceline_chaos.mutants.world import WORLD
 
 __all__ = ["CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
@@ -46,6 +47,7 @@ _ALL = (
     *RECEIPTS,
     *DELAYS,
     *TRANSACTIONS,
+    *WAITING,
 )
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""

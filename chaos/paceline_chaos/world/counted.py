@@ -3,7 +3,8 @@
 
 Each seed is summed up as a `SeedResult`, like a seed of the other beds, so that it adds up in the
 ledger. Properties of violations: "TRACE" for a seed that was two runs, "all_ack:NAME" or
-"moments:NAME" for a script whose rule did not hold, or whose moment did not come.
+"moments:NAME" for a script whose rule did not hold, or whose moment did not come; beside it the
+properties that checkers found violated, once each, so that a mutant can name what must see it.
 """
 
 from collections import Counter
@@ -50,6 +51,8 @@ def run_scripts(bed: str, seed: int, *, only: str | None = None) -> SeedResult:
         violations += [
             Violation(property=f"{bed}:{name}", sentence=sentence, proof=()) for sentence in wrong
         ]
+        judged = {one.property: one for one in reversed(result.verdict.violations)}
+        violations += judged.values()
         counters[f"{bed}_scripts"] += 1
         counters.update({key: n for key, n in result.counters.items() if "." not in key})
         size = size_of(result.history)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from paceline.consumer.links import GroupLinks
 from paceline.errors import CorruptLogError, OffsetOutOfRangeError, PacelineError
 from paceline.net.cluster import Cluster
-from paceline_chaos.history.model import AlterTopic, Commit, History, Outcome, Queue
+from paceline_chaos.history.model import AlterTopic, Commit, History, Outcome, Pop, Queue
 from paceline_chaos.world.jobs.altering import restore
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import ask_committed
@@ -43,10 +43,11 @@ async def drain(
 
 
 def _committed_lanes(history: History) -> set[tuple[str, Queue]]:
+    """Of receipts a group's offset is what its acknowledgements make of it."""
     return {
         (entry.consumer_group, entry.queue)
         for entry in history.entries
-        if isinstance(entry, Commit) and entry.outcome is Outcome.OK
+        if isinstance(entry, Commit | Pop) and entry.outcome is Outcome.OK
     }
 
 

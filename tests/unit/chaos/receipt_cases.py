@@ -4,6 +4,8 @@ from tests.unit.chaos.hand import SECOND, Hand
 from tests.unit.chaos.more_cases import case
 from tests.unit.chaos.retry_cases import CASES
 
+from paceline_chaos.history.model import Outcome
+
 __all__ = ["CASES"]
 
 
@@ -33,4 +35,14 @@ def given_after_it_was_acknowledged(is_bad: bool) -> Hand:
     hand.ack("m1", (13 * SECOND, 15 * SECOND))
     asked = 16 if is_bad else 14
     hand.pop("m2", (asked * SECOND, 20 * SECOND), 10_000)
+    return hand
+
+
+@case("S23 of a message that was forgotten")
+def passed_over(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.pop("m1", (SECOND, 2 * SECOND), 10_000)
+    if not is_bad:
+        hand.ack("m1", (3 * SECOND, 4 * SECOND), outcome=Outcome.UNKNOWN)
+    hand.committed(1, (5 * SECOND, 6 * SECOND))
     return hand

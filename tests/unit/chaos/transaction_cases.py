@@ -5,13 +5,17 @@ from typing import Any
 from tests.unit.chaos.cases import case
 from tests.unit.chaos.hand import SECOND, Hand, crc_of
 from tests.unit.chaos.receipt_cases import CASES as CASES
+from tests.unit.chaos.retry_cases import RetryLog
 
 from paceline_chaos.history.model import (
     BeginTransaction,
     CheckTransaction,
     EndTransaction,
     Outcome,
+    Queue,
 )
+
+GIVEN_UP = Queue("TRANS_CHECK_MAX_TIME_TOPIC", "g", 0)
 
 
 class TransactingHand(Hand):
@@ -104,6 +108,29 @@ def nobody_could_ask(is_bad: bool) -> Hand:
     hand.phase("heal", 30)
     hand.probe(1, 0, SECOND, role="master" if is_bad else "replica", is_open=is_bad)
     hand.phase("over", 20 * SECOND)
+    return hand
+
+
+@case("S24 of a half that is forgotten")
+def half_is_not_known(is_bad: bool) -> Hand:
+    hand = TransactingHand()
+    hand.begin("a")
+    code = "TRANSACTION_NOT_FOUND" if is_bad else "TRANSACTION_ENDED"
+    hand.end("a", outcome=Outcome.FAIL, error=code)
+    hand.dump(1, [])
+    return hand
+
+
+@case("S24 of what was given up")
+def given_up_and_shows(is_bad: bool) -> Hand:
+    hand = TransactingHand()
+    hand.begin("a")
+    hand.end("a", outcome=Outcome.UNKNOWN, error="CHECK")
+    log = RetryLog()
+    log.put("a", GIVEN_UP)
+    if is_bad:
+        log.put("a")
+    log.dump(hand)
     return hand
 
 

@@ -15,7 +15,7 @@ from paceline.errors import OffsetOutOfRangeError, PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import reading_address
-from paceline.runtime import pause
+from paceline.runtime import SeededRandom, pause
 from paceline.types import GroupName
 from paceline.wire import properties as names
 from paceline.wire.names import retry_topic
@@ -43,6 +43,8 @@ _PROCESS_MS_MAX = 20.0
 _SLOW_MS_MAX = 2_000.0
 """Some messages hold the others' offsets back for several commits."""
 _LEASE_MS = 2_000
+_LATE_SHARE = 0.1
+"""Requests of long ago are heard again, as if they had been under way (R34)."""
 _LOOK_SHARE = 0.1
 _SESSION_POLLS = 100
 """So many looks at the clock, then the consumer leaves its group and joins it again."""
@@ -54,6 +56,9 @@ class Pusher:
     def __init__(self, around: Around) -> None:
         self._around = around
         self._sessions = 0
+        # A stream of its own: what the client's other jobs draw stays as it is.
+        self._late = SeededRandom(f"{around.alias}/again")
+        self._sent_back: list[tuple[Queue, int]] = []
 
     async def run(self) -> None:
         """One membership after another until it is over."""
@@ -87,6 +92,9 @@ class Pusher:
                     if queues and around.happens(_LOOK_SHARE):
                         # What the library has committed is judged by what the group is told (S21).
                         await ask_committed(around, links, PUSH_GROUP, around.choice(queues))
+                    if self._sent_back and self._late.uniform(0, 1) < _LATE_SHARE:
+                        at = int(self._late.uniform(0, len(self._sent_back)))
+                        await self._ask_to_send_back(links, *self._sent_back[at])
             except PacelineError:
                 await around.think()
             finally:
@@ -121,14 +129,17 @@ class Pusher:
         """Some are sent back beside what the library does, as if its answer were lost (R34)."""
         if crc_of(message.body) % _TWICE_ONE_IN:
             return
-        topic = _real_topic(message)
+        queue = Queue(_real_topic(message), message.group, message.queue_id)
+        self._sent_back.append((queue, message.queue_offset))
+        await self._ask_to_send_back(links, queue, message.queue_offset)
+
+    async def _ask_to_send_back(self, links: GroupLinks, queue: Queue, offset: int) -> None:
         row = {
-            "topic": topic,
-            "queue": message.queue_id,
-            "offset": message.queue_offset,
+            "topic": queue.topic,
+            "queue": queue.queue,
+            "offset": offset,
             "delay_level": _LEVEL,
         }
-        queue = Queue(topic, message.group, message.queue_id)
         document = {
             "call": "send_back",
             "messages": [row],

@@ -2,13 +2,15 @@
 
 from typing import NamedTuple
 
+from paceline.consumer.links import GroupLinks
 from paceline.consumer.popped import PoppedMessage, SimpleSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
 from paceline.runtime import SeededRandom, pause
 from paceline_chaos.history.model import Ack, Pop, Queue
-from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.around import Around, queues_in
+from paceline_chaos.world.jobs.consuming import ask_committed
 from paceline_chaos.world.jobs.reading import seen
 
 POP_GROUP = "simple-1"
@@ -19,6 +21,7 @@ _MEMBERS = 2
 _SESSION_RECEIVES = 40
 _FORGET_SHARE = 0.15
 _BACK_SHARE = 0.1
+_LOOK_SHARE = 0.1
 
 
 class _Member(NamedTuple):
@@ -50,6 +53,7 @@ class Popper:
             )
             settings = SimpleSettings(invisible_ms=INVISIBLE_MS, wait_ms=_WAIT_MS)
             members = [self._member(cluster, number, settings) for number in range(_MEMBERS)]
+            links = GroupLinks(cluster)
             try:
                 for member in members:
                     await member.consumer.start()
@@ -57,9 +61,14 @@ class Popper:
                     if around.is_over():
                         break
                     await self._round(members)
+                    queues = queues_in(cluster, around.topic)
+                    if queues and self._random.uniform(0, 1) < _LOOK_SHARE:
+                        queue = queues[int(self._random.uniform(0, len(queues)))]
+                        await ask_committed(around, links, POP_GROUP, queue)
             except PacelineError:
                 await pause(self._random.uniform(0, 2 * around.think_ms))
             finally:
+                await links.close()
                 for member in members:
                     await member.consumer.close()
                 await cluster.close()
@@ -79,7 +88,8 @@ class Popper:
         consumer, name = member
         if not consumer.is_quiet:
             # What comes now may have been asked for at any time before: nothing can be judged.
-            await consumer.ack(await consumer.receive(wait_ms=0))
+            for message in await consumer.receive(wait_ms=0):
+                await self._ack(consumer, name, message)
             await pause(self._random.uniform(0, 2 * around.think_ms))
             return
         asked_us = around.recorder.now_us()
@@ -106,6 +116,12 @@ class Popper:
         if drawn < _FORGET_SHARE:
             return  # it comes again
         is_back = drawn < _FORGET_SHARE + _BACK_SHARE
+        await self._ack(consumer, name, message, is_back=is_back)
+
+    async def _ack(
+        self, consumer: SimpleConsumer, name: str, message: PoppedMessage, *, is_back: bool = False
+    ) -> None:
+        """It is done, or given back."""
         with self._around.recorder.asking(
             Ack,
             client=self._around.client,

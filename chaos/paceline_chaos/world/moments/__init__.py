@@ -21,6 +21,7 @@ from paceline_chaos.world.moments import (
     pace,
     returning,
     topics,
+    waiting,
 )
 from paceline_chaos.world.scripted import Scripted
 from paceline_chaos.world.topology import Client
@@ -146,6 +147,20 @@ SCENARIOS: Mapping[str, Scripted] = {
         topology={
             "segment_size_bytes": keeping.SEGMENT_BYTES,
             "log_bytes_max": 2 * keeping.SEGMENT_BYTES,
+        },
+    ),
+    "waiting": Scripted(
+        rule="R14, R34, INV-9: what waits is there again when all power was gone, and comes once",
+        script=waiting.waiting,
+        unmet=waiting.was_delivered,
+        load_ms=20_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("delay", "transact")),
+                Client(name="client-3", jobs=("pop",)),
+                Client(name="client-4", jobs=("push",)),
+            ),
         },
     ),
     "deleted": Scripted(

@@ -1,0 +1,84 @@
+"""What waits, missing in checkpoints (R14, INV-9): the log before them is not read again."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from paceline_broker.projections.receipt_queue import QueueReceipts, Run
+from paceline_broker.projections.send_backs import SendBacks
+from paceline_broker.projections.timers import Timers
+from paceline_broker.projections.transactions import Transactions
+from paceline_chaos.mutants.mutant import Mutant, Patch
+
+
+def _checkpointed_empty(projection: type[Any]) -> Callable[[], list[Patch]]:
+    """Its part of each checkpoint says that there is nothing."""
+
+    def patches() -> list[Patch]:
+        snapshot = projection.snapshot
+        empty = projection()
+
+        def snapshot_of_nothing(state: Any, *given: Any) -> bytes:
+            found: bytes = snapshot(empty, *given)
+            return found
+
+        return [(projection, "snapshot", snapshot_of_nothing)]
+
+    return patches
+
+
+def _receipts_over() -> list[Patch]:
+    """What was out at a consumer when the broker restarted comes again at once."""
+    restore = vars(QueueReceipts)["restore"].__func__
+
+    def restore_over(
+        cls: Any, key: int, floor: int, next_offset: int, runs: Iterable[Run], done: Any
+    ) -> QueueReceipts:
+        over = [run._replace(grant=run.grant._replace(until_unix_ms=0)) for run in runs]
+        found: QueueReceipts = restore(cls, key, floor, next_offset, over, done)
+        return found
+
+    return [(QueueReceipts, "restore", classmethod(restore_over))]
+
+
+def _receipts_passed_over() -> list[Patch]:
+    """A group stands where nobody was given more, whatever is out."""
+
+    def advance(queue: QueueReceipts) -> None:
+        queue.floor = queue.next
+
+    return [(QueueReceipts, "_advance", advance)]
+
+
+def _missing(rule: str, projection: type[Any], what: str, caught_by: str) -> Mutant:
+    return Mutant(
+        rule=rule,
+        meaning=f"checkpoints hold no {what}",
+        caught_by=frozenset({caught_by}),
+        patches=_checkpointed_empty(projection),
+        bed="moments",
+        script="waiting",
+    )
+
+
+WAITING = (
+    _missing("INV-9-timers", Timers, "messages that wait for their time", "S25"),
+    _missing("INV-9-halves", Transactions, "half messages", "S24"),
+    Mutant(
+        rule="INV-9-receipts",
+        meaning="checkpoints do not say how long a message is out",
+        caught_by=frozenset({"S23"}),
+        patches=_receipts_over,
+        bed="moments",
+        script="waiting",
+    ),
+    Mutant(
+        rule="R28-floor",
+        meaning="a group's offset passes over messages that are out",
+        caught_by=frozenset({"S23"}),
+        patches=_receipts_passed_over,
+        bed="moments",
+        script="waiting",
+    ),
+    _missing("INV-9-retries", SendBacks, "messages that were sent back", "S29"),
+)
+"""Judged by the script in which all power goes while something of each sort waits (R28)."""

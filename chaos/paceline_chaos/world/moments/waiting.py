@@ -1,0 +1,89 @@
+"""All power is gone while messages wait: for their time, their commit, their receiver, their retry.
+
+What waits is state of a master that is in no queue yet: it is there again because it is in the log,
+or in a checkpoint that names what the log said (R14, R26, R34, INV-9). The second time power goes
+when a master has just made deliveries that nobody has confirmed. That everything then comes once,
+not early and not in vain, is S5, S23, S24, S25 and S29.
+"""
+
+from paceline.types import TopicName
+from paceline.wire.names import dlq_topic
+from paceline_broker.projections.consume_queues import queue_key
+from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
+from paceline_chaos.world.jobs.consuming import PUSH_GROUP
+from paceline_chaos.world.jobs.popping import POP_GROUP
+from paceline_chaos.world.run import Result
+from paceline_chaos.world.script import GROUP, Condition, Director, Steps
+from paceline_chaos.world.topology import FAST
+
+_DARK_MS = 400
+"""Less than the invisible time of receipts: they are judged by what was before."""
+_CHECKPOINTED_MS = FAST.checkpoint_interval_ms + 500
+_TIMERS, _HALVES, _RECEIPTS, _LETTERS = 8, 2, 2, 1
+
+
+def waiting(d: Director) -> Steps:
+    """Power goes twice; then what waited comes."""
+    yield d.is_whole
+    yield lambda: _all_wait(d)
+    yield d.pass_ms(_CHECKPOINTED_MS)
+    yield lambda: _all_wait(d)
+    _dark(d)
+    yield lambda: d.stage.master(GROUP) is None
+    yield d.is_whole
+    d.saw("returns")
+    yield _deliveries_unconfirmed(d)
+    _dark(d)
+    yield lambda: d.stage.master(GROUP) is None
+    yield d.is_whole
+    d.saw("returns")
+    d.mark("after")
+
+
+def _all_wait(d: Director) -> bool:
+    """Whether the master has something of each sort that waits, and a dead letter."""
+    if d.stage.master(GROUP) is None:
+        return False
+    found, machine = d.projections(d.master), d.stage.machine()
+    assert machine is not None
+    letters = machine.topics.get(TopicName(dlq_topic(PUSH_GROUP)))
+    if letters is None:
+        return False
+    receipts = sum(
+        found.receipts.open_count(POP_GROUP, key) for key in found.receipts.of_group(POP_GROUP)
+    )
+    return (
+        len(found.timers) >= _TIMERS
+        and len(list(found.transactions.all_open())) >= _HALVES
+        and receipts >= _RECEIPTS
+        and found.queue_end(queue_key(letters.topic_id, 0)) >= _LETTERS
+    )
+
+
+def _deliveries_unconfirmed(d: Director) -> Condition:
+    """The master has put more into queues than came to wait, and confirm has not followed."""
+    last = 0
+
+    def look() -> bool:
+        nonlocal last
+        if not d.is_open():
+            return False
+        before, last = last, len(d.projections(d.master).timers)
+        return last < before and d.unconfirmed_bytes(d.master) > 0
+
+    return look
+
+
+def _dark(d: Director) -> None:
+    """Every server at one moment; what was not synced is lost."""
+    for name in d.stage.topology.nodes():
+        d.begin("power", name, for_ms=_DARK_MS)
+    d.saw("cuts of all power")
+
+
+def was_delivered(result: Result) -> list[str]:
+    return [
+        *unseen(result, cuts_of_all_power=2, returns=2),
+        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *unequal_logs(result),
+    ]
