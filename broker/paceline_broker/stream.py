@@ -29,6 +29,7 @@ from paceline.wire.http import JSON_BYTES_MAX, parse_json_object
 from paceline.wire.stream import (
     FETCH_HEADER,
     FETCH_QUEUE,
+    FOLLOW_HEADER,
     FRAME_BYTES_MAX,
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
@@ -39,6 +40,7 @@ from paceline.wire.stream import (
     Operation,
     ProduceAnswer,
 )
+from paceline_broker.service.follow import SESSION_QUEUES_MAX
 from paceline_broker.service.gather import Fetched
 from paceline_broker.service.service import Service
 
@@ -65,7 +67,8 @@ STALL_SWEEPS = 6
 # The frame header and `PRODUCE_ANSWER` in one pack.
 _PRODUCED = struct.Struct("<IIBBH" + PRODUCE_ANSWER.format.lstrip("<"))
 _unpack_header = FRAME_HEADER.unpack_from
-_OPERATION_BITS = 2
+_OPERATION_BITS = 3
+_OPERATION_MASK = (1 << _OPERATION_BITS) - 1
 
 
 class StreamServer:
@@ -168,6 +171,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             "group": identity.group,
             "replica_id": identity.replica_id,
             "credit_bytes": CREDIT_BYTES,
+            "session_queues": SESSION_QUEUES_MAX,
         }
         self._answer(0, Operation.HELLO, orjson.dumps(hello))
 
@@ -287,7 +291,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         limit = FRAME_BYTES_MAX if operation == Operation.PRODUCE else JSON_BYTES_MAX
         return (
             FRAME_HEADER_BYTES <= frame_bytes <= limit
-            and Operation.PRODUCE <= operation <= Operation.CALL
+            and Operation.PRODUCE <= operation <= Operation.FOLLOW
             and status == STATUS_OK
             and reserved == 0
         )
@@ -322,6 +326,8 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._sender.send(body, self, request_id)
         elif operation == Operation.FETCH:
             self._fetch(request_id, body)
+        elif operation == Operation.FOLLOW:
+            self._follow(request_id, body)
         else:
             self._call(request_id, body)
         if self._unanswered_bytes > CREDIT_BYTES:
@@ -347,6 +353,24 @@ class StreamConnection(asyncio.BufferedProtocol):
             wait_ms=wait_ms,
             max_bytes=max_bytes,
             min_bytes=min_bytes,
+            sink=self,
+            request_id=request_id,
+        )
+
+    def _follow(self, request_id: int, body: Buffer) -> None:
+        try:
+            sequence, wait_ms, max_bytes, count = FOLLOW_HEADER.unpack_from(body)
+            if len(body) != FOLLOW_HEADER.size + count * FETCH_QUEUE.size:
+                raise BadRequestError(f"{len(body)} bytes for {count} queues")
+        except (struct.error, BadRequestError) as error:
+            self.failed(request_id, BadRequestError(f"malformed request to follow: {error}"))
+            return
+        rows = FETCH_QUEUE.iter_unpack(body[FOLLOW_HEADER.size :])
+        self._fetcher.sessions.follow(
+            [FetchQueue._make(row) for row in rows],
+            sequence=sequence,
+            wait_ms=wait_ms,
+            max_bytes=max_bytes,
             sink=self,
             request_id=request_id,
         )
@@ -391,14 +415,15 @@ class StreamConnection(asyncio.BufferedProtocol):
         assert size <= FRAME_BYTES_MAX, size
         if not self._out:
             self._loop.call_soon(self._flush)
-        self._out.append(FRAME_HEADER.pack(size, request_id, Operation.FETCH, STATUS_OK, 0) + head)
+        operation = Operation.FETCH if answer.seen is None else Operation.FOLLOW
+        self._out.append(FRAME_HEADER.pack(size, request_id, operation, STATUS_OK, 0) + head)
         self._out.extend(answer.buffers)
 
     def failed(self, request_id: int, error: PacelineError) -> None:
         self._counters.refused(error.code)
         if self._watch is not None:
             self._watch.failed(self, request_id, error.code)
-        operation = self._pending.get(request_id, Operation.CALL) & 3
+        operation = self._pending.get(request_id, Operation.CALL) & _OPERATION_MASK
         self._answer(request_id, operation, orjson.dumps(to_problem(error)), STATUS_ERROR)
 
     def _answer(

@@ -11,13 +11,11 @@ open master after a read round; elsewhere a position ahead of this broker waits.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from paceline.errors import (
     BadRequestError,
     CorruptLogError,
-    NoMasterError,
-    NotMasterError,
     OverloadedError,
     PacelineError,
 )
@@ -27,23 +25,12 @@ from paceline.wire.stream import FetchQueue
 from paceline_broker.probe import Counters
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.filters import LOOK_BYTES_MAX, FilterRegistry, check_filters, sift
-from paceline_broker.service.gather import Asked, Fetched, Gathered, gather
+from paceline_broker.service.follow import Sessions, open_writer
+from paceline_broker.service.gather import Asked, Fetched, FetchSink, Gathered, gather
 from paceline_broker.service.ports import LogReader, LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.slow_reads import SlowReads
-
-JOIN_COUNT = 32
-JOIN_BYTES_EACH = 4096
-"""Many small views are joined: a copy of 4 KiB costs less than one more entry of a writev."""
-
-
-class FetchSink(Protocol):
-    """Where fetches are answered. Each request id gets exactly one call unless it is cancelled."""
-
-    def fetched(self, request_id: int, answer: Fetched) -> None: ...
-
-    def failed(self, request_id: int, error: PacelineError) -> None: ...
 
 
 class FutureFetchSink:
@@ -117,6 +104,9 @@ class Fetcher:
         self.on_messages: Callable[[Iterable[int]], None] = lambda keys: None
         """Told which watched queues (`ConsumeQueue.is_watched`) confirm has passed messages of."""
         self._turn = 0
+        self.sessions = Sessions(
+            role, routes, self._slow, counters, self.filters, settings, self.watch
+        )
         self._reader: LogReader | None = None
         self._stop_listening = _nothing
         self.role_changed()
@@ -180,6 +170,7 @@ class Fetcher:
         """The connection has gone: forget its fetches."""
         for waiting in list(self._by_sink.get(sink, ())):
             self._finish(waiting)
+        self.sessions.cancel(sink)
 
     def role_changed(self) -> None:
         """Listen to the present log, and let every waiting fetch look again (DESIGN 7)."""
@@ -190,6 +181,7 @@ class Fetcher:
         for sink in list(self._by_sink):
             for waiting in list(self._by_sink.get(sink, ())):
                 self._look_again(waiting)
+        self.sessions.role_changed()
 
     async def close(self) -> None:
         """Forget everything that waits; connections are closed by their owners."""
@@ -198,6 +190,7 @@ class Fetcher:
         for sink in list(self._by_sink):
             self.cancel(sink)
         await cancel_and_wait(*tasks)
+        await self.sessions.close()
 
     # -- waking ------------------------------------------------------------------------------------
 
@@ -212,6 +205,7 @@ class Fetcher:
             for waiting in list(self._by_key.get(key, ())):
                 self._look_again(waiting)
         if keys:
+            self.sessions.wake(keys)
             self.on_messages(keys)
 
     def watch(self, key: int) -> None:
@@ -274,7 +268,7 @@ class Fetcher:
 
         False also when a task was started that will answer: a read round, or cold pages.
         """
-        writer = self._open_writer()
+        writer = open_writer(self._role)
         gathered = self._gather(waiting, is_open=writer is not None)
         self._turn += 1
         if gathered.needs_round and writer is not None:
@@ -308,13 +302,6 @@ class Fetcher:
         return gather(
             waiting, self._role, self._routes, self._slow, is_open=is_open, turn=self._turn
         )
-
-    def _open_writer(self) -> LogWriter | None:
-        try:
-            writer = self._role.writer()
-        except (NotMasterError, NoMasterError):
-            return None
-        return writer if writer.is_open else None
 
     def _start(self, waiting: _Waiting, work: Coroutine[Any, Any, None]) -> None:
         waiting.task = spawn(work, name="fetch")
@@ -364,9 +351,7 @@ class Fetcher:
                 return False
         for topic_id, messages, size_bytes in gathered.counts:
             self._counters.delivered(topic_id, messages, size_bytes)
-        buffers = answer.buffers
-        if len(buffers) > JOIN_COUNT and answer.size_bytes < JOIN_BYTES_EACH * len(buffers):
-            answer.buffers = [b"".join(buffers)]
+        answer.join_small()
         waiting.sink.fetched(waiting.request_id, answer)
         return True
 

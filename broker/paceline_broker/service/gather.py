@@ -5,13 +5,16 @@ Synchronous and without side effects, so that a look costs little and can be rep
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from paceline.errors import PacelineError
 from paceline.ports import Buffer
 from paceline.types import PhysicalOffset
 from paceline.wire.stream import (
     FETCH_ANSWER,
     FETCH_FLAG_ACTING,
     FETCH_PART,
+    FOLLOW_ANSWER,
     FRAME_BYTES_MAX,
     FRAME_HEADER_BYTES,
     FetchCode,
@@ -26,8 +29,17 @@ from paceline_broker.service.slow_reads import SlowReads
 HOT_TAIL_BYTES = 1024 * 1024
 """What was appended last is in memory: it came through memory, or recovery has just read it. The
 residency question (mincore, some us) is asked only below this much of the confirmed tail."""
+JOIN_COUNT = 32
+JOIN_BYTES_EACH = 4096
 _VIEWS_ASKED_MAX = 16
 """Residency is asked of single views up to this many, else of the whole stretch they lie in."""
+
+
+class RoundState(Protocol):
+    """Whether a read round begun after the request has ended, and how (R3)."""
+
+    is_round_done: bool
+    is_round_failed: bool
 
 
 class Asked:
@@ -54,12 +66,29 @@ class Fetched:
     parts: list[FetchPart] = field(default_factory=list)
     buffers: Sequence[Buffer] = ()
     size_bytes: int = 0
+    seen: int | None = None
+    """Of a fetch session: the sequence of its last request that this answer knows of."""
 
     def head(self) -> bytes:
         """`FETCH_ANSWER` and the parts; `buffers` follow on the wire."""
         packed = [FETCH_ANSWER.pack(self.epoch, len(self.parts), self.confirm)]
+        if self.seen is not None:
+            packed.insert(0, FOLLOW_ANSWER.pack(self.seen))
         packed.extend(FETCH_PART.pack(*part) for part in self.parts)
         return b"".join(packed)
+
+    def join_small(self) -> None:
+        """Many small views are joined: a copy of 4 KiB costs less than one more of a writev."""
+        if len(self.buffers) > JOIN_COUNT and self.size_bytes < JOIN_BYTES_EACH * len(self.buffers):
+            self.buffers = [b"".join(self.buffers)]
+
+
+class FetchSink(Protocol):
+    """Where fetches are answered. Each request id gets exactly one call unless it is cancelled."""
+
+    def fetched(self, request_id: int, answer: Fetched) -> None: ...
+
+    def failed(self, request_id: int, error: PacelineError) -> None: ...
 
 
 @dataclass(slots=True)
@@ -85,42 +114,70 @@ def gather(
 
     `turn` says with which queue to begin, so that under a byte limit none is starved for ever.
     """
-    reader = role.reader
-    found = Gathered(Fetched(role.epoch, reader.confirm))
     count = len(asked.queues)
     heads = FRAME_HEADER_BYTES + FETCH_ANSWER.size + FETCH_PART.size * count
     room = min(asked.max_bytes, FRAME_BYTES_MAX - heads)
+    gathering = Gathering(role, routes, slow, is_open=is_open, room=room)
     parts: list[FetchPart | None] = [None] * count
     views: list[list[memoryview]] = [[] for _ in range(count)]
-    total = 0
-    usual_flags = 0 if role.acting is None else FETCH_FLAG_ACTING
-    slow_below = slow.floor(reader.confirm)
     for step in range(count):
         index = (turn + step) % count
-        queue = asked.queues[index]
-        part, span = _look(queue, asked, role, routes, found, is_open, room - total, total == 0)
-        flags = usual_flags
-        if span is not None:
-            if span.runs[0].position < slow_below:
-                flags |= slow.flags(queue.topic_id, queue.queue_id)
-            total += span.size_bytes
-            views[index] = _views(reader, span, found)
-            messages = span.next_offset - queue.offset
-            found.counts.append((queue.topic_id, messages, span.size_bytes))
-        parts[index] = part._replace(flags=flags) if flags else part
+        parts[index], views[index] = gathering.look(asked.queues[index], asked)
+    found = gathering.found
     answer = found.answer
     answer.parts = [part for part in parts if part is not None]
-    if heads + total > FRAME_BYTES_MAX:
+    if heads + answer.size_bytes > FRAME_BYTES_MAX:
         # One batch near the limit was the first: its part goes alone, the frame must hold it.
         answer.parts = [part for part in answer.parts if part.size]
     answer.buffers = [view for part_views in views for view in part_views]
-    answer.size_bytes = total
     return found
+
+
+class Gathering:
+    """An answer that grows queue by queue, up to `room` bytes or one batch."""
+
+    def __init__(
+        self, role: Role, routes: Routes, slow: SlowReads, *, is_open: bool, room: int
+    ) -> None:
+        """`is_open`: this is the master of an open epoch."""
+        self.found = Gathered(Fetched(role.epoch, role.reader.confirm))
+        self._role = role
+        self._routes = routes
+        self._slow = slow
+        self._is_open = is_open
+        self._room = room
+        self._usual_flags = 0 if role.acting is None else FETCH_FLAG_ACTING
+        self._slow_below = slow.floor(role.reader.confirm)
+
+    def look(self, queue: FetchQueue, state: RoundState) -> tuple[FetchPart, list[memoryview]]:
+        """What there is of one queue; it counts as taken."""
+        found = self.found
+        total = found.answer.size_bytes
+        part, span = _look(
+            queue,
+            state,
+            self._role,
+            self._routes,
+            found,
+            self._is_open,
+            self._room - total,
+            total == 0,
+        )
+        flags = self._usual_flags
+        views: list[memoryview] = []
+        if span is not None:
+            if span.runs[0].position < self._slow_below:
+                flags |= self._slow.flags(queue.topic_id, queue.queue_id)
+            found.answer.size_bytes = total + span.size_bytes
+            views = _views(self._role.reader, span, found)
+            messages = span.next_offset - queue.offset
+            found.counts.append((queue.topic_id, messages, span.size_bytes))
+        return (part._replace(flags=flags) if flags else part), views
 
 
 def _look(
     asked: FetchQueue,
-    request: Asked,
+    request: RoundState,
     role: Role,
     routes: Routes,
     found: Gathered,

@@ -21,6 +21,8 @@ class ServiceSettings:
     fetches_waiting_max: int = 10_000
     """Long polls at one time over all connections; beyond it 429."""
     fetch_queues_max: int = 1024
+    followed_queues_max: int = 1_000_000
+    """Queues that fetch sessions hold, over all connections; beyond it 429."""
     view_wait_ms: int = 1000
     """How long a request for a topic newer than the view waits for it (DESIGN 6)."""
     parked_batches_max: int = 1024

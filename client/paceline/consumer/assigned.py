@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from paceline.consumer.fetch_session import FetchedBatch, QueueFetch
+from paceline.consumer.fetched import FetchedBatch, QueueFetch
 from paceline.errors import PacelineError
 from paceline.filters import ALL, Filter
 from paceline.message import ReceivedMessage, received_messages

@@ -1,31 +1,47 @@
 """Fetching from the master of one broker group: long polls over many queues, batches out.
 
-Each fetch covers the queues that want more and are in no other fetch. When one is answered, the
-positions move and the next fetch goes out *before* the batches are handed over, so that the broker
-works while the application decodes. Everything here runs in callbacks on the event loop.
+The master keeps what it was asked for (`Following`), so that only queues that changed are named. A
+fetch from another replica, or over a connection without such sessions, names its queues: those that
+want more and are in no other fetch. When either is answered, the positions move and the next
+request goes out *before* the batches are handed over, so that the broker works while the
+application decodes. Everything here runs in callbacks on the event loop.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from enum import Enum
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
 
+from paceline.consumer.fetched import (
+    Ask,
+    FetchedBatch,
+    Place,
+    QueueFetch,
+    Run,
+    Trouble,
+    Wanted,
+    place_of,
+    wanted_of,
+)
+from paceline.consumer.following import Following, UnderWay
 from paceline.consumer.registered_filters import RegisteredFilters
 from paceline.consumer.replica_reads import ReplicaReads
-from paceline.errors import CorruptLogError, PacelineError, PeerError
-from paceline.filters import ALL, Filter
+from paceline.errors import OverloadedError, PacelineError, PeerError
 from paceline.net.cluster import BrokerConnection
 from paceline.net.master_link import MasterLink
-from paceline.net.stream_connection import error_of, parse_fetch_answer
+from paceline.net.stream_connection import (
+    StreamConnection,
+    error_of,
+    parse_fetch_answer,
+    parse_follow_answer,
+)
 from paceline.ports import Random
-from paceline.records.decode import BatchView
 from paceline.retry import Backoff
 from paceline.routing import QueueKey
 from paceline.types import ReplicaId
 from paceline.wire.stream import (
     FETCH_SUGGESTION_SHIFT,
+    FOLLOW_QUEUES_MAX,
     STATUS_OK,
     FetchCode,
     FetchPart,
@@ -40,88 +56,14 @@ QUEUES_EACH = 256
 """Queues of one fetch: all of them are asked for anew when there is something in one."""
 CHUNKS_MAX = 40
 """Above so many fetches of that size they become larger; brokers take 1024 queues in one."""
+FOLLOWS_MAX = 8
+"""Unanswered requests of a fetch session; the broker lets no more than two wait for something."""
 WAIT_MS_MAX = 5_000
 WAIT_MS_CROWDED = 500
 """With many fetches under way each waits less, so that their queues come together again."""
 _CROWD = 4
 _SILENCE_MS = 5_000
 """A broker that answers this much later than it was asked to wait is given up."""
-
-
-class FetchedBatch:
-    """A batch of a queue; records before number `skip` were delivered before."""
-
-    __slots__ = ("skip", "view")
-
-    def __init__(self, view: BatchView, skip: int) -> None:
-        self.view = view
-        self.skip = skip
-
-
-class Trouble(Enum):
-    """Why a queue cannot be fetched from where it stands."""
-
-    OUT_OF_RANGE = "out_of_range"
-    UNKNOWN_QUEUE = "unknown_queue"
-    CORRUPT = "corrupt"
-
-
-class QueueFetch:
-    """One queue that is fetched. `position` is the next offset to ask for."""
-
-    __slots__ = (
-        "generation",
-        "has_room",
-        "is_in_flight",
-        "key",
-        "position",
-        "replica",
-        "retry_at",
-        "wanted",
-    )
-
-    def __init__(self, key: QueueKey, position: int, wanted: Filter = ALL) -> None:
-        self.key = key
-        self.position = position
-        self.wanted = wanted
-        """The broker passes over batches without anything wanted; single records are left in."""
-        self.generation = 0
-        """Raised by a seek: what was fetched before is not wanted any more."""
-        self.has_room = True
-        self.is_in_flight = False
-        self.retry_at = 0.0
-        self.replica: ReplicaId | None = None
-        """Far behind: the replica that is read; None = the master."""
-
-    def seek(self, position: int) -> None:
-        """Go on from another offset."""
-        self.position = position
-        self.generation += 1
-        self.is_in_flight = False  # whatever is under way asks for something else
-        self.replica = None
-        self.retry_at = 0.0
-
-
-class _Fetch:
-    """One request under way."""
-
-    __slots__ = ("asked", "connection", "replica", "silent_at")
-
-    def __init__(
-        self,
-        asked: list[tuple[QueueFetch, int, int]],
-        connection: BrokerConnection,
-        silent_at: float,
-        replica: ReplicaId | None,
-    ) -> None:
-        self.replica = replica
-        self.asked = asked  # (queue, its position, its generation)
-        self.connection = connection
-        self.silent_at = silent_at
-
-    def queues(self) -> list[QueueFetch]:
-        """The queues that still wait for this answer: a seek goes its own way."""
-        return [queue for queue, _, generation in self.asked if queue.generation == generation]
 
 
 OnBatches = Callable[[QueueFetch, list[FetchedBatch], int], None]
@@ -159,7 +101,12 @@ class FetchSession:
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff(random, first_ms=10)
         self._queues: dict[QueueKey, QueueFetch] = {}
-        self._under_way: set[_Fetch] = set()
+        self._due: dict[QueueKey, QueueFetch] = {}
+        """All that may have to be asked for; some need not, or must wait a moment."""
+        self._following: Following | None = None
+        self._without_session: BrokerConnection | None = None
+        """Its broker keeps no more sessions."""
+        self._under_way: set[UnderWay] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._filters = RegisteredFilters(self._filters_changed)
@@ -168,14 +115,19 @@ class FetchSession:
 
     def add(self, queue: QueueFetch) -> None:
         """Begin to fetch a queue."""
+        self.remove(queue.key)
         self._queues[queue.key] = queue
+        queue.join(self._due)
         self.wake()
 
     def remove(self, key: QueueKey) -> None:
         """Stop fetching a queue; nothing of it is handed over any more."""
         queue = self._queues.pop(key, None)
         if queue is not None:
-            queue.generation += 1
+            queue.leave()
+            self._due.pop(key, None)
+            if self._following is not None:
+                self._following.remove(key)
 
     def close(self) -> None:
         self._is_closed = True
@@ -194,27 +146,46 @@ class FetchSession:
         if self._is_closed or len(self._under_way) >= self._fetches_max:
             return
         now = self._loop.time()
-        due = [
-            queue
-            for queue in self._queues.values()
-            if queue.has_room and not queue.is_in_flight and queue.retry_at <= now
-        ]
         by_replica: dict[ReplicaId | None, list[QueueFetch]] = {}
-        for queue in due:
+        for queue in self._take_due(now):
             by_replica.setdefault(self._asked_replica(queue), []).append(queue)
         for replica, queues in by_replica.items():
             connection = self._link.connection
             if replica is not None and self._replicas is not None:
                 connection = self._replicas.connection(replica)
-            if connection is not None:
-                queues = self._filters_at(replica, connection).ready(connection, queues)
             if connection is None:
                 continue
-            size = max(QUEUES_EACH, -(-len(self._queues) // CHUNKS_MAX))
-            for start in range(0, len(queues), size):
-                if len(self._under_way) >= self._fetches_max:
-                    return
-                self._ask(connection, queues[start : start + size], now, replica)
+            queues = self._filters_at(replica, connection).ready(connection, queues)
+            following = self._following_at(connection) if replica is None else None
+            if following is not None:
+                self._follow(following, queues, now)
+            else:
+                self._fetch(connection, queues, now, replica)
+        following = self._following
+        if following is not None and following.is_idle:
+            self._request(following, [], now)
+
+    def _take_due(self, now: float) -> list[QueueFetch]:
+        """The queues to ask for now; what became of the others is forgotten."""
+        found = []
+        for key, queue in tuple(self._due.items()):
+            if queue.is_in_flight or not queue.has_room:
+                del self._due[key]
+            elif queue.retry_at <= now:
+                found.append(queue)
+        return found
+
+    def _following_at(self, connection: BrokerConnection) -> Following | None:
+        """The fetch session to ask by; None: each fetch says all there."""
+        following = self._following
+        if following is not None and following.connection is connection and not following.is_over:
+            return following
+        is_possible = len(self._queues) <= connection.session_queues
+        if not is_possible or connection is self._without_session:
+            return None
+        assert isinstance(connection, StreamConnection), connection
+        self._following = Following(connection)
+        return self._following
 
     @property
     def _chunks(self) -> int:
@@ -266,6 +237,59 @@ class FetchSession:
 
     # -- asking -----------------------------------------------------------------------------------
 
+    def _follow(self, following: Following, due: list[QueueFetch], now: float) -> None:
+        for start in range(0, len(due), FOLLOW_QUEUES_MAX):
+            if following.under_way >= FOLLOWS_MAX:
+                return  # one of them is answered at once
+            self._request(following, due[start : start + FOLLOW_QUEUES_MAX], now)
+
+    def _request(self, following: Following, due: list[QueueFetch], now: float) -> None:
+        connection = following.connection
+        silent_at = now + (WAIT_MS_MAX + _SILENCE_MS) / 1000
+        fetch = UnderWay([], connection, silent_at, None, following)
+        self._under_way.add(fetch)
+        following.under_way += 1
+        rows = following.ask(due, self._rows(due, self._filters))
+        connection.follow(
+            rows,
+            sequence=following.sequence,
+            wait_ms=WAIT_MS_MAX,
+            max_bytes=self._fetch_bytes_max,
+            on_answer=self._on_part_answer,
+            on_lost=self._on_lost,
+            context=fetch,
+        )
+        self._arm(WAIT_MS_MAX + _SILENCE_MS)
+
+    def _rows(self, due: list[QueueFetch], filters: RegisteredFilters) -> list[FetchQueue]:
+        """How queues are named; from now on they wait for an answer."""
+        rows = []
+        for queue in due:
+            queue.is_in_flight = True
+            self._due.pop(queue.key, None)
+            key = queue.key
+            filter_id = filters.id_of(queue.wanted)
+            rows.append(
+                FetchQueue(
+                    key.topic_id, key.queue, queue.position, self._queue_bytes_max, filter_id
+                )
+            )
+        return rows
+
+    def _fetch(
+        self,
+        connection: BrokerConnection,
+        queues: list[QueueFetch],
+        now: float,
+        replica: ReplicaId | None,
+    ) -> None:
+        """Fetches that name their queues."""
+        size = max(QUEUES_EACH, -(-len(self._queues) // CHUNKS_MAX))
+        for start in range(0, len(queues), size):
+            if len(self._under_way) >= self._fetches_max:
+                return
+            self._ask(connection, queues[start : start + size], now, replica)
+
     def _ask(
         self,
         connection: BrokerConnection,
@@ -276,23 +300,10 @@ class FetchSession:
         is_crowd = len(self._under_way) >= _CROWD + self._chunks - 1 or replica is not None
         wait_ms = WAIT_MS_CROWDED if is_crowd else WAIT_MS_MAX
         asked = [(queue, queue.position, queue.generation) for queue in due]
-        fetch = _Fetch(asked, connection, now + (wait_ms + _SILENCE_MS) / 1000, replica)
-        for queue in due:
-            queue.is_in_flight = True
+        fetch = UnderWay(asked, connection, now + (wait_ms + _SILENCE_MS) / 1000, replica)
         self._under_way.add(fetch)
-        filters = self._filters_at(replica, connection)
-        rows = [
-            FetchQueue(
-                queue.key.topic_id,
-                queue.key.queue,
-                queue.position,
-                self._queue_bytes_max,
-                filters.id_of(queue.wanted),
-            )
-            for queue in due
-        ]
         connection.begin_fetch(
-            rows,
+            self._rows(due, self._filters_at(replica, connection)),
             wait_ms=wait_ms,
             max_bytes=self._fetch_bytes_max,
             on_answer=self._on_answer,
@@ -337,44 +348,85 @@ class FetchSession:
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def _land(self, fetch: _Fetch) -> None:
+    def _land(self, fetch: UnderWay) -> list[QueueFetch]:
+        """The request stands no more, or its whole session: the queues that waited for it."""
         self._under_way.discard(fetch)
-        for queue in fetch.queues():
-            queue.is_in_flight = False
+        queues = fetch.queues()
+        if fetch.following is not None:
+            fetch.following.under_way -= 1
+            fetch.following.end()
+        for queue in queues:
+            queue.land()
+        return queues
 
-    def _on_lost(self, fetch: _Fetch) -> None:
-        self._land(fetch)
+    def _on_lost(self, fetch: UnderWay) -> None:
+        queues = self._land(fetch)
         self._give_up(fetch.replica, "lost")
-        self._retry_later(fetch.queues())
+        self._retry_later(queues)
 
-    def _on_answer(self, fetch: _Fetch, status: int, body: memoryview) -> None:
-        self._land(fetch)
+    def _on_answer(self, fetch: UnderWay, status: int, body: memoryview) -> None:
+        queues = self._land(fetch)
         try:
             if status != STATUS_OK:
                 raise error_of(body)
             answer = parse_fetch_answer(body)
-            if not self._link.saw_epoch(answer.master_epoch):
-                raise PeerError(f"an answer of epoch {answer.master_epoch}, which has ended")
-            wanted = _wanted(fetch, answer.parts)
+            self._check_epoch(answer.master_epoch)
+            wanted = wanted_of({place_of(ask[0]): ask for ask in fetch.asked}, answer.parts)
         except PacelineError as error:
-            log.debug("fetch_failed", extra={"group": self._link.group, "error": error.message})
-            self._give_up(fetch.replica, error.message)
-            self._retry_later(fetch.queues())
+            self._fail(fetch, queues, error)
             return
-        taken = self._take(wanted, fetch.replica)
+        self._accept(wanted, fetch.replica)
+
+    def _on_part_answer(self, fetch: UnderWay, status: int, body: memoryview) -> None:
+        """An answer of the fetch session: what it has no part for goes on waiting."""
+        following = fetch.following
+        assert following is not None
+        if following.is_over:
+            self._land(fetch)
+            self.wake()
+            return
+        asks: dict[Place, Ask] = {}
+        try:
+            if status != STATUS_OK:
+                raise error_of(body)
+            seen, answer = parse_follow_answer(body)
+            self._check_epoch(answer.master_epoch)
+            asks, parts = following.answered(answer.parts, seen)
+            wanted = wanted_of(asks, parts)
+        except PacelineError as error:
+            if isinstance(error, OverloadedError):
+                self._without_session = fetch.connection
+            self._fail(fetch, self._land(fetch) + _landed(asks), error)
+            return
+        self._under_way.discard(fetch)
+        following.under_way -= 1
+        _landed(asks)
+        self._accept(wanted, None)
+
+    def _check_epoch(self, epoch: int) -> None:
+        if not self._link.saw_epoch(epoch):
+            raise PeerError(f"an answer of epoch {epoch}, which has ended")
+
+    def _fail(self, fetch: UnderWay, queues: list[QueueFetch], error: PacelineError) -> None:
+        log.debug("fetch_failed", extra={"group": self._link.group, "error": error.message})
+        self._give_up(fetch.replica, error.message)
+        self._retry_later(queues)
+
+    def _accept(self, wanted: list[Wanted], asked: ReplicaId | None) -> None:
+        taken = self._take(wanted, asked)
         self.wake()
         for queue, generation, run in taken:
             if queue.generation == generation:
-                self._hand_over(queue, run, fetch.replica)
+                self._hand_over(queue, run, asked)
 
     def _take(
-        self, wanted: "list[_Wanted]", asked: ReplicaId | None
-    ) -> "list[tuple[QueueFetch, int, _Run]]":
+        self, wanted: list[Wanted], asked: ReplicaId | None
+    ) -> list[tuple[QueueFetch, int, Run]]:
         """Move positions past what came; the batches by queue, payloads not yet looked at.
 
         Nothing here may fail half-way: what a position was moved past is handed over.
         """
-        taken: list[tuple[QueueFetch, int, _Run]] = []
+        taken: list[tuple[QueueFetch, int, Run]] = []
         waiting: list[QueueFetch] = []
         for queue, part, run in wanted:
             if self._replicas is not None:
@@ -403,15 +455,8 @@ class FetchSession:
         elif part.code == FetchCode.UNKNOWN_QUEUE:
             self._loop.call_soon(self._on_trouble, queue, Trouble.UNKNOWN_QUEUE, part)
 
-    def _hand_over(self, queue: QueueFetch, run: "_Run", asked: ReplicaId | None) -> None:
-        good, end, fault = run.batches, run.end, run.fault
-        for number, batch in enumerate(run.batches):
-            try:
-                batch.view.verify()
-            except CorruptLogError as error:
-                good, fault = run.batches[:number], error
-                end = batch.view.header.base_queue_offset + batch.skip
-                break
+    def _hand_over(self, queue: QueueFetch, run: Run, asked: ReplicaId | None) -> None:
+        good, end, fault = run.verified()
         if fault is not None:
             # Damage on the way or on that broker: ask again, from a fresh connection.
             log.error(
@@ -427,67 +472,9 @@ class FetchSession:
             self._on_batches(queue, good, end)
 
 
-class _Run(NamedTuple):
-    """What came of one queue: whole batches in order, up to `end`, and why there are no more."""
-
-    batches: list[FetchedBatch]
-    end: int
-    fault: CorruptLogError | None
-
-
-class _Wanted(NamedTuple):
-    """One part of an answer, of a queue that still waits for it."""
-
-    queue: QueueFetch
-    part: FetchPart
-    run: _Run
-
-
-def _wanted(fetch: _Fetch, parts: list[tuple[FetchPart, memoryview]]) -> list[_Wanted]:
-    """The answer by queue; nothing has moved yet. PeerError if it is not what was asked for."""
-    asked: dict[tuple[int, int], tuple[QueueFetch, int, int]] = {
-        (queue.key.topic_id, queue.key.queue): (queue, position, generation)
-        for queue, position, generation in fetch.asked
-    }
-    wanted: list[_Wanted] = []
-    for part, data in parts:
-        known = asked.get((part.topic_id, part.queue_id))
-        if known is None:
-            raise PeerError(f"a part for queue {part.queue_id} that was not asked for")
-        queue, position, generation = known
-        if queue.generation == generation:
-            held = data if part.code == FetchCode.OK else data[:0]
-            run = _run(queue.key, held, position, has_gaps=queue.wanted is not ALL)
-            if run.fault is None and part.code == FetchCode.OK:
-                run = run._replace(end=max(run.end, part.next_offset))
-            wanted.append(_Wanted(queue, part, run))
-    return wanted
-
-
-def _run(key: QueueKey, data: memoryview, position: int, *, has_gaps: bool) -> _Run:
-    """The batches of one part, which must continue the queue at `position`; with a filter batches
-    may be missing. PeerError if they do not."""
-    found: list[FetchedBatch] = []
-    at = 0
-    while at < len(data):
-        try:
-            view = BatchView(data, at)
-        except CorruptLogError as error:
-            return _Run(found, position, error)
-        header = view.header
-        skip = position - header.base_queue_offset
-        if has_gaps:
-            skip = max(0, skip)
-        if (
-            header.topic_id != key.topic_id
-            or header.queue_id != key.queue
-            or not 0 <= skip < header.record_count
-        ):
-            raise PeerError(
-                f"a batch of topic {header.topic_id} queue {header.queue_id} from offset"
-                f" {header.base_queue_offset}, asked was {key} from {position}"
-            )
-        found.append(FetchedBatch(view, skip))
-        position = header.end_queue_offset
-        at += header.size_bytes
-    return _Run(found, position, None)
+def _landed(asks: Mapping[Place, Ask]) -> list[QueueFetch]:
+    """These asks stand no more: the queues that waited."""
+    queues = [queue for queue, _, generation in asks.values() if queue.generation == generation]
+    for queue in queues:
+        queue.land()
+    return queues

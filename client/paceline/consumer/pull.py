@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from paceline.consumer.assigned import Assigned, PulledBatch
-from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
+from paceline.consumer.fetch_session import FetchSession
+from paceline.consumer.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.replica_reads import ReplicaReads

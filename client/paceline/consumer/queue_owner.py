@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
+from paceline.consumer.fetch_session import FetchSession
+from paceline.consumer.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.gaps import Gap, OnGap
 from paceline.consumer.group_offsets import OffsetStore
 from paceline.consumer.links import GroupLinks

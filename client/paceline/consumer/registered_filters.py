@@ -14,7 +14,7 @@ from paceline.runtime import spawn
 if TYPE_CHECKING:
     import asyncio
 
-    from paceline.consumer.fetch_session import QueueFetch
+    from paceline.consumer.fetched import QueueFetch
 
 _TIMEOUT_MS = 5_000
 _Text = tuple[str, str]

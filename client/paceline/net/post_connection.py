@@ -38,6 +38,8 @@ class PostConnection:
     """Looks like an open `StreamConnection`; every request is a POST of its own."""
 
     in_flight_per_queue_max = 1
+    session_queues = 0
+    """No fetch sessions: nothing hangs together here."""
 
     def __init__(
         self,

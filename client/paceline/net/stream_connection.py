@@ -27,6 +27,8 @@ from paceline.wire.stream import (
     FETCH_HEADER,
     FETCH_PART,
     FETCH_QUEUE,
+    FOLLOW_ANSWER,
+    FOLLOW_HEADER,
     FRAME_BYTES_MAX,
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
@@ -89,6 +91,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self.group = ""
         self.replica_id = 0
         self.credit_bytes = _CREDIT_DEFAULT_BYTES
+        self.session_queues = 0
+        """Queues that a fetch session may have here; 0: the broker keeps none."""
         self.unanswered_bytes = 0
         self.on_closed: Callable[[], None] | None = None
         self.on_read: Callable[[], None] | None = None
@@ -154,6 +158,28 @@ class StreamConnection(asyncio.BufferedProtocol):
         body = pack_fetch(queues, wait_ms=wait_ms, max_bytes=max_bytes)
         self._request(
             Operation.FETCH, (body,), len(body), on_answer, on_lost, context, keeps_body=True
+        )
+        self.flush()
+
+    def follow(
+        self,
+        queues: Sequence[FetchQueue],
+        *,
+        sequence: int,
+        wait_ms: int,
+        max_bytes: int,
+        on_answer: OnAnswer,
+        on_lost: OnLost,
+        context: Any,
+    ) -> None:
+        """A request of the connection's fetch session, with the queues that changed.
+
+        As for `begin_fetch` (`parse_follow_answer` splits the body).
+        """
+        head = FOLLOW_HEADER.pack(sequence, wait_ms, max_bytes, len(queues))
+        body = b"".join((head, *(FETCH_QUEUE.pack(*queue) for queue in queues)))
+        self._request(
+            Operation.FOLLOW, (body,), len(body), on_answer, on_lost, context, keeps_body=True
         )
         self.flush()
 
@@ -347,6 +373,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self.group = hello["group"]
             self.replica_id = hello["replica_id"] or 0
             self.credit_bytes = int(hello["credit_bytes"])
+            self.session_queues = int(hello.get("session_queues", 0))
         except (ValueError, KeyError, TypeError) as error:
             self._refuse_peer(f"a HELLO that is none ({error!r})")
             return
@@ -405,6 +432,14 @@ def parse_fetch_answer(body: memoryview) -> FetchAnswer:
     if data_at != len(body):
         raise PeerError(f"a fetch answer of {len(body)} bytes, its parts end at {data_at}")
     return FetchAnswer(master_epoch, confirm, parts)
+
+
+def parse_follow_answer(body: memoryview) -> tuple[int, FetchAnswer]:
+    """The last request that the answer knows of, and the answer. PeerError."""
+    if len(body) < FOLLOW_ANSWER.size:
+        raise PeerError(f"an answer of {len(body)} bytes in a fetch session")
+    (seen,) = FOLLOW_ANSWER.unpack_from(body)
+    return seen, parse_fetch_answer(body[FOLLOW_ANSWER.size :])
 
 
 async def connect_stream(

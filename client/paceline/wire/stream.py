@@ -27,13 +27,16 @@ STATUS_ERROR = 1
 
 class Operation(IntEnum):
     HELLO = 0
-    """Broker -> client, first frame: JSON {"cluster_id","group","replica_id","credit_bytes"}."""
+    """Broker -> client, first frame: JSON (docs/protocol/stream.md)."""
     PRODUCE = 1
     """Body: one record batch with topic id and queue id set. Answer body: `PRODUCE_ANSWER`."""
     FETCH = 2
     """Body: `FETCH_HEADER`, n `FETCH_QUEUE`. Answer: `FETCH_ANSWER`, n `FETCH_PART`, batches."""
     CALL = 3
     """Body: JSON {"call": name, ...}; answer: JSON. Offsets, locks, members, routes."""
+    FOLLOW = 4
+    """A step of the stream's fetch session. Body: `FOLLOW_HEADER`, n `FETCH_QUEUE` that changed.
+    Answer: `FOLLOW_ANSWER`, then as of a fetch, with parts of queues that have something."""
 
 
 PRODUCE_ANSWER = struct.Struct("<IIQQqBxxxxxxx")
@@ -65,6 +68,16 @@ class FetchQueue(NamedTuple):
     max_bytes: int
     filter_id: int = 0
     """Of the call "filter" on this broker: batches in which nothing is wanted are passed over."""
+
+
+FOLLOW_HEADER = struct.Struct("<QIII")
+"""sequence (1 begins a session), wait ms, max bytes in total, count of queues that changed.
+
+A queue with max bytes 0 is asked for no more."""
+FOLLOW_ANSWER = struct.Struct("<Q")
+"""sequence of the last request that this answer knows of; `FETCH_ANSWER` and the rest follow."""
+FOLLOW_QUEUES_MAX = 8192
+"""Queues of one request."""
 
 
 FETCH_ANSWER = struct.Struct("<IIQ")

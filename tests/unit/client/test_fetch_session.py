@@ -5,7 +5,8 @@ from typing import Any, cast
 
 from tests.unit.client.test_consumers import eventually
 
-from paceline.consumer.fetch_session import FetchedBatch, FetchSession, QueueFetch, Trouble
+from paceline.consumer.fetch_session import FetchSession
+from paceline.consumer.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.errors import PeerError
 from paceline.filters import make_filter
 from paceline.records.encode import encode_batch
@@ -50,6 +51,7 @@ class FakeLink:
         self.on_up: Callable[[], None] = lambda: None
         self.asked: list[Asked] = []
         self.suspected = 0
+        self.session_queues = 0
 
     def saw_epoch(self, epoch: int) -> bool:
         return True

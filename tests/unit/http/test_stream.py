@@ -15,6 +15,8 @@ from paceline.wire.stream import (
     FETCH_HEADER,
     FETCH_PART,
     FETCH_QUEUE,
+    FOLLOW_ANSWER,
+    FOLLOW_HEADER,
     FRAME_BYTES_MAX,
     FRAME_HEADER,
     PRODUCE_ANSWER,
@@ -230,6 +232,41 @@ async def test_malformed_fetch_and_call_are_refused_and_the_stream_goes_on() -> 
         assert [answers[number][2] for number in range(1, 6)] == [1] * 5
         codes = [orjson.loads(answers[number][3])["code"] for number in range(1, 6)]
         assert codes == ["BAD_REQUEST", "BAD_REQUEST", "BAD_JSON", "BAD_REQUEST", "CORRUPT_BATCH"]
+        stream.close()
+
+
+async def test_a_stream_has_a_fetch_session_and_it_goes_with_the_stream() -> None:
+    async with a_door() as door:
+        stream = await RawStream.open(door.port)
+        rows = FETCH_QUEUE.pack(1, 0, 0, 1 << 20, 0) + FETCH_QUEUE.pack(1, 1, 0, 1 << 20, 0)
+        stream.ask(1, Operation.FOLLOW, FOLLOW_HEADER.pack(1, 30_000, 1 << 20, 2) + rows)
+        batch = a_batch(b"one")
+        stream.ask(2, Operation.PRODUCE, batch)
+        answers = {answer[0]: answer for answer in [await stream.answer() for _ in range(2)]}
+
+        assert answers[1][1:3] == (Operation.FOLLOW, 0)
+        assert FOLLOW_ANSWER.unpack_from(answers[1][3]) == (1,)
+        parts, batches = parts_of(answers[1][3][FOLLOW_ANSWER.size :])
+        assert parts == [FetchPart(1, 0, FetchCode.OK, 0, 1, len(batch))]
+        assert batches[96:] == batch[96:]
+        sessions = door.service.fetcher.sessions
+        assert sessions.queue_count == 1
+        stream.close()
+        await until(lambda: sessions.queue_count == 0)
+
+
+async def test_malformed_requests_to_follow_are_refused_and_the_stream_goes_on() -> None:
+    async with a_door() as door:
+        stream = await RawStream.open(door.port)
+        stream.ask(1, Operation.FOLLOW, b"xyz")
+        stream.ask(2, Operation.FOLLOW, FOLLOW_HEADER.pack(1, 0, 1, 1))
+        stream.ask(3, Operation.FOLLOW, FOLLOW_HEADER.pack(2, 0, 1, 0))
+        answers = [await stream.answer() for _ in range(3)]
+
+        assert [answer[1:3] for answer in answers] == [(Operation.FOLLOW, 1)] * 3
+        assert {orjson.loads(answer[3])["code"] for answer in answers} == {"BAD_REQUEST"}
+        stream.ask(4, Operation.FOLLOW, FOLLOW_HEADER.pack(1, 0, 1, 0))
+        assert (await stream.answer())[:3] == (4, Operation.FOLLOW, 0)
         stream.close()
 
 
