@@ -39,6 +39,7 @@ from paceline_broker.probe_disk import register_disk
 from paceline_broker.probe_replica import is_replica_gone
 from paceline_broker.replication.server import ReplicationServer
 from paceline_broker.role import BrokerRole
+from paceline_broker.sealing import Sealing
 from paceline_broker.service.hooks import load_hooks
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
@@ -246,6 +247,13 @@ class Broker:
         known = self._store.identity.identity
         self._node.name = f"broker:{known.group}/{known.replica_id}"
         self._links.beat()
+        sealing = Sealing(
+            role=self.role,
+            routes=self._service.routes,
+            clock=self._clock,
+            group=self._group,
+            request=self._links.request,
+        )
         duties = Duties(
             role=self.role,
             store=self._store,
@@ -253,6 +261,7 @@ class Broker:
             clock=self._clock,
             clean=self._cleaner.run,
             deliver=self._service.delivery.run,
+            seal=sealing.run,
         )
         await duties.run()
 

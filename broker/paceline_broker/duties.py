@@ -112,11 +112,14 @@ class Duties:
         clock: Clock,
         clean: Callable[[], Coroutine[Any, Any, None]],
         deliver: Callable[[], Coroutine[Any, Any, None]],
+        seal: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """What runs for ever: `clean` (cleaner.py), `deliver` (service/delivery.py)."""
+        """What runs for ever: `clean` (cleaner.py), `deliver` (service/delivery.py), `seal`
+        (sealing.py)."""
         self._role = role
         self._clean = clean
         self._deliver = deliver
+        self._seal = seal
         self._store = store
         self._config = config
         self._clock = clock
@@ -131,6 +134,7 @@ class Duties:
             group.create_task(self._keep_checkpoints(), name="duties-checkpoints")
             group.create_task(self._clean(), name="duties-cleaner")
             group.create_task(self._deliver(), name="duties-delivery")
+            group.create_task(self._seal(), name="duties-sealing")
 
     async def _watch(self) -> None:
         while True:

@@ -27,6 +27,7 @@ from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Jo
 from paceline_broker.projections.pins import PinRequest, Pins
 from paceline_broker.projections.producers import Producers
 from paceline_broker.projections.receipts import Moved, Receipts
+from paceline_broker.projections.seals import Seal, Seals
 from paceline_broker.projections.send_backs import SendBacks
 from paceline_broker.projections.timers import Timers
 from paceline_broker.projections.transactions import Transactions
@@ -132,6 +133,7 @@ class Projections:
         self.timers = Timers()
         self.transactions = Transactions()
         self.receipts = Receipts()
+        self.seals = Seals()
         self.topics: dict[int, TopicRecord] = {}
         self.group_ids: dict[str, int] = {}
         """Consumer group -> id of its retry topic, which is the group's own: one that is made again
@@ -191,6 +193,12 @@ class Projections:
         """
         position = self.position
         size = header.size_bytes
+        if queue.key in self.seals.by_key:
+            raise CorruptLogError(
+                f"batch at {position} is of queue {header.queue_id} of topic {header.topic_id},"
+                " which was sealed before",
+                offset=int(position),
+            )
         queue.add(base_queue_offset, header.record_count, position, size)
         if header.producer_id:
             self.producers.add(queue.key, header, base_queue_offset, store_unix_ms)
@@ -257,7 +265,7 @@ class Projections:
                 case Kind.RETENTION:
                     self._fold_retention(header, document)
                 case Kind.OPERATION:
-                    self._fold_operation(document, header.store_unix_ms)
+                    self._fold_operation(document, header)
                 case Kind.PIN:
                     self.pins.apply(
                         PinRequest.from_json(document), now_unix_ms=header.store_unix_ms
@@ -307,9 +315,15 @@ class Projections:
                 withhold_ms, now_unix_ms=now_unix_ms, epoch=MasterEpoch(document["epoch"])
             )
 
-    def _fold_operation(self, document: dict[str, Any], now_unix_ms: int) -> None:
-        """What was decided about messages that wait, by the feature it belongs to."""
+    def _fold_operation(self, document: dict[str, Any], header: BatchHeader) -> None:
+        """What was decided about messages that wait, or queues, by the feature it belongs to."""
+        now_unix_ms = header.store_unix_ms
         match document:
+            case {"topics": {"sealed": list(pairs)}}:
+                for topic_id, queue_id in pairs:
+                    key = queue_key(topic_id, queue_id)
+                    end = header.physical_offset + header.size_bytes
+                    self.seals.add(key, Seal(self.queue_end(key), end))
             case {"transactions": dict(found)}:
                 self.transactions.apply(found, now_unix_ms=now_unix_ms)
             case {"timers": {"recalled": list(sources)}}:
@@ -338,6 +352,7 @@ class Projections:
             self.send_backs,
             self.transactions,
             self.receipts,
+            self.seals,
         ):
             projection.drop_topic(record.topic_id)
 
@@ -352,7 +367,7 @@ class Projections:
 
     def topic_ids(self) -> list[int]:
         """Every topic that something here hangs on, sorted (R35)."""
-        keys = self.offsets.keys() | self.locks.keys() | self.receipts.keys()
+        keys = self.offsets.keys() | self.locks.keys() | self.receipts.keys() | self.seals.keys()
         found = set(self.topics) | self.send_backs.topic_ids() | {key >> 16 for key in keys}
         return sorted(found)
 
@@ -423,6 +438,7 @@ class Projections:
                     "offsets": self.offsets.to_json(),
                     "offsets_joined": self.offsets.joined_json(),
                     "pins": self.pins.to_json(),
+                    "seals": self.seals.to_json(),
                     "send_back_resets": self.send_backs.resets_json(self.log_start),
                     "topics": [self.topics[key].to_json() for key in sorted(self.topics)],
                 },
@@ -455,6 +471,7 @@ class Projections:
             memoryview(found.parts.get("send_backs", b"")),
             found.document.get("send_back_resets", []),
         )
+        projections.seals = Seals.from_json(found.document.get("seals", []))
         projections.timers = Timers.restore(memoryview(found.parts.get("timers", b"")))
         projections.transactions = Transactions.restore(
             memoryview(found.parts.get("transactions", b""))

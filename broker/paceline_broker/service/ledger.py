@@ -98,6 +98,7 @@ def append_messages(
     base = 0
     if header.kind == Kind.NORMAL:
         key = queue_key(header.topic_id, header.queue_id)
+        assert key not in projections.seals.by_key, header
         base = projections.consume_queues.get_or_make(key).end
     stamped = stamp(
         batch,

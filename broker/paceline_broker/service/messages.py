@@ -44,6 +44,7 @@ from paceline_broker.service.creator import Creator
 from paceline_broker.service.fetch import Fetcher, FutureFetchSink
 from paceline_broker.service.gather import Fetched
 from paceline_broker.service.halves import HANDLE_KIND
+from paceline_broker.service.logical import open_queue, queue_of_key
 from paceline_broker.service.ports import Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.send import FutureSink, Sender
@@ -117,7 +118,7 @@ class Messages:
             )
         by_queue: dict[tuple[int, bool], list[int]] = {}
         for index, key in enumerate(request.keys):
-            queue = self._queue_of(key, request.queue, count)
+            queue = self._queue_of(topic, key, request.queue, count)
             by_queue.setdefault((queue, request.dues[index] is not None), []).append(index)
         self._turn += 1
         # Everything is encoded before anything is appended: a message that cannot be fails all.
@@ -152,10 +153,16 @@ class Messages:
         self._sender.send(batch, sink, 0)
         return await sink.answer
 
-    def _queue_of(self, key: str | None, queue: int | None, count: int) -> int:
-        """The named queue, else by key over this broker's queues, else the next one in turn."""
+    def _queue_of(self, topic: TopicView, key: str | None, queue: int | None, count: int) -> int:
+        """The named queue, else by key over this broker's queues (over all logical queues of a
+        static topic), else the next one in turn. QueueSealedError."""
         if queue is not None:
             return queue
+        if topic.is_static:
+            group, seals = self._routes.group, self._role.projections.seals.by_key
+            if key:
+                return queue_of_key(topic, group, key)
+            return open_queue(topic, group, self._turn, seals)
         if key:
             return int(crc32c(key.encode())) % count
         return self._turn % count

@@ -10,7 +10,12 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from paceline.errors import BadRequestError, PacelineError, TopicNotFoundError
+from paceline.errors import (
+    BadRequestError,
+    PacelineError,
+    QueueSealedError,
+    TopicNotFoundError,
+)
 from paceline.records.header import Cause, Kind
 from paceline.types import TopicName
 from paceline.wire import properties as names
@@ -18,6 +23,7 @@ from paceline.wire.names import dlq_topic, is_system_topic, retry_topic
 from paceline_broker.probe import Counters
 from paceline_broker.service.derived import Made, Target, append_derived, origin_of
 from paceline_broker.service.ledger import Ledger
+from paceline_broker.service.logical import open_queue
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.send_back import REQUEST_BYTES_MAX
@@ -98,7 +104,7 @@ class Resend:
                 continue
             try:
                 name, target = self._target(group, source, is_for_group=is_for_group)
-            except TopicNotFoundError as error:
+            except (TopicNotFoundError, QueueSealedError) as error:
                 answers.append(error)
                 continue
             made = projections.send_backs.made(target.topic_id, source.packed)
@@ -131,7 +137,8 @@ class Resend:
         return answer if header is None else answer._replace(queue=header.queue_id)
 
     def _target(self, group: str, source: Source, *, is_for_group: bool) -> tuple[str, Target]:
-        """Topic and queue; TopicNotFoundError if it is gone, or has no queue here any more."""
+        """Topic and queue; TopicNotFoundError if it is gone, or has no queue here any more, and
+        QueueSealedError if no logical queue of a static topic is here."""
         name = retry_topic(group)
         if not is_for_group:
             name = source.properties.get(names.DLQ_ORIGIN_TOPIC, "")
@@ -143,9 +150,12 @@ class Resend:
                 f"the topic {name} that the message came from has no queue here any more",
                 topic=name,
             )
-        queue = source.offset % count
+        turn = source.offset
         if source.message_key:
-            queue = crc32c(source.message_key.encode()) % count
+            turn = crc32c(source.message_key.encode())
+        queue = turn % count
+        if topic.is_static:
+            queue = open_queue(topic, self._routes.group, turn, self._role.projections.seals.by_key)
         return name, Target(topic.topic_id, queue, Kind.NORMAL, Cause.RESENT)
 
     def _properties(self, source: Source, *, is_for_group: bool) -> dict[str, str]:

@@ -19,6 +19,7 @@ from paceline.records.header import Kind
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
+from paceline.wire.static_topics import places
 from paceline.wire.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION
 
 _USUAL = ConsumerGroupSettings()
@@ -56,6 +57,9 @@ class Routes:
         """By topic id; the hot path reads it directly."""
         self.unreadable: frozenset[int] = frozenset()
         """Topics without read permission."""
+        self.closed: frozenset[int] = frozenset()
+        """Keys of queues here whose logical queue has gone on in another segment."""
+        self.static_topics: tuple[TopicView, ...] = ()
         self.topics_by_id: dict[int, TopicView] = {}
         self.consumer_groups: Mapping[ConsumerGroupName, ConsumerGroupView] = {}
         self.topic_id_max = 0
@@ -85,6 +89,13 @@ class Routes:
         self.sendable = {
             topic.topic_id: _sendable(topic, self.group) for topic in view.topics.values()
         }
+        self.static_topics = tuple(topic for topic in view.topics.values() if topic.is_static)
+        self.closed = frozenset(
+            topic.topic_id << 16 | queue
+            for topic in self.static_topics
+            for (group, queue), place in places(topic.logical_queues).items()
+            if group == self.group and not place.segment.is_open
+        )
         self.unreadable = frozenset(
             topic.topic_id for topic in view.topics.values() if not topic.can_read
         )

@@ -16,6 +16,8 @@ from paceline.errors import (
     CorruptLogError,
     OverloadedError,
     PacelineError,
+    ProducerFencedError,
+    QueueSealedError,
     TopicNotFoundError,
 )
 from paceline.ports import Buffer, Clock
@@ -179,14 +181,17 @@ class Sender:
         if here is None or queue_id >= here.writes or not here.kinds >> header.kind & 1:
             self._refuse(batch, header, sink, request_id)
             return
+        projections = self._role.projections
+        key = header.topic_id << 16 | queue_id
+        if key in projections.seals.by_key or key in self._routes.closed:
+            self._refuse_sealed(header, sink, request_id)
+            return
         try:
             writer = self._role.writer()
             writer.ensure_can_append()
         except PacelineError as error:
             sink.failed(request_id, error)
             return
-        projections = self._role.projections
-        key = header.topic_id << 16 | queue_id
         if header.producer_id and self._is_answered(header, key, writer, sink, request_id):
             return
         now = self._clock.unix_ms()
@@ -292,6 +297,43 @@ class Sender:
                 sink.failed(request_id, error)
         except PacelineError as error:
             sink.failed(request_id, error)
+
+    def _refuse_sealed(self, header: BatchHeader, sink: Sink, request_id: int) -> None:
+        """What the queue took before it was sealed is a duplicate (R30, R31); all else goes on.
+
+        So does a batch whose predecessor was refused here: its gap is no fault of the producer.
+        The refusal is released with the seal (R28): else an unsealed queue of the next master could
+        take a later batch than one that has gone on.
+        """
+        try:
+            writer = self._role.writer()
+        except PacelineError as error:
+            sink.failed(request_id, error)
+            return
+        if self._is_stored(header, sink, request_id):
+            return
+        why = self._why_sealed(header)
+        refused = _Refused(sink, request_id, why)
+        writer.wait_confirmed(writer.end, refused, timeout_ms=self._settings.send_timeout_ms)
+
+    def _why_sealed(self, header: BatchHeader) -> PacelineError:
+        """A fenced producer stays here (R31): where it would go on nobody knows of its fence."""
+        sealed = QueueSealedError(
+            f"queue {header.queue_id} of topic {self._routes.topic_name(header.topic_id)} in group"
+            f" {self._routes.group} is sealed: its logical queue goes on elsewhere; nothing was"
+            " stored",
+            topic_id=header.topic_id,
+            queue=header.queue_id,
+        )
+        if header.producer_id:
+            key = header.topic_id << 16 | header.queue_id
+            try:
+                self._role.projections.producers.decide(key, header)
+            except ProducerFencedError as fenced:
+                return fenced
+            except PacelineError:
+                return sealed  # those before it were refused here, and it goes where they go
+        return sealed
 
     def _is_stored(self, header: BatchHeader, sink: Sink, request_id: int) -> bool:
         """Whether it is the repetition of a batch that is in the log, and is answered as such."""

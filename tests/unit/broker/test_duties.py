@@ -89,6 +89,7 @@ async def test_a_stalled_disk_is_noticed_while_a_checkpoint_waits_for_it(
         clock=clock,
         clean=_nothing_to_do,
         deliver=_nothing_to_do,
+        seal=_nothing_to_do,
     )
 
     running = spawn(duties.run(), name="duties")

@@ -191,6 +191,7 @@ def test_a_report_again_changes_nothing_and_holds_the_floor() -> None:
 
 
 def test_what_an_unclean_election_cut_off_is_not_waited_for() -> None:
+    """R21."""
     driver = with_topic()
     remap(driver, 0, G2)
     seal(driver, 0, 70)
