@@ -291,7 +291,9 @@ class Projections:
             if is_reset:
                 self.send_backs.note_reset(group, key, self.position)
             if committed is not None:
-                self.receipts.commit_moved(group, key, committed.offset, is_reset=is_reset)
+                self.receipts.commit_moved(
+                    group, key, committed.offset, is_reset=is_reset, position=self.position
+                )
         return outcomes
 
     def _begin_epoch(self, header: BatchHeader, document: dict[str, Any]) -> None:

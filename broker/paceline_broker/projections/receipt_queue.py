@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 DONE_MAX = 512
-"""Acknowledgements remembered, so that a repeated one gets the answer that was lost."""
+"""Acknowledgements of which is remembered by what receipt they came: others are told so."""
 
 
 class Grant(NamedTuple):
@@ -44,8 +44,11 @@ class Standing(Enum):
     OPEN = "open"
     DONE = "done"
     """It was acknowledged, by this very receipt."""
+    PAST = "past"
+    """The message is done, and by which receipt is not remembered."""
     VOID = "void"
-    """The message was given anew, or is done otherwise."""
+    """The message was given anew, is on its way to the dead letters, or is done by another
+    receipt; or the group was reset since."""
     UNKNOWN = "unknown"
     """Nobody was ever given that message."""
 
@@ -53,10 +56,24 @@ class Standing(Enum):
 class QueueReceipts:
     """Owned by `Receipts`. Offsets are queue offsets; ranges half-open."""
 
-    __slots__ = ("_due", "_until_max", "done", "floor", "in_flight", "key", "next", "withdrawn")
+    __slots__ = (
+        "_due",
+        "_until_max",
+        "done",
+        "floor",
+        "in_flight",
+        "key",
+        "next",
+        "since",
+        "start",
+        "withdrawn",
+    )
 
-    def __init__(self, key: int, start: int) -> None:
+    def __init__(self, key: int, start: int, since: int) -> None:
+        """The group begins at offset `start`, by the record at position `since`."""
         self.key = key
+        self.start = start
+        self.since = since
         self.floor = start
         """The lowest offset that is not done: the committed one. Everything below is done."""
         self.next = start
@@ -133,6 +150,7 @@ class QueueReceipts:
         self.done.clear()
         self.next = end
         self.floor = min(self.floor, end)
+        self.start = min(self.start, end)
         self._advance()
 
     def _note_due(self, until_unix_ms: int, first: int, end: int, position: int) -> None:
@@ -164,11 +182,12 @@ class QueueReceipts:
             return Standing.OPEN if is_same else Standing.VOID
         if offset >= self.next:
             return Standing.UNKNOWN
-        is_done = any(
-            done.position == position and done.first <= offset < done.end
-            for done in reversed(self.done)
-        )
-        return Standing.DONE if is_done else Standing.VOID
+        if offset < self.start or position < self.since or offset in self.withdrawn:
+            return Standing.VOID
+        for done in reversed(self.done):
+            if done.first <= offset < done.end:
+                return Standing.DONE if done.position == position else Standing.VOID
+        return Standing.PAST
 
     def holds(self, now_unix_ms: int) -> bool:
         """Whether receivers have something that is not to be given to others at that log time."""
@@ -244,17 +263,11 @@ class QueueReceipts:
                 found.append(Run(offset, offset + 1, grant))
         return found
 
-    @classmethod
-    def restore(
-        cls, key: int, floor: int, next_offset: int, runs: Iterable[Run], done: deque[Done]
-    ) -> "QueueReceipts":
-        """As it was; `withdrawn` is the owner's to fill in."""
-        receipts = cls(key, floor)
-        receipts.next = next_offset
-        receipts.done = done
+    def fill(self, floor: int, next_offset: int, runs: Iterable[Run], done: deque[Done]) -> None:
+        """What a snapshot says beside the start; `withdrawn` is the owner's to fill in."""
+        self.floor, self.next, self.done = floor, next_offset, done
         for first, end, grant in runs:
-            receipts.in_flight.update(zip(range(first, end), repeat(grant)))
-            receipts._due.append((grant.until_unix_ms, first, end, grant.position))
-            receipts._until_max = max(receipts._until_max, grant.until_unix_ms)
-        heapify(receipts._due)
-        return receipts
+            self.in_flight.update(zip(range(first, end), repeat(grant)))
+            self._due.append((grant.until_unix_ms, first, end, grant.position))
+            self._until_max = max(self._until_max, grant.until_unix_ms)
+        heapify(self._due)

@@ -117,7 +117,7 @@ class Receipts:
         match kind:
             case "start":
                 for key, offset in rows:
-                    queues[key] = QueueReceipts(key, offset)
+                    queues[key] = QueueReceipts(key, offset, position)
             case "give":
                 client_id, until = rest[0], rest[1]
                 for key, first, end, attempt in rows:
@@ -157,8 +157,11 @@ class Receipts:
             moved.append(Moved(group, key, receipts.floor))
         return moved
 
-    def commit_moved(self, group: str, key: int, offset: int, *, is_reset: bool) -> None:
-        """The group's offset was committed without receipts: by a reset, or as none `holds`."""
+    def commit_moved(
+        self, group: str, key: int, offset: int, *, is_reset: bool, position: int
+    ) -> None:
+        """The group's offset was committed without receipts, by the record at `position`: by a
+        reset, or as none `holds`."""
         receipts = self.get(group, key)
         if receipts is None or (not is_reset and offset <= receipts.floor):
             return
@@ -166,7 +169,7 @@ class Receipts:
             receipts.commit(offset)
             return
         self._forget_dying(lambda dying: dying.group == group and dying.key == key)
-        self._groups[group][key] = QueueReceipts(key, offset)  # every handle is void
+        self._groups[group][key] = QueueReceipts(key, offset, position)  # every handle is void
 
     def clamp(self, queue_end: Callable[[int], int]) -> None:
         """An unclean epoch (R21): what lies beyond a queue's end was never there."""
@@ -209,7 +212,8 @@ class Receipts:
                 columns += [_packed(run, numbers) for run in runs]
                 columns += [_DONE.pack(*done) for done in receipts.done]
                 counts = [len(runs), len(receipts.done)]
-                heads.append([group, key, receipts.floor, receipts.next, *counts, clients])
+                start = [receipts.start, receipts.since]
+                heads.append([group, key, receipts.floor, receipts.next, *counts, clients, *start])
         dying = [[*letter, *self.dying[letter]] for letter in sorted(self.dying)]
         head = orjson.dumps({"dying": dying, "queues": heads}, option=orjson.OPT_SORT_KEYS)
         return b"".join((_LENGTH.pack(len(head)), head, *columns))
@@ -221,12 +225,15 @@ class Receipts:
         (size,) = _LENGTH.unpack_from(snapshot)
         at = _LENGTH.size + size
         head = orjson.loads(snapshot[_LENGTH.size : at])
-        for group, key, floor, next_offset, runs_count, done_count, clients in head["queues"]:
+        for group, key, floor, next_offset, runs_count, done_count, clients, *start in head[
+            "queues"
+        ]:
             runs_end = at + runs_count * _RUN.size
             done_end = runs_end + done_count * _DONE.size
             rows = _RUN.iter_unpack(snapshot[at:runs_end])
             done = deque(map(Done._make, _DONE.iter_unpack(snapshot[runs_end:done_end])))
-            found = QueueReceipts.restore(key, floor, next_offset, _runs(rows, clients), done)
+            found = QueueReceipts(key, *(start or (0, 0)))  # older ones did not say where it began
+            found.fill(floor, next_offset, _runs(rows, clients), done)
             receipts._groups.setdefault(group, {})[key] = found
             at = done_end
         for *letter, group, key, offset in head["dying"]:

@@ -1,11 +1,12 @@
 """What simple consumers ask of a master, and how each is decided in a turn (see receipts.py)."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from paceline.errors import PacelineError, TopicNotFoundError
+from paceline.records.header import pack_source
 from paceline.wire.receipts import Receipt
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import Standing
@@ -30,6 +31,8 @@ class Turn:
     """Of the record."""
     may_expire: bool
     reader: LogReader
+    dead_topic_id: Callable[[str], int | None]
+    """The topic of a group's dead letters."""
     size_bytes: int = 0
     """No less than the record has."""
 
@@ -119,7 +122,12 @@ class Settle(Operation):
         found = turn.projections.receipts.get(self.group, receipt.key)
         if found is None:
             return Standing.UNKNOWN
-        return found.standing(receipt.offset, receipt.position, receipt.attempt)
+        standing = found.standing(receipt.offset, receipt.position, receipt.attempt)
+        if standing is Standing.PAST:
+            # Whoever asks again long after hears what it was told first: the message is done.
+            is_lost = _is_deleted_or_dead(turn, self.group, receipt)
+            return Standing.VOID if is_lost else Standing.DONE
+        return standing
 
     def _acknowledge(self, turn: Turn, receipts: Iterable[Receipt]) -> dict[Receipt, Settled]:
         settled: dict[Receipt, Settled] = {}
@@ -193,11 +201,26 @@ class Receive(Operation):
         return bool(self.answer.cold) or bool(self.answer.has_more)
 
 
+def _is_deleted_or_dead(turn: Turn, group: str, receipt: Receipt) -> bool:
+    """Whether a message that is done was made a dead letter instead, or has left the log."""
+    projections, (key, offset) = turn.projections, (receipt.key, receipt.offset)
+    queue = projections.consume_queues.get(key)
+    if queue is None or offset < queue.start:
+        return True
+    topic_id = turn.dead_topic_id(group)
+    if topic_id is None:
+        return False
+    bases, positions = queue.index(*queue.entries(offset, offset + 1))
+    source = pack_source(positions[0], offset - bases[0])
+    made = projections.send_backs.made_for(topic_id, source, group=group, key=key)
+    return made is not None
+
+
 def _code(standing: Standing) -> str | None:
     match standing:
         case Standing.OPEN | Standing.DONE:
             return None
-        case Standing.VOID:
-            return "RECEIPT_EXPIRED"
         case Standing.UNKNOWN:
             return "INVALID_RECEIPT_HANDLE"
+        case _:
+            return "RECEIPT_EXPIRED"

@@ -72,6 +72,8 @@ class Receipts:
         self.watch: Callable[[int], None] = lambda key: None
         """Asked to have `messages_came` told of a queue's next messages, also of such as are there
         and not confirmed yet."""
+        self.dead_topic_id: Callable[[str], int | None] = lambda group: None
+        """The topic of a group's dead letters."""
         self.is_deleted: Callable[[int], bool] = lambda topic_id: False
         """Whether a topic is, as far as this broker has heard."""
 
@@ -175,7 +177,8 @@ class Receipts:
             self._refuse_turn(new, woken, error)
             return
         may_expire = self._trust() is not Trust.DIFFERS
-        turn = Turn(projections, [], now, int(writer.end), may_expire, self._role.reader)
+        position, reader = int(writer.end), self._role.reader
+        turn = Turn(projections, [], now, position, may_expire, reader, self.dead_topic_id)
         taken = self._as_many(new)
         decided: list[Operation] = []
         try:

@@ -19,6 +19,7 @@ from paceline.records.header import Kind
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
+from paceline.wire.names import dlq_topic
 from paceline.wire.static_topics import places
 from paceline.wire.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION
 
@@ -237,6 +238,11 @@ class Routes:
         One above `topic_id_max` may be newer than the view: of it nothing is known.
         """
         return topic_id <= self.topic_id_max and topic_id not in self.topics_by_id
+
+    def dead_topic_id(self, group: str) -> int | None:
+        """The topic of a consumer group's dead letters, if there is one."""
+        found = None if self.view is None else self.view.topics.get(TopicName(dlq_topic(group)))
+        return None if found is None else found.topic_id
 
     def topic_name(self, topic_id: int) -> str:
         topic = self.topics_by_id.get(TopicId(topic_id))

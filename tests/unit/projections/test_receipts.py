@@ -50,7 +50,7 @@ class Model:
     def __init__(self) -> None:
         self.next = 0
         self.open: dict[int, tuple[int, int, int]] = {}  # offset -> until, attempt, position
-        self.done: set[int] = set()
+        self.acknowledged: list[tuple[int, int, int]] = []  # offset, position, attempt
         self.committed: int | None = None
         """By the newest record, if that was a commit: what is done above it is not counted then."""
 
@@ -86,9 +86,9 @@ def step(chance: random.Random, log: HandLog, model: Model, now: int) -> None:
                     model.open[offset] = (until, attempt, position)
         case "ack" if model.open:
             offset = chance.choice(sorted(model.open))
-            _, _, position = model.open.pop(offset)
+            _, attempt, position = model.open.pop(offset)
             pop(log, ["ack", "g", [[KEY, offset, offset + 1, position]]])
-            model.done.add(offset)
+            model.acknowledged.append((offset, position, attempt))
         case "change" if model.open:
             offset = chance.choice(sorted(model.open))
             _, attempt, _ = model.open[offset]
@@ -123,6 +123,8 @@ def test_receipts_are_what_a_row_per_message_says_and_restore_from_any_checkpoin
         found = {at: (grant[0], grant[1], grant[2]) for at, grant in receipts.in_flight.items()}
         assert (found, receipts.next, receipts.floor) == (model.open, model.next, model.floor)
         assert floor(log) == (model.floor if model.committed is None else model.committed)
+        repeated = {receipts.standing(*receipt) for receipt in model.acknowledged}
+        assert repeated <= {Standing.DONE, Standing.PAST}
         due = min((until for until, _, _ in model.open.values()), default=None)
         assert receipts.due_unix_ms == due
         invisible = any(until > now for until, _, _ in model.open.values())
@@ -158,7 +160,7 @@ def test_only_the_present_receipt_is_open_and_the_one_that_acknowledged_done() -
 
 
 def test_acknowledgements_remembered_are_bounded_and_neighbours_cost_one() -> None:
-    receipts = QueueReceipts(KEY, 0)
+    receipts = QueueReceipts(KEY, 0, 0)
     receipts.give(0, 4 * DONE_MAX, Grant(0, 1, 7, "c"))
     for offset in range(100):
         receipts.acknowledge(offset, offset + 1, 7)
@@ -168,7 +170,7 @@ def test_acknowledgements_remembered_are_bounded_and_neighbours_cost_one() -> No
 
     assert len(receipts.done) == DONE_MAX
     assert receipts.standing(4 * DONE_MAX - 1, 7, 1) is Standing.DONE
-    assert receipts.standing(0, 7, 1) is Standing.VOID, "forgotten: never open again"
+    assert receipts.standing(0, 7, 1) is Standing.PAST, "it is done, by whom is forgotten"
 
 
 def test_snapshot_keeps_runs_not_messages() -> None:
@@ -275,7 +277,7 @@ def test_record_that_no_master_writes_stops_the_fold(item: list[Any]) -> None:
 
 
 def test_what_is_done_early_is_not_remembered_until_its_time() -> None:
-    receipts = QueueReceipts(KEY, 0)
+    receipts = QueueReceipts(KEY, 0, 0)
     for offset in range(1000):
         receipts.give(offset, offset + 1, Grant(10_000 + offset, 1, offset, "c"))
         if offset % 100:

@@ -1,12 +1,13 @@
 """Receipts that are refused, or asked for again: what is said of them, and by whom (R4, R28)."""
 
 import pytest
-from tests.unit.service.fakes import Bench
+from tests.unit.service.fakes import Bench, turn
 from tests.unit.service.test_calls import started
 from tests.unit.service.test_receipts import handles, receive, send
 
 from paceline.errors import InvalidReceiptHandleError, NotMasterError, ReceiptExpiredError
 from paceline.wire.receipts import format_handle, parse_handle
+from paceline_broker.projections.receipt_queue import DONE_MAX
 
 
 async def stale(bench: Bench) -> str:
@@ -81,3 +82,43 @@ async def test_good_receipts_need_no_read_round() -> None:
     assert bench.writer.rounds == before
     with pytest.raises(InvalidReceiptHandleError):
         await bench.call("ack", group="other", handles=given)
+
+
+async def test_repeated_acknowledgement_is_answered_the_same_for_ever() -> None:
+    bench = Bench()
+    send(bench, 2 * DONE_MAX)
+    given: list[str] = []
+    while len(given) < 2 * DONE_MAX:
+        given += handles(await receive(bench))
+    late = given[::2] + given[1::2]  # no two neighbours together
+    for at in range(0, len(late), 500):
+        await bench.call("ack", group="g", handles=late[at : at + 500])
+
+    answers = [
+        await bench.call("ack", group="g", handles=late[at : at + 500])
+        for at in range(0, len(late), 500)
+    ]
+
+    codes = {row["code"] for answer in answers for row in answer["receipts"]}
+    assert codes == {None}
+    with pytest.raises(ReceiptExpiredError):
+        await bench.call("invisible", group="g", handles=late[:1], invisible_ms=20_000)
+
+
+async def test_receipt_of_a_deleted_message_is_void() -> None:
+    bench = Bench()
+    for _ in range(2):
+        send(bench, 1)
+        await turn()
+    given = handles(await receive(bench))
+    await bench.call("ack", group="g", handles=given)
+    receipts = bench.role.projections.receipts.get("g", 1 << 16)
+    queue = bench.role.projections.consume_queues.get(1 << 16)
+    assert receipts is not None
+    assert queue is not None
+    receipts.done.clear()  # as after many others
+    queue.drop_below(queue.index(1, 2)[1][0])
+
+    answer = await bench.call("ack", group="g", handles=given)
+
+    assert [row["code"] for row in answer["receipts"]] == ["RECEIPT_EXPIRED", None]
