@@ -9,7 +9,7 @@ master finds the first in its state and makes the second: once, as dead letters 
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from paceline.errors import OffsetOutOfRangeError, PacelineError, StorageError
@@ -56,7 +56,11 @@ class Burying:
         self._send_back = send_back
         self._trust = trust
         self._waiting: dict[Exhausted, None] = {}
+        self._stuck: set[Dying] = set()
+        """Tried, and perhaps not finished: others have their turn before they are tried again."""
         self._task: asyncio.Task[None] | None = None
+        self.on_buried: Callable[[str, Iterable[int]], None] = lambda group, keys: None
+        """Told of queues of a group whose receivers may be given more now."""
 
     def bury(self, group: str, found: Sequence[tuple[int, Run]]) -> None:
         """Messages that a look has found without an attempt left."""
@@ -89,6 +93,7 @@ class Burying:
                     await pause(_AGAIN_MS)
         finally:
             self._waiting.clear()  # a look finds them again
+            self._stuck.clear()
             self._task = None
 
     def _is_master(self) -> bool:
@@ -101,16 +106,22 @@ class Burying:
     async def _step(self) -> None:
         """Finish what was begun, else bury some of one group."""
         self._role.writer()
-        dying = list(self._role.projections.receipts.dying.values())[:_AT_ONCE]
-        if dying:
-            group = dying[0].group
-            await self._finish(group, [one for one in dying if one.group == group])
-            return
-        group = next(iter(self._waiting)).group
-        some = [one for one in self._waiting if one.group == group][:_AT_ONCE]
-        await self._begin(group, some)
-        for one in some:
-            self._waiting.pop(one, None)
+        dying = self._role.projections.receipts.dying.values()
+        begun = [one for one in dying if one not in self._stuck]
+        if begun:
+            group = begun[0].group
+            some = [one for one in begun if one.group == group][:_AT_ONCE]
+            self._stuck.update(some)  # what this finishes is in `dying` no more
+            await self._finish(group, some)
+        elif self._waiting:
+            group = next(iter(self._waiting)).group
+            found = [one for one in self._waiting if one.group == group][:_AT_ONCE]
+            for one in found:
+                del self._waiting[one]  # if it fails, a look finds them again
+            await self._begin(group, found)
+        else:
+            await pause(_AGAIN_MS)
+            self._stuck.clear()
 
     async def _finish(self, group: str, dying: list[Dying]) -> None:
         await self._send_back.ensure(group)
@@ -135,8 +146,7 @@ class Burying:
         if gone:  # retention was quicker
             self._append(["drop", group, gone], now)
         self._drop_known(group, sources, now)
-        if still <= set(projections.receipts.dying.values()):
-            await pause(_AGAIN_MS)  # nothing could be finished now
+        self.on_buried(group, {one.key for one in dying})
         await self._ledger.confirmed(writer)
 
     async def _begin(self, group: str, some: list[Exhausted]) -> None:
@@ -161,6 +171,7 @@ class Burying:
             self._append(["bury", group, topic_id, rows], now)
             self._send_back.dead_letter(writer, projections, group, buried, store_unix_ms=now)
             self._drop_known(group, buried, now)
+            self.on_buried(group, {source.key for source in buried})
         except StorageError as error:  # the mastership is over (R22)
             log.warning("burying_failed", extra={"error": error.message})
             return

@@ -110,6 +110,7 @@ class Service:
         self.routes.on_change(receipts.view_changed)
         self.calls.on_unlocked = receipts.look_again
         receipts.on_exhausted = self.burying.bury
+        self.burying.on_buried = receipts.look_again
 
     def view_changed(self, view: ClusterView) -> None:
         """The role took a newer cluster view."""

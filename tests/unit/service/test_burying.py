@@ -16,6 +16,7 @@ from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline_broker.clocks import Trust
 from paceline_broker.projections.projections import Projections
+from paceline_broker.service import burying
 from paceline_broker.service.ledger import append_decided
 
 ONE_RETRY = ConsumerGroupSettings(retry_max_times=1)
@@ -161,6 +162,45 @@ async def test_wrong_clock_buries_nothing() -> None:  # R29
 
     assert dead_letters(bench) == []
     assert bench.role.projections.receipts.is_open("g", KEY)
+
+
+async def test_ordered_receiver_that_waits_behind_a_dead_letter_is_given_the_next() -> None:
+    bench = a_bench(settings=ConsumerGroupSettings(retry_max_times=0))
+    send(bench, 4)
+    await fail(bench, max_messages=1, order=True)
+
+    async with asyncio.timeout(5):
+        answer = await receive(bench, client_id="c2", order=True, wait_ms=20_000)
+
+    assert [row[2:4] for row in answer["messages"]] == [[1, 5]]
+    assert len(dead_letters(bench)) == 1
+
+
+async def test_message_that_cannot_be_read_keeps_no_other_from_being_buried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R24: it waits until it is mended; the others do not."""
+    monkeypatch.setattr(burying, "_AGAIN_MS", 1)
+    bench = a_bench(settings=ConsumerGroupSettings(retry_max_times=0))
+    position = send(bench)
+    item = ["bury", "g", DEAD, [[KEY, 1, pack_source(position, 0)]]]
+    await receive(bench, invisible_ms=10_000)
+    projections = bench.role.projections
+    projections.receipt_item(item)
+    now = bench.service.ledger.log_time_ms()
+    append_decided(bench.writer, projections, {"items": [item]}, store_unix_ms=now)
+    bench.log.bad.add(position)
+    bench.service.role_changed()
+    bench.clock.advance(10_000)
+    await receive(bench, client_id="c2")
+
+    async with asyncio.timeout(5):
+        await until(lambda: len(dead_letters(bench)) == 1)
+        assert projections.receipts.dying
+        bench.log.bad.clear()
+        await until(lambda: len(dead_letters(bench)) == 2)
+    assert not projections.receipts.dying
+    await bench.service.close()
 
 
 async def test_poison_blocks_no_other_message() -> None:
