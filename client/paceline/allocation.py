@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 
 from paceline.errors import ConfigError
-from paceline.routing import QueueKey, queues_of
+from paceline.routing import QueueKey, shared_queues_of
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 
@@ -164,5 +164,5 @@ def queues_for(
     for topic, client_ids in sorted(wanted.items()):
         topic_view = view.topics.get(topic)  # type: ignore[call-overload]  # a name from the wire
         if topic_view is not None and client_id in client_ids:
-            found.update(allocation(queues_of(topic_view), sorted(client_ids), client_id))
+            found.update(allocation(shared_queues_of(topic_view), sorted(client_ids), client_id))
     return found

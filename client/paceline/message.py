@@ -1,6 +1,6 @@
 """Pure: what an application sends and receives; light, as consumers make 200,000 a second."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from paceline.filters import ALL, Filter
 from paceline.records.decode import BatchView
 from paceline.routing import QueueName
 from paceline.wire.properties import RECONSUME_TIMES
+from paceline.wire.static_topics import Place
 
 
 @dataclass(slots=True)
@@ -62,6 +63,10 @@ class ReceivedMessage(NamedTuple):
     lock_token: LockToken | None = None
     """Of ordered consumption: the grant it was handed out under. A system that remembers the
     highest token it has seen of a queue can refuse what a consumer without the lock still does."""
+    logical_queue: int | None = None
+    """Of a static topic: the logical queue it is in, and its offset there, which goes on over
+    remaps. `group`, `queue_id` and `queue_offset` say where it is stored, and what is committed."""
+    logical_offset: int | None = None
 
     @property
     def reconsume_times(self) -> int:
@@ -80,12 +85,21 @@ def received_messages(
     skip: int = 0,
     lock_token: LockToken | None = None,
     wanted: Filter = ALL,
+    place: Place | None = None,
 ) -> Iterator[ReceivedMessage]:
     """The messages of one batch from record `skip` on that are `wanted`.
+
+    `place`: the segment that the queue is, of a static topic.
 
     Raises CorruptLogError before the first.
     """
     header = view.header
+    number: int | None = None
+    logical_offsets: Iterable[int | None] = repeat(None)
+    if place is not None:
+        number = place.logical_queue
+        first = place.segment.logical(header.base_queue_offset + skip)
+        logical_offsets = range(first, first + header.record_count)
     rows = zip(
         repeat(topic),
         repeat(group),
@@ -98,6 +112,8 @@ def received_messages(
         view.born()[skip:],
         repeat(header.store_unix_ms),
         repeat(lock_token),
+        repeat(number),
+        logical_offsets,
         strict=False,
     )
     found = map(_new_tuple, repeat(ReceivedMessage), rows)

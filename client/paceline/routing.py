@@ -58,6 +58,13 @@ def shared_queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
     )
 
 
+def has_queue(topic: TopicView, name: QueueName) -> bool:
+    """Whether there is a queue of that name, or a logical one (`LOGICAL`)."""
+    if name.group == LOGICAL:
+        return name.queue < len(topic.logical_queues)
+    return name.queue < topic.queues.get(name.group, 0)
+
+
 def write_queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
     """The queues that messages are sent to: while a topic shrinks, not all that are read.
 

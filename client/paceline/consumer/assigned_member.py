@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from paceline.consumer.group_rules import Permission
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey, QueueName
+from paceline.routing import QueueKey, QueueName, has_queue
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.wire.cluster import ClusterView
 
@@ -65,7 +65,7 @@ class AssignedMember:
         targets = set()
         for name in self._assigned if self._permission.is_given(view) else ():
             topic = view.topics.get(name.topic)
-            if topic is not None and name.queue < topic.queues.get(name.group, 0):
+            if topic is not None and has_queue(topic, name):
                 targets.add(QueueKey(topic.topic_id, name.group, name.queue))
         self._on_targets(targets)
         if self._is_leaving:

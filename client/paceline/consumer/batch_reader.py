@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from paceline.consumer.links import PASSING, GroupLinks
+from paceline.consumer.segments import SegmentBook
 from paceline.errors import CorruptLogError, DeadlineError, OutcomeUnknownError, PacelineError
 from paceline.message import ReceivedMessage, received_messages
 from paceline.net.cluster import BrokerConnection, Cluster
 from paceline.net.stream_connection import FetchAnswer, error_of, parse_fetch_answer
 from paceline.records.decode import BatchView
 from paceline.retry import Backoff
+from paceline.routing import QueueKey
 from paceline.runtime import pause
-from paceline.types import GroupName, TopicId
+from paceline.types import GroupName, QueueId, TopicId
 from paceline.wire.stream import STATUS_OK, FetchCode, FetchPart, FetchQueue
 
 log = logging.getLogger("paceline.client")
@@ -61,6 +63,7 @@ class BatchReader:
         self._kept_bytes_max = kept_bytes_max
         self._kept: OrderedDict[tuple[GroupName, int, int], _Kept] = OrderedDict()
         self._kept_bytes = 0
+        self._book = SegmentBook(lambda: cluster.view)
 
     async def read(
         self, group: GroupName, ranges: Sequence[Range], *, timeout_ms: int
@@ -131,6 +134,8 @@ class BatchReader:
 
     def _keep_part(self, group: GroupName, part: FetchPart, data: memoryview) -> None:
         topic = self._cluster.topic_name(TopicId(part.topic_id)) or ""
+        queue = QueueKey(TopicId(part.topic_id), group, QueueId(part.queue_id))
+        place = self._book.place_of(queue)
         messages: list[ReceivedMessage] = []
         at = 0
         while at < len(data):
@@ -140,7 +145,7 @@ class BatchReader:
             except CorruptLogError:
                 self._links.link(group).suspect()  # asked again, over a fresh connection
                 break
-            messages += received_messages(view, topic=topic, group=group)
+            messages += received_messages(view, topic=topic, group=group, place=place)
             at += view.header.size_bytes
         key = (group, part.topic_id, part.queue_id)
         before = self._kept.pop(key, None)

@@ -14,7 +14,7 @@ from paceline.consumer.links import PASSING, GroupLinks
 from paceline.consumer.membership import coordinating_group
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey, queues_of
+from paceline.routing import QueueKey, shared_queues_of
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import TopicName
 from paceline.wire.cluster import ClusterView
@@ -86,7 +86,7 @@ class BroadcastMembership:
     def _aim(self, view: ClusterView) -> None:
         topics = self._topics if self._permission.is_given(view) else []
         found = [view.topics.get(TopicName(topic)) for topic in topics]
-        targets = {key for topic in found if topic is not None for key in queues_of(topic)}
+        targets = {key for topic in found if topic is not None for key in shared_queues_of(topic)}
         self._on_targets(targets)
         if self._is_leaving:
             return

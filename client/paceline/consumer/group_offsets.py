@@ -10,6 +10,7 @@ from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.errors import (
     LockFencedError,
+    NotYetAvailableError,
     OffsetMovedBackError,
     OffsetOutOfRangeError,
     PacelineError,
@@ -53,6 +54,18 @@ class OffsetStore(Protocol):
         """The process queue from where the group stands; a first start is remembered at once."""
         ...
 
+    async def standing(self, keys: Sequence[QueueKey]) -> list[int | None]:
+        """What is remembered of each queue; None: nothing. Raises PacelineError."""
+        ...
+
+    async def start_of(self, key: QueueKey) -> int:
+        """Where we would begin on a queue of which nothing is remembered. Raises PacelineError."""
+        ...
+
+    def goes_on_in(self, key: QueueKey) -> None:
+        """The queue continues one that is done: it is read from its start, whatever else is set."""
+        ...
+
     async def commit(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
         """Remember the commit offsets. Raises PacelineError; then the next call tells them."""
         ...
@@ -90,6 +103,7 @@ class GroupOffsets:
         """Resets of our group that a broker group had seen when we last looked."""
         self._at_start: frozenset[QueueKey] | None = None
         """The queues there were when this member subscribed; None before that."""
+        self._continued: set[QueueKey] = set()
 
     async def start(self) -> None:
         """Brokers are asked when queues come."""
@@ -97,9 +111,7 @@ class GroupOffsets:
 
     async def opened(self, key: QueueKey) -> ProcessQueue:
         row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
-        ask = {"call": "offsets", "group": self._group, "queues": [row]}
-        answer = await self._call(key.group, ask)
-        committed = answer["offsets"][0]
+        committed = await self._committed(key, row)
         if committed["offset"] is not None:
             return ProcessQueue(key, committed["offset"], generation=committed["generation"])
         offset = await self._first_offset(key, row, committed)
@@ -108,11 +120,38 @@ class GroupOffsets:
         await self._commit_rows(key.group, [queue], [{**row, "offset": offset}])
         return queue
 
+    async def standing(self, keys: Sequence[QueueKey]) -> list[int | None]:
+        found: dict[QueueKey, int | None] = {}
+        for group in sorted({key.group for key in keys}):
+            mine = [key for key in keys if key.group == group]
+            rows = [{"topic_id": key.topic_id, "queue": key.queue} for key in mine]
+            ask = {"call": "offsets", "group": self._group, "queues": rows}
+            answer = await self._call(group, ask)
+            offsets = [row["offset"] for row in answer["offsets"]]
+            if answer.get("maybe_stale") and None in offsets:
+                raise NotYetAvailableError(f"only a master of group {group} knows where we stand")
+            found.update(zip(mine, offsets, strict=True))
+        return [found[key] for key in keys]
+
+    async def start_of(self, key: QueueKey) -> int:
+        row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
+        return await self._first_offset(key, row, await self._committed(key, row))
+
+    def goes_on_in(self, key: QueueKey) -> None:
+        self._continued.add(key)
+
+    async def _committed(self, key: QueueKey, row: dict[str, Any]) -> dict[str, Any]:
+        ask = {"call": "offsets", "group": self._group, "queues": [row]}
+        found: dict[str, Any] = (await self._call(key.group, ask))["offsets"][0]
+        return found
+
     async def _first_offset(
         self, key: QueueKey, row: dict[str, Any], committed: dict[str, Any]
     ) -> int:
         came_later = self._at_start is not None and key not in self._at_start
         start = start_on(self._start, self._cluster, self._group, came_later=came_later)
+        if key in self._continued:
+            start = Start("first")
         offset = await first_offset(start, self._cluster, key, row, self._call)
         is_first = start.where == "first" or _is_retry(self._cluster.topic_name(key.topic_id))
         if is_first or not is_from_min(self._cluster, self._group):

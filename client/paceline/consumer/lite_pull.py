@@ -25,7 +25,7 @@ from paceline.errors import ConfigError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey, QueueName
+from paceline.routing import QueueKey, QueueName, has_queue
 from paceline.types import QueueOffset
 from paceline.wire.names import check_name, check_topic_name
 
@@ -286,12 +286,12 @@ class LitePullConsumer:
     def _key(self, name: QueueName) -> QueueKey:
         view = self._cluster.view
         topic = None if view is None else view.topics.get(name.topic)
-        if topic is None or name.queue >= topic.queues.get(name.group, 0):
+        if topic is None or not has_queue(topic, name):
             raise QueueNotFoundError(f"topic {name.topic} has no queue {name.group}/{name.queue}")
         return QueueKey(topic.topic_id, name.group, name.queue)
 
     def _held(self, name: QueueName) -> HeldQueue:
-        held = self._owner.held.get(self._key(name))
+        held = self._owner.holding(self._key(name))
         if held is None or held.is_releasing:
             raise QueueNotFoundError(
                 f"queue {name.group}/{name.queue} of {name.topic} is not ours at the moment"

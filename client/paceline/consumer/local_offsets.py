@@ -65,6 +65,7 @@ class LocalOffsets:
         """The queues there were when this member subscribed; None before that."""
         self._topics_in_file: frozenset[TopicId] = frozenset()
         """Topics this member had consumed already when it started."""
+        self._continued: set[QueueKey] = set()
         self._is_changed = False
         self._written: bytes | None = None
         """What the file holds: the next backup."""
@@ -85,14 +86,26 @@ class LocalOffsets:
     async def opened(self, key: QueueKey) -> ProcessQueue:
         offsets = self._read()
         if key not in offsets:
-            row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
-            is_new = self._at_start is not None and key not in self._at_start
-            came_later = is_new or key.topic_id in self._topics_in_file
-            start = start_on(self._start, self._cluster, self._group, came_later=came_later)
-            offset = await first_offset(start, self._cluster, key, row, self._ask)
+            offset = await self.start_of(key)
             offsets[key] = offset
             self._is_changed = True
         return ProcessQueue(key, offsets[key], generation=0)
+
+    async def start_of(self, key: QueueKey) -> int:
+        row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
+        is_new = self._at_start is not None and key not in self._at_start
+        came_later = is_new or key.topic_id in self._topics_in_file
+        start = start_on(self._start, self._cluster, self._group, came_later=came_later)
+        if key in self._continued:
+            start = Start("first")
+        return await first_offset(start, self._cluster, key, row, self._ask)
+
+    async def standing(self, keys: Sequence[QueueKey]) -> list[int | None]:
+        offsets = self._read()
+        return [offsets.get(key) for key in keys]
+
+    def goes_on_in(self, key: QueueKey) -> None:
+        self._continued.add(key)
 
     async def commit(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
         """Into the file when it is time for it; until then `committed` stays as it was."""

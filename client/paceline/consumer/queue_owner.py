@@ -10,45 +10,33 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from paceline.consumer.fetch_session import FetchSession
 from paceline.consumer.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.gaps import Gap, OnGap
 from paceline.consumer.group_offsets import OffsetStore
+from paceline.consumer.held_queue import HeldQueue as HeldQueue
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push_settings import PushSettings
 from paceline.consumer.replica_reads import ReplicaReads
+from paceline.consumer.segment_member import GroupMember as GroupMember
+from paceline.consumer.segment_member import Join as Join
+from paceline.consumer.segment_member import SegmentMember
+from paceline.consumer.segments import SegmentBook
 from paceline.errors import PacelineError
 from paceline.filters import ALL, Filter
 from paceline.message import ReceivedMessage, received_messages
 from paceline.net.cluster import Cluster, Wakeup
 from paceline.records.header import Kind
-from paceline.routing import QueueKey, QueueName
+from paceline.routing import LOGICAL, QueueKey, QueueName
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, TopicName
+from paceline.wire.cluster import ClusterView
 from paceline.wire.stream import FetchPart
 
 log = logging.getLogger("paceline.client")
-
-
-class HeldQueue:
-    """A queue that is ours: fetch and process state."""
-
-    __slots__ = ("attempts", "fetch", "is_paused", "is_ready", "is_releasing", "queue", "topic")
-
-    def __init__(self, queue: ProcessQueue, topic: TopicName, wanted: Filter) -> None:
-        self.queue = queue
-        self.topic = topic
-        self.fetch = QueueFetch(queue.key, queue.committed, wanted)
-        self.attempts: dict[int, int] = {}
-        """Failed listener calls by queue offset."""
-        self.is_releasing = False
-        self.is_paused = False
-        """Nothing more is fetched, nothing more is handed to listeners."""
-        self.is_ready = False
-        """Owned by the `Processing`: it stands in its line."""
 
 
 class _Limits(NamedTuple):
@@ -68,28 +56,6 @@ class Processing(Protocol):
     def dropped(self, held: HeldQueue) -> None:
         """The queue is not ours any more, or begins again as another `HeldQueue`."""
         ...
-
-
-class GroupMember(Protocol):
-    """Our part in the group: says which queues are ours (`Membership`, `BroadcastMembership`)."""
-
-    def start(self) -> None: ...
-
-    async def close(self) -> None:
-        """Leave, when every queue is released."""
-        ...
-
-    def stop_claiming(self) -> None: ...
-
-    def release(self, key: QueueKey) -> None:
-        """A queue is committed and given up, or could not be started."""
-        ...
-
-
-Join: TypeAlias = Callable[
-    [Callable[[set[QueueKey]], None], Callable[[QueueKey], None], Callable[[], None]], GroupMember
-]
-"""(on_targets, on_owned, on_lost) -> the member; `Membership` has what they mean."""
 
 
 class QueueOwner:
@@ -133,15 +99,32 @@ class QueueOwner:
         self._changes: set[asyncio.Task[None]] = set()
         self._quiet = Wakeup()
         self._is_closing = False
-        self._membership = join(self._on_targets, self._on_owned, self._on_lost)
+        self._book = SegmentBook(lambda: cluster.view)
+        self._end_listening: Callable[[], None] = lambda: None
+        self._membership = SegmentMember(
+            cluster,
+            offsets,
+            self._book,
+            join,
+            on_targets=self._on_targets,
+            on_owned=self._on_owned,
+            on_lost=self._on_lost,
+        )
 
     @property
     def queues(self) -> list[QueueKey]:
         """The queues this member consumes at the moment."""
         return sorted(key for key, held in self.held.items() if not held.is_releasing)
 
+    def holding(self, key: QueueKey) -> HeldQueue | None:
+        """What we have of a queue, or of a logical one."""
+        if key.group != LOGICAL:
+            return self.held.get(key)
+        return next((h for k, h in self.held.items() if self._book.logical_key(k) == key), None)
+
     def start(self) -> None:
         """Join the group."""
+        self._end_listening = self._cluster.watch.listen(self._on_view)
         self._membership.start()
         self._commit_task = spawn(self._commit_for_ever(), name="commit")
 
@@ -159,6 +142,7 @@ class QueueOwner:
 
     async def close(self) -> None:
         """Close what was opened; also after a failure of the others."""
+        self._end_listening()
         await cancel_and_wait(self._commit_task, *self._changes)
         for session in self._sessions.values():
             session.close()
@@ -171,8 +155,11 @@ class QueueOwner:
         """A listener call of this queue has ended: there may be room, or no more to wait for."""
         if held.queue.is_dropped:
             self._quiet.set()
-        elif not held.fetch.has_room:
+            return
+        if not held.fetch.has_room:
             self._regulate(held)
+        if held.place is not None:
+            self._look_at_end(held)
 
     # -- moving -----------------------------------------------------------------------------------
 
@@ -204,7 +191,7 @@ class QueueOwner:
         if keys is None:
             self._is_suspended = True
         else:
-            self._paused.update(keys)
+            self._paused.update(map(self._book.logical_key, keys))
         self._apply_pauses()
 
     def resume(self, keys: Collection[QueueKey] | None) -> None:
@@ -213,12 +200,12 @@ class QueueOwner:
             self._is_suspended = False
             self._paused.clear()
         else:
-            self._paused.difference_update(keys)
+            self._paused.difference_update(map(self._book.logical_key, keys))
         self._apply_pauses()
 
     def _apply_pauses(self) -> None:
         for key, held in self.held.items():
-            is_paused = self._is_suspended or key in self._paused
+            is_paused = self._is_suspended or self._book.logical_key(key) in self._paused
             if is_paused != held.is_paused and not held.queue.is_dropped:
                 held.is_paused = is_paused
                 self._regulate(held)
@@ -281,9 +268,24 @@ class QueueOwner:
         before = self.held.get(queue.key)
         self.held[queue.key] = held
         self._held_counts[topic] += before is None
-        held.is_paused = self._is_suspended or queue.key in self._paused
+        held.is_paused = self._is_suspended or self._book.logical_key(queue.key) in self._paused
+        held.place = self._book.place_of(queue.key)
         held.fetch.has_room = not held.is_paused
         self._session(queue.key.group).add(held.fetch)
+        self._look_at_end(held)
+
+    def _on_view(self, view: ClusterView) -> None:
+        """Segments may have been sealed."""
+        for held in tuple(self.held.values()):
+            if held.place is not None:
+                held.place = self._book.place_of(held.queue.key) or held.place
+                self._look_at_end(held)
+
+    def _look_at_end(self, held: HeldQueue) -> None:
+        """All of a sealed segment is processed: commit it, and go on with the next."""
+        end = None if held.place is None else held.place.segment.sealed_end
+        if end is not None and held.queue.commit_offset >= end and not held.is_releasing:
+            self._membership.reached_end(held.queue.key)
 
     def _let_go(self, held: HeldQueue) -> None:
         if self._is_held(held):
@@ -372,12 +374,14 @@ class QueueOwner:
                         skip=batch.skip,
                         lock_token=held.queue.lock_token,
                         wanted=fetch.wanted,
+                        place=held.place,
                     )
                 )
             held.queue.put(messages, header.end_queue_offset)
         held.queue.put((), end)
         self._regulate(held)
         self._processing.arrived(held)
+        self._look_at_end(held)
 
     def _on_trouble(self, fetch: QueueFetch, trouble: Trouble, part: FetchPart | None) -> None:
         held = self.held.get(fetch.key)
@@ -404,6 +408,7 @@ class QueueOwner:
         self._session(key.group).wake()
         if self._on_gap is not None:
             self._on_gap(gap)
+        self._look_at_end(held)
 
     def _restart(self, held: HeldQueue, position: int) -> None:
         """Go on from another offset with a fresh process queue; running listeners end unseen."""
@@ -464,5 +469,7 @@ class QueueOwner:
         if held is None or held.queue is not queue or queue.is_dropped:
             return
         log.info("offset_reset", extra={"queue": str(queue.key), "offset": offset})
+        if self._membership.start_over(queue.key):
+            return  # what is committed as it is released names the generation of before: no effect
         queue.generation = generation
         self._restart(held, offset)

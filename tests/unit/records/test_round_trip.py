@@ -72,7 +72,21 @@ def test_records_and_messages_name_their_place() -> None:
     (message,) = received_messages(BatchView(batch), topic="flights", group="g1", skip=2)
 
     assert record == (2, b"c", "l", "t", {"p": "q"}, 5)
-    assert tuple(message) == ("flights", "g1", 0, 2, b"c", "l", "t", {"p": "q"}, 5, 0, None)
+    assert tuple(message) == (
+        "flights",
+        "g1",
+        0,
+        2,
+        b"c",
+        "l",
+        "t",
+        {"p": "q"},
+        5,
+        0,
+        None,
+        None,
+        None,
+    )
     assert list(BatchView(batch).records(skip=4)) == []
     assert BatchView(batch).tag_names() == ["t"]
 

@@ -1,0 +1,80 @@
+"""Pure: the segments of logical queues: which one a group works on, and which one a queue is.
+
+A logical queue is consumed segment by segment: the next one begins when the one before is committed
+up to its sealed end. So where a group stands on the queues of the segments says which one is next.
+"""
+
+from collections.abc import Callable, Sequence
+
+from paceline.routing import LOGICAL, QueueKey
+from paceline.types import GroupName, QueueId, TopicId
+from paceline.wire.cluster import ClusterView
+from paceline.wire.static_topics import Place, Segment, places
+from paceline.wire.topics import TopicView
+
+
+def next_segment(segments: Sequence[Segment], stood: Sequence[int | None]) -> int | None:
+    """The number of the segment to go on with; None: nothing is known of any, so it is a start.
+
+    `stood`: what is committed on the queue of each. One without an offset that lies before another
+    with one was passed over as the group began; one with an offset below its end is not done, also
+    when later ones have been begun: somebody has reset the group.
+    """
+    begun = max((number for number, offset in enumerate(stood) if offset is not None), default=None)
+    if begun is None:
+        return None
+    for number, (segment, offset) in enumerate(zip(segments, stood, strict=True)):
+        if offset is None and number < begun:
+            continue
+        end = segment.sealed_end
+        if offset is None or end is None or offset < end:
+            return number
+    return len(segments) - 1
+
+
+class SegmentBook:
+    """Looks up segments in the present view; a new one is read when it is first needed."""
+
+    def __init__(self, view: Callable[[], ClusterView | None]) -> None:
+        self._present = view
+        self._view: ClusterView | None = None
+        self._topics: dict[TopicId, TopicView] = {}
+        self._places: dict[TopicId, dict[tuple[GroupName, QueueId], Place]] = {}
+
+    def place_of(self, key: QueueKey) -> Place | None:
+        """Which segment a queue is; None where the topic is not static."""
+        topic = self._topic(key)
+        if topic is None:
+            return None
+        found = self._places.get(key.topic_id)
+        if found is None:
+            found = self._places[key.topic_id] = places(topic.logical_queues)
+        return found.get((key.group, key.queue))
+
+    def segments_of(self, key: QueueKey) -> tuple[Segment, ...]:
+        """All segments of a logical queue; none if it is gone."""
+        topic = self._topic(key)
+        if topic is None or key.queue >= len(topic.logical_queues):
+            return ()
+        return topic.logical_queues[key.queue].segments
+
+    def logical_key(self, key: QueueKey) -> QueueKey:
+        """The logical queue that a queue is part of; itself where the topic is not static."""
+        place = self.place_of(key)
+        if place is None:
+            return key
+        return QueueKey(key.topic_id, LOGICAL, QueueId(place.logical_queue))
+
+    def _topic(self, key: QueueKey) -> TopicView | None:
+        view = self._present()
+        if view is not self._view and view is not None:
+            self._view = view
+            self._places.clear()
+            topics = view.topics.values()
+            self._topics = {topic.topic_id: topic for topic in topics if topic.is_static}
+        return self._topics.get(key.topic_id)
+
+
+def queue_of(key: QueueKey, segment: Segment) -> QueueKey:
+    """The queue of a segment of the logical queue `key`."""
+    return QueueKey(key.topic_id, segment.group, segment.queue)
