@@ -171,7 +171,7 @@ class Receipts:
         projections = self._role.projections
         now = max(projections.log_time_ms, self._clock.unix_ms())
         try:
-            for group in {one.group for one in new} | {group for group, _ in woken}:
+            for group in sorted({one.group for one in new} | {group for group, _ in woken}):
                 log_group(writer, projections, self._routes, group, store_unix_ms=now)
         except PacelineError as error:
             self._refuse_turn(new, woken, error)

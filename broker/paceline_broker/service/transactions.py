@@ -2,12 +2,14 @@
 
 All ends that arrive in one turn of the event loop are decided together, in the order in which they
 came: what is committed becomes one derived batch for each target queue, what is rolled back one
-record. Decided on the state at `end`, answered when confirm has passed that (R28): the same end
+record. Up to some bytes: what is beyond is read and decided in steps, and others have their turn
+between. Decided on the state at `end`, answered when confirm has passed that (R28): the same end
 again is answered the same, a contradicting one is refused, an unknown id has no effect. Only the
 master of an open epoch decides (R3); an acting one ends nothing (R36).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +27,7 @@ from paceline.types import MasterEpoch
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.transactions import Ended, Half, operation_document
 from paceline_broker.service.halves import (
+    DERIVED_BYTES,
     HANDLE_KIND,
     Chosen,
     HalfBatch,
@@ -38,6 +41,11 @@ from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 
 LISTED_MAX = 1000
+STEP_BYTES = DERIVED_BYTES
+"""Of batches with halves that are read for one step of a request, and of what a turn decides; one
+batch more where that does not reach."""
+HELD_BYTES_MAX = 32 * 1024 * 1024
+"""Of batches that are read and not decided, for all requests."""
 
 
 @dataclass(slots=True)
@@ -61,6 +69,8 @@ class _End:
     """Read before, as the decision does not wait; written again since, it says the same."""
     number: int = 0
     """Of the half in that batch."""
+    held_bytes: int = 0
+    """Counted for that batch; 0 where another end of the request counts it."""
     outcome: Ended | None = None
     """What the transaction has become, by this end or before; None: refused, see `error`."""
     error: PacelineError | None = None
@@ -70,6 +80,10 @@ class _End:
 class _Request:
     ends: list[_End]
     answered: "asyncio.Future[None]"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(end.held_bytes for end in self.ends)
 
 
 class TransactionEnds:
@@ -90,7 +104,10 @@ class TransactionEnds:
         self._halves = halves
         self._counters = counters
         self._settings = settings
-        self._waiting: list[_Request] = []
+        self._waiting: deque[_Request] = deque()
+        self.held_bytes = 0
+        """Of batches that were read and whose ends are not decided."""
+        self._freed = asyncio.Event()
 
     def source_of(self, text: str) -> int:
         """The half that a transaction id names; 4xx for what was never given out here."""
@@ -133,36 +150,96 @@ class TransactionEnds:
         return rows
 
     async def _end(self, asked: Sequence[tuple[int, Ended]]) -> list[_End]:
+        """In steps of some bytes. A failure after the first is told end by end: some have ended."""
+        ends = await self._step(asked)
+        while len(ends) < len(asked):
+            rest = asked[len(ends) :]
+            try:
+                ends += await self._step(rest)
+            except PacelineError as error:
+                ends += [_End(*pair, self._role.epoch, error=error) for pair in rest]
+        return ends
+
+    async def _step(self, asked: Sequence[tuple[int, Ended]]) -> list[_End]:
+        """End the first of these, as many as are read at a time."""
         writer = _open_writer(self._role)
-        ends = [_End(source, wanted, writer.epoch) for source, wanted in asked]
-        for end in ends:
-            if end.wanted is Ended.COMMITTED:
-                await self._read(end)
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._decide_all)
-        request = _Request(ends, asyncio.get_running_loop().create_future())
-        self._waiting.append(request)
-        await request.answered
+        ends: list[_End] = []
+        try:
+            await self._read_some(ends, asked, writer)
+            if not self._waiting:
+                asyncio.get_running_loop().call_soon(self._decide_some)
+            request = _Request(ends, asyncio.get_running_loop().create_future())
+            self._waiting.append(request)
+            await request.answered
+        finally:
+            self._release(ends)
         if any(isinstance(end.error, TransactionNotFoundError) for end in ends):
             # A master that was deposed knows not what a later one has stored (R4).
             await writer.read_round()
         return ends
 
-    async def _read(self, end: _End) -> None:
+    async def _read_some(
+        self, ends: list[_End], asked: Sequence[tuple[int, Ended]], writer: LogWriter
+    ) -> None:
+        """Fill `ends`; what is to be committed is read before, as the decision does not wait."""
+        known: dict[int, HalfBatch] = {}
+        size = 0
+        for source, wanted in asked:
+            if size >= STEP_BYTES or (size and self.held_bytes >= HELD_BYTES_MAX):
+                return  # who holds something waits for nobody
+            while self.held_bytes >= HELD_BYTES_MAX:
+                self._freed.clear()
+                await self._freed.wait()
+            end = _End(source, wanted, writer.epoch)
+            ends.append(end)
+            if wanted is Ended.COMMITTED:
+                await self._read(end, known)
+                size += end.held_bytes
+
+    async def _read(self, end: _End, known: dict[int, HalfBatch]) -> None:
+        """`known`: by position, what was read for the same step."""
         half = self._role.projections.transactions.find(end.source)
         if half is None or half.ended is not Ended.OPEN:
             return
+        end.number, end.batch = half.number, known.get(half.position)
+        if end.batch is not None:
+            return
+        self._hold(end, half.size_bytes)
         try:
-            end.number = half.number
-            end.batch = await self._halves.batch_of(half)
+            end.batch = known[half.position] = await self._halves.batch_of(half)
         except PacelineError as error:
             end.error = error
+            self._hold(end, 0)
+        else:
+            self._hold(end, end.batch.memory_bytes)
+
+    def _hold(self, end: _End, size_bytes: int) -> None:
+        self.held_bytes += size_bytes - end.held_bytes
+        end.held_bytes = size_bytes
+
+    def _release(self, ends: Sequence[_End]) -> None:
+        """Decided, or nobody waits for it any more."""
+        for end in ends:
+            self._hold(end, 0)
+            end.batch = None
+        self._freed.set()
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _decide_all(self) -> None:
-        """Everything that waits, in one synchronous step."""
-        requests, self._waiting = self._waiting, []
+    def _taken(self) -> list[_Request]:
+        """The first of those that wait, so many as one turn decides."""
+        requests: list[_Request] = []
+        size = 0
+        while self._waiting and (not requests or size < STEP_BYTES):
+            requests.append(self._waiting.popleft())
+            size += requests[-1].size_bytes
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._decide_some)
+        return requests
+
+    def _decide_some(self) -> None:
+        """What waits, up to some bytes, in one synchronous step."""
+        requests = self._taken()
         end = None
         try:
             writer = _open_writer(self._role)
@@ -177,6 +254,8 @@ class TransactionEnds:
                 if not request.answered.done():
                     request.answered.set_exception(error)
             return
+        for request in requests:
+            self._release(request.ends)
 
         def confirmed(error: PacelineError | None) -> None:
             for request in requests:
