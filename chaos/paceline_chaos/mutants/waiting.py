@@ -1,9 +1,10 @@
 """What waits, missing in checkpoints (R14, INV-9): the log before them is not read again."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from paceline_broker.projections.receipt_queue import QueueReceipts, Run
+from paceline_broker.projections.receipt_queue import Done, QueueReceipts, Run
 from paceline_broker.projections.send_backs import SendBacks
 from paceline_broker.projections.timers import Timers
 from paceline_broker.projections.transactions import Transactions
@@ -28,16 +29,15 @@ def _checkpointed_empty(projection: type[Any]) -> Callable[[], list[Patch]]:
 
 def _receipts_over() -> list[Patch]:
     """What was out at a consumer when the broker restarted comes again at once."""
-    restore = vars(QueueReceipts)["restore"].__func__
+    fill = QueueReceipts.fill
 
-    def restore_over(
-        cls: Any, key: int, floor: int, next_offset: int, runs: Iterable[Run], done: Any
-    ) -> QueueReceipts:
+    def fill_over(
+        queue: QueueReceipts, floor: int, next_offset: int, runs: Iterable[Run], done: deque[Done]
+    ) -> None:
         over = [run._replace(grant=run.grant._replace(until_unix_ms=0)) for run in runs]
-        found: QueueReceipts = restore(cls, key, floor, next_offset, over, done)
-        return found
+        fill(queue, floor, next_offset, over, done)
 
-    return [(QueueReceipts, "restore", classmethod(restore_over))]
+    return [(QueueReceipts, "fill", fill_over)]
 
 
 def _receipts_passed_over() -> list[Patch]:
