@@ -14,6 +14,7 @@ from paceline.net.cluster import Cluster
 from paceline.types import GroupName, TopicName
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import check_name
+from paceline.wire.static_topics import places
 
 Row = dict[str, Any]
 
@@ -74,13 +75,21 @@ class OffsetAdmin:
         """Where a group stands on each queue that it has committed.
 
         Rows have `start`, `end`, `offset`, `lag` in messages, and `behind_ms`: how long ago the
-        next message was stored (0: none waits).
+        next message was stored (0: none waits). Of a static topic also `logical_queue`; segments
+        that the group has not come to yet have no row.
         """
         view = await self.view()
         document = {"call": "lag", "group": check_name(consumer_group, "group")}
         answers = await self._of_broker_groups(view.groups, document)
+        numbers = {
+            (topic.topic_id, *where): {"logical_queue": place.logical_queue}
+            for topic in view.topics.values()
+            for where, place in places(topic.logical_queues).items()
+        }
         return [
-            {**row, "group": group} for group, answer in answers.items() for row in answer["queues"]
+            {**row, "group": group, **numbers.get((row["topic_id"], group, row["queue"]), {})}
+            for group, answer in answers.items()
+            for row in answer["queues"]
         ]
 
     async def consumer_members(self: _Asker, consumer_group: str) -> Row:

@@ -3,7 +3,7 @@
 Writes return once this client's own view shows them, so what is made can be used at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.names import check_group_name, check_readable_topic_name, check_topic_name
 from paceline.wire.topics import NORMAL, PERM_BOTH, TopicView
 
+QUEUES_DEFAULT = 8
 Queues = int | Mapping[str, int]
 """A number for every broker group, or a table of broker groups."""
 
@@ -41,18 +42,27 @@ class TopicAdmin:
         self: _Asker,
         topic: str,
         *,
-        queues: Queues = 8,
+        queues: Queues | None = None,
         read_queues: Queues | None = None,
         perm: int = PERM_BOTH,
         message_type: str = NORMAL,
         attributes: Mapping[str, str] | None = None,
+        logical_queues: int | None = None,
+        groups: Sequence[str] | None = None,
     ) -> TopicView:
-        """Create a topic with `queues` in every broker group (or as the table of groups says).
+        """Create a topic with `queues` (8) in every broker group (or as the table of groups says).
 
+        With `logical_queues` a static topic: so many in all, spread over `groups` (all) in turn.
         Returns when this client's own view has it. TopicExistsError, BadNameError, BadRequestError,
         GroupNotFoundError; PeerError or DeadlineError when no controller could do it in time.
         """
-        document: dict[str, Any] = {"topic": topic, "queues": _queues(queues)}
+        document: dict[str, Any] = {"topic": topic}
+        if logical_queues is not None:
+            document["logical_queues"] = logical_queues
+        if groups is not None:
+            document["groups"] = list(groups)
+        if queues is not None or logical_queues is None:
+            document["queues"] = _queues(QUEUES_DEFAULT if queues is None else queues)
         if read_queues is not None:
             document["read_queues"] = _queues(read_queues)
         if perm != PERM_BOTH:
@@ -75,9 +85,12 @@ class TopicAdmin:
         perm: int | None = None,
         message_type: str | None = None,
         attributes: Mapping[str, str | None] | None = None,
+        logical_queues: int | None = None,
         force: bool = False,
     ) -> TopicView:
         """Change what is named; `queues` is both numbers. An attribute of None is taken away.
+
+        `logical_queues`, alone, gives a static topic more of them: keys change their places then.
 
         To shrink: lower `write_queues`, let consumers drain the rest, then lower `read_queues`.
         While messages are left there CommandRefusedError says so (UNREAD_MESSAGES); `force` leaves
@@ -87,6 +100,7 @@ class TopicAdmin:
             "queues": None if queues is None else _queues(queues),
             "read_queues": None if read_queues is None else _queues(read_queues),
             "write_queues": None if write_queues is None else _queues(write_queues),
+            "logical_queues": logical_queues,
             "perm": perm,
             "message_type": message_type,
             "attributes": None if attributes is None else dict(attributes),
@@ -96,6 +110,45 @@ class TopicAdmin:
         answer = await self._once("PUT", _topic_path(check_topic_name(topic)), document)
         await _shown(self, answer)
         return TopicView.from_json(answer)
+
+    async def remap_queue(
+        self: _Asker,
+        topic: str,
+        logical_queue: int,
+        group: str,
+        *,
+        generation: int | None = None,
+    ) -> TopicView:
+        """Have a logical queue of a static topic move to a broker group, while it is in use.
+
+        Returns when that is on record; it has moved once the master of its present group has sealed
+        it there (`wait_remapped`). `generation`: only if that is its present segment's. Asked again
+        it finds it moving, or there. TopicNotFoundError, GroupNotFoundError, BadRequestError;
+        CommandRefusedError with `reason` STALE_GENERATION, MOVING or WRITE_WIPED.
+        """
+        document: dict[str, Any] = {"logical_queue": logical_queue, "group": group}
+        if generation is not None:
+            document["generation"] = generation
+        path = f"{_topic_path(check_topic_name(topic))}/remap"
+        answer = await self._once("POST", path, document)
+        await _shown(self, answer)
+        return TopicView.from_json(answer)
+
+    async def wait_remapped(
+        self: _Asker, topic: str, logical_queue: int, group: str, *, timeout_ms: int
+    ) -> TopicView:
+        """The topic once a logical queue has arrived in a broker group; DeadlineError."""
+        name = TopicName(check_topic_name(topic))
+
+        def has_arrived(view: ClusterView) -> bool:
+            queues = view.topics[name].logical_queues if name in view.topics else ()
+            if logical_queue >= len(queues):
+                return False
+            found = queues[logical_queue]
+            return found.moving_to is None and found.last.group == group
+
+        view = await self._cluster.watch.wait_for(has_arrived, timeout_ms=timeout_ms)
+        return view.topics[name]
 
     async def delete_topic(self: _Asker, topic: str) -> None:
         """Delete a topic and its messages. TopicNotFoundError."""

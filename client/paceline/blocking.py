@@ -215,6 +215,16 @@ class BlockingAdminClient(_Blocking):
     def create_topic(self, topic: str, *, queues: int | Mapping[str, int] = 8) -> TopicView:
         return self._thread.call(lambda: self._admin.create_topic(topic, queues=queues))
 
+    def create_static_topic(
+        self, topic: str, *, logical_queues: int, groups: Sequence[str] | None = None
+    ) -> TopicView:
+        return self._thread.call(
+            lambda: self._admin.create_topic(topic, logical_queues=logical_queues, groups=groups)
+        )
+
+    def remap_queue(self, topic: str, logical_queue: int, group: str) -> TopicView:
+        return self._thread.call(lambda: self._admin.remap_queue(topic, logical_queue, group))
+
     def delete_topic(self, topic: str) -> None:
         self._thread.call(lambda: self._admin.delete_topic(topic))
 

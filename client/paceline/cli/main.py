@@ -38,7 +38,9 @@ COMMANDS = {
         "paceline.cli.up:command",
         "Start a whole cluster on this machine as real processes; Ctrl-C stops it.",
     ),
-    "topic": _Entry("paceline.cli.topic:command", "Create, alter, list, describe, delete topics."),
+    "topic": _Entry(
+        "paceline.cli.topic:command", "Create, alter, remap, list, describe, delete topics."
+    ),
     "send": _Entry("paceline.cli.send:command", "Send a text, lines or a file to a topic."),
     "recall": _Entry(
         "paceline.cli.recall:command", "Take a delayed message back before it is due."

@@ -1,15 +1,16 @@
-"""`paceline topic`: create, alter, list, describe, delete."""
+"""`paceline topic`: create, alter, remap, list, describe, delete."""
 
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from paceline.cli import topic_alter
+from paceline.cli import topic_alter, topic_static
 from paceline.cli.asking import ask
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table
 from paceline.cli.topic_alter import spread, topic_options
+from paceline.cli.topic_static import echo_segments, groups_option, logical_queues_option
 from paceline.errors import PacelineError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _CALL_TIMEOUT_MS = 2_000
 
 @click.group("topic")
 def command() -> None:
-    """Create, alter, list, describe, delete topics."""
+    """Create, alter, remap, list, describe, delete topics."""
 
 
 @command.command("create")
@@ -33,15 +34,18 @@ def command() -> None:
 @click.option(
     "--queues",
     type=click.IntRange(1, QUEUES_MAX),
-    default=QUEUES_DEFAULT,
-    show_default=True,
-    help="Queues in each broker group.",
+    default=None,
+    help=f"Queues in each broker group. [default: {QUEUES_DEFAULT}]",
 )
+@logical_queues_option
+@groups_option
 @topic_options
 @cluster_options
 def create(
     name: str,
-    queues: int,
+    queues: int | None,
+    logical_queues: int | None,
+    groups: tuple[str, ...],
     perm: int | None,
     message_type: str | None,
     attributes: dict[str, str | None],
@@ -50,10 +54,15 @@ def create(
 ) -> None:
     """Create the topic NAME in every broker group."""
     _check(name)
-    options: dict[str, Any] = {"perm": perm, "message_type": message_type}
+    if logical_queues is None and groups:
+        raise click.UsageError("--group is for static topics: say --logical-queues as well")
+    if logical_queues is not None and queues is not None:
+        raise click.UsageError("a static topic has --logical-queues: leave --queues out")
+    options: dict[str, Any] = {"perm": perm, "message_type": message_type, "queues": queues}
+    options |= {"logical_queues": logical_queues, "groups": groups or None}
     options = {key: value for key, value in options.items() if value is not None}
     options["attributes"] = {key: value for key, value in attributes.items() if value is not None}
-    topic = ask(connect, lambda admin: admin.create_topic(name, queues=queues, **options))
+    topic = ask(connect, lambda admin: admin.create_topic(name, **options))
     if as_json:
         echo_json(topic.to_json())
     else:
@@ -61,6 +70,7 @@ def create(
 
 
 topic_alter.add_to(command)
+topic_static.add_to(command)
 
 
 @command.command("list")
@@ -108,6 +118,8 @@ def describe(name: str, connect: Connect, as_json: bool) -> None:
             for row in rows
         ],
     )
+    if topic.is_static:
+        echo_segments(topic)
 
 
 @command.command("delete")

@@ -85,6 +85,12 @@ def add_to(group: click.Group) -> None:
 @queue_option("--queues", "Queues in each broker group, to read and to write.")
 @queue_option("--read-queues", "Queues that consumers read.")
 @queue_option("--write-queues", "Queues that producers send to; lower these first to shrink.")
+@click.option(
+    "--logical-queues",
+    type=click.IntRange(1, QUEUES_MAX),
+    default=None,
+    help="More logical queues of a static topic, in all; nothing else with it.",
+)
 @topic_options
 @click.option("--force", is_flag=True, help="Shrink although messages are left unread.")
 @cluster_options
@@ -93,6 +99,7 @@ def alter(
     queues: int | None,
     read_queues: int | None,
     write_queues: int | None,
+    logical_queues: int | None,
     perm: int | None,
     message_type: str | None,
     attributes: dict[str, str | None],
@@ -112,6 +119,7 @@ def alter(
         "queues": queues,
         "read_queues": read_queues,
         "write_queues": write_queues,
+        "logical_queues": logical_queues,
         "perm": perm,
         "message_type": message_type,
         "attributes": attributes or None,
@@ -128,6 +136,9 @@ def alter(
 def spread(topic: "TopicView") -> str:
     """One line: the topic's queues, and what is not as usual."""
     parts = []
+    if topic.is_static:
+        count = len(topic.logical_queues)
+        parts.append(f"{count} logical {'queue' if count == 1 else 'queues'}")
     for group, count in sorted(topic.queues.items()):
         written = topic.write_queues.get(group, 0)
         narrow = "" if written == count else f" ({written} written)"

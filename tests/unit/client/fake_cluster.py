@@ -41,6 +41,8 @@ class FakeCluster:
         self.fault: Callable[[FakeBroker, BatchHeader], Fault] = lambda broker, header: NO_FAULT
         self.late_stores = 0
         self.makes_topics = False
+        self.holds_remaps = False
+        """What is asked over HTTP to move does not arrive: its group has no master, say."""
         self.refuses_topics: PacelineError | None = None
         self.break_off_writes = 0
         """How many next writes at the controller are carried out and not answered."""
@@ -67,6 +69,7 @@ class FakeCluster:
         app.router.add_get("/v1/watch", self._watch)
         app.router.add_post("/v1/sessions", self.open_session)
         app.router.add_post("/v1/topics", self._create_topic)
+        app.router.add_post("/v1/topics/{topic}/remap", self._remap)
         app.router.add_delete("/v1/topics/{topic}", self._delete_topic)
         self._runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
         await self._runner.setup()
@@ -247,7 +250,13 @@ class FakeCluster:
             return web.json_response(self.done[once], status=201)
         if document["topic"] in self.view.topics:
             return web.json_response({"code": "TOPIC_EXISTS", "detail": "it is there"}, status=409)
-        self.add_topic(document["topic"], document["queues"])
+        if "logical_queues" in document:
+            groups = document.get("groups") or self._group_names
+            count = document["logical_queues"]
+            spread = [groups[number % len(groups)] for number in range(count)]
+            self.add_static_topic(document["topic"], spread)
+        else:
+            self.add_topic(document["topic"], document["queues"])
         made = self.view.topics[document["topic"]].to_json()
         self.done[once] = {**made, "version": self.view.version}
         if self.break_off_writes:
@@ -255,6 +264,18 @@ class FakeCluster:
             assert request.transport is not None
             request.transport.close()
         return web.json_response(self.done[once], status=201)
+
+    async def _remap(self, request: web.Request) -> web.Response:
+        document, topic = await request.json(), request.match_info["topic"]
+        if not self.holds_remaps:
+            self.remap(topic, document["logical_queue"], document["group"])
+        else:
+            queues = list(self.view.topics[TopicName(topic)].logical_queues)
+            moving = replace(queues[document["logical_queue"]], moving_to=document["group"])
+            queues[document["logical_queue"]] = moving
+            self.alter_topic(topic, logical_queues=tuple(queues))
+        found = self.view.topics[TopicName(topic)].to_json()
+        return web.json_response({**found, "version": self.view.version})
 
     async def _delete_topic(self, request: web.Request) -> web.Response:
         self.delete_topic(request.match_info["topic"])

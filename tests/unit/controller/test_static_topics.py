@@ -18,6 +18,8 @@ from tests.unit.controller.builders import (
 from tests.unit.controller.harness import TalkingBroker
 from tests.unit.controller.test_sessions import a_cluster
 
+from paceline.admin import AdminClient
+from paceline.errors import CommandRefusedError, DeadlineError
 from paceline.types import GroupName, Incarnation, ReplicaId, TopicName
 from paceline.wire.session import QueueSealed
 from paceline.wire.static_topics import Segment, places
@@ -423,3 +425,33 @@ def test_a_deleted_topic_is_not_sealed_any_more() -> None:
     )
 
     assert reason(driver.do(report)) == "TOPIC_UNKNOWN"
+
+
+async def test_the_admin_client_makes_and_moves_and_knows_when_it_has_arrived() -> None:
+    async with a_cluster() as (cluster, brokers):
+        other = TalkingBroker(cluster, 1, group="g2")
+        await other.join()
+        async with AdminClient([str(address) for address in cluster.addresses]) as admin:
+            made = await admin.create_topic("t", logical_queues=2, groups=["g1"])
+            assert [one.last.group for one in made.logical_queues] == ["g1", "g1"]
+            moving = await admin.remap_queue("t", 1, "g2", generation=0)
+            assert moving.logical_queues[1].moving_to == "g2"
+            with pytest.raises(DeadlineError):
+                await admin.wait_remapped("t", 1, "g2", timeout_ms=50)
+            with pytest.raises(CommandRefusedError) as refused:
+                await admin.remap_queue("t", 1, "g1")
+            assert refused.value.details["reason"] == "MOVING"
+
+            report = QueueSealed(
+                **of_master(cluster.leader.machine.groups[G1]),
+                topic_id=made.topic_id,
+                logical_queue=1,
+                generation=0,
+                end=12,
+            )
+            assert (await brokers[0].command(report))["ok"]
+            moved = await admin.wait_remapped("t", 1, "g2", timeout_ms=5000)
+            assert moved.logical_queues[1].last.start == 12
+            grown = await admin.alter_topic("t", logical_queues=3)
+            assert len(grown.logical_queues) == 3
+        await other.stop()
