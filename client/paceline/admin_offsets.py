@@ -4,7 +4,7 @@ Offsets belong to the broker group that has the queue: its master is asked, and 
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from paceline.consumer.membership import coordinating_group
@@ -12,7 +12,7 @@ from paceline.errors import BadRequestError, TopicNotFoundError
 from paceline.master_requests import MasterRequests
 from paceline.net.cluster import Cluster
 from paceline.types import GroupName, TopicName
-from paceline.wire.cluster import ClusterView
+from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.names import check_name
 from paceline.wire.static_topics import places
 
@@ -30,7 +30,10 @@ class _Asker(Protocol):
     async def _find_cluster(self) -> None: ...
 
     async def _of_broker_groups(
-        self, groups: Iterable[GroupName], document: Row
+        self,
+        groups: Iterable[GroupName],
+        document: Row,
+        more: Mapping[GroupName, Row] | None = None,
     ) -> dict[GroupName, Row]: ...
 
     async def _move(self, call: str, topic: str, fields: Row) -> list[Row]: ...
@@ -53,7 +56,8 @@ class OffsetAdmin:
 
         To one of: `to` "first" or "last"; an `offset`, moved into each queue's range; the first
         message stored at or after `unix_ms`. `back_only` skips nothing. Members that consume go on
-        from there within about a second; messages they work on may be processed again. Rows have
+        from there within about a second; messages they work on may be processed again. Not to an
+        `offset` in a static topic, of which each segment has its own. Rows have
         `before` (None: never committed), `offset`, `generation`. TopicNotFoundError.
         """
         target = {"to": to, "offset": offset, "unix_ms": unix_ms}
@@ -106,23 +110,54 @@ class OffsetAdmin:
         view = (await self.view()).topics.get(TopicName(topic))
         if view is None:
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
-        groups = [group for group in sorted(view.queues) if view.queues[group]]
+        if view.is_static and "offset" in fields:
+            raise BadRequestError(
+                f"topic {topic} is static: an offset means another place in each segment; reset to"
+                " first, last or a time",
+                field="offset",
+            )
         document = {"call": call, "topic": topic, **fields}
-        answers = await self._of_broker_groups(groups, document)
-        return [
-            {"topic": topic, "group": group, **row}
-            for group, answer in answers.items()
-            for row in answer["queues"]
-        ]
+        rows: list[Row] = []
+        for step in _steps(view):
+            answers = await self._of_broker_groups(step, document, step)
+            rows += [
+                {"topic": topic, "group": group, **row}
+                for group, answer in answers.items()
+                for row in answer["queues"]
+            ]
+        return rows
 
     async def _of_broker_groups(
-        self: _Asker, groups: Iterable[GroupName], document: Row
+        self: _Asker,
+        groups: Iterable[GroupName],
+        document: Row,
+        more: Mapping[GroupName, Row] | None = None,
     ) -> dict[GroupName, Row]:
-        """The answers of their masters; each call may safely be carried out twice."""
+        """The answers of their masters; each call may safely be carried out twice. `more`: fields
+        of some of them."""
         await self._find_cluster()
         masters = MasterRequests(self._cluster, timeout_ms=self._timeout_ms)
         names = sorted(groups)
         answers = await asyncio.gather(
-            *(masters.ask(name, "POST", "/v1/call", document) for name in names)
+            *(
+                masters.ask(name, "POST", "/v1/call", {**document, **(more or {}).get(name, {})})
+                for name in names
+            )
         )
         return {name: answer for name, (answer, _) in zip(names, answers, strict=True)}
+
+
+def _steps(topic: TopicView) -> list[dict[GroupName, Row]]:
+    """Which queues are moved, one step after another: all at once; of a static topic segment after
+    segment, so that a member that sees its own moved finds those before it moved as well."""
+    if not topic.is_static:
+        return [{group: {} for group in sorted(topic.queues) if topic.queues[group]}]
+    deepest = max(len(queue.segments) for queue in topic.logical_queues)
+    steps: list[dict[GroupName, Row]] = []
+    for number in range(deepest):
+        queues: dict[GroupName, list[int]] = {}
+        for logical in topic.logical_queues:
+            for segment in logical.segments[number : number + 1]:
+                queues.setdefault(segment.group, []).append(segment.queue)
+        steps.append({group: {"queues": sorted(found)} for group, found in queues.items()})
+    return steps

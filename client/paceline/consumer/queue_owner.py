@@ -277,8 +277,13 @@ class QueueOwner:
     def _on_view(self, view: ClusterView) -> None:
         """Segments may have been sealed."""
         for held in tuple(self.held.values()):
-            if held.place is not None:
-                held.place = self._book.place_of(held.queue.key) or held.place
+            if held.place is None:
+                continue
+            place = self._book.place_of(held.queue.key)
+            if place is None:  # its broker group was given up: what follows is all there is
+                self._membership.reached_end(held.queue.key)
+            else:
+                held.place = place
                 self._look_at_end(held)
 
     def _look_at_end(self, held: HeldQueue) -> None:

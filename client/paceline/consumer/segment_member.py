@@ -54,7 +54,7 @@ class _Claim:
         self.queue: QueueKey | None = None
         """The segment's queue that the owner has, or is about to open."""
         self.at: int | None = None
-        """Segments before this one are done; None: not known yet."""
+        """Generation of the segment that we are in: those before it are done; None: look at all."""
         self.is_ending = False
         """Its queue is being released, and another segment follows."""
 
@@ -189,23 +189,23 @@ class SegmentMember:
         self._tell_owned(queue)
 
     async def _next_queue(self, claim: _Claim) -> QueueKey:
-        segments = self._book.segments_of(claim.key)
+        known, at = self._book.segments_of(claim.key), claim.at
+        segments = [one for one in known if at is None or one.generation >= at]
         if not segments:
             raise QueueNotFoundError(f"there is no logical queue {claim.key.queue} any more")
-        before = claim.at or 0
-        keys = [queue_of(claim.key, segment) for segment in segments[before:]]
-        if len(keys) == 1 and before == 0:
-            claim.at = 0
-            return keys[0]
-        stood = await self._offsets.standing(keys)
-        found = next_segment(segments[before:], stood)
-        if found is None and claim.at is None:
-            claim.at = await self._first(keys, segments)
-            return keys[claim.at]
-        number = found or 0
-        if stood[number] is None:
-            self._offsets.goes_on_in(keys[number])
-        claim.at = before + number
+        keys = [queue_of(claim.key, segment) for segment in segments]
+        if len(known) == 1:
+            number = 0
+        else:
+            stood = await self._offsets.standing(keys)
+            found = next_segment(segments, stood)
+            if found is None and at is None:
+                number = await self._first(keys, segments)
+            else:
+                number = found or 0
+                if stood[number] is None:
+                    self._offsets.goes_on_in(keys[number])
+        claim.at = segments[number].generation
         return keys[number]
 
     async def _first(self, keys: Sequence[QueueKey], segments: Sequence[Segment]) -> int:

@@ -128,14 +128,14 @@ class FakeBroker:
                 if line.startswith("content-length:"):
                     length = int(line.split(":")[1])
             body = await reader.readexactly(length)
-            status, answer = self._answer_http(method, path, body)
+            status, answer = await self._answer_http(method, path, body)
             writer.write(
                 f"HTTP/1.1 {status} X\r\nContent-Length: {len(answer)}\r\n"
                 "Content-Type: application/json\r\n\r\n".encode()
                 + answer
             )
 
-    def _answer_http(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    async def _answer_http(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         if path == "/v1/routes":
             return 200, orjson.dumps(self.cluster.view.to_json())
         if method == "POST" and path.endswith("/batches"):
@@ -159,6 +159,8 @@ class FakeBroker:
         if path == "/v1/call" and self.cluster.makes_topics:
             self.cluster.add_topic(orjson.loads(body)["topic"], 2)
             return 200, b"{}"
+        if path == "/v1/call" and orjson.loads(body)["call"] == "reset":
+            return 200, orjson.dumps(await self.cluster.answer_call(self, orjson.loads(body)))
         return 404, orjson.dumps({"code": "NOT_FOUND", "detail": path})
 
     async def _serve_stream(

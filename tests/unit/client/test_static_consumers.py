@@ -9,17 +9,18 @@ from tests.unit.client.test_broadcasting import SETTINGS as BROADCASTING
 from tests.unit.client.test_consumers import eventually, fill
 from tests.unit.client.test_lite_pull import BY_HAND, polled
 
+from paceline.admin import AdminClient
 from paceline.consumer.lite_pull import LitePullConsumer
 from paceline.consumer.membership import coordinating_group
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.consumer.segments import next_segment
 from paceline.disk_memory import MemoryDisk
-from paceline.errors import DeadlineError, ForbiddenError, QueueNotFoundError
+from paceline.errors import BadRequestError, DeadlineError, ForbiddenError, QueueNotFoundError
 from paceline.message import ReceivedMessage
 from paceline.routing import LOGICAL, QueueName
 from paceline.types import GroupName, QueueId, TopicName
-from paceline.wire.static_topics import Segment
+from paceline.wire.static_topics import LogicalQueue, Segment
 
 PUSH = PushSettings(start="first", commit_interval_ms=10, concurrency=1, send_back=False)
 ORDERED = OrderedSettings(start="first", commit_interval_ms=10)
@@ -258,12 +259,32 @@ async def test_a_reset_leads_back_into_an_earlier_segment() -> None:
         listener = Listener(cluster)
         async with push(cluster, listener):
             await eventually(lambda: listener.count == 10)
-            for group, offset in (("g1", 3), ("g2", 0)):
-                broker = cluster.brokers[(group, 1)]
-                cluster.group_calls.reset(broker, "audit", (1, 0), offset)
-            await eventually(lambda: listener.count == 17)
+            async with AdminClient(cluster.controller) as admin:
+                rows = await admin.reset_offsets("audit", "orders", to="first")
+                await eventually(lambda: listener.count == 20)
+                with pytest.raises(BadRequestError, match="static"):
+                    await admin.reset_offsets("audit", "orders", offset=3)
 
-        assert listener.bodies[0][10:] == [b"%d" % number for number in range(3, 10)]
+        assert [row["group"] for row in rows] == ["g1", "g2"], "in order of the segments"
+        assert listener.bodies[0][10:] == listener.bodies[0][:10]
+
+
+async def test_a_segment_whose_broker_group_was_given_up_is_not_waited_for() -> None:
+    async with FakeCluster(groups=2) as cluster:
+        cluster.add_static_topic("orders", ["g1"])
+        await fill(cluster, 5)
+        listener = Listener(cluster)
+        async with push(cluster, listener) as consumer:
+            await eventually(lambda: listener.count == 5)
+            cluster.remap("orders", 0, "g2")
+            await eventually(lambda: [key.group for key in consumer.queues] == ["g2"])
+            cluster.remap("orders", 0, "g1")
+            topic = cluster.view.topics[TopicName("orders")]
+            [logical] = topic.logical_queues
+            kept = LogicalQueue(segments=logical.segments[2:])
+            cluster.alter_topic("orders", logical_queues=(kept,))
+            await fill(cluster, 8, first=5)
+            await eventually(lambda: listener.count == 8)
 
 
 async def test_what_retention_has_deleted_of_a_segment_does_not_hold_up_the_next() -> None:
