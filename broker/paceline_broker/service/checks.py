@@ -12,14 +12,13 @@ controllers' (R29). What is kept here beside the log is soft: when which half is
 
 import asyncio
 import binascii
-import heapq
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from paceline.errors import OverloadedError, PacelineError
+from paceline.errors import NotYetAvailableError, OverloadedError, PacelineError
 from paceline.records.header import Cause, Kind
 from paceline.runtime import pause
 from paceline.types import TopicName
@@ -36,6 +35,7 @@ from paceline_broker.service.halves import (
     batches_of,
     transaction_id,
 )
+from paceline_broker.service.known_halves import KnownHalves
 from paceline_broker.service.ledger import Ledger, append_internal, append_messages
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
@@ -52,6 +52,14 @@ LOST_OF_A_LOOK = 1024
 WAITERS_MAX = 10_000
 BATCHES_OF_A_TICK = 1000
 """Bounds the work of one look at what is new."""
+LEARNT_BYTES = 1024 * 1024
+"""Batches of so many bytes are read for that in one turn of the loop, or a larger one."""
+SEEN_OF_A_TURN = 1024
+"""Halves that are due are looked at so many in one turn of the loop."""
+PARKED_OF_A_LOOK = 1024
+"""Of those that wait for a producer so many are looked at each time: they end or grow old there."""
+UNREADABLE_MS = 5_000
+"""What is damaged is tried again after this long; it is being mended (R24)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,22 +68,6 @@ class _Waiter:
 
     group: str
     answer: "asyncio.Future[list[Half]]"
-
-
-@dataclass(slots=True)
-class _Known:
-    """What a mastership knows of open halves beyond the log: rebuilt by each."""
-
-    epoch: int
-    looked_above: int = -1
-    """Batches up to this position have been looked at."""
-    groups: dict[int, str] = field(default_factory=dict)
-    """Producer group of each open half, by its name."""
-    due: list[tuple[int, int]] = field(default_factory=list)
-    """A heap of (unix ms, half)."""
-    parked: dict[str, list[int]] = field(default_factory=dict)
-    """Due halves of groups of which no producer waits."""
-    unparked_ms: int = 0
 
 
 class TransactionChecks:
@@ -100,7 +92,7 @@ class TransactionChecks:
         self._trust = trust
         self._waiters: dict[str, deque[_Waiter]] = {}
         self._waiters_count = 0
-        self._known: _Known | None = None
+        self._known: KnownHalves | None = None
         self._is_stopping = False
 
     # -- producers ---------------------------------------------------------------------------------
@@ -119,7 +111,6 @@ class TransactionChecks:
         waiter = _Waiter(group, future)
         self._waiters.setdefault(group, deque()).append(waiter)
         self._waiters_count += 1
-        self._unpark(group)
         try:
             async with asyncio.timeout(min(wait_ms, self._settings.fetch_wait_ms_max) / 1000):
                 halves = await waiter.answer
@@ -127,7 +118,13 @@ class TransactionChecks:
             halves = []
         finally:
             self._forget(waiter)
-        return [await self._question(half) for half in halves]
+        rows = []
+        for half in halves:
+            try:
+                rows.append(await self._question(half))
+            except NotYetAvailableError as error:  # damaged by now: asked again after the interval
+                log.warning("half_not_asked", extra={"offset": half.position, "why": error.message})
+        return rows
 
     def _forget(self, waiter: _Waiter) -> None:
         waiting = self._waiters.get(waiter.group)
@@ -136,6 +133,11 @@ class TransactionChecks:
             self._waiters_count -= 1
             if not waiting:
                 del self._waiters[waiter.group]
+
+    @property
+    def known_count(self) -> int:
+        """Halves that this mastership knows how to ask about."""
+        return 0 if self._known is None else len(self._known.groups)
 
     def role_changed(self) -> None:
         """Who waits here asks the master of the moment; a mastership begins with nothing known."""
@@ -203,14 +205,19 @@ class TransactionChecks:
             return
         known = self._known
         if known is None or known.epoch != writer.epoch:
-            known = self._known = _Known(int(writer.epoch))
+            known = self._known = KnownHalves(int(writer.epoch))
         await self._learn(known)
+        known.unpark_some(PARKED_OF_A_LOOK)
         now = self._ledger.log_time_ms()
-        if now - known.unparked_ms >= self._settings.transaction_check_interval_ms:
-            known.unparked_ms = now
-            for group in list(known.parked):
-                self._unpark(group)
-        asked, lost = self._due(known, now)
+        asked: list[Half] = []
+        lost: list[Half] = []
+        room = self._room()
+        for group, count in room.items():
+            known.unpark(group, count)
+        while self._due(known, now, room, asked, lost):
+            await pause(0)  # others have their turn
+            if self._known is not known:
+                return
         fault = None
         if lost:
             try:
@@ -230,46 +237,73 @@ class TransactionChecks:
             return None
         return writer if writer.is_open and self._trust() is Trust.AGREES else None
 
-    async def _learn(self, known: _Known) -> None:
+    async def _learn(self, known: KnownHalves) -> None:
         """Who is to be asked about halves that came since the last look, and when."""
         transactions = self._role.projections.transactions
-        time_out_ms = self._settings.transaction_time_out_ms
-        for position in transactions.open_batches(above=known.looked_above)[:BATCHES_OF_A_TICK]:
+        new = transactions.open_batches(above=known.looked_above)[:BATCHES_OF_A_TICK]
+        again = [known.unread.popleft() for _ in range(min(len(known.unread), BATCHES_OF_A_TICK))]
+        size = 0
+        for position in [*again, *new]:
+            if size >= LEARNT_BYTES:
+                size = 0
+                await pause(0)  # others have their turn
             halves = transactions.open_halves(position)
-            if not halves or self._known is not known:
+            if self._known is not known:
+                return
+            if not halves:
                 continue
             if position + halves[0].size_bytes > self._role.reader.confirm:
                 return
-            batch = await self._halves.batch_of(halves[0])
+            is_new = position > known.looked_above
             known.looked_above = max(known.looked_above, int(position))
-            for half in halves:
-                if half.source in known.groups:
-                    continue  # it was written again
-                known.groups[half.source] = batch.producer_group(half.number)
-                checked = transactions.checked(half.source)
-                immunity_ms = batch.immunity_ms(half.number, time_out_ms)
-                due_ms = half.stored_unix_ms + min(
-                    immunity_ms, self._settings.transaction_age_ms_max
-                )
-                if checked.times:
-                    due_ms = checked.last_unix_ms + self._settings.transaction_check_interval_ms
-                heapq.heappush(known.due, (due_ms, half.source))
+            try:
+                batch = await self._halves.batch_of(halves[0])
+            except PacelineError as error:  # damaged: it must not hold up the others
+                if is_new:
+                    log.warning("half_not_read", extra={"offset": position, "why": error.message})
+                known.unread.append(position)
+                continue
+            size += batch.memory_bytes
+            self._note(known, halves, batch)
 
-    def _due(self, known: _Known, now: int) -> tuple[list[Half], list[Half]]:
-        """Halves whose producers are asked now, and those that are given up."""
+    def _note(self, known: KnownHalves, halves: list[Half], batch: HalfBatch) -> None:
+        settings = self._settings
+        for half in halves:
+            if half.source in known.groups:
+                continue  # it was written again
+            known.groups[half.source] = batch.producer_group(half.number)
+            checked = self._role.projections.transactions.checked(half.source)
+            immunity_ms = batch.immunity_ms(half.number, settings.transaction_time_out_ms)
+            due_ms = half.stored_unix_ms + min(immunity_ms, settings.transaction_age_ms_max)
+            if checked.times:
+                due_ms = checked.last_unix_ms + settings.transaction_check_interval_ms
+            known.is_due(half.source, due_ms)
+
+    def _room(self) -> dict[str, int]:
+        """How many questions the producers that wait take now, by their group."""
+        return {group: len(waiting) * CHECKS_OF_A_POLL for group, waiting in self._waiters.items()}
+
+    def _due(
+        self,
+        known: KnownHalves,
+        now: int,
+        room: dict[str, int],
+        asked: list[Half],
+        lost: list[Half],
+    ) -> bool:
+        """Add halves whose producers are asked now, and those that are given up; some of them.
+        True: there are more."""
         projections = self._role.projections
-        asked: list[Half] = []
-        lost: list[Half] = []
-        room = {group: len(waiting) * CHECKS_OF_A_POLL for group, waiting in self._waiters.items()}
-        while known.due and known.due[0][0] <= now and len(lost) < LOST_OF_A_LOOK:
-            _, source = heapq.heappop(known.due)
+        for _ in range(SEEN_OF_A_TURN):
+            source = known.take_due(now) if len(lost) < LOST_OF_A_LOOK else None
+            if source is None:
+                return False
             half = projections.transactions.find(source)
             if half is None or half.ended is not Ended.OPEN:
                 known.groups.pop(source, None)
                 continue
-            age_ms = now - half.stored_unix_ms
+            is_old = now - half.stored_unix_ms >= self._settings.transaction_age_ms_max
             times = projections.transactions.checked(source).times
-            is_old = age_ms >= self._settings.transaction_age_ms_max
             group = known.groups[source]
             if is_old or times >= self._settings.transaction_check_max:
                 lost.append(half)
@@ -277,17 +311,10 @@ class TransactionChecks:
                 room[group] -= 1
                 asked.append(half)
             else:
-                known.parked.setdefault(group, []).append(source)
-        return asked, lost
+                known.park(source)
+        return True
 
-    def _unpark(self, group: str) -> None:
-        """A producer of the group has come, or it is time to look at their age."""
-        known = self._known
-        if known is not None:
-            for source in known.parked.pop(group, ()):
-                heapq.heappush(known.due, (0, source))
-
-    async def _ask(self, known: _Known, asked: list[Half]) -> None:
+    async def _ask(self, known: KnownHalves, asked: list[Half]) -> None:
         """Write down that these are asked about; once that is confirmed, ask."""
         writer = self._open_writer()  # anew, as a check-out waits (R29)
         if writer is None:
@@ -310,9 +337,9 @@ class TransactionChecks:
         for group, halves in by_group.items():
             self._hand_out(group, halves)
 
-    def _later(self, known: _Known, halves: list[Half], due_ms: int) -> None:
+    def _later(self, known: KnownHalves, halves: list[Half], due_ms: int) -> None:
         for half in halves:
-            heapq.heappush(known.due, (due_ms, half.source))
+            known.is_due(half.source, due_ms)
 
     def _hand_out(self, group: str, halves: list[Half]) -> None:
         """Spread questions over the producers that wait; one after another gets the next poll."""
@@ -325,7 +352,7 @@ class TransactionChecks:
             if mine:
                 waiter.answer.set_result(mine)
 
-    async def _check_out(self, known: _Known, lost: list[Half]) -> None:
+    async def _check_out(self, known: KnownHalves, lost: list[Half]) -> None:
         """Nobody decided these: they go where operators look (RocketMQ's check-max topic)."""
         topic_id = self._check_max_topic()
         now = self._ledger.log_time_ms()
@@ -333,16 +360,7 @@ class TransactionChecks:
             log.warning("check_max_topic_missing", extra={"halves": len(lost)})
             self._later(known, lost, now + self._settings.transaction_check_interval_ms)
             return
-        batches: list[tuple[Half, HalfBatch]] = []
-        self._later(known, lost, now)  # looked at again should this fail
-        size = 0
-        for half in lost:
-            if size >= DERIVED_BYTES:
-                break  # the others at the next look
-            batch = await self._halves.batch_of(half)
-            if not batches or batches[-1][1] is not batch:
-                size += batch.memory_bytes
-            batches.append((half, batch))
+        batches = await self._read_lost(known, lost, now)
         writer = self._open_writer()
         if writer is None:
             return
@@ -365,6 +383,28 @@ class TransactionChecks:
             append_messages(writer, projections, encoded, store_unix_ms=now)
         self._counters.checked_out += len(chosen)
         log.warning("transactions_checked_out", extra={"count": len(chosen)})
+
+    async def _read_lost(
+        self, known: KnownHalves, lost: list[Half], now: int
+    ) -> list[tuple[Half, HalfBatch]]:
+        """Some of them with their batches; all are looked at again, as what follows may fail."""
+        batches: list[tuple[Half, HalfBatch]] = []
+        size = 0
+        for at, half in enumerate(lost):
+            if size >= DERIVED_BYTES:
+                self._later(known, lost[at:], now)
+                break
+            try:
+                batch = await self._halves.batch_of(half)
+            except PacelineError as error:  # damaged: it must not hold up the others
+                log.debug("half_not_read", extra={"offset": half.position, "why": error.message})
+                known.is_due(half.source, now + UNREADABLE_MS)
+                continue
+            known.is_due(half.source, now)
+            if not batches or batches[-1][1] is not batch:
+                size += batch.memory_bytes
+            batches.append((half, batch))
+        return batches
 
     def _check_max_topic(self) -> int | None:
         """The topic's id, if it has a queue here."""

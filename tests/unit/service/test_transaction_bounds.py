@@ -6,11 +6,14 @@ from itertools import pairwise
 import pytest
 from tests.unit.service.fakes import turn, until
 from tests.unit.service.test_calls import started
-from tests.unit.service.test_transactions import HalfBench
+from tests.unit.service.test_transactions import TIME_OUT_MS, HalfBench
 
 from paceline.errors import DiskFullError
 from paceline_broker.projections.transactions import Ended, Half
+from paceline_broker.service import halves
+from paceline_broker.service.checks import CHECKS_OF_A_POLL, PARKED_OF_A_LOOK, UNREADABLE_MS
 from paceline_broker.service.halves import HalfBatch, HalfReader
+from paceline_broker.service.known_halves import KnownHalves
 from paceline_broker.service.transactions import HELD_BYTES_MAX, STEP_BYTES
 
 LARGE = b"x" * 1024 * 1024
@@ -71,3 +74,116 @@ async def test_a_step_that_fails_leaves_the_answers_of_those_before_it() -> None
     assert set(rows) == {"COMMITTED", "DISK_FULL"}
     assert rows == sorted(rows)
     assert len(bench.bodies()) == rows.count("COMMITTED")
+
+
+# -- checks ---------------------------------------------------------------------------------------
+
+
+async def asked_by(bench: HalfBench, group: str = "payers") -> list[str]:
+    """Transaction ids that a producer which polls once is asked about by the next look."""
+    asking = await started(bench.checks.poll(group, wait_ms=20_000))
+    await bench.checks.look()
+    await turn()
+    if not asking.done():
+        asking.cancel()
+        return []
+    [questions] = await asking
+    return [question["transaction_id"] for question in questions]
+
+
+async def test_a_damaged_batch_holds_up_the_checks_of_no_other_and_is_asked_about_when_mended() -> (
+    None
+):
+    bench = HalfBench()
+    [damaged], [sound] = bench.half(b"a"), bench.half(b"b")
+    position = bench.role.projections.transactions.oldest_open()
+    assert position is not None
+    bench.log.bad.add(position)
+    bench.clock.advance(TIME_OUT_MS)
+
+    assert await asked_by(bench) == [sound]
+    assert await asked_by(bench) == []
+    bench.log.bad.clear()
+    assert await asked_by(bench) == [damaged]
+
+
+async def test_a_damaged_half_that_is_given_up_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(halves, "KEPT_BATCHES", 1)  # the first is read again
+    bench = HalfBench(transaction_age_ms_max=60_000)
+    bench.half(b"a")
+    bench.half(b"b")
+    await bench.checks.look()
+    position = bench.role.projections.transactions.oldest_open()
+    assert position is not None
+    bench.log.bad.add(position)
+    bench.clock.advance(60_000)
+
+    await bench.checks.look()
+    await bench.checks.look()
+    assert bench.bodies(2 << 16) == [b"b"]
+    bench.log.bad.clear()
+    bench.clock.advance(UNREADABLE_MS)
+    await bench.checks.look()
+    assert bench.bodies(2 << 16) == [b"b", b"a"]
+
+
+async def test_what_a_new_master_learns_of_halves_leaves_others_their_turn() -> None:
+    bench = HalfBench()
+    for _ in range(8):
+        bench.half(LARGE)
+    bench.clock.advance(TIME_OUT_MS)
+    turns = 0
+    loop = asyncio.get_running_loop()
+
+    looking = loop.create_task(bench.checks.look())
+
+    def others() -> None:
+        nonlocal turns
+        turns += 1
+        if not looking.done():
+            loop.call_soon(others)
+
+    loop.call_soon(others)
+    await looking
+
+    assert turns >= 7, "a batch of 1 MiB a turn"
+    assert len(await asked_by(bench)) == 8
+
+
+async def test_of_many_parked_halves_a_producer_that_comes_moves_so_many_as_it_is_asked_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = HalfBench()
+    ids = bench.half(*[b"%d" % number for number in range(3000)])
+    bench.half(b"other", properties={"PGROUP": "others"})
+    bench.clock.advance(TIME_OUT_MS)
+    await bench.checks.look()
+    moved: list[int] = []
+    is_due = KnownHalves.is_due
+
+    def counted(known: KnownHalves, source: int, unix_ms: int) -> None:
+        moved.append(source)
+        is_due(known, source, unix_ms)
+
+    monkeypatch.setattr(KnownHalves, "is_due", counted)
+    asked: list[str] = []
+    for _ in range(5):
+        asked += await asked_by(bench)
+
+    assert len(set(asked)) == 5 * CHECKS_OF_A_POLL
+    assert set(asked) <= set(ids)
+    assert len(moved) <= 5 * (PARKED_OF_A_LOOK + 3 * CHECKS_OF_A_POLL)
+
+
+async def test_parked_halves_that_have_ended_are_forgotten_though_no_producer_comes() -> None:
+    bench = HalfBench()
+    ids = bench.half(*[b"%d" % number for number in range(2000)])
+    bench.clock.advance(TIME_OUT_MS)
+    await bench.checks.look()
+    await bench.end(rollback=ids)
+    for _ in range(3):
+        await bench.checks.look()
+
+    assert bench.checks.known_count == 0
