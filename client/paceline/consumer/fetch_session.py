@@ -109,6 +109,7 @@ class FetchSession:
         self._under_way: set[UnderWay] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._is_wake_due = False
         self._filters = RegisteredFilters(self._filters_changed)
         self._replica_filters: dict[ReplicaId, tuple[BrokerConnection, RegisteredFilters]] = {}
         link.on_up = self._on_up
@@ -118,7 +119,9 @@ class FetchSession:
         self.remove(queue.key)
         self._queues[queue.key] = queue
         queue.join(self._due)
-        self.wake()
+        if not self._is_wake_due:  # many are added in a row: they are asked for together
+            self._is_wake_due = True
+            self._loop.call_soon(self._wake_added)
 
     def remove(self, key: QueueKey) -> None:
         """Stop fetching a queue; nothing of it is handed over any more."""
@@ -140,6 +143,10 @@ class FetchSession:
             filters.close()
         if self._replicas is not None:
             self._replicas.close()
+
+    def _wake_added(self) -> None:
+        self._is_wake_due = False
+        self.wake()
 
     def wake(self) -> None:
         """Something changed (room, a seek, a connection): ask for what can be asked."""

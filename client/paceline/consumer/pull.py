@@ -5,7 +5,7 @@ involved unless the application commits or reads offsets of one.
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -80,7 +80,7 @@ class PullConsumer(ReadingConsumer):
         self._links = GroupLinks(self._cluster)
         self._sessions: dict[GroupName, FetchSession] = {}
         self._assigned: dict[QueueKey, Assigned] = {}
-        self._ready: deque[QueueKey] = deque()
+        self._ready: OrderedDict[QueueKey, None] = OrderedDict()
         self._waiter: asyncio.Future[None] | None = None
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:
@@ -187,7 +187,7 @@ class PullConsumer(ReadingConsumer):
             if first + len(taken) < len(decoded):
                 assigned.decoded_at += len(taken)
                 assigned.position = taken[-1].queue_offset + 1
-                self._ready.append(assigned.fetch.key)
+                self._ready[assigned.fetch.key] = None
                 break
             self._pop(assigned)
             assigned = self._take_ready(is_first=False) if len(found) < messages_max else None
@@ -270,14 +270,14 @@ class PullConsumer(ReadingConsumer):
     def _take_ready(self, *, is_first: bool) -> Assigned | None:
         """A queue with a batch. An error is raised only if nothing would be lost by it."""
         while self._ready:
-            assigned = self._assigned.get(self._ready.popleft())
+            assigned = self._assigned.get(self._ready.popitem(last=False)[0])
             if assigned is None:
                 continue
             if assigned.batches:
                 return assigned
             if assigned.error is not None:
                 if not is_first:
-                    self._ready.append(assigned.fetch.key)
+                    self._ready[assigned.fetch.key] = None
                     return None
                 error, assigned.error = assigned.error, None
                 if assigned.goes_on_at is not None:
@@ -293,7 +293,7 @@ class PullConsumer(ReadingConsumer):
         if not assigned.batches:
             assigned.position = assigned.fetch.position  # a filter may have passed over the rest
         if assigned.batches or assigned.error is not None:
-            self._ready.append(assigned.fetch.key)
+            self._ready[assigned.fetch.key] = None
         self._regulate(assigned)
 
     def _regulate(self, assigned: Assigned) -> None:
@@ -370,8 +370,7 @@ class PullConsumer(ReadingConsumer):
         assigned.fetch.has_room = False  # until a seek
 
     def _make_ready(self, assigned: Assigned) -> None:
-        if assigned.fetch.key not in self._ready:
-            self._ready.append(assigned.fetch.key)
+        self._ready[assigned.fetch.key] = None  # where it stands, if it does
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

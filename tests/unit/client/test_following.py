@@ -135,6 +135,11 @@ class Following:
         self.next[queue] = position
         self.session.add(fetch)
 
+    def settle(self) -> None:
+        """What was added is asked for, and everything on its way arrives."""
+        self.session.wake()
+        self.wire.settle()
+
     def remove(self, queue: int) -> None:
         self.session.remove(self.queues.pop(queue).key)
 
@@ -175,12 +180,12 @@ async def test_requests_name_what_changed_and_nothing_else() -> None:
     following = Following(bench)
     for queue in range(QUEUES):
         following.add(queue, 0)
-    following.wire.settle()
+    following.settle()
     before = len(following.wire.rows)
 
     send(bench, 7)
     await turn()
-    following.wire.settle()
+    following.settle()
 
     assert [[row.queue_id for row in rows] for rows in following.wire.rows[before:]] == [[7]]
     assert following.next[7] == 1
@@ -195,11 +200,12 @@ async def test_an_answer_to_an_older_ask_is_of_no_use() -> None:
     send(bench, 0, count=1)
     await turn()
     following.add(0, 0)
+    following.session.wake()
     following.wire.move(is_answer=False)  # its answer is on the way
     following.seek(0, 1)
     following.wire.move(is_answer=True)
     assert following.next[0] == 1, "nothing was taken of what came from offset 0"
-    following.wire.settle()
+    following.settle()
 
     assert (following.next[0], following.wrong) == (2, [])
     following.session.close()
@@ -210,17 +216,17 @@ async def test_one_who_is_told_of_an_error_says_everything_anew() -> None:
     following = Following(bench)
     for queue in range(3):
         following.add(queue, 0)
-    following.wire.settle()
+    following.settle()
     sessions = bench.service.fetcher.sessions
     sessions.end(sessions._by_sink[following.wire], PacelineError("ended"))
-    following.wire.settle()
+    following.settle()
     for fetch in following.queues.values():
         fetch.retry_at = 0.0
     following.session.wake()
     for queue in range(3):
         send(bench, queue)
     await turn()
-    following.wire.settle()
+    following.settle()
 
     assert (following.next, following.wrong) == ({0: 1, 1: 1, 2: 1}, [])
     assert sessions.queue_count == 3
@@ -245,7 +251,7 @@ async def test_a_broker_with_too_many_sessions_is_asked_without() -> None:
     following = Following(bench)
     for queue in range(2):
         following.add(queue, 0)
-    following.wire.settle()
+    following.settle()
     for fetch in following.queues.values():
         fetch.retry_at = 0.0
     following.session.wake()
@@ -259,11 +265,23 @@ async def test_requests_under_way_are_bounded() -> None:
     following = Following(a_bench())
     for queue in range(QUEUES):
         following.add(queue, 0)
+        following.session.wake()
 
     assert len(following.wire.asked) == FOLLOWS_MAX
-    following.wire.settle()
+    following.settle()
     assert following.bench.service.fetcher.sessions.queue_count == QUEUES
     assert len(following.wire.asked) <= 2
+    following.session.close()
+
+
+async def test_queues_that_are_added_in_a_row_are_asked_for_together() -> None:
+    following = Following(a_bench())
+    for queue in range(QUEUES):
+        following.add(queue, 0)
+    assert not following.wire.rows
+    await turn()
+
+    assert [len(rows) for rows in following.wire.rows] == [QUEUES]
     following.session.close()
 
 
@@ -309,9 +327,9 @@ async def test_whatever_happens_every_message_comes_once_and_in_order(seed: int)
         fetch.has_room, fetch.retry_at = True, 0.0
     await turn()
     following.session.wake()
-    following.wire.settle()
+    following.settle()
     await turn()
-    following.wire.settle()
+    following.settle()
 
     assert not following.wrong
     assert not following.troubles
