@@ -14,7 +14,7 @@ import click
 import orjson
 
 from paceline.cli import bench_cases as cases
-from paceline.cli import bench_catch_up, bench_failures
+from paceline.cli import bench_catch_up, bench_failures, bench_queues
 from paceline.cli.bench_figures import CpuMeter
 from paceline.cli.bench_model import MODEL_CASES, run_model_case
 from paceline.cli.bench_report import print_table, write_report
@@ -27,7 +27,7 @@ from paceline.types import TopicName
 TOPIC = TopicName("bench")
 ALL_RUNS = ((3, "memory"), (3, "fsync"), (1, "memory"), (1, "fsync"))
 CASES = ("produce", "bulk", "json", "post", "consume", "latency")
-KILLING_CASES = ("failover", "restart", "catch-up")
+KILLING_CASES = ("failover", "restart", "catch-up", "many-queues")
 PEER_TIMEOUT_S = 180
 
 
@@ -193,6 +193,8 @@ async def _measure(
             measured = await bench_catch_up.catch_up(
                 cluster, setting, behind_mib=options.behind_mib
             )
+        elif case == "many-queues":
+            measured = await bench_queues.many_queues(cluster, setting)
         elif case in KILLING_CASES:
             kill = bench_failures.failover if case == "failover" else bench_failures.restart
             measured = [await kill(cluster, setting)]

@@ -74,7 +74,7 @@ async def failover(cluster: LocalCluster, setting: BenchSetting) -> Figures:
 
 
 async def _kill_once(cluster: LocalCluster, load: _Load) -> float:
-    await _all_in_sync(cluster)
+    await all_in_sync(cluster)
     found = await find_master(cluster, "g1")
     assert found is not None
     master, _ = found
@@ -90,7 +90,8 @@ async def _kill_once(cluster: LocalCluster, load: _Load) -> float:
     return gap_ms
 
 
-async def _all_in_sync(cluster: LocalCluster) -> None:
+async def all_in_sync(cluster: LocalCluster) -> None:
+    """Wait until every broker of the group is in the sync state set."""
     clock = SystemClock()
     deadline = clock.monotonic_ms() + SYNC_TIMEOUT_MS
     wanted = len(cluster.brokers)
