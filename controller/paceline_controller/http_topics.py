@@ -3,6 +3,7 @@
 Beside the routes of `http.py`; docs/protocol/controller.md lists all.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -157,7 +158,8 @@ class TopicRoutes:
             command = AlterTopic(
                 topic=name,
                 topic_id=topic.topic_id,
-                **tables,
+                read_queues=tables["read_queues"],
+                write_queues=tables["write_queues"],
                 perm=read_perm(fields) if fields.has("perm") else None,
                 message_type=read_message_type(fields) if fields.has("message_type") else None,
                 attributes=read_attributes(fields) if fields.has("attributes") else {},
@@ -165,13 +167,18 @@ class TopicRoutes:
             )
             fields.done()
             if not command.is_forced:
-                await self._check_drained(topic, command)
+                command = await self._checked(topic, command)
             result = await self._door.write(request, command)
         return topic_answer(result)
 
-    async def _check_drained(self, topic: Topic, command: AlterTopic) -> None:
-        """Queues that consumers are to read no more, and nobody writes, have been read."""
+    async def _checked(self, topic: Topic, command: AlterTopic) -> AlterTopic:
+        """Queues that consumers are to read no more, and nobody writes, have been read.
+
+        So they have while nobody alters the topic: the command that comes back says as of when.
+        """
         node = self._door.node
+        alterations = topic.alterations
+        is_checked = False
         for group, queues in (command.read_queues or {}).items():
             written = {**topic.write_queues, **(command.write_queues or {})}.get(group, 0)
             is_less = queues < topic.read_queues.get(group, 0)
@@ -183,6 +190,8 @@ class TopicRoutes:
                     version=node.machine.version,
                     source_host=node.config.source_host,
                 )
+                is_checked = True
+        return replace(command, alterations=alterations) if is_checked else command
 
     async def _delete(self, request: web.Request) -> web.Response:
         name = check_topic_name(request.match_info["topic"])

@@ -215,6 +215,8 @@ class Topic:
     is_system: bool = False
     logical_queues: tuple[LogicalQueue, ...] = ()
     """Of a static topic; its numbers of queues are how many segments each group ever had."""
+    alterations: int = 0
+    """How often it was altered: who has looked at it before proposing names that."""
 
     def view(self, wiped: Set[GroupName] = frozenset()) -> TopicView:
         """Values that no later change reaches. In groups that are `wiped` nobody writes to it."""

@@ -179,6 +179,8 @@ class AlterTopic:
     attributes: Mapping[str, str | None] = field(default_factory=dict)
     is_forced: bool = False
     """Messages in queues that are not read any more may stay unread."""
+    alterations: int | None = None
+    """Of the topic whose queues were found to be read to their ends; None: nobody looked."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -191,6 +193,7 @@ class AlterTopic:
             "message_type": self.message_type,
             "attributes": dict(self.attributes),
             "is_forced": self.is_forced,
+            "alterations": self.alterations,
         }
 
     @classmethod
@@ -206,6 +209,8 @@ class AlterTopic:
             message_type=read_message_type(fields) if fields.has("message_type") else None,
             attributes=read_attributes(fields),
             is_forced=fields.flag("is_forced"),
+            # Commands of an older version say nothing of it.
+            alterations=fields.integer("alterations") if fields.has("alterations") else None,
         )
 
 

@@ -52,6 +52,12 @@ def alter(state: State, command: AlterTopic, outcome: Outcome) -> None:
     topic = find_same(state, command.topic, command.topic_id)
     if topic.logical_queues:
         _check_static(topic, command)
+    if command.alterations not in (None, topic.alterations):
+        raise RefusedError(
+            "TOPIC_CHANGED",
+            f"topic {command.topic} was altered meanwhile, so messages may have come to the queues"
+            " that it is to lose: look at it, and ask again",
+        )
     reads = {**topic.read_queues, **(command.read_queues or {})}
     writes = {**topic.write_queues, **(command.write_queues or {})}
     for group in set(reads) ^ set(writes):  # a group that is new to the topic, named once
@@ -77,6 +83,7 @@ def alter(state: State, command: AlterTopic, outcome: Outcome) -> None:
         topic.message_type = command.message_type
     topic.attributes = attributes
     if topic.view() != before:
+        topic.alterations += 1
         outcome.note("topic_altered", topic=topic.topic, topic_id=topic.topic_id)
         outcome.publish()
     outcome.result["topic"] = topic.view().to_json()

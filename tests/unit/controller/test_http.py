@@ -12,6 +12,7 @@ from paceline.admin import AdminClient
 from paceline.errors import DeadlineError
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import SYSTEM_TOPICS
+from paceline_controller import http_topics
 from paceline_controller.http import ControllerHttp
 
 
@@ -70,6 +71,33 @@ async def test_those_who_change_different_settings_of_a_group_at_once_undo_nothi
         assert settings["retry_queue_nums"] == 2
         assert (await cluster.ask("PUT", path, {"retry_max_times": -1}))[0] == 400
         assert (await cluster.ask("PUT", f"{path}-not", {}))[0] == 404
+
+
+async def test_queues_that_were_written_again_after_they_were_found_read_are_not_taken_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two operators: one shrinks, the other one grows the topic, thinks better of it, and messages
+    have come meanwhile. The numbers are the same again, the queues are not."""
+
+    async def found_read(*_: Any, **__: Any) -> None:
+        for writes in (4, 2):
+            status, _ = await cluster.ask("PUT", "/v1/topics/t", {"write_queues": writes})
+            assert status == 200
+
+    async def still_read(*_: Any, **__: Any) -> None:
+        return None
+
+    async with a_cluster() as (cluster, _):
+        await cluster.ask("POST", "/v1/topics", {"topic": "t", "queues": 4})
+        await cluster.ask("PUT", "/v1/topics/t", {"write_queues": 2})
+        monkeypatch.setattr(http_topics, "check_drained", found_read)
+        status, answer = await cluster.ask("PUT", "/v1/topics/t", {"read_queues": 2})
+        assert (status, answer["reason"]) == (409, "TOPIC_CHANGED")
+        assert (await cluster.ask("GET", "/v1/topics/t"))[1]["read_queues"] == {"g1": 4}
+
+        monkeypatch.setattr(http_topics, "check_drained", still_read)
+        status, shrunk = await cluster.ask("PUT", "/v1/topics/t", {"read_queues": 2})
+        assert (status, shrunk["read_queues"]) == (200, {"g1": 2})
 
 
 async def test_a_topic_may_have_other_numbers_of_queues_in_each_group() -> None:

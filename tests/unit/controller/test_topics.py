@@ -106,6 +106,19 @@ def test_a_topic_is_made_once_however_often_brokers_ask_for_it() -> None:
     assert driver.machine.version == version, "nothing to publish"
 
 
+def test_what_was_decided_on_an_earlier_form_of_a_topic_changes_nothing() -> None:
+    driver = with_topic()
+    before = driver.machine.topics[T].alterations
+    alter(driver, perm=PERM_READ)
+    alter(driver, perm=PERM_READ)  # which changes nothing
+
+    assert reason(alter(driver, read_queues={G1: 1}, alterations=before)) == "TOPIC_CHANGED"
+    assert alter(driver, attributes={"owner": "x"}, alterations=before + 1)["ok"]
+    copy = Machine()
+    copy.restore(driver.machine.snapshot())
+    assert copy.topics[T].alterations == before + 2
+
+
 def test_parts_that_are_not_named_stay_as_they_are() -> None:
     driver = with_topic()
     alter(driver, attributes={"owner": "billing", "note": "x"}, message_type=DELAY)
