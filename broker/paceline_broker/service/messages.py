@@ -109,15 +109,16 @@ class Messages:
             self._routes.check_queue(topic.topic_id, request.queue)
         elif count == 0:
             self._routes.check_writable(topic)
-        elif topic.message_type == FIFO and not all(request.keys):
+        elif topic.message_type == FIFO and not all(request.chosen_by):
             raise MessageTypeError(
-                f"topic {topic.topic} is of type FIFO: give each message a key, or name the queue",
+                f"topic {topic.topic} is of type FIFO: give each message a key or a sharding key,"
+                " or name the queue",
                 topic=topic.topic,
                 message_type=FIFO,
                 field="key",
             )
         by_queue: dict[tuple[int, bool], list[int]] = {}
-        for index, key in enumerate(request.keys):
+        for index, key in enumerate(request.chosen_by):
             queue = self._queue_of(topic, key, request.queue, count)
             by_queue.setdefault((queue, request.dues[index] is not None), []).append(index)
         self._turn += 1
@@ -154,8 +155,8 @@ class Messages:
         return await sink.answer
 
     def _queue_of(self, topic: TopicView, key: str | None, queue: int | None, count: int) -> int:
-        """The named queue, else by key over this broker's queues (over all logical queues of a
-        static topic), else the next one in turn. QueueSealedError."""
+        """The named queue, else by (sharding) key over this broker's queues (over all logical
+        queues of a static topic), else the next one in turn. QueueSealedError."""
         if queue is not None:
             return queue
         if topic.is_static:

@@ -31,7 +31,7 @@ from paceline.types import ProducerEpoch, ProducerId, QueueId, QueueOffset
 from paceline.types import Sequence as SequenceNumber
 from paceline.wire.fields import I64_MAX, Fields
 from paceline.wire.names import check_name
-from paceline.wire.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP
+from paceline.wire.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP, SHARDING_KEY
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
@@ -52,7 +52,9 @@ U64_MAX = 2**64 - 1
 _DIGITS = re.compile(r"[0-9]{1,20}", re.ASCII)
 _ESCAPED_COLON = b"\\u003"
 _DELAY_FIELDS = frozenset({"delay_level", "delay_ms", "delivery_unix_ms"})
-_MESSAGE_FIELDS = frozenset({"body", "body_base64", "key", "tag", "properties"}) | _DELAY_FIELDS
+_MESSAGE_FIELDS = (
+    frozenset({"body", "body_base64", "key", "tag", "properties", "sharding_key"}) | _DELAY_FIELDS
+)
 
 
 def parse_json_object(body: bytes, *, limit: int = JSON_BYTES_MAX) -> dict[str, Any]:
@@ -124,24 +126,32 @@ class SendRequest:
 
     bodies: Sequence[bytes]
     keys: Sequence[str | None]
+    shardings: Sequence[str | None]
+    """What chooses the queue instead of the key."""
     tags: Sequence[str | None]
     properties: Sequence[Mapping[str, str] | None]
     dues: Sequence[int | None]
     """What a DELAY batch says of each (records/dues.py); None: not delayed."""
     queue: QueueId | None
-    """None: chosen by key, or by the broker."""
+    """None: chosen by sharding key or key, or by the broker."""
     producer: ProducerFields | None
     """Only together with `queue`, as sequences run per queue."""
     is_transaction: bool = False
     """They are half messages; `properties` say whom to ask about each."""
+
+    @property
+    def chosen_by(self) -> list[str | None]:
+        """What chooses each message's queue, as in the client: its sharding key, else its key."""
+        return [sharding or key for sharding, key in zip(self.shardings, self.keys, strict=True)]
 
 
 def parse_send(document: Mapping[str, Any]) -> SendRequest:
     """The request {messages: [...], queue?, producer?, transaction?, producer_group?,
     check_immunity_s?}; all messages or none. With "transaction": true they become half messages.
 
-    A message is {body | body_base64, key?, tag?, properties?, delay_level? | delay_ms? |
-    delivery_unix_ms?}: text or base64 (RFC 4648, padded), text, text, an object of text, numbers.
+    A message is {body | body_base64, key?, sharding_key?, tag?, properties?, delay_level? |
+    delay_ms? | delivery_unix_ms?}: text or base64 (RFC 4648, padded), text, an object of text,
+    numbers.
     BadRequestError names the field, as "messages[2].key"; TooLargeError for a body over 4 MiB.
     """
     fields = Fields(document, name="send")
@@ -159,7 +169,7 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
     of_half = _parse_transaction(fields)
     fields.done()
     rows = [_parse_message(message, index) for index, message in enumerate(messages)]
-    bodies, keys, tags, properties, dues = zip(*rows, strict=True)
+    bodies, keys, shardings, tags, properties, dues = zip(*rows, strict=True)
     if producer is not None and None in dues and any(due is not None for due in dues):
         raise BadRequestError(
             "messages with producer are all delayed or none: they are one batch", field="messages"
@@ -171,6 +181,7 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
     return SendRequest(
         bodies=bodies,
         keys=keys,
+        shardings=shardings,
         tags=tags,
         properties=properties,
         dues=dues,
@@ -212,7 +223,7 @@ def _parse_producer(document: object, count: int) -> ProducerFields:
     return found
 
 
-_Row = tuple[bytes, str | None, str | None, dict[str, str] | None, int | None]
+_Row = tuple[bytes, str | None, str | None, str | None, dict[str, str] | None, int | None]
 
 
 def _parse_message(message: object, index: int) -> _Row:
@@ -221,11 +232,13 @@ def _parse_message(message: object, index: int) -> _Row:
     if not message.keys() <= _MESSAGE_FIELDS:
         unknown = min(message.keys() - _MESSAGE_FIELDS)
         raise _wrong(index, f".{unknown}", "is unknown")
+    sharding = _parse_text(message, index, "sharding_key", KEY_BYTES_MAX)
     return (
         _parse_body(message, index),
         _parse_text(message, index, "key", KEY_BYTES_MAX),
+        sharding,
         _parse_text(message, index, "tag", TAG_BYTES_MAX),
-        _parse_properties(message.get("properties"), index),
+        _parse_properties(message.get("properties"), sharding, index),
         _parse_due(message, index),
     )
 
@@ -277,9 +290,12 @@ def _parse_text(message: Mapping[str, Any], index: int, name: str, limit: int) -
     return text
 
 
-def _parse_properties(properties: object, index: int) -> dict[str, str] | None:
+def _parse_properties(
+    properties: object, sharding: str | None, index: int
+) -> dict[str, str] | None:
+    """With the sharding key, which readers see there."""
     if properties is None:
-        return None
+        properties = {}
     if not isinstance(properties, dict):
         raise _wrong(index, ".properties", "must be an object of text")
     for name, value in properties.items():
@@ -287,9 +303,11 @@ def _parse_properties(properties: object, index: int) -> dict[str, str] | None:
             raise _wrong(index, f".properties.{name}", "must be text")
         if not name:
             raise _wrong(index, ".properties", "must not have an empty name")
+    if sharding:
+        properties = {**properties, SHARDING_KEY: sharding}
     if len(orjson.dumps(properties)) > PROPERTIES_BYTES_MAX:
         raise _wrong(index, ".properties", f"must be at most {PROPERTIES_BYTES_MAX} bytes of JSON")
-    return properties
+    return properties or None
 
 
 def _wrong(index: int, path: str, problem: str) -> BadRequestError:

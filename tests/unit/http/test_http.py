@@ -12,6 +12,7 @@ from tests.unit.service.fakes import OTHER_MASTER, a_view, until
 
 from paceline.errors import InSyncReplicasNotEnoughError, OverloadedError
 from paceline.records.decode import BatchView
+from paceline.routing import index_of_key
 from paceline.wire.stream import FETCH_ANSWER, FETCH_HEADER, FETCH_PART, FETCH_QUEUE
 
 BATCH = "application/vnd.paceline.batch"
@@ -53,6 +54,23 @@ async def test_messages_of_one_key_go_to_one_queue() -> None:
             queues.setdefault(message["key"], set()).add(row["queue"])
         assert all(len(found) == 1 for found in queues.values())
         assert len(set.union(*queues.values())) > 1
+
+
+async def test_a_sharding_key_chooses_the_queue_that_the_client_would_choose() -> None:
+    async with a_door() as door:
+        messages = [
+            {"body": "a", "key": f"k{number}", "sharding_key": f"s{number % 5}"}
+            for number in range(20)
+        ]
+
+        _, answer = await door.ask("POST", MESSAGES, {"messages": messages})
+
+        queues = [row["queue"] for row in answer["messages"]]
+        assert queues == [index_of_key(b"s%d" % (number % 5), 4) for number in range(20)]
+        at = f"/v1/topics/orders/queues/{queues[0]}/messages?offset=0"
+        _, pulled = await door.ask("GET", at)
+        first = pulled["messages"][0]
+        assert (first["key"], first["properties"]) == ("k0", {"__SHARDINGKEY": "s0"})
 
 
 async def test_json_send_with_producer_fields_is_stored_once() -> None:

@@ -136,6 +136,7 @@ async def test_an_ordered_topic_wants_a_key_or_a_queue() -> None:
     with pytest.raises(MessageTypeError):
         await send(topic, parse_send({"messages": [{"body": "x", "key": "k"}, {"body": "y"}]}))
     await send(topic, parse_send({"messages": [{"body": "x", "key": "k"}]}))
+    await send(topic, parse_send({"messages": [{"body": "x", "sharding_key": "k"}]}))
     await send(topic, parse_send({"messages": [{"body": "y"}], "queue": 1}))
 
 
