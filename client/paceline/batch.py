@@ -202,9 +202,12 @@ def _column(column: list[Any] | None, index: int, value: Any) -> list[Any]:
     return column
 
 
-def chunks_of(bodies: list[bytes], limit: int) -> list[tuple[list[bytes], int]]:
-    """Split so that each part fits a batch of `limit` bytes; with the cost of each."""
-    ends = list(accumulate(len(body) + MESSAGE_OVERHEAD_BYTES for body in bodies))
+def chunks_of(bodies: list[bytes], limit: int, overhead: int) -> list[tuple[list[bytes], int]]:
+    """Split so that each part fits a batch of `limit` bytes; with the cost of each.
+
+    `overhead` is charged for each beside its bytes.
+    """
+    ends = list(accumulate(len(body) + overhead for body in bodies))
     chunks: list[tuple[list[bytes], int]] = []
     start = before = 0
     while start < len(bodies):

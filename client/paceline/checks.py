@@ -44,9 +44,8 @@ def cost_of(message: Message, body_bytes_max: int, *, is_library: bool = False) 
         )
     key = message.key
     if key:
-        if key.__class__ is not str or len(key) > _KEY_PLAIN or not key.isascii():
-            check_key(key)
-        size += len(key)
+        is_plain = key.__class__ is str and len(key) <= _KEY_PLAIN and key.isascii()
+        size += len(key) if is_plain else check_key(key)
     if (
         message.properties
         or message.tag
@@ -119,28 +118,28 @@ def check_unit(messages: Sequence[Message], *, is_queue_chosen: bool) -> None:
         )
 
 
-def check_key(key: object) -> None:
-    """Refuse a key that the codec would refuse for the whole batch."""
+def check_key(key: object) -> int:
+    """Bytes of a key; refuses one that the codec would refuse for the whole batch."""
     if not isinstance(key, str):
         raise BadRequestError(f"a key must be text, not {type(key).__name__}", field="key")
-    _check_text(key, "key", KEY_BYTES_MAX)
+    return _check_text(key, "key", KEY_BYTES_MAX)
 
 
-def _check_text(text: str, field: str, limit: int) -> None:
+def _check_text(text: str, field: str, limit: int) -> int:
+    """Its bytes."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise BadRequestError(f"a {field} must be UTF-8 text: {error}", field=field) from error
     if size > limit:
         raise TooLargeError(f"a {field} of {size} bytes is over {limit}", limit=limit)
+    return size
 
 
 def _checked_extras(message: Message) -> int:
     """Bytes of tag and properties; refuses what the codec would refuse for the whole batch."""
     due_of(message)
-    tag = message.tag or ""
-    _check_text(tag, "tag", TAG_BYTES_MAX)
-    size = len(tag)
+    size = _check_text(message.tag or "", "tag", TAG_BYTES_MAX)
     if message.queue is not None and message.queue.topic != message.topic:
         raise BadRequestError(
             f"a queue of topic {message.queue.topic} is chosen for a message of {message.topic}",

@@ -251,8 +251,7 @@ class Producer:
         queue. Waits and errors as for `send`.
         """
         listed = list(bodies)
-        if key:
-            check_key(key)
+        overhead = MESSAGE_OVERHEAD_BYTES + (check_key(key) if key else 0)
         body_bytes_max = self._body_bytes_max
         if (
             set(map(type, listed)) - {bytes}
@@ -263,11 +262,11 @@ class Producer:
                 self._cost_of(Message(topic, body, key))
         if self._is_closed:
             raise ShuttingDownError("the producer is closed")
-        cost = sum(map(len, listed)) + MESSAGE_OVERHEAD_BYTES * len(listed)
+        cost = sum(map(len, listed)) + overhead * len(listed)
         self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
         if cost <= self._settings.batch_bytes_max and 0 < len(listed) <= RECORDS_MAX:
             return SendingMany([self._send_chunk(topic, listed, key, cost)])
-        chunks = chunks_of(listed, self._settings.batch_bytes_max)
+        chunks = chunks_of(listed, self._settings.batch_bytes_max, overhead)
         return SendingMany(
             [self._send_chunk(topic, chunk, key, chunk_cost) for chunk, chunk_cost in chunks]
         )

@@ -18,6 +18,7 @@ from paceline.errors import (
 from paceline.message import Message
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
+from paceline.records.header import Codec
 from paceline.wire.stream import PRODUCE_FLAG_UNCONFIRMED
 
 
@@ -113,6 +114,21 @@ async def test_send_many_and_bodies_and_callbacks_agree_with_the_log() -> None:
     assert [result.queue_offset for result in many] == list(range(50))
     assert [result.queue_offset for result in bulk] == list(range(50, 100))
     assert outcomes == [100]
+
+
+@pytest.mark.parametrize("key", ["k" * 20_000, "\u00fc" * 10_000])
+async def test_bodies_with_a_long_key_are_batches_that_brokers_take(key: str) -> None:
+    """Each message has the key in the batch: 1,000 small bodies made one of 20 MB."""
+    bodies = [b"%d" % number for number in range(1_000)]
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        settings = ProducerSettings(codec=Codec.NONE)
+        async with Producer(cluster.controller, settings=settings) as producer:
+            await producer.send_bodies("orders", bodies, key=key)
+
+    assert cluster.bodies() == bodies
+    sizes = [len(batch.data) for batch in cluster.logs["g1"].queues[1, 0]]
+    assert max(sizes) <= settings.batch_bytes_max
 
 
 async def test_an_unknown_topic_and_bad_messages_are_refused_clearly() -> None:
