@@ -22,6 +22,7 @@ from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
 from paceline.records.header import BatchHeader
 from paceline.runtime import SeededRandom, pause
+from paceline.types import GroupName
 
 REFUSALS: tuple[PacelineError, ...] = (
     NotMasterError("not now"),
@@ -246,6 +247,9 @@ async def test_only_refused_batches_are_reported_as_not_stored() -> None:
             with pytest.raises(FlushReplicaTimeoutError):
                 await producer.send(Message("orders", b"unknown"))
             cluster.brokers[("g1", 1)].kill()
+            link = producer._dispatch._lanes[GroupName("g1")].link
+            while link.connection is not None:  # else the batch may still be written to it
+                await pause(1)
             with pytest.raises(PacelineError, match="no master of broker group g1") as caught:
                 await producer.send(Message("orders", b"nobody"))
 
