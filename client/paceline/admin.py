@@ -9,7 +9,6 @@ answered before; views and status are what a controller has.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -35,26 +34,12 @@ from paceline.routing import QueueName, broker_addresses
 from paceline.runtime import pause
 from paceline.types import GroupName, ReplicaId
 from paceline.wire.cluster import ClusterView, GroupSettings
+from paceline.wire.once import NOT_ADMITTED, Once
 from paceline.wire.pins import PinsOfGroup, PinView
 
 _REQUEST_TIMEOUT_MS = 3_000
 _STATUS_TIMEOUT_MS = 1_000
 _SESSION_BYTES = 16
-_NOT_ADMITTED = ("UNKNOWN_SESSION", "STALE_SEQUENCE")
-
-
-@dataclass(frozen=True, slots=True)
-class Once:
-    """A session of the controllers and a number in it: one command, however often it is asked."""
-
-    session: str
-    sequence: int
-
-    def next(self) -> "Once":
-        return Once(self.session, self.sequence + 1)
-
-    def headers(self) -> dict[str, str]:
-        return {"Paceline-Session": self.session, "Paceline-Sequence": str(self.sequence)}
 
 
 class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin, MessageAdmin, ClientAdmin):
@@ -340,7 +325,7 @@ class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin, MessageAdmin, Client
                 answer = await self._write(method, path, document, once=command)
             except PacelineError as error:
                 was_idle = command.sequence > 1
-                if was_idle and error.details.get("reason") in _NOT_ADMITTED:
+                if was_idle and error.details.get("reason") in NOT_ADMITTED:
                     continue  # it was unused for long and has expired: certainly nothing was done
                 if error.is_definite:
                     self._sessions.append(command)

@@ -29,7 +29,7 @@ from paceline_controller.http_answers import (
 )
 from paceline_controller.http_errors import problem_middleware, query_flag, query_integer
 from paceline_controller.http_groups import GroupRoutes
-from paceline_controller.http_once import earlier, once_of, opening, pair_of, settled
+from paceline_controller.http_once import earlier, once_of, opening, settled
 from paceline_controller.http_quorum import QuorumRoutes
 from paceline_controller.http_recovery import RecoveryRoutes
 from paceline_controller.http_static_topics import StaticTopicRoutes
@@ -234,7 +234,7 @@ class ControllerHttp:
                 group,
                 preferred=None if preferred is None else ReplicaId(preferred),
                 is_unclean=is_unclean,
-                once=pair_of(request),
+                once=once_of(request),
             )
         )
         # One that was refused before it came to the log settles nothing.
@@ -299,7 +299,7 @@ class ControllerHttp:
     async def write(self, request: web.Request, command: Encodable) -> dict[str, Any]:
         """The result of a command, or the error its refusal is; once, if the caller says so."""
         self.ensure_leading()
-        work = self.node.proposer.submit(command, once=pair_of(request))
+        work = self.node.proposer.submit(command, once=once_of(request))
         return settled(await self.leaders_word(work), once_of(request))
 
     async def leaders_word(self, work: Awaitable[Any]) -> Any:

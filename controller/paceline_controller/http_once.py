@@ -5,49 +5,31 @@ headers a repetition is another command.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
 from paceline.errors import BadRequestError, ConflictError, OverloadedError, PacelineError
+from paceline.wire.once import NOT_ADMITTED, SEQUENCE_HEADER, SESSION_HEADER, Once
 from paceline.wire.session_commands import TOKEN_PATTERN, OpenSession
 from paceline_controller.http_answers import checked, json_answer
 from paceline_controller.state import Machine
 from paceline_controller.state.machine import SESSIONS_MAX
 
-SESSION = "Paceline-Session"
-SEQUENCE = "Paceline-Sequence"
 SEQUENCE_DIGITS_MAX = 15
-NOT_ADMITTED = ("UNKNOWN_SESSION", "STALE_SEQUENCE")
-"""Refusals that tell nothing of what an earlier attempt has done."""
-
-
-@dataclass(frozen=True, slots=True)
-class Once:
-    """What makes a command the same command."""
-
-    session: str
-    sequence: int
 
 
 def once_of(request: web.Request) -> Once | None:
     """What the caller named, if it did. Raises BadRequestError."""
-    session, text = request.headers.get(SESSION), request.headers.get(SEQUENCE)
+    session, text = request.headers.get(SESSION_HEADER), request.headers.get(SEQUENCE_HEADER)
     if session is None and text is None:
         return None
     if session is None or re.fullmatch(TOKEN_PATTERN, session) is None:
-        raise BadRequestError(f"{SESSION} must match {TOKEN_PATTERN}", field=SESSION)
+        raise BadRequestError(f"{SESSION_HEADER} must match {TOKEN_PATTERN}", field=SESSION_HEADER)
     is_number = text is not None and text.isascii() and text.isdecimal()
     if text is None or not is_number or len(text) > SEQUENCE_DIGITS_MAX:
-        raise BadRequestError(f"{SEQUENCE} must be an integer from 0", field=SEQUENCE)
+        raise BadRequestError(f"{SEQUENCE_HEADER} must be an integer from 0", field=SEQUENCE_HEADER)
     return Once(session, int(text))
-
-
-def pair_of(request: web.Request) -> tuple[str, int] | None:
-    """As the proposer takes it."""
-    once = once_of(request)
-    return None if once is None else (once.session, once.sequence)
 
 
 def refuse_once(request: web.Request) -> None:
@@ -57,9 +39,9 @@ def refuse_once(request: web.Request) -> None:
     """
     if once_of(request) is not None:
         raise BadRequestError(
-            f"{request.method} {request.path} is no single command: ask without {SESSION}, and "
-            "name the epoch, term or generation that you know",
-            field=SESSION,
+            f"{request.method} {request.path} is no single command: ask without {SESSION_HEADER}, "
+            "and name the epoch, term or generation that you know",
+            field=SESSION_HEADER,
         )
 
 
@@ -87,7 +69,9 @@ def opening(request: web.Request, machine: Machine) -> tuple[Once, OpenSession]:
     """The command that opens the session in the headers, by sequence 0."""
     once = once_of(request)
     if once is None or once.sequence != 0:
-        raise BadRequestError(f"{SESSION} names the session, {SEQUENCE} is 0", field=SEQUENCE)
+        raise BadRequestError(
+            f"{SESSION_HEADER} names the session, {SEQUENCE_HEADER} is 0", field=SEQUENCE_HEADER
+        )
     if machine.sessions_count >= SESSIONS_MAX // 2:
         # The other half is the brokers': without a session they cannot even register.
         raise OverloadedError("too many sessions are open", retry_after_ms=1000)
@@ -97,5 +81,5 @@ def opening(request: web.Request, machine: Machine) -> tuple[Once, OpenSession]:
 def topic_answer(result: dict[str, Any], *, status: int = 200) -> web.Response:
     """The topic as the command left it."""
     if "topic" not in result:
-        raise ConflictError("this sequence was another command", field=SEQUENCE)
+        raise ConflictError("this sequence was another command", field=SEQUENCE_HEADER)
     return json_answer({**result["topic"], "version": result["version"]}, status=status)

@@ -23,11 +23,12 @@ from paceline.wire.names import (
     check_readable_topic_name,
     check_topic_name,
 )
+from paceline.wire.once import SEQUENCE_HEADER
 from paceline.wire.topic_commands import QUEUES_MAX
 from paceline.wire.topics import NORMAL, PERM_BOTH, read_attributes, read_message_type, read_perm
 from paceline_controller.http_answers import json_answer, json_body
 from paceline_controller.http_errors import query_flag
-from paceline_controller.http_once import SEQUENCE, topic_answer
+from paceline_controller.http_once import topic_answer
 from paceline_controller.http_static_topics import creation, growth, is_of_static_topic
 from paceline_controller.state.model import Topic
 from paceline_controller.state.topic_commands import (
@@ -255,5 +256,5 @@ def _group_name(name: object) -> ConsumerGroupName:
 
 def _group_answer(result: dict[str, Any], *, status: int = 200) -> web.Response:
     if not isinstance(result.get("group"), dict):
-        raise ConflictError("this sequence was another command", field=SEQUENCE)
+        raise ConflictError("this sequence was another command", field=SEQUENCE_HEADER)
     return json_answer({**result["group"], "version": result["version"]}, status=status)

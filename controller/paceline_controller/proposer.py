@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from paceline.errors import NotLeaderError, OutcomeUnknownError, PacelineError
 from paceline.ports import Clock, Random
 from paceline.runtime import pause
+from paceline.wire.once import NOT_ADMITTED, Once
 from paceline.wire.session_commands import OpenSession
 from paceline_controller.quorum import Quorum
 from paceline_controller.state import Machine
@@ -22,8 +23,6 @@ log = logging.getLogger("paceline.controller")
 SESSION_ID_BYTES = 16
 REPEAT_MS = 20
 ATTEMPTS_MAX = 5
-FORGOTTEN = ("STALE_SEQUENCE", "UNKNOWN_SESSION")
-"""Why a result is not known any more: too many commands, or too much time, since the attempt."""
 
 
 class Encodable(Protocol):
@@ -66,9 +65,7 @@ class Proposer:
         """Leadership is over: its session is never used again."""
         self._session = ""
 
-    async def submit(
-        self, command: Encodable, *, once: tuple[str, int] | None = None
-    ) -> dict[str, Any]:
+    async def submit(self, command: Encodable, *, once: Once | None = None) -> dict[str, Any]:
         """A command of this controller; repeats an unknown outcome a few times.
 
         `once` is the caller's own (session, sequence): then that session's refusal is its result.
@@ -95,7 +92,7 @@ class Proposer:
                     f"{error.message}"
                 ) from error
             else:
-                if result.get("reason") not in FORGOTTEN or (once and not may_be_applied):
+                if result.get("reason") not in NOT_ADMITTED or (once and not may_be_applied):
                     return result
                 if may_be_applied or result["reason"] == "STALE_SEQUENCE":
                     raise OutcomeUnknownError(f"{command.kind}: {result['detail']}")

@@ -12,13 +12,14 @@ import aiohttp
 from aiohttp import web
 
 from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError, PeerError
+from paceline.wire.once import SEQUENCE_HEADER, SESSION_HEADER
 from paceline_controller.http_errors import query_flag
 
 log = logging.getLogger("paceline.controller")
 
 RELAYED = "Paceline-Relayed"
 """Header of a relayed request: the id of the controller that was asked."""
-PASSED_ON = ("Content-Type", "Paceline-Session", "Paceline-Sequence")
+PASSED_ON = ("Content-Type", SESSION_HEADER, SEQUENCE_HEADER)
 HANDED_BACK = ("Content-Type", "Retry-After")
 METHODS = frozenset({"POST", "PUT", "DELETE"})
 READS = (

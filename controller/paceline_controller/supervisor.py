@@ -13,6 +13,7 @@ from paceline.errors import NotLeaderError, PacelineError
 from paceline.ports import Clock
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, ReplicaId
+from paceline.wire.once import Once
 from paceline.wire.session import Heartbeat, StepDown
 from paceline_controller.acting import Proposal
 from paceline_controller.contacts import ConnectionId, Inquiry, ProbeTarget, ReplicaKey
@@ -172,7 +173,7 @@ class Supervisor:
         *,
         preferred: ReplicaId | None,
         is_unclean: bool,
-        once: tuple[str, int] | None = None,
+        once: Once | None = None,
     ) -> dict[str, Any]:
         """An operator orders an election. `once` and what is raised: as of `submit`."""
         if not is_unclean:
@@ -193,7 +194,7 @@ class Supervisor:
         reason: str,
         leaving: ReplicaId | None,
         preferred: ReplicaId | None,
-        once: tuple[str, int] | None = None,
+        once: Once | None = None,
     ) -> dict[str, Any]:
         """Members may be electable only by reports that are newer than the confirm floor, or than
         their start: before a refusal they are asked for them."""
@@ -221,7 +222,7 @@ class Supervisor:
         self,
         group: Group,
         decision: ElectMaster | NoElection,
-        once: tuple[str, int] | None = None,
+        once: Once | None = None,
     ) -> dict[str, Any]:
         if not self.is_leading:
             raise NotLeaderError("this controller does not lead", leader=None)

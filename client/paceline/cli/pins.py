@@ -8,6 +8,7 @@ import click
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError, NotFoundError
+from paceline.wire.pins import LEASE_MS_MAX, LEASE_MS_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 FIRST = "first"
 LEASE_S_DEFAULT = 3600
-_LEASE_S_MAX = 7 * 24 * 3600
 
 
 @click.group("pins")
@@ -53,7 +53,7 @@ def list_pins(group: str | None, connect: Connect, as_json: bool) -> None:
 )
 @click.option(
     "--lease-s",
-    type=click.IntRange(1, _LEASE_S_MAX),
+    type=click.IntRange(LEASE_MS_MIN // 1000, LEASE_MS_MAX // 1000),
     default=LEASE_S_DEFAULT,
     show_default=True,
     help="Seconds until it ends by itself; at most 7 days. Add it again to renew it.",
