@@ -13,7 +13,6 @@ its broker group -> connection. Messages without room or route are parked, in or
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 from paceline.batch import MESSAGE_OVERHEAD_BYTES, Batch, chunks_of
@@ -33,6 +32,7 @@ from paceline.message import Message, ReceivedMessage
 from paceline.message_ids import RECALL, parse_handle
 from paceline.net.cluster import Cluster
 from paceline.oneway import Forgotten, OnewayCounts
+from paceline.opened import Opened
 from paceline.parked import Parked, placeholder
 from paceline.producer_settings import ProducerSettings
 from paceline.records.header import RECORDS_MAX, Kind
@@ -50,7 +50,7 @@ from paceline.topic_maker import TopicMaker
 from paceline.types import GroupName, TopicName
 
 
-class Producer:
+class Producer(Opened):
     """Sends messages to topics of a cluster. Use on one event loop; `async with` or `close`."""
 
     _kind = Kind.NORMAL
@@ -90,21 +90,8 @@ class Producer:
         self._requester: Requester | None = None
         self._is_closed = False
 
-    async def __aenter__(self) -> "Producer":
-        try:
-            await self.start()
-        except BaseException:
-            await self.close(timeout_ms=0)
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
+    async def _give_up(self) -> None:
+        await self.close(timeout_ms=0)
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         """Wait until the cluster is known. PeerError when no bootstrap address answers."""

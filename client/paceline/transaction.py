@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
-from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
 from paceline.checks import is_delayed
@@ -27,6 +26,7 @@ from paceline.message import Message
 from paceline.message_ids import OffsetMessageId, make_handle, unique_key
 from paceline.net.cluster import Cluster
 from paceline.net.introduction import introduction
+from paceline.opened import Opened
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
 from paceline.records.header import Kind, parse_header
@@ -137,7 +137,7 @@ class Transaction:
         await self._ends.end(self.transaction_id, is_commit=False)
 
 
-class TransactionProducer:
+class TransactionProducer(Opened):
     """Sends messages in transactions. Use on one event loop; `async with`, or `start`, `close`."""
 
     def __init__(
@@ -174,21 +174,8 @@ class TransactionProducer:
         """Unique keys of halves of which nobody knows whether they were stored: not begun."""
         self._end_listening: Callable[[], None] = lambda: None
 
-    async def __aenter__(self) -> "TransactionProducer":
-        try:
-            await self.start()
-        except BaseException:
-            await self.close(timeout_ms=0)
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
+    async def _give_up(self) -> None:
+        await self.close(timeout_ms=0)
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         """Wait until the cluster is known, and begin to answer checks. PeerError."""

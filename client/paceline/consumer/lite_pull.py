@@ -25,6 +25,7 @@ from paceline.errors import ConfigError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
+from paceline.opened import Opened
 from paceline.routing import QueueKey, QueueName, has_queue
 from paceline.types import QueueOffset
 from paceline.wire.names import check_name, check_topic_name
@@ -66,7 +67,7 @@ class LitePullSettings:
         return settings
 
 
-class LitePullConsumer:
+class LitePullConsumer(Opened):
     """A member of a group on one event loop; `async with`, or `start` and `close`."""
 
     def __init__(
@@ -124,14 +125,6 @@ class LitePullConsumer:
             on_gap=on_gap,
             filters=self._filters,
         )
-
-    async def __aenter__(self) -> "LitePullConsumer":
-        try:
-            await self.start()
-        except BaseException:
-            await self.close()
-            raise
-        return self
 
     async def __aexit__(
         self,

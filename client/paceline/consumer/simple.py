@@ -16,7 +16,6 @@ from paceline.consumer.batch_reader import BatchReader, Range
 from paceline.consumer.failure import as_first_sent
 from paceline.consumer.joining import Me
 from paceline.consumer.links import PASSING, GroupLinks
-from paceline.consumer.opened import OpenedConsumer
 from paceline.consumer.popped import (
     WAIT_MS_MAX,
     Acknowledged,
@@ -35,6 +34,7 @@ from paceline.errors import (
 )
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.net.cluster import Cluster
+from paceline.opened import Opened
 from paceline.retry import Backoff
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, TopicName
@@ -70,7 +70,7 @@ class _Asking:
         """The receive has returned: it is not asked again."""
 
 
-class SimpleConsumer(OpenedConsumer):
+class SimpleConsumer(Opened):
     """A receiver of a consumer group on one event loop; `async with`, or `start` and `close`."""
 
     def __init__(
