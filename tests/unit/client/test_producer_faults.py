@@ -1,4 +1,5 @@
-"""No loss, no duplicate, order kept: the producer through injected failures, from seeds."""
+"""No loss, no duplicate, order kept: the producer through injected failures, from seeds; in virtual
+time, as their time-outs are short."""
 
 import asyncio
 import re
@@ -7,6 +8,7 @@ import pytest
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.fake_log import NO_FAULT, Fault
+from tests.unit.client.virtual_time import in_virtual_time
 
 from paceline.errors import (
     FlushReplicaTimeoutError,
@@ -62,6 +64,7 @@ class FaultPlan:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@in_virtual_time
 async def test_every_acknowledged_message_is_stored_once_and_in_order(seed: int) -> None:
     _, plan = faults_of(seed, 0.35)
     settings = ProducerSettings(request_timeout_ms=60, batch_bytes_max=2000)
@@ -87,6 +90,7 @@ async def test_every_acknowledged_message_is_stored_once_and_in_order(seed: int)
 
 
 @pytest.mark.parametrize("seed", range(6))
+@in_virtual_time
 async def test_masters_that_come_and_go_lose_and_repeat_nothing(seed: int) -> None:
     random, plan = faults_of(100 + seed, 0.1)
     settings = ProducerSettings(request_timeout_ms=200, batch_bytes_max=3000)
@@ -127,6 +131,7 @@ async def test_masters_that_come_and_go_lose_and_repeat_nothing(seed: int) -> No
         assert stored[place] == b"%d" % number, f"seed {seed}"
 
 
+@in_virtual_time
 async def test_a_dead_master_costs_little_more_than_the_news_of_the_next() -> None:
     async with FakeCluster() as cluster:
         cluster.add_topic("orders", 1)
@@ -146,6 +151,7 @@ async def test_a_dead_master_costs_little_more_than_the_news_of_the_next() -> No
     assert cluster.bodies() == [b"before", b"after"]
 
 
+@in_virtual_time
 async def test_what_a_master_refused_as_it_handed_over_makes_nobody_wait_for_the_next() -> None:
     """The waits between attempts had grown at the old master, which took nothing any more; the
     next one refuses some attempts as well, until its replicas are there."""
@@ -171,6 +177,7 @@ async def test_what_a_master_refused_as_it_handed_over_makes_nobody_wait_for_the
     assert attempts[-1] - attempts[0] < 0.3
 
 
+@in_virtual_time
 async def test_an_unknown_outcome_is_reported_and_the_next_message_starts_a_new_epoch() -> None:
     """R32: after the report the queue goes on under a higher producer epoch from sequence 0."""
     headers: list[BatchHeader] = []
@@ -204,6 +211,7 @@ async def test_an_unknown_outcome_is_reported_and_the_next_message_starts_a_new_
     assert (last.producer_epoch, last.base_sequence) == (1, 0)
 
 
+@in_virtual_time
 async def test_what_waited_behind_a_message_that_is_given_up_leaves_then() -> None:
     """The batch on the wire without an answer ends unknown; the one behind it was refused and
     waited for it. Nothing else happens to the queue afterwards."""
@@ -234,6 +242,7 @@ async def test_what_waited_behind_a_message_that_is_given_up_leaves_then() -> No
     assert attempts == [1, 2, 0]
 
 
+@in_virtual_time
 async def test_only_refused_batches_are_reported_as_not_stored() -> None:
     settings = ProducerSettings(delivery_timeout_ms=500, request_timeout_ms=200)
     async with FakeCluster() as cluster:
@@ -257,6 +266,7 @@ async def test_only_refused_batches_are_reported_as_not_stored() -> None:
     assert cluster.bodies() == [b"unknown"]
 
 
+@in_virtual_time
 async def test_keyless_messages_avoid_a_group_that_refuses() -> None:
     async with FakeCluster(groups=2) as cluster:
         cluster.add_topic("orders", 1)
@@ -271,6 +281,7 @@ async def test_keyless_messages_avoid_a_group_that_refuses() -> None:
     assert cluster.bodies("g1") == []
 
 
+@in_virtual_time
 async def test_an_answer_of_an_older_epoch_counts_for_nothing() -> None:
     answered: list[int] = []
 
@@ -289,6 +300,7 @@ async def test_an_answer_of_an_older_epoch_counts_for_nothing() -> None:
     assert answered == [0, 0]
 
 
+@in_virtual_time
 async def test_messages_of_a_deleted_topic_fail_definitely() -> None:
     async with FakeCluster() as cluster:
         cluster.add_topic("orders", 1)
