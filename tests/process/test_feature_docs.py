@@ -15,6 +15,8 @@ from tests.process.harness import RunningCluster, running_cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
+TWO_GROUPS = {"docs/features/static-topics.md"}
+"""Pages that say that they need two broker groups."""
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/features").glob("*.md"))
 
 
@@ -33,6 +35,13 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         yield Reader(cluster, reader_folder(folder))
 
 
+@pytest.fixture(scope="module")
+def reader_of_two_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    folder = tmp_path_factory.mktemp("features-two-groups")
+    with running_cluster(folder / "data", "--groups", "2", "--brokers", "1") as cluster:
+        yield Reader(cluster, reader_folder(folder))
+
+
 def runnable(page: str) -> list[Example]:
     """Every program in Python, and the commands that say so."""
     blocks = fenced_blocks(page)
@@ -44,7 +53,12 @@ def test_there_are_pages() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_examples_of_the_page_do_what_the_page_says(page: str, reader: Reader) -> None:
+def test_examples_of_the_page_do_what_the_page_says(
+    page: str, request: pytest.FixtureRequest
+) -> None:
+    reader: Reader = request.getfixturevalue(
+        "reader_of_two_groups" if page in TWO_GROUPS else "reader"
+    )
     found = runnable(page)
     assert any(example.language == "python" for example in found), f"{page} has no program"
     for example in found:

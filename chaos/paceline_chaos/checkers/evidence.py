@@ -33,6 +33,7 @@ from paceline_chaos.history.model import (
     FaultEvent,
     History,
     Lock,
+    LogicalQueueDump,
     OrderElection,
     Outcome,
     Phase,
@@ -95,6 +96,7 @@ class Evidence:
         self.dumps = [dump for dump in self.all_dumps if not dump.is_discarded]
         """Logs that count; disks that were thrown away hold what was written, and no more."""
         self.controller_dumps = self._of(ControllerDump)
+        self.logical_queues = self._of(LogicalQueueDump)
 
     def _of(self, kind: type[EventT]) -> list[EventT]:
         return cast(list[EventT], self._by_type.get(kind, []))

@@ -316,6 +316,7 @@ _SCALARS: dict[Any, tuple[Convert | None, Convert | type[Any]]] = {
 _TUPLES: dict[Any, tuple[Convert, Convert]] = {
     str: _sequence(str, _read_name),
     Seen: _sequence(list, _read_seen),
+    Queue: _sequence(list, _read_queue),
     tuple[str, int]: _sequence(list, _read_stored),
     int: _sequence(int, lambda value: _read_type(value, int)),
     StoredBatch: _sequence(

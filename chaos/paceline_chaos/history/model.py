@@ -393,6 +393,21 @@ class ReplicaDump(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogicalQueueDump(Event):
+    """One logical queue of a static topic at the end, as the controllers have it (S37)."""
+
+    node: str
+    """The controller that says so."""
+    logical_queue: int
+    queues: tuple[Queue, ...]
+    """Of its segments, oldest first."""
+    starts: tuple[int, ...]
+    """Logical offset at which each begins."""
+    ends: tuple[int, ...]
+    """How many messages each had when it was sealed; the last one is open and has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerDump(Event):
     """State of one controller at the end (S32)."""
 
@@ -429,6 +444,7 @@ Entry: TypeAlias = (
     | Phase
     | Stall
     | ReplicaDump
+    | LogicalQueueDump
     | ControllerDump
 )
 

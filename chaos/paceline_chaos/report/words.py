@@ -14,6 +14,7 @@ from paceline_chaos.history.model import (
     Entry,
     FaultEvent,
     Lock,
+    LogicalQueueDump,
     Operation,
     OrderElection,
     Outcome,
@@ -49,7 +50,7 @@ def moment_us(entry: Entry) -> int | None:
     """When it was entered; None for dumps, which are of the end."""
     if isinstance(entry, Operation):
         return entry.answered_us
-    if isinstance(entry, ReplicaDump | ControllerDump):
+    if isinstance(entry, ReplicaDump | LogicalQueueDump | ControllerDump):
         return None
     return entry.at_us
 
@@ -75,6 +76,9 @@ def sentence(entry: Entry) -> str:
         return f"phase {entry.name}{broken}"
     if isinstance(entry, Stall):
         return f"stood still for {entry.for_us // 1000} ms"
+    if isinstance(entry, LogicalQueueDump):
+        places = ", ".join(map(place, entry.queues))
+        return f"logical queue {entry.logical_queue} lay in {places}, sealed at {entry.ends}"
     if isinstance(entry, ReplicaDump):
         damage = f", damaged: {entry.damage}" if entry.damage else ""
         return (

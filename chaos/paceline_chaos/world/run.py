@@ -26,7 +26,9 @@ from paceline_chaos.history.model import (
     ALL_ACK,
     ControllerDump,
     History,
+    LogicalQueueDump,
     Phase,
+    Queue,
     ReplicaDump,
 )
 from paceline_chaos.sim.loop import SimDeadlock, SimStuck
@@ -339,6 +341,7 @@ class _World:
         """All servers end at once; their disks are read."""
         self.stage.recorder.close()
         self._phase("end")
+        self._dump_logical_queues()
         confirms = {
             name: node.broker.role.status()["confirm"]
             for name, node in self.stage.brokers.items()
@@ -453,7 +456,26 @@ class _World:
         system = {
             int(topic.topic_id): str(name) for name, topic in known.items() if is_system_topic(name)
         }
-        return {**system, self.topic_id: TOPIC}
+        static = {
+            int(topic.topic_id): str(name) for name, topic in known.items() if topic.logical_queues
+        }
+        return {**system, **static, self.topic_id: TOPIC}
+
+    def _dump_logical_queues(self) -> None:
+        leader, machine = self.stage.leader(), self.stage.machine()
+        if leader is None or machine is None:
+            return
+        for name, topic in machine.topics.items():
+            for number, logical in enumerate(topic.logical_queues):
+                segments = logical.segments
+                self.stage.recorder.add(
+                    LogicalQueueDump,
+                    node=leader.name,
+                    logical_queue=number,
+                    queues=tuple(Queue(str(name), str(s.group), int(s.queue)) for s in segments),
+                    starts=tuple(s.start for s in segments),
+                    ends=tuple(s.sealed_end for s in segments if s.sealed_end is not None),
+                )
 
     def _dump_controller(self, name: str) -> None:
         server = self.stage.controllers[name]

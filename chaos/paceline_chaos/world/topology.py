@@ -173,6 +173,8 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
     for job, share in (("move", _MOVE_SHARE), ("broadcast", _BROADCAST_SHARE)):
         if random.Random(f"{seed}/{job}").random() < share:
             clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, job)))
+    if group_count > 1 and random.Random(f"{seed}/remap").random() < _REMAP_SHARE:
+        clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, "remap")))
     jobs = {job for client in clients for job in client.jobs}
     is_altered = random.Random(f"alter-{seed}").random() < _ALTER_SHARE
     if is_altered and not jobs & _NOT_BESIDE_ALTER:
@@ -240,6 +242,8 @@ _DELAY_SHARE = 0.4
 _TRANSACT_SHARE = 0.4
 _MOVE_SHARE = 0.2
 _BROADCAST_SHARE = 0.2
+_REMAP_SHARE = 0.6
+"""Of worlds with two broker groups: logical queues move between them."""
 _SLOW_READS_SHARE = 0.3
 """Worlds in which everything counts as far behind, so that consumers read from replicas."""
 _JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, *(0,) * (len(JOBS) - 8))

@@ -23,6 +23,7 @@ from paceline_chaos.world.jobs.popping import Popper
 from paceline_chaos.world.jobs.posting import Poster
 from paceline_chaos.world.jobs.producing import OtherSender, Requester
 from paceline_chaos.world.jobs.reading import Puller, Reader
+from paceline_chaos.world.jobs.remapping import Remapper
 from paceline_chaos.world.jobs.sending import Sender, hasty_sender
 from paceline_chaos.world.jobs.topics import TopicMaker
 from paceline_chaos.world.jobs.transacting import Transactor
@@ -57,6 +58,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "inorder": InOrder,
     "move": Mover,
     "broadcast": Broadcaster,
+    "remap": Remapper,
 }
 """Names in topologies and scenario files."""
 

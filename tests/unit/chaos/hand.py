@@ -16,6 +16,7 @@ from paceline_chaos.history.model import (
     FaultEvent,
     History,
     Lock,
+    LogicalQueueDump,
     OrderElection,
     Outcome,
     Phase,
@@ -135,6 +136,12 @@ class Hand:
 
     def alter(self, read_queues: int, at: Any = None) -> None:
         self._ask(AlterTopic, "a", at, topic="t", read_queues={"g": read_queues})
+
+    def logical_queue(self, *ends: int, number: int = 0, starts: Sequence[int] = (0, 1)) -> None:
+        """Segments `Q`, sealed after so many messages, and `Q2`."""
+        queues = (Q, Q2)[: len(ends) + 1]
+        found = {"queues": queues, "starts": tuple(starts[: len(queues)]), "ends": ends}
+        self.add(LogicalQueueDump, node="c1", logical_queue=number, **found)
 
     def describe(self, topic: str, topic_id: int | None, at: Any = None) -> None:
         self._ask(DescribeTopic, "d", at, topic=topic, topic_id=topic_id)

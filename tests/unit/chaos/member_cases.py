@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from tests.unit.chaos.excuse_cases import CASES, dump_cut
-from tests.unit.chaos.hand import SECOND, SIZE, Hand
+from tests.unit.chaos.hand import Q2, SECOND, SIZE, Hand, Q
 from tests.unit.chaos.more_cases import case
 
-from paceline_chaos.history.model import Queue, ReplicaDump
+from paceline_chaos.history.model import LogicalQueueDump, Queue, ReplicaDump
 
 __all__ = ["CASES"]
 
@@ -45,6 +45,63 @@ def message_goes_where_nobody_reads(is_bad: bool) -> Hand:
     hand.send("a", 0, **({"queue": second} if is_bad else {}))
     hand.alter(2)
     hand.send("b", 1, queue=second)
+    return hand
+
+
+@case("S37")
+def batch_overtakes_another_over_a_move(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.send("a", 0, (10, 60), key="k", session="s", queue=Q if not is_bad else Q2)
+    hand.send("b", 0, (20, 50), key="k", session="s", queue=Q2 if not is_bad else Q)
+    hand.logical_queue(1)
+    return hand
+
+
+@case("S37 of any two messages")
+def acknowledged_first_and_stands_behind(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.send("a", 0, queue=Q2 if is_bad else Q)
+    hand.send("b", 0, queue=Q if is_bad else Q2)
+    hand.logical_queue(1)
+    return hand
+
+
+@case("S37 of the seal")
+def message_is_stored_behind_the_seal(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.unknown("a")
+    hand.unknown("b")
+    hand.dump(1, ["a", "b"] if is_bad else ["a"])
+    hand.logical_queue(1)
+    return hand
+
+
+@case("S37 of offsets")
+def segment_begins_elsewhere(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.logical_queue(1, starts=(0, 2 if is_bad else 1))
+    return hand
+
+
+@case("S37 of keys")
+def key_is_in_two_logical_queues(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.send("a", 0, key="k", queue=Q)
+    hand.send("b", 0, key="k", queue=Queue("t", "g", 2) if is_bad else Q2)
+    hand.logical_queue(1)
+    found = {"queues": (Queue("t", "g", 2),), "starts": (0,), "ends": ()}
+    hand.add(LogicalQueueDump, node="c1", logical_queue=1, **found)
+    return hand
+
+
+@case("S37 of consumers")
+def next_segment_is_begun_early(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.unknown("a")
+    hand.unknown("b")
+    hand.deliver(0, "a", (10, 40 if is_bad else 20), token=1)
+    hand.deliver(0, "b", (30, 50), token=2, queue=Q2)
+    hand.logical_queue(1)
     return hand
 
 

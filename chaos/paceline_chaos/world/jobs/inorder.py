@@ -36,8 +36,10 @@ _LOOK_SHARE = 0.1
 class InOrder:
     """A member that joins and leaves."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: Around, *, group: str = GROUP, label: str = "inorder") -> None:
         self._around = around
+        self._group = group
+        self._label = label
         self._sessions = 0
 
     async def run(self) -> None:
@@ -47,10 +49,10 @@ class InOrder:
             self._sessions += 1
             cluster = around.cluster()
             links = GroupLinks(cluster)
-            member = f"{around.alias}/inorder-{self._sessions}"
+            member = f"{around.alias}/{self._label}-{self._sessions}"
             consumer = OrderedConsumer(
                 cluster,
-                group=GROUP,
+                group=self._group,
                 topics=[around.topic],
                 listener=self._listener(member),
                 settings=_SETTINGS,
@@ -64,7 +66,7 @@ class InOrder:
                     await pause(100)
                     queues = queues_in(cluster, around.topic)
                     if queues and around.happens(_LOOK_SHARE):
-                        await ask_committed(around, links, GROUP, around.choice(queues))
+                        await ask_committed(around, links, self._group, around.choice(queues))
             except PacelineError:
                 await around.think()
             finally:
@@ -81,7 +83,7 @@ class InOrder:
             with around.recorder.asking(
                 Deliver,
                 client=around.client,
-                consumer_group=GROUP,
+                consumer_group=self._group,
                 member=member,
                 queue=Queue(message.topic, message.group, message.queue_id),
                 message=seen(message.queue_offset, message.body),

@@ -20,4 +20,5 @@ JOBS = (
     "move",
     "broadcast",
     "alter",
+    "remap",
 )

@@ -1,0 +1,143 @@
+"""A static topic whose logical queues move between broker groups while everybody uses it (S37).
+
+Senders have several batches of one key on their way, so that a move meets what is unsent, under way
+and unknown at once; two members of the library's ordered consumer read the logical queues segment
+by segment. The operator remaps at random times, whatever else is broken.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from dataclasses import replace
+
+from paceline.admin import AdminClient
+from paceline.errors import PacelineError, TopicExistsError
+from paceline.message import Message
+from paceline.net.cluster import Cluster
+from paceline.producer import Producer
+from paceline.producer_settings import ProducerSettings
+from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.sending import Sending
+from paceline.types import TopicName
+from paceline.wire.topics import FIFO
+from paceline_chaos.history.model import Send
+from paceline_chaos.history.recorder import Asking
+from paceline_chaos.world.bodies import make_body
+from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
+from paceline_chaos.world.jobs.inorder import InOrder
+from paceline_chaos.world.jobs.sending import asking_to_send, enter_sent
+
+STATIC_TOPIC = "mapped"
+GROUP = "inorder-mapped"
+LOGICAL_QUEUES = 3
+_SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
+_KEYS = 2
+_UNDER_WAY_MAX = 6
+_SESSION_MESSAGES = 150
+_PAUSE_MS_MIN, _PAUSE_MS_MAX = 200, 3_000
+
+
+class Remapper:
+    """The operator, the senders and the members of the ordered group."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = replace(around, topic=STATIC_TOPIC)
+        self._numbers = 0
+
+    async def run(self) -> None:
+        """Until it is over."""
+        around = self._around
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._remap_all(), name="remap")
+            for number in range(2):
+                member = InOrder(around, group=GROUP, label=f"mapped{number}")
+                group.create_task(member.run(), name=f"member-{number}")
+            session = 0
+            while not around.is_over():
+                session += 1
+                await self._send_all(f"{around.alias}/mapped-{session}")
+
+    # -- the operator ------------------------------------------------------------------------------
+
+    async def _remap_all(self) -> None:
+        around = self._around
+        cluster = around.cluster()
+        cluster.start()
+        try:
+            async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
+                await around.try_again(lambda: _make(admin))
+                while not around.is_over():
+                    await pause(around.random.uniform(_PAUSE_MS_MIN, _PAUSE_MS_MAX))
+                    await self._remap(cluster, admin)
+        finally:
+            await cluster.close()
+
+    async def _remap(self, cluster: Cluster, admin: AdminClient) -> None:
+        around, view = self._around, cluster.view
+        topic = None if view is None else view.topics.get(TopicName(STATIC_TOPIC))
+        if view is None or topic is None:
+            return
+        number = around.whole(0, len(topic.logical_queues) - 1)
+        last = topic.logical_queues[number].last
+        target = around.choice(sorted(view.groups))
+        try:
+            await admin.remap_queue(STATIC_TOPIC, number, target, generation=last.generation)
+        except PacelineError:
+            return  # refused, or nobody knows: the next one comes
+
+    # -- the senders -------------------------------------------------------------------------------
+
+    async def _send_all(self, session: str) -> None:
+        around = self._around
+        cluster = around.cluster()
+        producer = Producer(cluster, settings=_SETTINGS)
+        senders: list[asyncio.Task[None]] = []
+        try:
+            await producer.start()
+            senders = [
+                spawn(self._send(producer, session, f"{around.client}-mapped{n}"), name=f"key-{n}")
+                for n in range(_KEYS)
+            ]
+            await asyncio.wait(senders)
+        except PacelineError:  # nobody answered yet: another session tries again
+            await around.think()
+        finally:
+            await cancel_and_wait(*senders)
+            await producer.close(timeout_ms=0)
+            await cluster.close()
+
+    async def _send(self, producer: Producer, session: str, key: str) -> None:
+        """One message after another, without waiting for each."""
+        around = self._around
+        under_way: deque[tuple[Asking[Send], Sending]] = deque()
+        for _ in range(_SESSION_MESSAGES // _KEYS):
+            if around.is_over():
+                break
+            self._numbers += 1
+            value = f"{around.alias}-mapped-{self._numbers}"
+            body = make_body(value, around.whole(8, around.body_bytes_max))
+            asking = asking_to_send(around, value, body, session, key=key)
+            try:
+                under_way.append((asking, producer.send(Message(STATIC_TOPIC, body, key=key))))
+            except PacelineError as error:
+                asking.raised(error)
+            while under_way and (under_way[0][1].done() or len(under_way) > _UNDER_WAY_MAX):
+                await _enter(*under_way.popleft())
+            await pause(around.random.uniform(0, around.think_ms / 2))
+        for asked in under_way:
+            await _enter(*asked)
+
+
+async def _enter(asking: Asking[Send], sending: Sending) -> None:
+    try:
+        result = await sending
+    except PacelineError as error:
+        asking.raised(error)
+    else:
+        enter_sent(asking, result)
+
+
+async def _make(admin: AdminClient) -> bool:
+    with suppress(TopicExistsError):  # made in an earlier life
+        await admin.create_topic(STATIC_TOPIC, logical_queues=LOGICAL_QUEUES, message_type=FIFO)
+    return True
