@@ -13,7 +13,7 @@ Deleting a topic closes nothing here: what is due for it becomes a dead letter (
 
 import struct
 from array import array
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, groupby, repeat
@@ -79,7 +79,7 @@ class _Chunk:
 class _Bucket:
     """Sources that are due within one second; some may be closed."""
 
-    __slots__ = ("closed", "done", "order", "parts_ms", "sources")
+    __slots__ = ("closed", "done", "order", "parts_ms", "passed", "sources")
 
     def __init__(self) -> None:
         self.sources = array("Q")
@@ -90,6 +90,8 @@ class _Bucket:
         """Once opened: milliseconds and source in one number, in order. Not state."""
         self.done = 0
         """Entries of `order` before this one are closed."""
+        self.passed = 0
+        """Those before this one are closed, or skipped by who asks what is due. Not state."""
 
     def open(self) -> list[int]:
         if self.order is None:
@@ -101,7 +103,9 @@ class _Bucket:
         self.sources.append(source)
         self.parts_ms.append(part_ms)
         if self.order is not None:
-            insort(self.order, part_ms << _SOURCE_BITS | source, lo=self.done)
+            at = bisect_left(self.order, part_ms << _SOURCE_BITS | source, lo=self.done)
+            self.order.insert(at, part_ms << _SOURCE_BITS | source)
+            self.passed = min(self.passed, at)
 
 
 class Timers:
@@ -309,26 +313,35 @@ class Timers:
         max_count: int,
         skip: Collection[int] = _NONE_SKIPPED,
     ) -> list[Due]:
-        """Entries that are due, the earliest first, of batches below position `below`."""
+        """Entries that are due, the earliest first, of batches below position `below`.
+
+        What was skipped once is not looked at again before `look_again`, while `skip` only grows.
+        """
         found: list[Due] = []
         limit = below << SOURCE_INDEX_BITS
         for second in self._seconds.irange(maximum=now_unix_ms // BUCKET_MS):
             bucket = self._buckets[second]
             order = bucket.open()
             last = ((now_unix_ms - second * BUCKET_MS + 1) << _SOURCE_BITS) - 1
-            for at in range(bucket.done, len(order)):
+            bucket.passed = max(bucket.done, bucket.passed)
+            for at in range(bucket.passed, len(order)):
                 if order[at] > last:
                     break
                 source = order[at] & _SOURCE_MASK
                 entry = self.find(source)
-                if entry is None:
-                    if at == bucket.done:
-                        bucket.done += 1  # not looked at again
-                elif source < limit and source not in skip:
+                if entry is None or source in skip:  # not looked at again
+                    bucket.done += entry is None and at == bucket.done
+                    bucket.passed += at == bucket.passed
+                elif source < limit:
                     found.append(entry)
                     if len(found) == max_count:
                         return found
         return found
+
+    def look_again(self) -> None:
+        """The next question of what is due looks at all of it."""
+        for bucket in self._buckets.values():
+            bucket.passed = 0
 
     def due_after(self, last: tuple[int, int], until_ms: int, max_count: int) -> list[Due]:
         """Entries due up to then, the earliest first, that come after `last`: (due time, source).
@@ -354,15 +367,16 @@ class Timers:
         return found
 
     def next_due_ms(self) -> int | None:
-        """No entry is due before this; None: none is pending."""
-        if not self._seconds:
-            return None
-        second: int = self._seconds[0]
-        bucket = self._buckets[second]
-        part_ms = 0
-        if bucket.order is not None:
-            part_ms = bucket.order[bucket.done] >> _SOURCE_BITS
-        return second * BUCKET_MS + part_ms
+        """No entry is due before this, but for those skipped; None: no other is pending."""
+        for second in self._seconds:
+            bucket = self._buckets[second]
+            at = max(bucket.done, bucket.passed)
+            start_ms: int = second * BUCKET_MS
+            if bucket.order is None:
+                return start_ms
+            if at < len(bucket.order):  # else all of it is skipped for now
+                return start_ms + (bucket.order[at] >> _SOURCE_BITS)
+        return None
 
     def next_due_after(self, unix_ms: int) -> int | None:
         """No entry is due after that time and before this one; None: none is due after it."""

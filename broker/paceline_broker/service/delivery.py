@@ -56,7 +56,7 @@ IDLE_MS = 500
 REFUSED_MS = 20
 """After the log refused to take more."""
 HELD_MS = 5000
-"""A message that cannot be delivered now is tried again after this long."""
+"""A message that cannot be delivered now is tried again within this time."""
 
 
 REFUSALS = (
@@ -101,8 +101,10 @@ class Delivery:
         self._fire = fire
         self.sources = Sources()
         self._timers: Timers | None = None
-        self._held: dict[int, int] = {}
-        """Sources that cannot be delivered now, and until when (running time)."""
+        self._held: set[int] = set()
+        """Sources that cannot be delivered now."""
+        self._held_until_ms = 0
+        """When all of them are tried again, in running time."""
         self._news = asyncio.Event()
         self._awaits_confirm = False
         self._ends: deque[PhysicalOffset] = deque()
@@ -166,7 +168,7 @@ class Delivery:
         if len(self._ends) >= TURNS_UNCONFIRMED_MAX:
             self._awaits_confirm = True
             return IDLE_MS
-        self._release_held()
+        self._release_held(projections.timers)
         rest_ms = self._escape.rest_ms(writer.epoch, now_ms=self._clock.monotonic_ms())
         try:
             waits_ms = rest_ms or self._due_turn(writer, projections, confirm, now_ms)
@@ -233,15 +235,18 @@ class Delivery:
             self._ends.clear()
             self.needs.forget()
 
-    def _release_held(self) -> None:
-        if self._held:
-            now = self._clock.monotonic_ms()
-            self._held = {source: until for source, until in self._held.items() if until > now}
+    def _release_held(self, timers: Timers) -> None:
+        """All at a time: so each is passed over once in that time, and not in every turn."""
+        if self._held and self._clock.monotonic_ms() >= self._held_until_ms:
+            self._held.clear()
+            timers.look_again()
 
     def _hold(self, source: int, why: str) -> None:
+        if not self._held:
+            self._held_until_ms = self._clock.monotonic_ms() + HELD_MS
         if source not in self._held:
             log.warning("message_held", extra={"source": source, "fault": why})
-        self._held[source] = self._clock.monotonic_ms() + HELD_MS
+            self._held.add(source)
 
     def _deliver(
         self, writer: LogWriter, projections: Projections, entries: Sequence[Due], now_ms: int

@@ -117,6 +117,29 @@ def test_what_is_not_confirmed_or_set_aside_does_not_hold_back_the_rest() -> Non
     assert len(log.timers.due(at, below=log.end, max_count=1)) == 1
 
 
+def test_what_was_set_aside_hides_nothing_that_comes_before_it_or_is_to_be_looked_at_again() -> (
+    None
+):
+    log = DelayLog()
+    aside = set(log.delay([START_MS + 10, START_MS + 20]))
+    at = START_MS + 500
+    assert log.timers.due(at, below=FAR, max_count=9, skip=aside) == []
+    assert log.timers.next_due_ms() is None, "none but those"
+
+    [before] = log.delay([START_MS + 15])
+    [after] = log.delay([START_MS + 30])
+    assert log.timers.next_due_ms() == START_MS + 15
+    found = log.timers.due(at, below=FAR, max_count=9, skip=aside)
+    assert [entry.source for entry in found] == [before, after]
+    log.deliver([before, after])
+    assert log.timers.due(at, below=FAR, max_count=9, skip=aside) == []
+    assert len(log.timers.first_due(9)) == 2, "they are still pending"
+
+    log.timers.look_again()
+    assert log.timers.next_due_ms() == START_MS + 10
+    assert [entry.source for entry in log.due(at)] == sorted(aside)
+
+
 def test_delivery_closes_its_sources_and_a_second_one_changes_nothing() -> None:
     log = DelayLog()
     sources = log.delay([START_MS + 10] * 3)

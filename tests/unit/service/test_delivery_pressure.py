@@ -12,6 +12,7 @@ from paceline.records import encode
 from paceline.records.dues import due_of_delay
 from paceline.records.header import Cause
 from paceline.runtime import cancel_and_wait, spawn
+from paceline_broker.projections.timers import Due, Timers
 from paceline_broker.service import delivery as delivery_module
 from paceline_broker.service import waiting
 from paceline_broker.service.delivery import HELD_MS, TURN_MESSAGES
@@ -173,3 +174,37 @@ async def test_a_message_that_makes_no_batch_holds_back_nobody(
     bench.clock.advance(HELD_MS)
     assert bench.turn() == 0
     assert bench.bodies() == [b"0", b"2", b"1"]
+
+
+async def test_what_is_held_back_is_passed_over_once_and_not_in_every_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = DelayBench()
+    bench.delay([0] * 2000, *[b"broken"] * 2000)
+    place = len(bench.log.batches) - 1
+    good = bench.log.batches[place]
+    bench.log.batches[place] = good.replace(b"broken", b"brokeN", 1)
+    while bench.turn() == 0:
+        pass
+    assert bench.bodies() == []
+    looked_at: list[int] = []
+    find = Timers.find
+
+    def counted(timers: Timers, source: int) -> Due | None:
+        looked_at.append(source)
+        return find(timers, source)
+
+    monkeypatch.setattr(Timers, "find", counted)
+    for number in range(10):
+        bench.delay([0], b"%d" % number)
+        bench.turn()
+    assert bench.bodies() == [b"%d" % number for number in range(10)]
+    assert len(looked_at) <= 100
+
+    monkeypatch.undo()
+    bench.log.batches[place] = good
+    bench.log.bad.clear()
+    bench.clock.advance(HELD_MS)
+    while bench.turn() == 0:
+        bench.writer.confirm_all()
+    assert len(bench.bodies()) == 2010
