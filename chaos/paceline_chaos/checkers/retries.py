@@ -69,11 +69,19 @@ class Chains:
     @cached_property
     def sent_back(self) -> dict[tuple[str, Queue], set[int]]:
         """(consumer group, queue) -> offsets of which a retry or dead letter was made."""
+        return self._made_of({"RETRIED", "DEAD"})
+
+    @cached_property
+    def dead(self) -> dict[tuple[str, Queue], set[int]]:
+        """The same of dead letters alone."""
+        return self._made_of({"DEAD"})
+
+    def _made_of(self, causes: set[str]) -> dict[tuple[str, Queue], set[int]]:
         found: defaultdict[tuple[str, Queue], set[int]] = defaultdict(set)
         for group, links in self.links.items():
             for link in links:
                 place = self.place(link.source)
-                if place is not None:
+                if place is not None and link.cause in causes:
                     found[group, place.queue].add(place.offset)
         return found
 
@@ -90,6 +98,9 @@ def dead_letters_had_their_attempts(evidence: Evidence) -> Findings:
     (b) a record of which one was made had been handed out to a member of g that did not process it:
     what was processed, and handed out but once, neither comes again nor dies;
     (c) a dead letter has n retries behind it, as far back as the log goes.
+    For each group that receives by receipt (a), and
+    (d) a message of which an acknowledgement succeeded is no dead letter of the group, unless it
+    was reset.
     That nothing is lost between is S21's: no offset is committed of which neither a member was done
     nor a link was made. O(n)."""
     found = Findings("S29")
@@ -103,12 +114,16 @@ def dead_letters_had_their_attempts(evidence: Evidence) -> Findings:
         for commit in evidence.commits
         if isinstance(commit, Commit) and commit.is_reset and commit.outcome is not Outcome.FAIL
     }
+    receiving = {pop.consumer_group for pop in evidence.pops}
     times_max = evidence.world.get("max_reconsume_times")
     for name, chains in chains_of(evidence).items():
         if evidence.is_lossy(name):
             continue
         dump = evidence.truth[name]
+        _never_both(found, evidence, chains, name, resets)
         for group, links in chains.links.items():
+            if group in receiving:
+                _made_once(found, dump, chains, group, links, resets)
             if group in by_group:
                 _made_once(found, dump, chains, group, links, resets)
                 _failed_before(found, dump, chains, links, by_group[group])
@@ -156,6 +171,25 @@ def _failed_before(
         elif all(deliver.outcome is Outcome.OK for deliver in tries):
             what = "comes again" if link.cause == "RETRIED" else "is a dead letter"
             found.violate(f"{_name(place)} was processed, and {what}", dump, tries[0])
+
+
+def _never_both(
+    found: Findings,
+    evidence: Evidence,
+    chains: Chains,
+    broker_group: str,
+    resets: set[tuple[str, Queue]],
+) -> None:
+    for ack in evidence.done_receipts:
+        lane = (ack.consumer_group, ack.queue)
+        is_done = ack.outcome is Outcome.OK and not ack.is_back
+        if not is_done or ack.queue.group != broker_group or lane in resets:
+            continue
+        found.judged += 1
+        if ack.offset in chains.dead.get(lane, ()):
+            place = _name(_Place(ack.queue, ack.offset))
+            sentence = f"{place} was acknowledged, and is a dead letter of {ack.consumer_group}"
+            found.violate(sentence, evidence.truth[broker_group], ack)
 
 
 def _had_attempts(

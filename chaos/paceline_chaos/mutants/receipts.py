@@ -1,6 +1,12 @@
-"""Rules of receipts, taken out: what S23 must notice (R28, R29)."""
+"""Rules of receipts, taken out: what S23 must notice (R28, R29, R34)."""
+
+from typing import Any
 
 from paceline_broker.projections.receipt_queue import QueueReceipts, Run
+from paceline_broker.projections.send_backs import SendBacks
+from paceline_broker.service.ports import LogWriter
+from paceline_broker.service.receipt_operations import Operation
+from paceline_broker.service.receipts import Receipts
 from paceline_chaos.mutants.mutant import Mutant, Patch
 
 _EARLY_MS = 9_000
@@ -25,6 +31,27 @@ def _acknowledgement_forgotten() -> list[Patch]:
     return [(QueueReceipts, "acknowledge", acknowledge_nothing)]
 
 
+def _given_before_confirm() -> list[Patch]:
+    """Who receives is answered as soon as the grant is appended."""
+
+    def answer_now(desk: Receipts, decided: list[Operation], writer: LogWriter) -> None:
+        for operation in decided:
+            operation.writer = writer
+            operation.finish(None)
+
+    return [(Receipts, "_answer_later", answer_now)]
+
+
+def _letter_of_any_group() -> list[Patch]:
+    """A message that is one group's dead letter counts as every group's."""
+
+    def made_for_any(state: SendBacks, topic_id: int, source: int, **_: Any) -> int | None:
+        found = [state.made(topic, source) for topic in sorted(state._topics)]
+        return next((made for made in found if made is not None), None)
+
+    return [(SendBacks, "made_for", made_for_any)]
+
+
 RECEIPTS = (
     Mutant(
         rule="R29-receipts",
@@ -38,6 +65,20 @@ RECEIPTS = (
         meaning="an acknowledged message is given again",
         caught_by=frozenset({"S23"}),
         patches=_acknowledgement_forgotten,
+        bed="world",
+    ),
+    Mutant(
+        rule="R28-grants",
+        meaning="a message is handed out before its grant is confirmed",
+        caught_by=frozenset({"S23"}),
+        patches=_given_before_confirm,
+        bed="world",
+    ),
+    Mutant(
+        rule="R34-letters",
+        meaning="one group's dead letter stands for another's",
+        caught_by=frozenset({"S23"}),
+        patches=_letter_of_any_group,
         bed="world",
     ),
 )

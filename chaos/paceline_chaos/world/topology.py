@@ -175,6 +175,8 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
             clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, job)))
     if group_count > 1 and random.Random(f"{seed}/remap").random() < _REMAP_SHARE:
         clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, "remap")))
+    if random.Random(f"{seed}/fail").random() < _FAIL_SHARE:
+        clients = _with_job(clients, "fail")
     jobs = {job for client in clients for job in client.jobs}
     is_altered = random.Random(f"alter-{seed}").random() < _ALTER_SHARE
     if is_altered and not jobs & _NOT_BESIDE_ALTER:
@@ -238,6 +240,7 @@ def _draw_segments(large: int, seed: int) -> int:
 
 
 _POP_SHARE = 0.3
+_FAIL_SHARE = 0.2
 _DELAY_SHARE = 0.4
 _TRANSACT_SHARE = 0.4
 _MOVE_SHARE = 0.2

@@ -19,7 +19,7 @@ from paceline_chaos.world.jobs.delaying import Delayer
 from paceline_chaos.world.jobs.inorder import InOrder
 from paceline_chaos.world.jobs.moving import Broadcaster, Mover
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
-from paceline_chaos.world.jobs.popping import Popper
+from paceline_chaos.world.jobs.popping import DeadLetters, Popper
 from paceline_chaos.world.jobs.posting import Poster
 from paceline_chaos.world.jobs.producing import OtherSender, Requester
 from paceline_chaos.world.jobs.reading import Puller, Reader
@@ -53,6 +53,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "rescue": Rescuer,
     "alter": Alterer,
     "pop": Popper,
+    "fail": DeadLetters,
     "delay": Delayer,
     "transact": Transactor,
     "inorder": InOrder,

@@ -2,9 +2,9 @@
 
 from tests.unit.chaos.hand import SECOND, Hand
 from tests.unit.chaos.more_cases import case
-from tests.unit.chaos.retry_cases import CASES
+from tests.unit.chaos.retry_cases import CASES, DEAD_Q, RetryLog
 
-from paceline_chaos.history.model import Outcome
+from paceline_chaos.history.model import Outcome, Queue
 
 __all__ = ["CASES"]
 
@@ -45,4 +45,40 @@ def passed_over(is_bad: bool) -> Hand:
     if not is_bad:
         hand.ack("m1", (3 * SECOND, 4 * SECOND), outcome=Outcome.UNKNOWN)
     hand.committed(1, (5 * SECOND, 6 * SECOND))
+    return hand
+
+
+@case("S29 of a receiver's dead letter")
+def acknowledged_and_a_dead_letter(is_bad: bool) -> Hand:
+    hand, log = Hand(), RetryLog()
+    hand.unknown("a")
+    hand.pop("m1", (SECOND, 2 * SECOND), 10_000)
+    hand.ack("m1", (3 * SECOND, 4 * SECOND), outcome=Outcome.OK if is_bad else Outcome.FAIL)
+    log.put("a", DEAD_Q, cause="DEAD", source=log.put("a"))
+    log.dump(hand)
+    return hand
+
+
+@case("S29 of two dead letters of a receiver's message")
+def two_dead_letters_of_one_message(is_bad: bool) -> Hand:
+    hand, log = Hand(), RetryLog()
+    hand.unknown("a")
+    hand.pop("m1", (SECOND, 2 * SECOND), 10_000)
+    source = log.put("a")
+    log.put("a", DEAD_Q, cause="DEAD", source=source)
+    other = DEAD_Q if is_bad else Queue("%DLQ%H", "g", 0)  # of another group: its own
+    log.put("a", other, cause="DEAD", source=source)
+    log.dump(hand)
+    return hand
+
+
+@case("S23 of another group's dead letter")
+def passed_over_for_another_groups_dead_letter(is_bad: bool) -> Hand:
+    hand, log = Hand(), RetryLog()
+    hand.unknown("a")
+    hand.pop("m1", (SECOND, 2 * SECOND), 10_000)
+    letters = Queue("%DLQ%H", "g", 0) if is_bad else DEAD_Q
+    log.put("a", letters, cause="DEAD", source=log.put("a"))
+    hand.committed(1, (20 * SECOND, 21 * SECOND))
+    log.dump(hand)
     return hand

@@ -1,7 +1,10 @@
 """Simple consumers: messages received by receipt, acknowledged, forgotten or given back (S23)."""
 
+import asyncio
+from functools import partial
 from typing import NamedTuple
 
+from paceline.admin import AdminClient
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.popped import PoppedMessage, SimpleSettings
 from paceline.consumer.simple import SimpleConsumer
@@ -9,11 +12,13 @@ from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
 from paceline.runtime import SeededRandom, pause
 from paceline_chaos.history.model import Ack, Pop, Queue
-from paceline_chaos.world.jobs.around import Around, queues_in
+from paceline_chaos.world.bodies import crc_of
+from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
 from paceline_chaos.world.jobs.consuming import ask_committed
 from paceline_chaos.world.jobs.reading import seen
 
 POP_GROUP = "simple-1"
+FAILING_GROUPS = ("failing-1", "failing-2")
 INVISIBLE_MS = 10_000
 """The least that brokers take: what is forgotten comes again while the world still runs."""
 _WAIT_MS = 1_000
@@ -22,6 +27,7 @@ _SESSION_RECEIVES = 40
 _FORGET_SHARE = 0.15
 _BACK_SHARE = 0.1
 _LOOK_SHARE = 0.1
+_POISON_ONE_IN = 23
 
 
 class _Member(NamedTuple):
@@ -32,13 +38,20 @@ class _Member(NamedTuple):
 
 
 class Popper:
-    """Members of the simple consumers' group, which come and go."""
+    """Members of a simple consumers' group, which come and go."""
+
+    group = POP_GROUP
 
     def __init__(self, around: Around) -> None:
         self._around = around
         # A stream of its own: what the client's other jobs draw stays as it is.
-        self._random = SeededRandom(f"{around.alias}/pop")
+        self._random = SeededRandom(f"{around.alias}/{self._name}")
         self._sessions = 0
+
+    @property
+    def _name(self) -> str:
+        """In names of members, and of the stream of chance."""
+        return "pop"
 
     async def run(self) -> None:
         """Some members after another, side by side, until it is over."""
@@ -64,7 +77,7 @@ class Popper:
                     queues = queues_in(cluster, around.topic)
                     if queues and self._random.uniform(0, 1) < _LOOK_SHARE:
                         queue = queues[int(self._random.uniform(0, len(queues)))]
-                        await ask_committed(around, links, POP_GROUP, queue)
+                        await ask_committed(around, links, self.group, queue)
             except PacelineError:
                 await pause(self._random.uniform(0, 2 * around.think_ms))
             finally:
@@ -75,9 +88,9 @@ class Popper:
 
     def _member(self, cluster: Cluster, number: int, settings: SimpleSettings) -> _Member:
         around = self._around
-        name = f"{around.alias}/pop-{self._sessions}-{number}"
+        name = f"{around.alias}/{self._name}-{self._sessions}-{number}"
         consumer = SimpleConsumer(
-            cluster, group=POP_GROUP, topics=[around.topic], settings=settings, client_id=name
+            cluster, group=self.group, topics=[around.topic], settings=settings, client_id=name
         )
         return _Member(consumer, name)
 
@@ -99,7 +112,7 @@ class Popper:
                 Pop,
                 asked_us=asked_us,
                 client=around.client,
-                consumer_group=POP_GROUP,
+                consumer_group=self.group,
                 member=name,
                 queue=_queue(message),
                 message=seen(message.queue_offset, message.body),
@@ -125,7 +138,7 @@ class Popper:
         with self._around.recorder.asking(
             Ack,
             client=self._around.client,
-            consumer_group=POP_GROUP,
+            consumer_group=self.group,
             member=name,
             queue=_queue(message),
             offset=message.queue_offset,
@@ -140,6 +153,48 @@ class Popper:
                 asking.raised(error)
             else:
                 asking.ok()
+
+
+class _Failer(Popper):
+    """Members of a group that fails on some messages, again and again: they become its dead
+    letters after two deliveries."""
+
+    def __init__(self, around: Around, group: str) -> None:
+        self.group = group
+        super().__init__(around)
+
+    @property
+    def _name(self) -> str:
+        return self.group
+
+    async def _settle(self, consumer: SimpleConsumer, name: str, message: PoppedMessage) -> None:
+        is_poison = crc_of(message.body) % _POISON_ONE_IN == 0
+        await self._ack(consumer, name, message, is_back=is_poison)
+
+
+class DeadLetters:
+    """Two groups of simple consumers over one topic, which fail on the same messages (S23, S29)."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+
+    async def run(self) -> None:
+        """Both side by side, once their groups are there."""
+        around = self._around
+        for group in FAILING_GROUPS:
+            await around.try_again(partial(self._make, group))
+        async with asyncio.TaskGroup() as both:
+            for group in FAILING_GROUPS:
+                both.create_task(_Failer(around, group).run(), name=f"{around.client}-{group}")
+
+    async def _make(self, group: str) -> None:
+        cluster = self._around.cluster()
+        try:
+            async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
+                if group not in {str(known.group) for known in await admin.consumer_groups()}:
+                    await admin.create_consumer_group(group, retry_max_times=1)
+        finally:
+            await cluster.close()
 
 
 def _queue(message: PoppedMessage) -> Queue:
