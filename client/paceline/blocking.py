@@ -5,9 +5,10 @@ Each object owns one thread. Every call may be made from any thread, one at a ti
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from paceline.admin import AdminClient
 from paceline.consumer.pull import PullConsumer, PullSettings, QueueRange
@@ -18,9 +19,11 @@ from paceline.producer_settings import ProducerSettings
 from paceline.routing import QueueName
 from paceline.sending import SendResult
 from paceline.types import QueueOffset
-from paceline.wire.cluster import ClusterView, TopicView
+from paceline.wire.cluster import GroupSettings
+from paceline.wire.consumer_groups import ConsumerGroupView
 
 _Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
 _Self = TypeVar("_Self", bound="_Blocking")
 
 
@@ -131,6 +134,23 @@ class BlockingProducer(_Blocking):
 
         return self._thread.call(send)
 
+    def send_bodies(
+        self, topic: str, bodies: Iterable[bytes], *, key: str | None = None
+    ) -> Sequence[SendResult]:
+        """Send bodies that share topic and key: the fastest way. As `Producer.send_bodies`."""
+        listed = list(bodies)
+
+        async def send() -> Sequence[SendResult]:
+            return await self._producer.send_bodies(topic, listed, key=key)
+
+        return self._thread.call(send)
+
+    def recall(self, topic: str, handle: str, *, timeout_ms: int = 10_000) -> str:
+        """Take back a delayed message; its id. As `Producer.recall`."""
+        return self._thread.call(
+            lambda: self._producer.recall(topic, handle, timeout_ms=timeout_ms)
+        )
+
     def send_oneway(self, message: Message) -> None:
         """Put one message on the wire and forget it. As `Producer.send_oneway`."""
 
@@ -201,8 +221,22 @@ class BlockingPullConsumer(_Blocking):
         await self._consumer.close()
 
 
+def _on_thread(
+    method: Callable[Concatenate[AdminClient, _Arguments], Awaitable[_Result]],
+) -> Callable[Concatenate["BlockingAdminClient", _Arguments], _Result]:
+    """A method of `AdminClient`, with its arguments and errors, that blocks."""
+
+    def call(
+        client: "BlockingAdminClient", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
+        return client._thread.call(lambda: method(client._admin, *args, **kwargs))
+
+    call.__name__, call.__doc__ = method.__name__, method.__doc__
+    return call
+
+
 class BlockingAdminClient(_Blocking):
-    """`AdminClient` for scripts."""
+    """`AdminClient` for scripts: all that it can do."""
 
     def __init__(self, bootstrap: str | Sequence[str], *, timeout_ms: int = 10_000) -> None:
         super().__init__("paceline-admin")
@@ -212,33 +246,94 @@ class BlockingAdminClient(_Blocking):
 
         self._admin = _started(self._thread, start)
 
-    def create_topic(self, topic: str, *, queues: int | Mapping[str, int] = 8) -> TopicView:
-        return self._thread.call(lambda: self._admin.create_topic(topic, queues=queues))
+    create_topic = _on_thread(AdminClient.create_topic)
+    alter_topic = _on_thread(AdminClient.alter_topic)
+    delete_topic = _on_thread(AdminClient.delete_topic)
+    topics = _on_thread(AdminClient.topics)
+    topic = _on_thread(AdminClient.topic)
+    remap_queue = _on_thread(AdminClient.remap_queue)
+    wait_remapped = _on_thread(AdminClient.wait_remapped)
 
-    def create_static_topic(
-        self, topic: str, *, logical_queues: int, groups: Sequence[str] | None = None
-    ) -> TopicView:
-        return self._thread.call(
-            lambda: self._admin.create_topic(topic, logical_queues=logical_queues, groups=groups)
-        )
+    delete_consumer_group = _on_thread(AdminClient.delete_consumer_group)
+    consumer_groups = _on_thread(AdminClient.consumer_groups)
+    consumer_group = _on_thread(AdminClient.consumer_group)
+    consumer_lag = _on_thread(AdminClient.consumer_lag)
+    consumer_members = _on_thread(AdminClient.consumer_members)
+    reset_offsets = _on_thread(AdminClient.reset_offsets)
+    clone_offsets = _on_thread(AdminClient.clone_offsets)
+    clients = _on_thread(AdminClient.clients)
 
-    def remap_queue(self, topic: str, logical_queue: int, group: str) -> TopicView:
-        return self._thread.call(lambda: self._admin.remap_queue(topic, logical_queue, group))
+    dead_letters = _on_thread(AdminClient.dead_letters)
+    dead_letter = _on_thread(AdminClient.dead_letter)
+    resend_dead_letters = _on_thread(AdminClient.resend_dead_letters)
+    purge_dead_letters = _on_thread(AdminClient.purge_dead_letters)
+    message = _on_thread(AdminClient.message)
+    track = _on_thread(AdminClient.track)
 
-    def delete_topic(self, topic: str) -> None:
-        self._thread.call(lambda: self._admin.delete_topic(topic))
+    view = _on_thread(AdminClient.view)
+    cluster_status = _on_thread(AdminClient.cluster_status)
+    group = _on_thread(AdminClient.group)
+    set_write_permission = _on_thread(AdminClient.set_write_permission)
+    elect = _on_thread(AdminClient.elect)
+    transfer = _on_thread(AdminClient.transfer)
+    history = _on_thread(AdminClient.history)
+    epochs = _on_thread(AdminClient.epochs)
+    clean_replica = _on_thread(AdminClient.clean_replica)
+    clean_group = _on_thread(AdminClient.clean_group)
+    presented_stores = _on_thread(AdminClient.presented_stores)
+    recover = _on_thread(AdminClient.recover)
+    forget_store = _on_thread(AdminClient.forget_store)
+    pins = _on_thread(AdminClient.pins)
+    add_pin = _on_thread(AdminClient.add_pin)
+    remove_pin = _on_thread(AdminClient.remove_pin)
 
-    def topics(self) -> list[TopicView]:
-        return self._thread.call(self._admin.topics)
+    controllers = _on_thread(AdminClient.controllers)
+    members = _on_thread(AdminClient.members)
+    transfer_leadership = _on_thread(AdminClient.transfer_leadership)
+    add_controller = _on_thread(AdminClient.add_controller)
+    remove_controller = _on_thread(AdminClient.remove_controller)
 
-    def topic(self, topic: str) -> TopicView:
-        return self._thread.call(lambda: self._admin.topic(topic))
+    def create_consumer_group(self, group: str, **settings: Any) -> ConsumerGroupView:
+        """As `AdminClient.create_consumer_group`."""
+        return self._thread.call(lambda: self._admin.create_consumer_group(group, **settings))
 
-    def view(self) -> ClusterView:
-        return self._thread.call(self._admin.view)
+    def alter_consumer_group(self, group: str, **changes: Any) -> ConsumerGroupView:
+        """As `AdminClient.alter_consumer_group`."""
+        return self._thread.call(lambda: self._admin.alter_consumer_group(group, **changes))
 
-    def cluster_status(self) -> dict[str, Any]:
-        return self._thread.call(self._admin.cluster_status)
+    def set_group_settings(self, group: str, **changes: Any) -> GroupSettings:
+        """As `AdminClient.set_group_settings`, of a broker group."""
+        return self._thread.call(lambda: self._admin.set_group_settings(group, **changes))
+
+    def find_messages(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        unique_key: str | None = None,
+        begin_unix_ms: int | None = None,
+        end_unix_ms: int | None = None,
+        limit: int = 1000,
+    ) -> list[dict[str, Any]]:
+        """As `AdminClient.find_messages`, the first `limit` of them."""
+
+        async def find() -> list[dict[str, Any]]:
+            rows: list[dict[str, Any]] = []
+            found = self._admin.find_messages(
+                topic,
+                key=key,
+                unique_key=unique_key,
+                begin_unix_ms=begin_unix_ms,
+                end_unix_ms=end_unix_ms,
+            )
+            async with aclosing(cast(AsyncGenerator[dict[str, Any], None], found)):
+                async for row in found:
+                    if len(rows) >= limit:
+                        break
+                    rows.append(row)
+            return rows
+
+        return self._thread.call(find)
 
     async def _close(self) -> None:
         await self._admin.close()

@@ -3,13 +3,15 @@
 import asyncio
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from paceline.cli.filters import filter_options
+from paceline.cli.group_offsets import parse_target
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_messages
+from paceline.runtime import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     from paceline.message import ReceivedMessage
     from paceline.net.cluster import Cluster
 
-    _Make = Callable[[Cluster, str, Subscription, str, "_Printer"], PushConsumer | OrderedConsumer]
+    _Start = dict[str, Any]
+    _Make = Callable[
+        [Cluster, str, Subscription, _Start, "_Printer"], PushConsumer | OrderedConsumer
+    ]
 
 
 BROADCASTING = "broadcasting"
@@ -33,10 +38,10 @@ BROADCASTING = "broadcasting"
 @click.option(
     "--from",
     "start",
-    type=click.Choice(["first", "last"]),
     default="first",
     show_default=True,
-    help="Where the group begins on a queue it has never consumed.",
+    help="Where the group begins on a queue it has never consumed: first, last, a time like "
+    '2026-01-31T12:00 (UTC), or 90m ago: "-90m".',
 )
 @click.option(
     "--ordered",
@@ -94,16 +99,26 @@ def command(
     elif client_id is not None or offsets_folder is not None:
         raise click.UsageError("--client-id and --offsets-folder are for --broadcasting")
     subscription = Subscription(topic, wanted)
+    begin = _beginning(start, now_ms=SystemClock().unix_ms())
     run_async(
-        _consume(connect, subscription, group, start, idle_exit_ms, printer, make), is_bulk=True
+        _consume(connect, subscription, group, begin, idle_exit_ms, printer, make), is_bulk=True
     )
+
+
+def _beginning(text: str, *, now_ms: int) -> dict[str, Any]:
+    """What `--from` says, as settings of a consumer. UsageError."""
+    # An offset is another message in each queue: paceline group reset.
+    target = parse_target(text, now_ms=now_ms, option="--from", takes_offset=False)
+    if "to" in target:
+        return {"start": target["to"]}
+    return {"start": "timestamp", "consume_timestamp": target["unix_ms"]}
 
 
 async def _consume(
     connect: Connect,
     subscription: "Subscription",
     group: str,
-    start: str,
+    start: "_Start",
     idle_exit_ms: int | None,
     printer: "_Printer",
     make: "_Make",
@@ -120,7 +135,7 @@ def _concurrent(
     cluster: "Cluster",
     group: str,
     topic: "Subscription",
-    start: str,
+    start: "_Start",
     printer: "_Printer",
     *,
     model: str = "clustering",
@@ -130,7 +145,7 @@ def _concurrent(
     from paceline.consumer.push import PushConsumer, PushSettings
 
     # What is not printed stays in its queue: sent back it would come late, and as failed once.
-    settings = PushSettings(start=start, message_model=model, send_back=False)
+    settings = PushSettings(**start, message_model=model, send_back=False)
     if folder is not None:
         settings = replace(settings, offsets_folder=folder)
     return PushConsumer(
@@ -145,7 +160,7 @@ def _concurrent(
 
 
 def _ordered(
-    cluster: "Cluster", group: str, topic: "Subscription", start: str, printer: "_Printer"
+    cluster: "Cluster", group: str, topic: "Subscription", start: "_Start", printer: "_Printer"
 ) -> "OrderedConsumer":
     from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 
@@ -154,7 +169,7 @@ def _ordered(
         group=group,
         topics=[topic],
         listener=printer.listen,
-        settings=OrderedSettings(start=start),
+        settings=OrderedSettings(**start),
         on_gap=printer.missed,
         on_late=printer.printed_again,
     )

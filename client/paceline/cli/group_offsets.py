@@ -113,21 +113,23 @@ def clone(group: str, topic: str, source: str, connect: Connect, as_json: bool) 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def parse_target(text: str, *, now_ms: int) -> Row:
+def parse_target(text: str, *, now_ms: int, option: str = "--to", takes_offset: bool = True) -> Row:
     """What `--to` says, as fields of a reset. UsageError."""
     if text in ("first", "last"):
         return {"to": text}
-    if re.fullmatch(r"\d{1,18}", text):
+    if takes_offset and re.fullmatch(r"\d{1,18}", text):
         return {"offset": int(text)}
     ago = re.fullmatch(r"-(\d{1,9})([smhd])", text)
     if ago:
         return {"unix_ms": max(0, now_ms - int(ago[1]) * _UNITS_MS[ago[2]])}
+    known = '"first", "last", an offset, a time' if takes_offset else '"first", "last", a time'
     try:
+        if text.isdecimal():
+            raise ValueError(text)  # a number of so many digits may be a date to datetime
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise click.UsageError(
-            f'--to {text!r} is neither "first", "last", an offset, a time nor an age like -90m'
-        ) from None
+        message = f"{option} {text!r} is neither {known} nor an age like -90m"
+        raise click.UsageError(message) from None
     at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
     return {"unix_ms": max(0, int(at.timestamp() * 1000))}
 

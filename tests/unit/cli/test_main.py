@@ -120,7 +120,7 @@ def test_with_json_wrong_usage_is_a_problem_document_too() -> None:
         (["pull", "t", "--max", "0"], "0 is not in the range"),
         (["consume", "t"], "Missing option '--group'"),
         (["consume", "t", "--group", "no/name"], "group must be 1 to 127"),
-        (["consume", "t", "--group", "g", "--from", "middle"], "'middle' is not one of"),
+        (["consume", "t", "--group", "g", "--from", "middle"], "--from 'middle' is neither"),
     ],
 )
 def test_wrong_usage_is_refused_before_any_connection(arguments: list[str], sentence: str) -> None:

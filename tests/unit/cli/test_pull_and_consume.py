@@ -131,6 +131,33 @@ def test_broadcasting_prints_everything_once_for_each_client(
     assert both.exit_code == 2
 
 
+def test_consume_may_begin_at_a_time_or_at_the_end(paceline: Runner) -> None:
+    paceline("send", "orders", "--queue", "g1/0", stdin=b"one\ntwo\nthree\n")
+
+    def at_two(cluster: FakeCluster) -> None:
+        cluster.group_calls.told_at_time = 1
+
+    paceline.on_cluster(at_two)
+    then = ["consume", "orders", "--idle-exit-ms", "300"]
+    aged = paceline(*then, "--group", "a", "--from", "-90m")
+    dated = paceline(*then, "--group", "b", "--from", "2026-01-31T12:00")
+    asked = paceline.on_cluster(lambda cluster: cluster.group_calls.times_asked[-1])
+    ordered = paceline(*then, "--group", "c", "--from", "2026-01-31T12:00", "--ordered")
+    last = paceline(*then, "--group", "d", "--from", "last")
+
+    assert aged.stdout == dated.stdout == ordered.stdout == "two\nthree\n"
+    assert asked == 1_769_860_800_000
+    assert last.stdout == ""
+
+
+@pytest.mark.parametrize("start", ["yesterday", "17", "20260131", ""])
+def test_consume_refuses_other_beginnings(paceline: Runner, start: str) -> None:
+    outcome = paceline("consume", "orders", "--group", "audit", "--from", start)
+
+    assert outcome.exit_code == 2
+    assert "--from" in outcome.stderr
+
+
 def test_consume_as_json(paceline: Runner) -> None:
     paceline("send", "orders", "one", "--tag", "t")
 

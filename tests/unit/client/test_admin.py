@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.test_pins import a_master
+from tests.unit.http.test_http import send
+from tests.unit.service.test_clients import CONSUMER
 
 from paceline import BlockingPullConsumer, Message
 from paceline.admin import AdminClient
-from paceline.blocking import BlockingProducer
+from paceline.blocking import BlockingAdminClient, BlockingProducer
 from paceline.errors import OutcomeUnknownError, PeerError, TopicExistsError, TopicNotFoundError
 from paceline.wire.cluster import ClusterView
 
@@ -124,6 +127,35 @@ async def test_scripts_send_and_pull_without_an_event_loop() -> None:
         found = await asyncio.to_thread(script, cluster.controller)
 
     assert found == [b"%d" % number for number in range(5)]
+
+
+def test_scripts_can_do_whatever_the_admin_client_can() -> None:
+    def public(of: type) -> set[str]:
+        return {name for name in dir(of) if not name.startswith("_")}
+
+    assert public(BlockingAdminClient) == public(AdminClient)
+    assert BlockingAdminClient.reset_offsets.__doc__ == AdminClient.reset_offsets.__doc__
+
+
+async def test_scripts_look_for_messages_dead_letters_and_clients() -> None:
+    def script(bootstrap: str) -> list[str]:
+        with BlockingAdminClient(bootstrap, timeout_ms=3_000) as admin:
+            [row] = admin.find_messages("orders", limit=1)
+            assert admin.message(row["message_id"])["body"] == row["body"]
+            assert len(admin.find_messages("orders")) == 3
+            assert admin.reset_offsets("audit", "orders", to="last")[0]["offset"] == 3
+            assert admin.consumer_lag("audit")[0]["lag"] == 0
+            with pytest.raises(TopicNotFoundError, match="nosuch"):
+                admin.reset_offsets("audit", "nosuch", to="first")
+            with pytest.raises(TopicNotFoundError, match="DLQ"):
+                admin.dead_letters("audit")
+            return [client["client_id"] for client in admin.clients().clients]
+
+    async with a_master() as (cluster, door, _):
+        for body in "abc":
+            await send(door, body)
+        await door.ask("POST", "/v1/call", {"call": "client", **CONSUMER})
+        assert await asyncio.to_thread(script, cluster.controller) == ["c1"]
 
 
 class _Follower:
