@@ -14,7 +14,7 @@ from paceline.consumer.links import PASSING, GroupLinks
 from paceline.errors import BY_CODE, DeadlineError, OutcomeUnknownError, PacelineError, PeerError
 from paceline.message_ids import parse_handle
 from paceline.retry import Backoff
-from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.runtime import cancel_and_wait, spawn
 from paceline.types import GroupName
 
 CALLS_MAX = 2
@@ -78,18 +78,29 @@ class _Lane:
         self._attempt_ms = attempt_ms
         self._waiting: deque[_End] = deque()
         self._calls: set[asyncio.Task[None]] = set()
+        self._put_off: dict[int, tuple[asyncio.TimerHandle, list[_End]]] = {}
+        """What a master put off, by a number: it waits aside, and others have the calls."""
+        self._number = 0
+        self._backoff = Backoff(links.cluster.random)
         self._is_pump_due = False
+        self._is_closed = False
         self._loop = asyncio.get_running_loop()
 
     def add(self, end: _End) -> None:
+        if self._is_closed:
+            _give_up([end], OutcomeUnknownError("the producer is closed"))
+            return
         self._waiting.append(end)
+        self._pump_soon()
+
+    def _pump_soon(self) -> None:
         if not self._is_pump_due:
             self._is_pump_due = True
             self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
         self._is_pump_due = False
-        while self._waiting and len(self._calls) < CALLS_MAX:
+        while self._waiting and len(self._calls) < CALLS_MAX and not self._is_closed:
             count = min(len(self._waiting), ENDS_OF_A_CALL)
             ends = [self._waiting.popleft() for _ in range(count)]
             task = spawn(self._run(ends), name=f"ends-{self._group}")
@@ -101,15 +112,24 @@ class _Lane:
         self._pump()
 
     async def _run(self, ends: list[_End]) -> None:
-        """Repeat until each of these has its outcome."""
-        backoff = Backoff(self._links.cluster.random)
+        """One call; what a master put off comes again after a while."""
         try:
-            while ends:
-                ends = await self._call(ends)
-                if ends:
-                    await pause(backoff.next_ms())
-        finally:
+            again = await self._call(ends)
+        except BaseException:
             _give_up(ends, OutcomeUnknownError("the producer was closed before the answer"))
+            raise
+        if not again:
+            self._backoff.reset()
+            return
+        self._number += 1
+        delay_s = self._backoff.next_ms() / 1000
+        timer = self._loop.call_later(delay_s, self._come_again, self._number)
+        self._put_off[self._number] = (timer, again)
+
+    def _come_again(self, number: int) -> None:
+        _, ends = self._put_off.pop(number)
+        self._waiting.extend(ends)
+        self._pump_soon()
 
     async def _call(self, ends: list[_End]) -> list[_End]:
         """One call; what has to be repeated."""
@@ -138,8 +158,14 @@ class _Lane:
             return []
 
     async def close(self) -> None:
+        """Nothing is begun any more; what has no outcome gets none."""
+        self._is_closed = True
         await cancel_and_wait(*self._calls)
         error = OutcomeUnknownError("the producer was closed before the transaction ended")
+        for timer, ends in self._put_off.values():
+            timer.cancel()
+            _give_up(ends, error)
+        self._put_off.clear()
         _give_up(self._waiting, error)
         self._waiting.clear()
 

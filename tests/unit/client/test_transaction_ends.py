@@ -1,0 +1,84 @@
+"""Ends of transactions on their way: calls are for who can be served; none begins at the end."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.unit.service.fakes import turn, until
+
+from paceline.consumer.links import GroupLinks
+from paceline.errors import OutcomeUnknownError
+from paceline.message_ids import OffsetMessageId, make_handle
+from paceline.runtime import SeededRandom
+from paceline.transaction_ends import CALLS_MAX, EndSender
+
+
+class Links:
+    """Masters that put off what they are told to, and do not answer at all while `is_silent`."""
+
+    def __init__(self) -> None:
+        self.cluster = SimpleNamespace(random=SeededRandom("ends"))
+        self.put_off: set[str] = set()
+        self.is_silent = False
+        self.calls = 0
+
+    async def call(self, group: str, document: dict[str, Any], **_: Any) -> dict[str, Any]:
+        self.calls += 1
+        if self.is_silent:
+            await asyncio.Event().wait()
+        return {"ends": [self._row(text) for text in document["commit"]]}
+
+    def _row(self, text: str) -> dict[str, Any]:
+        code = "NOT_YET_AVAILABLE" if text in self.put_off else None
+        return {"transaction_id": text, "outcome": None, "code": code, "detail": None}
+
+
+def a_sender(links: Links) -> EndSender:
+    return EndSender(cast(GroupLinks, links), timeout_ms=60_000, attempt_ms=1_000)
+
+
+def an_id(number: int) -> str:
+    return make_handle("tx", OffsetMessageId("g1", 96, number))
+
+
+async def test_ends_that_are_put_off_keep_no_call_from_others() -> None:
+    links = Links()
+    sender = a_sender(links)
+    links.put_off = {an_id(number) for number in range(CALLS_MAX)}
+    waiting = []
+    for number in range(CALLS_MAX):
+        waiting.append(sender.end(an_id(number), is_commit=True))
+        await until(lambda: links.calls > number)  # noqa: B023 - a call of its own for each
+
+    async with asyncio.timeout(10):
+        await sender.end(an_id(9), is_commit=True)
+    assert not any(end.done() for end in waiting)
+    links.put_off.clear()
+    async with asyncio.timeout(10):
+        await asyncio.gather(*waiting)
+    await sender.close()
+
+
+async def test_a_sender_that_closes_begins_no_call() -> None:
+    links = Links()
+    sender = a_sender(links)
+    links.put_off = {an_id(7)}
+    ends = [sender.end(an_id(7), is_commit=True)]
+    await until(lambda: links.calls == 1)
+    await turn()
+    links.is_silent = True
+    for number in range(CALLS_MAX):
+        ends.append(sender.end(an_id(number), is_commit=True))
+        await until(lambda: links.calls > number + 1)  # noqa: B023
+    ends.append(sender.end(an_id(8), is_commit=True))
+    begun = links.calls
+
+    await sender.close()
+    ends.append(sender.end(an_id(9), is_commit=True))
+    await turn()
+
+    assert links.calls == begun
+    for end in ends:
+        with pytest.raises(OutcomeUnknownError):
+            await end
