@@ -189,6 +189,11 @@ class Broker:
         """What no master has decided yet (R36); for reading."""
         return self._acting_file.offsets
 
+    @property
+    def escape(self) -> Escape:
+        """For reading."""
+        return self._escape
+
     def refuse(self, sentence: str) -> None:
         """The process has to stop; the first reason is the one that is told."""
         if self.refusal is None:

@@ -46,7 +46,7 @@ class Escape:
     ) -> None:
         """Reads its file. Raises StorageError."""
         self._role = role
-        self._intake = intake
+        self.intake = intake
         self._secret = secret
         self._random = random
         self._local = config.source_host or None
@@ -119,12 +119,12 @@ class Escape:
             (
                 "taken",
                 "Messages of other groups' acting masters, stored here.",
-                lambda: self._intake.taken,
+                lambda: self.intake.taken,
             ),
             (
                 "skipped",
                 "Messages not delivered here, as another group has them.",
-                lambda: self._intake.skipped,
+                lambda: self.intake.skipped,
             ),
         ):
             metrics.sampled(f"paceline_escape_{name}_total", meaning, value)

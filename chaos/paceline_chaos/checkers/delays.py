@@ -18,7 +18,8 @@ def delayed_messages_come_once_and_in_time(evidence: Evidence) -> Findings:
     """S25, for each send m with delay d, asked for at t:
     early: whoever saw m was answered at t + d or later (2 ms of rounding; not judged once a clock
     was changed: R29 bounds how far that reaches, and unit tests have it);
-    recalled: if a recall of m was answered with success, nobody has seen m and no truth has it;
+    recalled: if a recall of m was answered with success, nobody has seen m and no truth has it (but
+    escaped: an acting master may not have heard of the recall, R36);
     lost: if m was acknowledged and no recall may have hit it, and the same group acknowledged
     something asked for 3 s after t + d or later, m is in its queue in the end.
     O(n)."""
@@ -30,7 +31,7 @@ def delayed_messages_come_once_and_in_time(evidence: Evidence) -> Findings:
     doubtful = {recall.value for recall in evidence.recalls if recall.outcome is not Outcome.FAIL}
     _judge_sightings(evidence, found, delayed, recalled)
     stored = {value for log in evidence.logs.values() for value in log.values}
-    _judge_recalled(evidence, found, delayed, recalled, stored)
+    _judge_recalled(evidence, found, delayed, recalled)
     _judge_lost(evidence, found, delayed, doubtful, stored)
     return found
 
@@ -40,8 +41,13 @@ def _judge_recalled(
     found: Findings,
     delayed: dict[str, Send],
     recalled: dict[str, Recall],
-    stored: set[str | None],
 ) -> None:
+    stored = {
+        value
+        for queue, log in evidence.logs.items()
+        for offset, value in enumerate(log.values, start=log.start)
+        if (queue, offset) not in evidence.escaped
+    }
     for value, recall in recalled.items():
         send = delayed.get(value)
         if send is None or send.queue is None or evidence.is_lossy(send.queue.group):
@@ -63,11 +69,11 @@ def _judge_sightings(
         (fault.at_us for fault in evidence.faults if fault.kind.startswith("clock_")),
         default=_NEVER_US,
     )
-    for entry, value in _sightings(evidence):
+    for entry, offset, value in _sightings(evidence):
         send = delayed.get(value)
         if send is None or evidence.is_lossy(entry.queue.group):
             continue
-        if value in recalled:
+        if value in recalled and (entry.queue, offset) not in evidence.escaped:
             found.violate(f"{value} was taken back, and was read", send, recalled[value], entry)
         if entry.answered_us >= clocks_changed_us:
             found.counters["early_not_judged"] += 1
@@ -83,12 +89,12 @@ def _judge_sightings(
             )
 
 
-def _sightings(evidence: Evidence) -> Iterator[tuple[Pull | Deliver, str]]:
+def _sightings(evidence: Evidence) -> Iterator[tuple[Pull | Deliver, int, str]]:
     for pull in evidence.pulls:
         for message in pull.messages:
-            yield pull, message.value
+            yield pull, message.offset, message.value
     for deliver in evidence.delivers:
-        yield deliver, deliver.message.value
+        yield deliver, deliver.message.offset, deliver.message.value
 
 
 def _judge_lost(

@@ -270,6 +270,18 @@ class Evidence:
                     log.put(batch)
         return logs
 
+    @cached_property
+    def escaped(self) -> dict[tuple[Queue, int], str]:
+        """Places of the truth that hold another group's messages, with where those waited (R36)."""
+        found = {}
+        for dump in self.truth.values():
+            for batch in dump.batches:
+                if batch.marks:
+                    assert batch.queue is not None, batch
+                    for offset, mark in enumerate(batch.marks, start=batch.base_offset):
+                        found[batch.queue, offset] = mark
+        return found
+
     def replica_of(self, dump: ReplicaDump) -> int | None:
         """Which replica a log is of; if nobody could say so in the end, who its node was last."""
         if dump.replica is not None or dump.node not in self.lines:

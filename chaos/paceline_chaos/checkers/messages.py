@@ -233,13 +233,13 @@ def no_failed_send_shows(evidence: Evidence) -> Findings:
 
 def stored_at_most_once(evidence: Evidence) -> Findings:
     """S5: for each m of an idempotent producer: |{(q, o): H(q)(o) = m}| <= 1, and |{(q, o): (q, o,
-    m) was read}| <= 1, in the topic it was sent to: retries are S29's. Doubles of other producers
-    are counted as `duplicates`. O(n)."""
+    m) was read}| <= 1, in the topic it was sent to: retries are S29's, and what has the mark of an
+    escaped message is S38's. Doubles of other producers are counted as `duplicates`. O(n)."""
     found = Findings("S5")
     places: dict[str, tuple[Queue, int]] = {}
     doubles: dict[str, tuple[Queue, int]] = {}
     for queue, offset, value in chain(_stored(evidence), _read(evidence)):
-        if _made_by_masters(queue):
+        if _made_by_masters(queue) or (queue, offset) in evidence.escaped:
             continue
         place = places.setdefault(value, (queue, offset))
         if place != (queue, offset):

@@ -349,6 +349,10 @@ class Stall(Event):
     for_us: int
 
 
+SKIPPED = "SKIPPED"
+"""Cause of a record that says what another group has (R36)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBatch:
     """One batch of a replica's log."""
@@ -367,11 +371,14 @@ class StoredBatch:
     log_start: int = 0
     """Of a retention record: nothing below is kept once it is confirmed (R26)."""
     cause: str = ""
-    """Name of `records.header.Cause`, of a batch that a master made out of others (R34)."""
+    """Name of `records.header.Cause`, of a batch that a master made out of others (R34); SKIPPED:
+    of a record that says what another group has (R36)."""
     sources: tuple[int, ...] = ()
     """What each of its records was made from: `position << 16 | number in the batch`."""
     target: str = ""
     """The topic that such a batch is made for, also while its messages wait."""
+    marks: tuple[str, ...] = ()
+    """Where each record waited in another group, as the acting master that sent it has it (R36)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

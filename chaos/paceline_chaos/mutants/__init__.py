@@ -13,6 +13,7 @@ from paceline_chaos.mutants.delays import DELAYS
 from paceline_chaos.mutants.deletion import DELETION
 from paceline_chaos.mutants.disks import DISKS
 from paceline_chaos.mutants.epochs import EPOCHS
+from paceline_chaos.mutants.escaping import ESCAPING
 from paceline_chaos.mutants.founding import FOUNDING
 from paceline_chaos.mutants.moments import MOMENTS
 from paceline_chaos.mutants.mutant import Mutant
@@ -38,6 +39,7 @@ _ALL = (
     *WORLD,
     *MOMENTS,
     *ACTING,
+    *ESCAPING,
     *FOUNDING,
     *RAFT,
     *RETENTION,

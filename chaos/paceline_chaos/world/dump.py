@@ -17,7 +17,8 @@ from paceline.errors import CorruptLogError, StorageError
 from paceline.ports import Disk
 from paceline.records.decode import BatchView
 from paceline.records.header import HEADER_BYTES, Cause, Kind, parse_header
-from paceline_chaos.history.model import Queue, StoredBatch
+from paceline.wire.properties import ESCAPED_FROM
+from paceline_chaos.history.model import SKIPPED, Queue, StoredBatch
 from paceline_chaos.history.retained import given_up
 from paceline_chaos.world.bodies import crc_of, value_of
 from paceline_controller.raft.entries import COMMAND_ENTRY
@@ -121,6 +122,7 @@ def _walk(
 def _stored(view: BatchView, *, group: str, topics: Mapping[int, str]) -> StoredBatch:
     header = view.header
     is_normal = header.kind == Kind.NORMAL
+    skipped = _skipped(view)
     queue = None
     if is_normal:
         topic = topics.get(header.topic_id, f"#{header.topic_id}")
@@ -135,10 +137,24 @@ def _stored(view: BatchView, *, group: str, topics: Mapping[int, str]) -> Stored
         base_offset=header.base_queue_offset if is_normal else 0,
         messages=tuple(_messages(view)) if is_normal else (),
         log_start=given_up(view),
-        cause=Cause(header.cause).name if header.is_derived else "",
-        sources=tuple(view.sources()) if header.is_derived else (),
+        cause=SKIPPED if skipped else Cause(header.cause).name if header.is_of_broker else "",
+        sources=tuple(view.sources()) if header.is_derived else skipped,
         target=topics.get(header.topic_id, f"#{header.topic_id}") if header.is_derived else "",
+        marks=_marks(view),
     )
+
+
+def _marks(view: BatchView) -> tuple[str, ...]:
+    if view.header.cause != Cause.ESCAPED:
+        return ()
+    return tuple(row.get(ESCAPED_FROM, "") for row in view.properties())
+
+
+def _skipped(view: BatchView) -> tuple[int, ...]:
+    """What an operation says that another group has."""
+    if view.header.kind != Kind.OPERATION:
+        return ()
+    return tuple(view.document().get("timers", {}).get("escaped", ()))
 
 
 def _messages(view: BatchView) -> Iterator[tuple[str, int]]:

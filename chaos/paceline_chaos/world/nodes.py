@@ -370,6 +370,7 @@ class BrokerNode(Node):
             transaction_time_out_ms=TRANSACTION_TIME_OUT_MS,
             transaction_check_interval_ms=TRANSACTION_CHECK_MS,
             transaction_check_max=TRANSACTION_CHECKS,
+            enable_remote_escape=topology.escapes,
             access_message_in_memory_max_ratio=0 if topology.reads_replicas else 40,
             # Else every send to a topic that was deleted would make it again.
             auto_create_topic_enable=False,

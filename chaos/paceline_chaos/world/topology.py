@@ -96,6 +96,8 @@ class Topology:
     learners: tuple[str, ...] = ()
     """Brokers that replicate and are never members (R18)."""
 
+    escapes: bool = False
+    """An acting master sends what is due to another group (R36)."""
     is_deserted: bool = False
     """All members of a group are away for a while, and one that is none is there (R36)."""
 

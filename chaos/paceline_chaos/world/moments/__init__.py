@@ -13,6 +13,7 @@ from paceline_chaos.world.moments import (
     acting,
     amnesia,
     damage,
+    escaping,
     founding,
     frozen,
     handing,
@@ -64,6 +65,23 @@ SCENARIOS: Mapping[str, Scripted] = {
                 Client(name="client-4", jobs=("pull",)),
                 Client(name="client-5", jobs=("ordered",)),
             ),
+        },
+    ),
+    "escape": Scripted(
+        rule="R36: what is due without a master goes to another group, and the next one skips it",
+        script=escaping.escaping,
+        unmet=escaping.escaped,
+        load_ms=30_000,
+        topology={
+            "groups": {"g1": ("b1", "b2", "b3"), "g2": ("b4", "b5", "b6")},
+            "clients": (
+                Client(name="client-1", jobs=("delay", "send")),
+                Client(name="client-2", jobs=("delay",)),
+                Client(name="client-3", jobs=("delay", "push")),
+                Client(name="client-4", jobs=("read",)),
+            ),
+            "escapes": True,
+            "think_ms": 40.0,
         },
     ),
     "frozen": Scripted(
