@@ -10,6 +10,7 @@ from paceline.filters import ALL, Filter
 from paceline.message import ReceivedMessage, received_messages
 from paceline.records.decode import BatchView
 from paceline.routing import QueueName
+from paceline.wire.static_topics import Place
 
 
 class PulledBatch(NamedTuple):
@@ -19,12 +20,19 @@ class PulledBatch(NamedTuple):
     view: BatchView
     skip: int
     wanted: Filter = ALL
+    place: Place | None = None
+    """Which segment of a logical queue it is in, if the topic is static."""
 
     def messages(self) -> Iterable[ReceivedMessage]:
         """The wanted messages."""
         name, wanted = self.queue, self.wanted
         return received_messages(
-            self.view, topic=name.topic, group=name.group, skip=self.skip, wanted=wanted
+            self.view,
+            topic=name.topic,
+            group=name.group,
+            skip=self.skip,
+            wanted=wanted,
+            place=self.place,
         )
 
 
@@ -40,7 +48,9 @@ class Assigned:
         "fetch",
         "goes_on_at",
         "held_bytes",
+        "is_behind",
         "name",
+        "place",
         "position",
     )
 
@@ -54,6 +64,10 @@ class Assigned:
         self.goes_on_at: int | None = None
         """The first kept offset, once `error` has told that what comes before it is deleted."""
         self.corrupt_attempts = 0
+        self.place: Place | None = None
+        """Which segment of a logical queue it is, if the topic is static."""
+        self.is_behind = False
+        """It waits for an earlier segment: nothing of it is fetched or handed out."""
         self._decoded: list[ReceivedMessage] | None = None
         self.decoded_at = 0
 
@@ -65,7 +79,12 @@ class Assigned:
             name = self.name
             self._decoded = list(
                 received_messages(
-                    view, topic=name.topic, group=name.group, skip=skip, wanted=self.fetch.wanted
+                    view,
+                    topic=name.topic,
+                    group=name.group,
+                    skip=skip,
+                    wanted=self.fetch.wanted,
+                    place=self.place,
                 )
             )
             self.decoded_at = 0

@@ -15,7 +15,9 @@ from paceline.consumer.fetch_session import FetchSession
 from paceline.consumer.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.opened import ReadingConsumer
+from paceline.consumer.pull_lines import SegmentLines
 from paceline.consumer.replica_reads import ReplicaReads
+from paceline.consumer.segments import SegmentBook
 from paceline.errors import (
     ConflictError,
     CorruptLogError,
@@ -82,6 +84,8 @@ class PullConsumer(ReadingConsumer):
         self._assigned: dict[QueueKey, Assigned] = {}
         self._ready: OrderedDict[QueueKey, None] = OrderedDict()
         self._waiter: asyncio.Future[None] | None = None
+        self._lines = SegmentLines(SegmentBook(lambda: self._cluster.view), self._assigned)
+        self._end_listening = self._cluster.watch.listen(lambda view: self._follow())
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         """Wait until the cluster is known. PeerError when no bootstrap address answers."""
@@ -89,6 +93,7 @@ class PullConsumer(ReadingConsumer):
         await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
 
     async def close(self) -> None:
+        self._end_listening()
         for session in self._sessions.values():
             session.close()
         await self._links.close()
@@ -135,11 +140,30 @@ class PullConsumer(ReadingConsumer):
                 self._session(key.group).add(fetch)
             else:
                 self._seek(known, resolved[name])
+        self._lines.named()
+        self._follow()
+
+    def _follow(self) -> None:
+        """Of static topics: read the segments that have come, each behind the one before it."""
+        for item in self._lines.come():
+            self._assigned[item.fetch.key] = item
+            self._session(item.fetch.key.group).add(item.fetch)
+        self._in_line(self._assigned)
+
+    def _in_line(self, keys: Iterable[QueueKey]) -> None:
+        for item in self._lines.settle(keys):
+            self._set_room(item)
+            if item.batches:
+                self._make_ready(item)
 
     async def subscribe(
         self, topic: str, *, start: int | str = FIRST, wanted: Filter = ALL
     ) -> None:
-        """Assign all present queues of a topic, from `start`; `wanted`: `make_filter`."""
+        """Assign all present queues of a topic, from `start`; `wanted`: `make_filter`.
+
+        Of a static topic all segments, those of a logical queue one after another, also those that
+        come later.
+        """
         await self.assign(dict.fromkeys(await self.queues(topic), start), wanted=wanted)
 
     async def seek(self, queue: QueueName, position: int | str) -> None:
@@ -201,7 +225,7 @@ class PullConsumer(ReadingConsumer):
         view = assigned.batches[0].view
         skip = max(0, assigned.position - view.header.base_queue_offset)
         self._pop(assigned)
-        return PulledBatch(assigned.name, view, skip, assigned.fetch.wanted)
+        return PulledBatch(assigned.name, view, skip, assigned.fetch.wanted, assigned.place)
 
     # -- offsets of groups ------------------------------------------------------------------------
 
@@ -271,7 +295,7 @@ class PullConsumer(ReadingConsumer):
         """A queue with a batch. An error is raised only if nothing would be lost by it."""
         while self._ready:
             assigned = self._assigned.get(self._ready.popitem(last=False)[0])
-            if assigned is None:
+            if assigned is None or assigned.is_behind:
                 continue
             if assigned.batches:
                 return assigned
@@ -297,7 +321,12 @@ class PullConsumer(ReadingConsumer):
         self._regulate(assigned)
 
     def _regulate(self, assigned: Assigned) -> None:
-        has_room = assigned.held_bytes < self._settings.buffer_bytes_max
+        self._set_room(assigned)
+        if assigned.place is not None:
+            self._in_line((assigned.fetch.key,))
+
+    def _set_room(self, assigned: Assigned) -> None:
+        has_room = not assigned.is_behind and assigned.held_bytes < self._settings.buffer_bytes_max
         if has_room != assigned.fetch.has_room:
             assigned.fetch.has_room = has_room
             if has_room:
@@ -382,8 +411,10 @@ class PullConsumer(ReadingConsumer):
         assigned.error = assigned.goes_on_at = None
         assigned.position = position
         assigned.fetch.seek(position)
-        assigned.fetch.has_room = True
+        assigned.fetch.has_room = not assigned.is_behind
         self._sessions[assigned.fetch.key.group].wake()
+        if assigned.place is not None:
+            self._in_line((assigned.fetch.key,))
 
     async def _resolve(self, positions: Mapping[QueueName, int | str]) -> dict[QueueName, int]:
         named = [name for name, position in positions.items() if isinstance(position, str)]
