@@ -12,6 +12,8 @@ ARGS ?=
 MINUTES ?= 10
 # Processes for tests; one for each core by default.
 JOBS ?= auto
+# Test processes with a real cluster each; they wait more than they compute, but for some the time counts.
+CLUSTERS ?= 1
 # How many seeds `make determinism` runs again.
 SEEDS ?= 25
 
@@ -54,7 +56,7 @@ test: java $(SPARK_MADE) check ## Everything: check, then simulated clusters, re
 	@echo "Simulated clusters"
 	@$(PYTEST) $(PARALLEL) tests/sim
 	@echo "Real processes"
-	@$(PYTEST) tests/process
+	@$(PYTEST) $(if $(filter-out 1,$(CLUSTERS)),-n $(CLUSTERS) --dist loadfile) tests/process
 	@echo "Spark"
 	@$(SPARK_TESTS)
 	@echo "All tests passed."

@@ -1,11 +1,21 @@
-"""Fixtures of the tests that throw bad input at one running cluster."""
+"""Fixtures of the tests that throw bad input at one running cluster. Each of several test processes
+has ports of its own, so that their clusters start side by side."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.process.harness import running_cluster
 from tests.process.target import Target
+
+from paceline.cli.free_ports import END, FIRST, RANGE_VARIABLE
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    share = (END - FIRST) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    begin = FIRST + number * share
+    os.environ[RANGE_VARIABLE] = f"{begin}-{begin + share}"
 
 
 @pytest.fixture(scope="module")
