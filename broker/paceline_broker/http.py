@@ -39,6 +39,7 @@ from paceline_broker.http_transactions import TransactionRoutes
 from paceline_broker.probe import register
 from paceline_broker.probe_clients import register_clients
 from paceline_broker.probe_delays import register_delays
+from paceline_broker.probe_reading import register_reading
 from paceline_broker.probe_replication import register_replication
 from paceline_broker.probe_transactions import register_transactions
 from paceline_broker.service.hooks import RequestWatch
@@ -79,6 +80,7 @@ class BrokerHttp:
         register_delays(metrics, service.delivery, service.role, service.routes)
         register_transactions(metrics, service)
         register_clients(metrics, service)
+        register_reading(metrics, service)
         self.app = web.Application(middlewares=[self._middleware()])
         self._add_routes(self.app.router)
         self._runner: web.AppRunner | None = None

@@ -36,6 +36,9 @@ class Counters:
     send_backs: int = 0
     """Messages that wait for another attempt of their group."""
     dead_letters: int = 0
+    replica_messages_out: int = 0
+    replica_bytes_out: int = 0
+    """Handed to readers while this broker was a replica; in those of topics, too."""
     resent: int = 0
     """Dead letters that were put into a topic again."""
 

@@ -27,7 +27,7 @@ from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.filters import LOOK_BYTES_MAX, FilterRegistry, check_filters, sift
 from paceline_broker.service.follow import Sessions, open_writer
 from paceline_broker.service.gather import Asked, Fetched, FetchSink, Gathered, gather
-from paceline_broker.service.ports import LogReader, LogWriter, Role
+from paceline_broker.service.ports import LogReader, LogWriter, Role, RoleState
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.slow_reads import SlowReads
@@ -95,7 +95,7 @@ class Fetcher:
         self._routes = routes
         self._counters = counters
         self._settings = settings
-        self._slow = SlowReads(role, routes, settings.slow_read_bytes)
+        self.slow = SlowReads(role, routes, settings.slow_read_bytes)
         self._by_key: dict[int, dict[_Waiting, None]] = {}
         self._by_sink: dict[FetchSink, dict[_Waiting, None]] = {}
         self._behind: dict[int, None] = {}
@@ -105,7 +105,7 @@ class Fetcher:
         """Told which watched queues (`ConsumeQueue.is_watched`) confirm has passed messages of."""
         self._turn = 0
         self.sessions = Sessions(
-            role, routes, self._slow, counters, self.filters, settings, self.watch
+            role, routes, self.slow, counters, self.filters, settings, self.watch
         )
         self._reader: LogReader | None = None
         self._stop_listening = _nothing
@@ -300,7 +300,7 @@ class Fetcher:
 
     def _gather(self, waiting: _Waiting, *, is_open: bool) -> Gathered:
         return gather(
-            waiting, self._role, self._routes, self._slow, is_open=is_open, turn=self._turn
+            waiting, self._role, self._routes, self.slow, is_open=is_open, turn=self._turn
         )
 
     def _start(self, waiting: _Waiting, work: Coroutine[Any, Any, None]) -> None:
@@ -351,6 +351,9 @@ class Fetcher:
                 return False
         for topic_id, messages, size_bytes in gathered.counts:
             self._counters.delivered(topic_id, messages, size_bytes)
+        if self._role.state is RoleState.REPLICA:
+            self._counters.replica_messages_out += sum(row[1] for row in gathered.counts)
+            self._counters.replica_bytes_out += sum(row[2] for row in gathered.counts)
         answer.join_small()
         waiting.sink.fetched(waiting.request_id, answer)
         return True

@@ -23,6 +23,7 @@ from paceline_broker.projections.receipt_queue import Run
 from paceline_broker.service.handing_out import Asked, Given
 from paceline_broker.service.ledger import append_decided
 from paceline_broker.service.ports import LogReader, LogWriter, Role
+from paceline_broker.service.receipt_counters import ReceiptCounters
 from paceline_broker.service.receipt_operations import Operation, Receive, Settle, Settled, Turn
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
@@ -64,6 +65,7 @@ class Receipts:
         """Per group with receivers that wait: when something in flight may fall due."""
         self._is_scheduled = False
         self._received = 0
+        self.counters = ReceiptCounters()
         self._warming: set[asyncio.Task[None]] = set()
         self.on_exhausted: Callable[[str, Sequence[tuple[int, Run]]], None] = lambda group, runs: (
             None
@@ -187,6 +189,7 @@ class Receipts:
             decided += self._serve_woken(woken, turn)
             if turn.items:
                 append_decided(writer, projections, {"items": turn.items}, store_unix_ms=now)
+                self.counters.count(turn.items)
         except Exception as error:  # a full disk at a roll (R22), or a fault of this program
             self._end_turn_badly([*taken, *decided], turn, writer, error)
             return

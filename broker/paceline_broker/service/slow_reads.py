@@ -20,6 +20,8 @@ class SlowReads:
         self._role = role
         self._routes = routes
         self._behind_bytes = behind_bytes
+        self.named_count = 0
+        """Parts of a master's answers that named a replica."""
 
     def floor(self, confirm: PhysicalOffset) -> int:
         """What lies below this physical offset is far behind."""
@@ -41,4 +43,7 @@ class SlowReads:
             return 0
         members = sorted(member for member in group.sync_state_set if member != own)
         # Each queue has its replica, so that slow queues spread.
-        return members[(topic_id + queue_id) % len(members)] if members else 0
+        if not members:
+            return 0
+        self.named_count += 1
+        return members[(topic_id + queue_id) % len(members)]

@@ -1,7 +1,9 @@
 """The HTTP door of simple consumers: messages with their handles, and what is refused."""
 
-from tests.unit.http.door import a_batch, a_door
+from tests.unit.http.door import Door, a_batch, a_door
 from tests.unit.service.test_send import Answers
+
+from paceline.runtime import pause, spawn
 
 ASK = {"client_id": "c1", "topics": ["orders"]}
 
@@ -35,6 +37,65 @@ async def test_receive_returns_messages_with_handles_that_ack_and_invisible_take
         assert (status, problem["code"]) == (409, "RECEIPT_EXPIRED")
         status, _ = await door.ask("POST", "/v1/groups/g/ack", {"handles": [renewed]})
         assert status == 200
+
+
+async def test_metrics_tell_what_was_given_came_again_and_is_in_flight() -> None:
+    async with a_door() as door:
+        door.service.sender.send(a_batch(*[b"x"] * 5), Answers(), 0)
+
+        async def receive() -> list[str]:
+            _, answer = await door.ask(
+                "POST", "/v1/groups/g/receive", {**ASK, "invisible_ms": 10_000, "wait_ms": 0}
+            )
+            return [message["handle"] for message in answer["messages"]]
+
+        handles = await receive()
+        await door.ask("POST", "/v1/groups/g/ack", {"handles": handles[:2]})
+        await door.ask(
+            "POST", "/v1/groups/g/invisible", {"handles": handles[2:3], "invisible_ms": 60_000}
+        )
+        door.clock.advance(10_000)
+        assert len(await receive()) == 2  # of the two that ran out
+
+        async def wait() -> None:
+            await door.ask("POST", "/v1/groups/g/receive", {**ASK, "wait_ms": 5_000})
+
+        waiting = spawn(wait(), name="receiver")
+        while not door.service.receipts.waiting_count:
+            await pause(1)
+        lines = await metrics_of(door)
+        door.service.receipts.stop_waiting()
+        await waiting
+
+    assert "paceline_receipts_given_total 7.0" in lines
+    assert "paceline_receipts_given_again_total 2.0" in lines
+    assert "paceline_receipts_acknowledged_total 2.0" in lines
+    assert "paceline_receipts_changed_total 1.0" in lines
+    assert "paceline_receipts_waiting_count 1.0" in lines
+    node = 'node_id="g1/1",node_type="broker",topic="orders"'
+    where = f'cluster="c",consumer_group="g",is_retry="false",is_system="false",{node}'
+    assert f"rocketmq_consumer_inflight_messages{{{where}}} 3.0" in lines
+
+
+async def test_metrics_tell_what_is_read_from_replicas() -> None:
+    async with a_door(slow_read_bytes=0) as door:
+        for _ in range(2):
+            door.service.sender.send(a_batch(b"x"), Answers(), 0)
+        await door.ask("GET", "/v1/topics/orders/queues/0/messages?offset=0")
+        assert "paceline_replica_reads_named_total 1.0" in await metrics_of(door)
+        door.role.become_replica()
+        await door.ask("GET", "/v1/topics/orders/queues/0/messages?offset=1")
+        lines = await metrics_of(door)
+
+    assert "paceline_replica_reads_messages_total 1.0" in lines
+    assert "paceline_replica_reads_named_total 1.0" in lines
+    [size] = [line for line in lines if line.startswith("paceline_replica_reads_bytes_total ")]
+    assert float(size.split()[1]) > 96
+
+
+async def metrics_of(door: Door) -> list[str]:
+    async with door.session.get(f"http://127.0.0.1:{door.port}/metrics") as answer:
+        return (await answer.text()).splitlines()
 
 
 async def test_forged_handles_and_bad_requests_are_4xx_without_effect() -> None:
