@@ -45,6 +45,7 @@ from paceline_chaos.history.model import (
     Queue,
     Recall,
     ReplicaDump,
+    Resend,
     Send,
     Unlock,
 )
@@ -80,6 +81,7 @@ class Evidence:
         self.unlocks = self._of(Unlock)
         self.pops = self._of(Pop)
         self.done_receipts = self._of(Ack)
+        self.resends = self._of(Resend)
         self.begins = self._of(BeginTransaction)
         self.ends = self._of(EndTransaction)
         self.checks = self._of(CheckTransaction)

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.checkers.resets import resets_hold
 from paceline_chaos.checkers.retries import chains_of
 from paceline_chaos.history.model import (
     Commit,
@@ -124,6 +125,7 @@ def committed_offsets_never_fall(evidence: Evidence) -> Findings:
     """S22: (a) for an acknowledged commit of x < query (not `maybe_stale`) with answer y: y >= x;
     (b) for queries p < q: answer(q) >= answer(p); unless a reset may have taken effect in between:
     it was asked before q was answered, and was not answered before the commit (or p) was asked.
+    (c) what a reset has moved back is processed again (`resets_hold`).
     What an acting master took is no promise before the next one has it (R36), and left out.
     "Never committed" is -1. O(n log n) without resets, O(n * resets) with."""
     found = Findings("S22")
@@ -142,7 +144,8 @@ def committed_offsets_never_fall(evidence: Evidence) -> Findings:
             lanes[query.consumer_group, query.queue].append(query)
     for lane, operations in lanes.items():
         if not evidence.is_lossy(lane[1].group):
-            _never_fall(found, operations, resets[lane])
+            _never_fall(found, operations, resets.get(lane, []))
+    resets_hold(evidence, found, resets)
     return found
 
 

@@ -33,8 +33,8 @@ from paceline_chaos.history.model import (
 def nothing_acknowledged_is_lost(evidence: Evidence) -> Findings:
     """S1: for all (m, q, o) in A with o >= start of H(q): H(q)(o) = m. If the acknowledgement did
     not know o (a late duplicate): m is somewhere in the topic's logs, unless something was deleted
-    there. A group of which no log is whole in the end has lost all of A, unless faults have damaged
-    the copies of all its members. O(n)."""
+    there. If the application chose a queue, it is that one. A group of which no log is whole in
+    the end has lost all of A, unless faults have damaged the copies of all its members. O(n)."""
     found = Findings("S1")
     _a_log_is_left(evidence, found)
     for send in evidence.acks:
@@ -43,6 +43,8 @@ def nothing_acknowledged_is_lost(evidence: Evidence) -> Findings:
         if not evidence.has_truth(send.queue) or not evidence.binding(send):
             continue  # without a truth: see above
         found.judged += 1
+        if send.wanted not in (None, send.queue):
+            found.violate(f"{send.value} was for {send.wanted}, and is in {send.queue}", send)
         log = evidence.logs.get(send.queue)
         stored = None if log is None else log.value_at(send.offset)
         if stored != send.value and send.offset >= evidence.start_of(send.queue):

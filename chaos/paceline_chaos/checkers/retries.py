@@ -41,6 +41,8 @@ class Chains:
         """Record of a queue -> the one that waited for it."""
         self.delivered: defaultdict[int, list[int]] = defaultdict(list)
         """Record that waited -> what was made of it when it was due."""
+        self.resent: defaultdict[int, list[int]] = defaultdict(list)
+        """Dead letter -> what was made of it when it was given to its group again."""
         self._batches: dict[int, StoredBatch] = {}
         for batch in dump.batches:
             if batch.queue is not None:
@@ -58,6 +60,9 @@ class Chains:
             for source, record in zip(batch.sources, made, strict=True):
                 self.waited[record] = source
                 self.delivered[source].append(record)
+        elif batch.cause == "RESENT":
+            for source, record in zip(batch.sources, made, strict=True):
+                self.resent[source].append(record)
 
     def place(self, record: int) -> _Place | None:
         """Queue and offset of a record; None if it is in no queue, or deleted."""
@@ -100,7 +105,9 @@ def dead_letters_had_their_attempts(evidence: Evidence) -> Findings:
     (c) a dead letter has n retries behind it, as far back as the log goes.
     For each group that receives by receipt (a), and
     (d) a message of which an acknowledgement succeeded is no dead letter of the group, unless it
-    was reset.
+    was reset. For all,
+    (e) a dead letter is resent at most once, however often that is asked for, and if somebody was
+    told that it is, it is.
     That nothing is lost between is S21's: no offset is committed of which neither a member was done
     nor a link was made. O(n)."""
     found = Findings("S29")
@@ -121,6 +128,7 @@ def dead_letters_had_their_attempts(evidence: Evidence) -> Findings:
             continue
         dump = evidence.truth[name]
         _never_both(found, evidence, chains, name, resets)
+        _resent_once(evidence, found, dump, chains)
         for group, links in chains.links.items():
             if group in receiving:
                 _made_once(found, dump, chains, group, links, resets)
@@ -207,6 +215,24 @@ def _had_attempts(
         is_whole = place is not None and not place.queue.topic.startswith("%")
         if is_whole and retries != times_max:
             found.violate(f"{_name(place)} died after {retries} retries, not {times_max}", dump)
+
+
+def _resent_once(evidence: Evidence, found: Findings, dump: ReplicaDump, chains: Chains) -> None:
+    places: set[_Place] = set()
+    for source, made in chains.resent.items():
+        place = chains.place(source)
+        found.judged += 1
+        found.counters["resent"] += 1
+        if place is not None:
+            places.add(place)
+        if len(made) > 1:
+            found.violate(f"{_name(place)} was resent {len(made)} times", dump)
+    for resend in evidence.resends:
+        is_here = resend.queue.group == dump.group and resend.outcome is Outcome.OK
+        place = _Place(resend.queue, resend.offset)
+        if not is_here or place in places or evidence.start_of(resend.queue) > resend.offset:
+            continue
+        found.violate(f"{_name(place)} was said to be resent, and is not", resend, dump)
 
 
 def _name(place: _Place | None) -> str:

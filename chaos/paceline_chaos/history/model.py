@@ -80,6 +80,8 @@ class Send(Operation):
     session: str = ""
     """The producer object: order is promised within one (S8)."""
     is_idempotent: bool = True
+    wanted: Queue | None = None
+    """The queue that the application chose; None: it left that to the client."""
     queue: Queue | None = None
     """Where it was stored; None unless OK."""
     offset: int | None = None
@@ -210,6 +212,16 @@ class Ack(Operation):
     offset: int
     is_back: bool = False
     """Not done, but given back: others may be given it at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resend(Operation):
+    """A dead letter is given to its consumer group again."""
+
+    consumer_group: str
+    queue: Queue
+    """Of the dead-letter topic."""
+    offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,6 +450,7 @@ Entry: TypeAlias = (
     | Unlock
     | Pop
     | Ack
+    | Resend
     | BeginTransaction
     | EndTransaction
     | CheckTransaction

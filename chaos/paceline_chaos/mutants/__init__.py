@@ -15,6 +15,7 @@ from paceline_chaos.mutants.disks import DISKS
 from paceline_chaos.mutants.epochs import EPOCHS
 from paceline_chaos.mutants.escaping import ESCAPING
 from paceline_chaos.mutants.founding import FOUNDING
+from paceline_chaos.mutants.groups import GROUPS
 from paceline_chaos.mutants.moments import MOMENTS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.mutants.projections import PROJECTIONS
@@ -50,6 +51,7 @@ _ALL = (
     *DELAYS,
     *TRANSACTIONS,
     *WAITING,
+    *GROUPS,
 )
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""

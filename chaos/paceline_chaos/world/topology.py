@@ -172,13 +172,7 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
     if random.Random(f"inorder-{seed}").random() < _INORDER_SHARE:
         first, *others = _with_job(clients, "inorder")
         clients = (first, *_with_job(tuple(others), "inorder"))
-    for job, share in (("move", _MOVE_SHARE), ("broadcast", _BROADCAST_SHARE)):
-        if random.Random(f"{seed}/{job}").random() < share:
-            clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, job)))
-    if group_count > 1 and random.Random(f"{seed}/remap").random() < _REMAP_SHARE:
-        clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, "remap")))
-    if random.Random(f"{seed}/fail").random() < _FAIL_SHARE:
-        clients = _with_job(clients, "fail")
+    clients = _with_group_jobs(clients, seed, group_count)
     jobs = {job for client in clients for job in client.jobs}
     is_altered = random.Random(f"alter-{seed}").random() < _ALTER_SHARE
     if is_altered and not jobs & _NOT_BESIDE_ALTER:
@@ -204,6 +198,23 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
     drawn = _with_learners(_perhaps_deserted(drawn))
     log_bytes = _draw_log_bytes(drawn.segment_size_bytes, random.Random(f"retention-{seed}"))
     return replace(drawn, log_bytes_max=log_bytes)
+
+
+def _with_group_jobs(
+    clients: tuple[Client, ...], seed: int, group_count: int
+) -> tuple[Client, ...]:
+    """What consumer groups do beside the usual; each drawn apart."""
+    for job, share in (("move", _MOVE_SHARE), ("broadcast", _BROADCAST_SHARE)):
+        if random.Random(f"{seed}/{job}").random() < share:
+            clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, job)))
+    if group_count > 1 and random.Random(f"{seed}/remap").random() < _REMAP_SHARE:
+        clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, "remap")))
+    if random.Random(f"{seed}/fail").random() < _FAIL_SHARE:
+        clients = _with_job(clients, "fail")
+    for job, share in (("lite", _LITE_SHARE), ("resend", _RESEND_SHARE)):
+        if random.Random(f"{seed}/{job}").random() < share:
+            clients = _with_job(clients, job)
+    return clients
 
 
 def _with_learners(topology: Topology) -> Topology:
@@ -249,12 +260,15 @@ _MOVE_SHARE = 0.2
 _BROADCAST_SHARE = 0.2
 _REMAP_SHARE = 0.6
 """Of worlds with two broker groups: logical queues move between them."""
+_LITE_SHARE = 0.2
+_RESEND_SHARE = 0.3
+"""It finds something to do where push consumers are."""
 _SLOW_READS_SHARE = 0.3
 """Worlds in which everything counts as far behind, so that consumers read from replicas."""
 _JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, *(0,) * (len(JOBS) - 8))
 """How often another client has each of `JOBS`; the last ones are drawn apart."""
 _ALTER_SHARE = 0.8
-_NOT_BESIDE_ALTER = frozenset({"delay", "transact", "move", "broadcast"})
+_NOT_BESIDE_ALTER = frozenset({"delay", "transact", "move", "broadcast", "lite"})
 """A queue that is gone makes dead letters of what waits for it (R35), and who keeps his offsets to
 himself, or is moved back, is asked by nobody: other matters than a topic that changes."""
 _HASTY_SHARE = 0.4

@@ -19,11 +19,13 @@ from paceline_chaos.world.jobs.delaying import Delayer
 from paceline_chaos.world.jobs.inorder import InOrder
 from paceline_chaos.world.jobs.moving import Broadcaster, Mover
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
+from paceline_chaos.world.jobs.polling import LitePoller
 from paceline_chaos.world.jobs.popping import DeadLetters, Popper
 from paceline_chaos.world.jobs.posting import Poster
 from paceline_chaos.world.jobs.producing import OtherSender, Requester
 from paceline_chaos.world.jobs.reading import Puller, Reader
 from paceline_chaos.world.jobs.remapping import Remapper
+from paceline_chaos.world.jobs.resending import Resender
 from paceline_chaos.world.jobs.sending import Sender, hasty_sender
 from paceline_chaos.world.jobs.topics import TopicMaker
 from paceline_chaos.world.jobs.transacting import Transactor
@@ -60,6 +62,8 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "move": Mover,
     "broadcast": Broadcaster,
     "remap": Remapper,
+    "lite": LitePoller,
+    "resend": Resender,
 }
 """Names in topologies and scenario files."""
 

@@ -28,6 +28,7 @@ from paceline_chaos.history.model import (
     Queue,
     Recall,
     ReplicaDump,
+    Resend,
     Seen,
     Send,
     StoredBatch,
@@ -122,6 +123,11 @@ class Hand:
         """Message 0, acknowledged."""
         found: dict[str, Any] = {"consumer_group": "G", "member": member, "queue": Q, "offset": 0}
         self._ask(Ack, member, at, **found | members)
+
+    def resend(self, at: Any = None, **members: Any) -> None:
+        """Dead letter 0 of G."""
+        found: dict[str, Any] = {"consumer_group": "G", "queue": Queue("%DLQ%G", "g", 0)}
+        self._ask(Resend, "o", at, offset=0, **found | members)
 
     def lock(self, member: str, token: int, at: Any = None, lease_ms: int = 1_000) -> None:
         found = {"consumer_group": "G", "member": member, "queue": Q}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.unit.chaos.cases import CASES, case
-from tests.unit.chaos.hand import Q2, SECOND, SIZE, Hand
+from tests.unit.chaos.hand import Q2, SECOND, SIZE, Hand, Q
 
 from paceline_chaos.history.model import Outcome, Pull, ReplicaDump, Send
 
@@ -16,6 +16,14 @@ def duplicate_that_is_nowhere(is_bad: bool) -> Hand:
     hand.send("a", -1, is_duplicate=True, queue=Q2)
     hand.unknown("b")
     hand.dump(1, ["b" if is_bad else "a"])
+    return hand
+
+
+@case("S1 of a queue that was chosen")
+def stored_in_another_queue(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.send("a", 0, wanted=Q2 if is_bad else Q)
+    hand.dump(1, ["a"])
     return hand
 
 

@@ -127,6 +127,35 @@ def never_handed_out(is_bad: bool) -> Hand:
     return hand
 
 
+@case("S29 of a dead letter that was resent twice")
+def resent_twice(is_bad: bool) -> Hand:
+    hand, log = Hand(), RetryLog()
+    dead = _died(hand, log)
+    log.put("a", RETRY_Q, cause="RESENT", source=dead)
+    if is_bad:
+        log.put("a", RETRY_Q, cause="RESENT", source=dead)
+    log.dump(hand)
+    return hand
+
+
+@case("S29 of a dead letter that was not resent")
+def not_resent(is_bad: bool) -> Hand:
+    hand, log = Hand(), RetryLog()
+    dead = _died(hand, log)
+    hand.resend()
+    if not is_bad:
+        log.put("a", RETRY_Q, cause="RESENT", source=dead)
+    log.dump(hand)
+    return hand
+
+
+def _died(hand: Hand, log: RetryLog) -> int:
+    """The dead letter of a message that had its one attempt."""
+    hand.unknown("a")
+    hand.deliver(0, "a", outcome=Outcome.FAIL)
+    return log.put("a", DEAD_Q, cause="DEAD", source=log.put("a"))
+
+
 @case("S21 of a message sent back")
 def committed_and_not_sent_back(is_bad: bool) -> Hand:
     hand, log = Hand(), RetryLog()
@@ -137,4 +166,30 @@ def committed_and_not_sent_back(is_bad: bool) -> Hand:
         log.retry("a", source)
     hand.commit(1)
     log.dump(hand)
+    return hand
+
+
+@case("S22 of a reset")
+def reset_is_undone(is_bad: bool) -> Hand:
+    hand = Hand()
+    for number, value in enumerate("abc"):
+        hand.unknown(value)
+        hand.deliver(number, value)
+    hand.commit(1, is_reset=True)
+    if not is_bad:
+        hand.deliver(1, "b")
+        hand.deliver(2, "c")
+    hand.committed(3)
+    return hand
+
+
+@case("S22 of a reset of which nobody heard")
+def reset_of_unknown_outcome(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.unknown("a")
+    hand.deliver(0, "a")
+    hand.committed(1)
+    hand.committed(1)
+    hand.commit(0, is_reset=True, outcome=Outcome.OK if is_bad else Outcome.UNKNOWN)
+    hand.committed(1)
     return hand

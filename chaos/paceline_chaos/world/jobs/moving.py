@@ -11,7 +11,7 @@ from paceline.consumer.links import GroupLinks
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
-from paceline.runtime import pause
+from paceline.runtime import SeededRandom, pause
 from paceline.types import GroupName
 from paceline_chaos.history.model import Commit, Deliver, Queue
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
@@ -25,6 +25,8 @@ _LOOKS = 60
 _LOOK_MS = 100
 _PROCESS_MS_MAX = 20.0
 _ACT_SHARE = 0.15
+_LOOK_AGAIN_MS_MAX = 800
+"""After a move: commits of the time before it have come by then."""
 
 
 class _ListenerFailedError(Exception):
@@ -77,6 +79,8 @@ class Mover:
     def __init__(self, around: Around) -> None:
         self._around = around
         self._sessions = 0
+        # A stream of its own: what the client's other jobs draw stays as it is.
+        self._looks = SeededRandom(f"{around.alias}/moved")
 
     async def run(self) -> None:
         """One membership after another until it is over."""
@@ -145,6 +149,8 @@ class Mover:
                 asking.raised(error)
             else:
                 asking.ok()
+        await pause(self._looks.uniform(0, _LOOK_AGAIN_MS_MAX))
+        await ask_committed(around, links, MOVED_GROUP, queue)
 
 
 def _is(key: Any, queue: Queue) -> bool:

@@ -19,6 +19,9 @@ JOBS = (
     "inorder",
     "move",
     "broadcast",
+    "lite",
+    "resend",
+    "fail",
     "alter",
     "remap",
 )

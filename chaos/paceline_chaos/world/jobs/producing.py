@@ -115,7 +115,12 @@ class OtherSender:
         chosen = self._around.choice(queues)
         name = QueueName(chosen.topic, chosen.group, chosen.queue)  # type: ignore[arg-type]
         body, asking = self._next()
-        await _outcome(producer, asking, Message(chosen.topic, body, queue=name), name)
+        try:
+            result = await producer.send(Message(chosen.topic, body, queue=name))
+        except PacelineError as error:
+            asking.raised(error)
+            return
+        enter_sent(asking, result, wanted=name)
 
     async def _selected(self, producer: Producer) -> None:
         """A message whose queue a selector chooses."""
@@ -132,8 +137,7 @@ class OtherSender:
         except PacelineError as error:
             asking.raised(error)
             return
-        enter_sent(asking, result)
-        assert (result.group, result.queue_id) == chosen[-1][1:], (result, chosen)
+        enter_sent(asking, result, wanted=chosen[-1])
 
     def _oneway(self, producer: Producer) -> None:
         """A message that nobody knows the fate of."""
@@ -144,18 +148,6 @@ class OtherSender:
             asking.raised(error)
         else:
             asking.unknown(ONEWAY)
-
-
-async def _outcome(
-    producer: Producer, asking: Asking[Send], message: Message, name: QueueName
-) -> None:
-    try:
-        result = await producer.send(message)
-    except PacelineError as error:
-        asking.raised(error)
-        return
-    enter_sent(asking, result)
-    assert (result.group, result.queue_id) == name[1:], (result, name)
 
 
 class Requester:

@@ -13,6 +13,7 @@ from paceline.errors import PacelineError
 from paceline.message import Message
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
+from paceline.routing import QueueName
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.sending import Sending, SendResult
 from paceline_chaos.history.model import Queue, Send
@@ -143,9 +144,12 @@ def asking_to_send(
     )
 
 
-def enter_sent(asking: Asking[Send], result: SendResult) -> None:
-    """The acknowledgement of a message, with all that it says."""
+def enter_sent(
+    asking: Asking[Send], result: SendResult, *, wanted: QueueName | None = None
+) -> None:
+    """The acknowledgement of a message, with all that it says; `wanted`: the queue it was for."""
     asking.ok(
+        wanted=None if wanted is None else Queue(*wanted),
         queue=Queue(str(result.topic), str(result.group), int(result.queue_id)),
         offset=int(result.queue_offset),
         epoch=int(result.epoch),

@@ -16,6 +16,7 @@ from paceline_chaos.world.moments import (
     escaping,
     founding,
     frozen,
+    groups,
     handing,
     keeping,
     leading,
@@ -165,6 +166,20 @@ SCENARIOS: Mapping[str, Scripted] = {
         topology={
             "segment_size_bytes": keeping.SEGMENT_BYTES,
             "log_bytes_max": 2 * keeping.SEGMENT_BYTES,
+        },
+    ),
+    "groups": Scripted(
+        rule="R33, R34: groups are moved, poll, keep offsets, while masters and members die",
+        script=groups.groups,
+        unmet=groups.have_gone_on,
+        load_ms=26_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("lite", "move")),
+                Client(name="client-3", jobs=("broadcast",)),
+                Client(name="client-4", jobs=("push", "resend")),
+            ),
         },
     ),
     "waiting": Scripted(

@@ -1,0 +1,62 @@
+"""Consumer groups of every kind, whose masters and members die (R33, R34).
+
+Members poll, are moved back while they work, keep their offsets in files of their own, and get dead
+letters again. Judged by S21, S22, S29 and S35.
+"""
+
+from paceline_chaos.history.model import Commit, Deliver, Outcome, Resend
+from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
+from paceline_chaos.world.jobs.moving import BROADCAST_GROUP, MOVED_GROUP
+from paceline_chaos.world.jobs.polling import LITE_GROUP
+from paceline_chaos.world.run import Result
+from paceline_chaos.world.script import Director, Steps
+
+BROADCASTER = "client-3"
+_ROUNDS = 3
+_BETWEEN_MS = 2_500
+
+
+def groups(d: Director) -> Steps:
+    """A member is killed, then a master, again and again."""
+    yield d.is_whole
+    for _ in range(_ROUNDS):
+        yield d.pass_ms(_BETWEEN_MS)
+        d.begin("kill", BROADCASTER, for_ms=300)
+        yield d.pass_ms(_BETWEEN_MS)
+        d.kill(d.master, for_ms=800)
+        yield lambda: not d.is_whole()
+        yield d.is_whole
+        d.saw("failovers")
+    d.mark("after")
+    yield d.pass_ms(_BETWEEN_MS)
+
+
+def have_gone_on(result: Result) -> list[str]:
+    """Each sort of group did what it is there for, also after the last failover."""
+    assert result.notes is not None
+    after_us = result.notes.marks["after"]
+    entries = result.history.entries
+    served = {
+        entry.consumer_group
+        for entry in entries
+        if isinstance(entry, Deliver) and entry.asked_us > after_us
+    }
+    moved = {
+        entry.consumer_group
+        for entry in entries
+        if isinstance(entry, Commit) and entry.is_reset and entry.outcome is Outcome.OK
+    }
+    resent = [
+        entry for entry in entries if isinstance(entry, Resend) and entry.outcome is Outcome.OK
+    ]
+    return [
+        *unseen(result, failovers=_ROUNDS),
+        *[
+            f"group {name} got nothing after the last failover"
+            for name in sorted({LITE_GROUP, MOVED_GROUP, BROADCAST_GROUP} - served)
+        ],
+        *[f"group {name} was never moved" for name in sorted({LITE_GROUP, MOVED_GROUP} - moved)],
+        *([] if resent else ["no dead letter was resent"]),
+        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *unequal_logs(result),
+    ]
