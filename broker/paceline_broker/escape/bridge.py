@@ -9,10 +9,21 @@ clock just now (R29): who is cut off from them may act beyond his time.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from paceline.errors import BadRequestError, CorruptLogError, PacelineError, StorageError
+from paceline.errors import (
+    BadRequestError,
+    CorruptLogError,
+    DiskFullError,
+    InSyncReplicasNotEnoughError,
+    NoMasterError,
+    NotMasterError,
+    NotYetAvailableError,
+    OverloadedError,
+    PacelineError,
+    StorageError,
+)
 from paceline.ports import Clock
 from paceline.records.header import Cause, unpack_source
 from paceline.runtime import cancel_and_wait, pause, spawn
@@ -38,17 +49,33 @@ LOOK_MS = 50
 IDLE_MS = 500
 PART_MESSAGES = 256
 PART_BYTES = 256 * 1024
+_WHYS_MAX = 100
 BACKLOG_MAX = 2048
 """What is due and was taken up; the rest stays where it is."""
-HELD_MS = 1000
+HELD_MS = 500
 """A message that no group takes now is tried again after this long."""
+REFUSED_MS = 5000
+"""One that was refused for what it is."""
 AWAY_MS = 500
 AWAY_MS_MAX = 8000
 """A group that did not take a request is left alone for so long, twice as long each time."""
 
 Connect = Callable[[GroupView], Awaitable[EscapeConnection]]
-Part = Mapping[tuple[int, int], Sequence[Ready]]
-"""(topic id, queue of the other group) -> messages."""
+_Place = tuple[int, int, int]
+"""Topic id, queue of the other group, and a source that has a batch of its own, or 0."""
+Part = Mapping[_Place, Sequence[Ready]]
+_OF_THE_MASTER = frozenset(
+    error.code
+    for error in (
+        DiskFullError,
+        InSyncReplicasNotEnoughError,
+        NoMasterError,
+        NotMasterError,
+        NotYetAvailableError,
+        OverloadedError,
+    )
+)
+"""Refusals of all that is sent to it; others are of one batch."""
 
 
 class _Peer(NamedTuple):
@@ -72,6 +99,9 @@ class _Lane:
     @property
     def is_busy(self) -> bool:
         return self.task is not None and not self.task.done()
+
+    def is_away(self, now_ms: int) -> bool:
+        return self.away_until_ms > now_ms
 
     def close(self) -> None:
         if self.connection is not None:
@@ -113,6 +143,10 @@ class Bridge:
         self._last = (-1, 0)
         self._backlog: list[Due] = []
         self._held: dict[int, tuple[Due, int]] = {}
+        self._alone: set[int] = set()
+        """Sources whose batch was refused: one may be why, and must not hold back the others."""
+        self._held_why: set[str] = set()
+        """What was logged of this appointment."""
         self.untold_epochs: set[int] = set()
         """Of appointments of this process that the next master has to hear of."""
         self.lateness = Lateness()
@@ -172,10 +206,11 @@ class Bridge:
         self._take_up()
         open_groups = self._open_groups()
         self._turns += 1
-        free = [lane for lane in self._free_lanes(open_groups)]
+        free = self._free_lanes(open_groups)
         shift = self._turns % max(1, len(free))
+        usable = [name for name in open_groups if not self._lanes[name].is_away(self._now_ms())]
         for lane in free[shift:] + free[:shift]:
-            part = self._part(lane.group, open_groups)
+            part = self._part(lane.group, usable)
             if part:
                 work = self._send(lane, acting, open_groups[lane.group], part)
                 lane.task = spawn(work, name=f"escape:{lane.group}")
@@ -186,6 +221,8 @@ class Bridge:
         self._sources.forget()
         self._backlog.clear()
         self._held.clear()
+        self._alone.clear()
+        self._held_why.clear()
         self._last = (-1, 0)
         if acting is None:
             return
@@ -195,7 +232,7 @@ class Bridge:
         log.info("escape_begins", extra={"pending": len(self._role.projections.timers)})
 
     def _take_up(self) -> None:
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._now_ms()
         for source, (entry, until_ms) in list(self._held.items()):
             if until_ms <= now_ms:
                 del self._held[source]
@@ -223,9 +260,11 @@ class Bridge:
         }
 
     def _free_lanes(self, open_groups: Mapping[GroupName, GroupView]) -> list[_Lane]:
-        now_ms = self._clock.monotonic_ms()
         lanes = [self._lanes.setdefault(name, _Lane(name)) for name in open_groups]
-        return [lane for lane in lanes if not lane.is_busy and lane.away_until_ms <= now_ms]
+        return [lane for lane in lanes if not lane.is_busy and not lane.is_away(self._now_ms())]
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ms()
 
     def _queues(self, topic_id: int, group: GroupName) -> int:
         """Queues of the topic that the group takes such messages for; 0: none."""
@@ -237,11 +276,9 @@ class Bridge:
         is_open = topic.is_for_clients and topic.can_write
         return topic.write_queues.get(group, 0) if is_open else 0
 
-    def _part(
-        self, group: GroupName, open_groups: Mapping[GroupName, GroupView]
-    ) -> dict[tuple[int, int], list[Ready]]:
-        """What goes to the group next, out of the backlog."""
-        part: dict[tuple[int, int], list[Ready]] = {}
+    def _part(self, group: GroupName, usable: Collection[GroupName]) -> dict[_Place, list[Ready]]:
+        """What goes to the group next, out of the backlog; `usable`: other groups, and this one."""
+        part: dict[_Place, list[Ready]] = {}
         left: list[Due] = []
         count = size = 0
         for at, entry in enumerate(self._backlog):
@@ -251,17 +288,18 @@ class Bridge:
             topic_id, queue = entry.key >> 16, entry.key & 0xFFFF
             queues = self._queues(topic_id, group)
             if not queues:
-                if any(self._queues(topic_id, other) for other in open_groups):
+                if any(self._queues(topic_id, other) for other in usable):
                     left.append(entry)  # for another lane
                 else:
-                    self._hold(entry, "no broker group with a master takes its topic")
+                    self._hold(entry, "no broker group takes its topic now")
                 continue
             ready = self._read(entry)
             if ready is None:
                 if entry.source not in self._held:
                     left.append(entry)  # cold
                 continue
-            part.setdefault((topic_id, queue % queues), []).append(ready)
+            alone = entry.source if entry.source in self._alone else 0
+            part.setdefault((topic_id, queue % queues, alone), []).append(ready)
             count += 1
             size += ready.message.size_bytes_max()
         self._backlog = left
@@ -272,16 +310,18 @@ class Bridge:
         try:
             batch = self._sources.get(self._role.reader, PhysicalOffset(position))
         except CorruptLogError as error:
-            self._hold(entry, error.message)
+            self._hold(entry, error.message, for_ms=REFUSED_MS)
             return None
         if batch is None:
             return None
         origin = self._role.projections.timers.origin(entry.source)
         return Ready(entry, batch, number, batch.message(number), origin)
 
-    def _hold(self, entry: Due, why: str) -> None:
-        log.info("escape_held", extra={"source": entry.source, "why": why})
-        self._held[entry.source] = (entry, self._clock.monotonic_ms() + HELD_MS)
+    def _hold(self, entry: Due, why: str, *, for_ms: int = HELD_MS) -> None:
+        if why not in self._held_why and len(self._held_why) < _WHYS_MAX:
+            self._held_why.add(why)
+            log.info("escape_held", extra={"source": entry.source, "why": why})
+        self._held[entry.source] = (entry, self._now_ms() + for_ms)
 
     # -- a request ---------------------------------------------------------------------------------
 
@@ -292,7 +332,7 @@ class Bridge:
             connection = await self._connected(lane, group)
         except (PacelineError, OSError) as error:
             log.info("escape_not_sent", extra={"group": lane.group, "why": repr(error)})
-            lane.failed(self._clock.monotonic_ms())
+            lane.failed(self._now_ms())
             self._back(acting, sent)
             return
         try:
@@ -302,7 +342,7 @@ class Bridge:
                 "escape_unknown", extra={"group": lane.group, "n": count, "why": repr(error)}
             )
             self.unknown += count
-            lane.failed(self._clock.monotonic_ms())
+            lane.failed(self._now_ms())
             self._back(acting, sent)
             return
         self._settle(lane, acting, sent, codes)
@@ -317,7 +357,7 @@ class Bridge:
         """Messages and their batch, for each queue; one that cannot be encoded is held."""
         sent: list[Sequence[Ready]] = []
         batches: list[bytes] = []
-        for (topic_id, queue), found in part.items():
+        for (topic_id, queue, _), found in part.items():
             target = Target(topic_id, queue, Cause.ESCAPED, self._routes.group)
             try:
                 batches.append(delivered_batch(found, target))
@@ -328,7 +368,7 @@ class Bridge:
                         batches.append(delivered_batch([ready], target))
                         sent.append([ready])
                     except BadRequestError:
-                        self._hold(ready.entry, error.message)
+                        self._hold(ready.entry, error.message, for_ms=REFUSED_MS)
         return sent, batches
 
     async def _connected(self, lane: _Lane, group: GroupView) -> EscapeConnection:
@@ -353,11 +393,21 @@ class Bridge:
                 continue
             log.info("escape_refused", extra={"group": lane.group, "code": code, "n": len(found)})
             self.refused += len(found)
-            self._back(acting, [found])
-        if any(codes):
-            lane.failed(self._clock.monotonic_ms())
+            if code in _OF_THE_MASTER:
+                self._back(acting, [found])
+            elif acting is self._acting:
+                self._hold_refused(found, code)
+        if _OF_THE_MASTER.intersection(codes):
+            lane.failed(self._now_ms())
         else:
             lane.away_ms = AWAY_MS
+
+    def _hold_refused(self, found: Sequence[Ready], code: str) -> None:
+        for ready in found:
+            # Once more alone, and soon; who was alone already is why.
+            for_ms = REFUSED_MS if len(found) == 1 else 0
+            self._alone.add(ready.entry.source)
+            self._hold(ready.entry, code, for_ms=for_ms)
 
     def _note(self, ready: Ready) -> Note:
         position, _ = unpack_source(ready.origin)

@@ -22,6 +22,7 @@ class EscapeWait:
         self._is_on = is_on
         self._epoch = MasterEpoch(0)
         self._missing: set[int] = set()
+        self._told: set[int] = set()
         self._until_ms = 0
 
     def rest_ms(self, epoch: MasterEpoch, *, now_ms: int) -> int:
@@ -31,12 +32,13 @@ class EscapeWait:
         if epoch != self._epoch:
             self._epoch = epoch
             self._until_ms = now_ms + GRACE_MS
-            self._missing = set(self._gap(epoch))
+            self._missing = set(self._gap(epoch)) - self._told
         return max(0, self._until_ms - now_ms) if self._missing else 0
 
     def told(self, epochs: Iterable[int]) -> None:
-        """Of these epochs all was told."""
-        self._missing.difference_update(epochs)
+        """Of these epochs all was told; epochs never come again."""
+        self._told.update(epochs)
+        self._missing -= self._told
 
     def _gap(self, epoch: MasterEpoch) -> range:
         before = max((row["epoch"] for row in self._epochs() if row["epoch"] < epoch), default=None)

@@ -160,7 +160,11 @@ class Delivery:
         projections = self._role.projections
         self._take_state(projections.timers)
         now_ms = self._fire.due_until_ms()
-        if not writer.is_open or not projections.timers:
+        if not writer.is_open:
+            return IDLE_MS
+        # Asked also while nothing waits: the time counts from the opening.
+        rest_ms = self._escape.rest_ms(writer.epoch, now_ms=self._clock.monotonic_ms())
+        if not projections.timers:
             return IDLE_MS
         confirm = self._role.reader.confirm
         while self._ends and self._ends[0] <= confirm:
@@ -169,7 +173,6 @@ class Delivery:
             self._awaits_confirm = True
             return IDLE_MS
         self._release_held(projections.timers)
-        rest_ms = self._escape.rest_ms(writer.epoch, now_ms=self._clock.monotonic_ms())
         try:
             waits_ms = rest_ms or self._due_turn(writer, projections, confirm, now_ms)
         except REFUSALS:

@@ -1,17 +1,22 @@
 """R36: an acting master sends what is due to another group, at least once, marked, never early."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.escape.scene import OTHER, RETRY, TOPICS, a_scene
 from tests.unit.service.fakes import GROUP, until
 
+from paceline.errors import BadRequestError
+from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
-from paceline.records.header import Cause, Kind, pack_source
+from paceline.records.header import BatchHeader, Cause, Kind, pack_source
 from paceline.types import ReplicaId
 from paceline.wire import properties as names
 from paceline_broker.clocks import Trust
+from paceline_broker.escape import intake
 from paceline_broker.escape.bridge import PART_MESSAGES
+from paceline_broker.escape.intake import check_escaped
 from paceline_broker.escape.notes import Note
 from paceline_broker.escape.notes_file import NotesFile
 
@@ -151,6 +156,28 @@ async def test_what_got_no_answer_is_sent_again_with_the_same_mark(is_stored: bo
             await scene.until_noted(1)
         marks = {row[names.ESCAPED_FROM] for row in scene.properties()}
         assert (len(scene.bodies()), len(marks)) == (2 if is_stored else 1, 1)
+
+
+async def test_a_refused_message_holds_back_none_of_its_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits for the next master, the others of its batch go without it."""
+
+    def check(batch: bytes, *groups: Any) -> BatchHeader:
+        if any(body == b"due %d" % poison for body in BatchView(batch).bodies()):
+            raise BadRequestError("not this one")
+        return check_escaped(batch, *groups)
+
+    monkeypatch.setattr(intake, "check_escaped", check)
+    async with a_scene() as scene:
+        now = scene.here.clock.unix_ms()
+        poison = now - 5
+        scene.delay(*range(now - 10, now))
+        scene.here.role.become_acting(7)
+        async with scene.running():
+            await scene.until_noted(9)
+        assert len(scene.bodies()) == 9
+        assert b"due %d" % poison not in scene.bodies()
 
 
 async def test_a_backlog_goes_in_parts_and_each_message_once() -> None:

@@ -211,6 +211,21 @@ def test_only_a_gap_between_epochs_is_waited_for(epochs: tuple[int, ...], rest_m
     assert a_wait(*epochs, is_on=False).rest_ms(4, now_ms=10) == 0  # type: ignore[arg-type]
 
 
+def test_what_was_told_before_anybody_asked_counts() -> None:
+    wait = a_wait(1, 3)
+    wait.told([2])
+    assert wait.rest_ms(3, now_ms=10) == 0  # type: ignore[arg-type]
+
+
+async def test_the_wait_counts_from_the_opening_also_if_nothing_waits_then() -> None:
+    async with a_scene() as scene, returned(scene):
+        turn(scene)
+        scene.here.clock.advance(GRACE_MS)
+        scene.delay(scene.here.clock.unix_ms())
+        turn(scene)
+        assert len(delivered(scene)) == 1
+
+
 def test_it_ends_when_all_epochs_of_the_gap_were_told_of_or_time_is_up() -> None:
     wait = a_wait(1, 4)
     assert wait.rest_ms(4, now_ms=10) == GRACE_MS  # type: ignore[arg-type]
