@@ -1,12 +1,14 @@
 """Rules of transactions, taken out (R34, INV-8)."""
 
 from typing import Any
+from unittest.mock import patch
 
 from paceline.errors import PacelineError
 from paceline.records.decode import check_batch
 from paceline.records.header import HEADER_BYTES, Kind, pack_header
 from paceline_broker.projections.transactions import Ended, Half, Transactions
 from paceline_broker.service.send import Sender
+from paceline_broker.service.transactions import TransactionEnds
 from paceline_chaos.mutants.mutant import Mutant, Patch
 
 
@@ -53,6 +55,49 @@ def _rollbacks_forgotten() -> list[Patch]:
     return _ends_forgotten(Ended.ROLLED_BACK)
 
 
+def _outcomes_dropped() -> list[Patch]:
+    """What has ended is forgotten at once, and not when its half leaves the log."""
+    find = Transactions.find
+
+    def find_open(transactions: Transactions, source: int) -> Half | None:
+        half = find(transactions, source)
+        return half if half is not None and half.ended is Ended.OPEN else None
+
+    return [(Transactions, "find", find_open)]
+
+
+def _decided_on_what_is_confirmed() -> list[Patch]:
+    """A half counts as open until confirm has passed its end: who repeats it commits it again."""
+    append, read, judge = TransactionEnds._append, TransactionEnds._read, TransactionEnds._judge
+    find = Transactions.find
+    ended_at: dict[tuple[int, int], int] = {}
+
+    def note_ends(ends: TransactionEnds, writer: Any, *rest: Any) -> None:
+        _, committed, *_ = rest
+        append(ends, writer, *rest)
+        for chosen in (row for rows in committed.values() for row in rows):
+            ended_at[id(ends), chosen.source] = int(writer.end)
+
+    def seen_late(ends: TransactionEnds, source: int) -> Half | None:
+        half = find(ends._role.projections.transactions, source)
+        is_late = ended_at.get((id(ends), source), 0) > ends._role.reader.confirm
+        return half._replace(ended=Ended.OPEN) if half is not None and is_late else half
+
+    async def read_late(ends: TransactionEnds, *arguments: Any) -> None:
+        with patch.object(Transactions, "find", lambda _, source: seen_late(ends, source)):
+            await read(ends, *arguments)
+
+    def judge_late(ends: TransactionEnds, *arguments: Any) -> Half | None:
+        with patch.object(Transactions, "find", lambda _, source: seen_late(ends, source)):
+            return judge(ends, *arguments)
+
+    return [
+        (TransactionEnds, "_append", note_ends),
+        (TransactionEnds, "_read", read_late),
+        (TransactionEnds, "_judge", judge_late),
+    ]
+
+
 def _checks_in_memory() -> list[Patch]:
     """Only the master that asked knows how often: the records say nothing."""
 
@@ -82,6 +127,20 @@ TRANSACTIONS = (
         meaning="a commit that is asked for again is carried out again",
         caught_by=frozenset({"S5", "S24"}),
         patches=_commits_forgotten,
+        bed="world",
+    ),
+    Mutant(
+        rule="R34-remembered",
+        meaning="the outcome of a transaction is forgotten while its half is in the log",
+        caught_by=frozenset({"S24"}),
+        patches=_outcomes_dropped,
+        bed="world",
+    ),
+    Mutant(
+        rule="R34-decided",
+        meaning="a half is decided twice, as its first end is not confirmed yet",
+        caught_by=frozenset({"S5", "S24"}),
+        patches=_decided_on_what_is_confirmed,
         bed="world",
     ),
     Mutant(
