@@ -63,6 +63,8 @@ class BatchReader:
         self._kept_bytes_max = kept_bytes_max
         self._kept: OrderedDict[tuple[GroupName, int, int], _Kept] = OrderedDict()
         self._kept_bytes = 0
+        self._fetching: dict[tuple[GroupName, int, int], asyncio.Future[None]] = {}
+        """Queues that are read now: whoever wants messages of one waits for what comes."""
         self._book = SegmentBook(lambda: cluster.view)
 
     async def read(
@@ -80,13 +82,23 @@ class BatchReader:
             left_ms = (deadline - asyncio.get_running_loop().time()) * 1000
             if left_ms <= 0:
                 raise DeadlineError(f"messages of group {group} were not readable in time")
+            queues = [(group, row.topic_id, row.queue_id) for row in missing]
+            other = next((self._fetching[at] for at in queues if at in self._fetching), None)
+            if other is not None:  # what it brings may be enough for both
+                await asyncio.wait([other], timeout=left_ms / 1000)
+                continue
+            fetched: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._fetching.update(dict.fromkeys(queues, fetched))
             try:
-                answer = await self._fetch(group, missing, left_ms)
+                has_helped = self._keep(group, await self._fetch(group, missing, left_ms), left)
             except PASSING as error:
                 log.debug("read_failed", extra={"group": group, "error": error.message})
-                await pause(min(backoff.next_ms(), left_ms))
-                continue
-            if not self._keep(group, answer, left):
+                has_helped = False
+            finally:
+                for at in dict.fromkeys(queues):
+                    del self._fetching[at]
+                fetched.set_result(None)
+            if not has_helped:
                 await pause(min(backoff.next_ms(), left_ms))  # not readable there yet
         return found
 

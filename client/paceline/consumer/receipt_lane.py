@@ -7,6 +7,7 @@ remember by which receipt a message was done.
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from paceline.consumer.links import GroupLinks
@@ -16,6 +17,28 @@ from paceline.types import GroupName
 
 _CALLS_MAX = 4
 _HANDLES_MAX = 1024
+
+
+class _Wanted:
+    """What one caller waits for: so many acknowledgements, and the first error among them."""
+
+    __slots__ = ("_error", "_left", "future")
+
+    def __init__(self, count: int) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._left = count
+        self._error: PacelineError | None = None
+
+    def settle(self, error: PacelineError | None) -> None:
+        """One of them has its outcome."""
+        self._error = self._error or error
+        self._left -= 1
+        if self._left or self.future.done():
+            return
+        if self._error is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(self._error)
 
 
 class ReceiptLane:
@@ -28,19 +51,18 @@ class ReceiptLane:
         self._broker_group = broker_group
         self._group = group
         self._timeout_ms = timeout_ms
-        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[str, _Wanted]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_scheduled = False
 
-    def acknowledge(self, handle: str) -> "asyncio.Future[None]":
-        """Done when the message is; the future raises what `SimpleConsumer.ack` does."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        self._waiting.append((handle, future))
+    def acknowledge(self, handles: Sequence[str]) -> "asyncio.Future[None]":
+        """Done when all the messages are; the future raises what `SimpleConsumer.ack` does."""
+        wanted = _Wanted(len(handles))
+        self._waiting.extend((handle, wanted) for handle in handles)
         if not self._is_scheduled and len(self._tasks) < _CALLS_MAX:
             self._is_scheduled = True
-            loop.call_soon(self._pump)
-        return future
+            asyncio.get_running_loop().call_soon(self._pump)
+        return wanted.future
 
     async def flush(self) -> None:
         """Return when everything that was asked for has its outcome."""
@@ -61,7 +83,7 @@ class ReceiptLane:
         self._tasks.discard(task)
         self._pump()
 
-    async def _call(self, rows: "list[tuple[str, asyncio.Future[None]]]") -> None:
+    async def _call(self, rows: list[tuple[str, _Wanted]]) -> None:
         document = {
             "call": "ack",
             "group": self._group,
@@ -72,18 +94,16 @@ class ReceiptLane:
                 self._links, self._broker_group, document, timeout_ms=self._timeout_ms
             )
         except PacelineError as error:
-            for _, future in rows:
-                _fail(future, error)
+            for _, wanted in rows:
+                wanted.settle(error)
             return
         except BaseException:
-            for _, future in rows:
-                future.cancel()
+            for _, wanted in rows:
+                wanted.future.cancel()
             raise
-        for (_, future), answer in zip(rows, answers, strict=True):
-            if answer["code"] is not None:
-                _fail(future, refusal(answer["code"]))
-            elif not future.done():
-                future.set_result(None)
+        for (_, wanted), answer in zip(rows, answers, strict=True):
+            code = answer["code"]
+            wanted.settle(None if code is None else refusal(code))
 
 
 async def receipts_call(
@@ -107,8 +127,3 @@ def refusal(code: str) -> PacelineError:
         "the message was given anew when its invisible time was over, or is done otherwise:"
         " somebody else may process it, too"
     )
-
-
-def _fail(future: "asyncio.Future[None]", error: PacelineError) -> None:
-    if not future.done():
-        future.set_exception(error)

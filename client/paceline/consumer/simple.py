@@ -382,7 +382,10 @@ class SimpleConsumer(Opened):
         handles = [self._receipt(message) for message in messages]
         if self._settings.auto_renew:
             handles = [(group, await self._renewing.release(handle)) for group, handle in handles]
-        waiting = [self._lane(GroupName(group)).acknowledge(handle) for group, handle in handles]
+        by_group: dict[str, list[str]] = {}
+        for group, handle in handles:
+            by_group.setdefault(group, []).append(handle)
+        waiting = [self._lane(GroupName(group)).acknowledge(of) for group, of in by_group.items()]
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):

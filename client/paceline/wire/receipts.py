@@ -8,7 +8,8 @@ looked up; whether it is still the present one, the master decides from the log.
 
 import binascii
 import struct
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import a2b_base64, b2a_base64
+from functools import lru_cache
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -18,6 +19,7 @@ from paceline.errors import InvalidReceiptHandleError
 _VERSION = 1
 _FIELDS = struct.Struct("<BIHHQQ")
 _CRC = struct.Struct("<I")
+_TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 HANDLE_LENGTH_MAX = 256
 ATTEMPT_MAX = 2**16 - 1
 
@@ -46,31 +48,37 @@ def format_handle(receipt: Receipt, group: str) -> str:
     broker_group, topic_id, queue_id, offset, position, attempt = receipt
     packed = _FIELDS.pack(_VERSION, topic_id, queue_id, attempt, offset, position)
     packed += broker_group.encode()
-    return urlsafe_b64encode(packed + _CRC.pack(_checksum(packed, group))).decode().rstrip("=")
+    return _text(packed + _CRC.pack(crc32c(packed, _seed(group)))).decode()
 
 
 def parse_handle(text: object, group: str) -> Receipt:
     """The receipt; InvalidReceiptHandleError unless `format_handle` made it for this group."""
     if not isinstance(text, str) or not 1 <= len(text) <= HANDLE_LENGTH_MAX or not text.isascii():
         raise _invalid(group)
+    raw = text.encode()
     try:
-        packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        body, crc = packed[: -_CRC.size], packed[-_CRC.size :]
-        (found,) = _CRC.unpack(crc)
+        packed = a2b_base64(raw.translate(_FROM_URL) + b"=" * (-len(raw) % 4))
+        body = packed[: -_CRC.size]
+        (found,) = _CRC.unpack(packed[-_CRC.size :])
         version, topic_id, queue_id, attempt, offset, position = _FIELDS.unpack_from(body)
         broker_group = body[_FIELDS.size :].decode()
     except (binascii.Error, struct.error, ValueError):
         raise _invalid(group) from None
-    if version != _VERSION or found != _checksum(body, group):
+    if version != _VERSION or found != crc32c(body, _seed(group)):
         raise _invalid(group)
-    receipt = Receipt(broker_group, topic_id, queue_id, offset, position, attempt)
-    if format_handle(receipt, group) != text:  # one text for each receipt: no bits to play with
+    if _text(packed) != raw:  # one text for each receipt: no bits to play with
         raise _invalid(group)
-    return receipt
+    return Receipt(broker_group, topic_id, queue_id, offset, position, attempt)
 
 
-def _checksum(packed: bytes, group: str) -> int:
-    return int(crc32c(packed, crc32c(group.encode())))
+def _text(packed: bytes) -> bytes:
+    return b2a_base64(packed, newline=False).rstrip(b"=").translate(_TO_URL)
+
+
+@lru_cache(maxsize=1024)
+def _seed(group: str) -> int:
+    """What checksums of a group's receipts begin with."""
+    return int(crc32c(group.encode()))
 
 
 def _invalid(group: str) -> InvalidReceiptHandleError:

@@ -77,6 +77,19 @@ async def test_part_of_a_batch_is_read_once_for_several_receives() -> None:
         assert reads < 4
 
 
+async def test_part_of_a_batch_is_read_once_for_receives_at_one_time() -> None:
+    async with a_door() as door, a_consumer(door) as consumer:
+        assert await consumer.receive(wait_ms=0) == []
+        send(door, *[b"%d" % number for number in range(128)])
+        before = door.service.counters.stream_requests
+
+        received = await asyncio.gather(*(consumer.receive() for _ in range(4)))
+
+        got = [body for messages in received for body in bodies(messages)]
+        assert sorted(got) == sorted(b"%d" % number for number in range(128))
+        assert door.service.counters.stream_requests - before == 4 + 1
+
+
 async def test_receive_waits_for_a_message_and_ends_empty() -> None:
     async with a_door() as door, a_consumer(door) as consumer:
         assert await consumer.receive(wait_ms=0) == []
