@@ -8,7 +8,7 @@ from paceline.wire.fields import Fields
 from paceline.wire.names import check_name, check_readable_topic_name
 from paceline_broker.service.members import Owned
 
-QUEUES_MAX = 10_000
+QUEUES_MAX = 40_000
 """Queues named in one call; a bound on work per loop turn."""
 FILTER_LENGTH_MAX = 4096
 

@@ -8,7 +8,7 @@ begins where we stopped.
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -37,6 +37,9 @@ from paceline.wire.cluster import ClusterView
 from paceline.wire.stream import FetchPart
 
 log = logging.getLogger("paceline.client")
+
+OPENS_MAX = 128
+"""Queues of one broker group that are opened at a time; brokers take 256 calls of a connection."""
 
 
 class _Limits(NamedTuple):
@@ -93,6 +96,9 @@ class QueueOwner:
         self._targets: set[QueueKey] = set()
         self._opening: dict[QueueKey, asyncio.Lock] = {}
         """A claim that was lost while its queue was opened is cleaned up before the next one."""
+        self._opens: defaultdict[GroupName, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(OPENS_MAX)
+        )
         self._loss_count = 0
         """How often all claims were lost: what was opened for an older one is not ours."""
         self._commit_task: asyncio.Task[None] | None = None
@@ -236,7 +242,7 @@ class QueueOwner:
 
     async def _acquire(self, key: QueueKey, loss_count: int) -> None:
         """Start a queue from the committed offset; `loss_count`: as of when it was claimed."""
-        async with self._opening.setdefault(key, asyncio.Lock()):
+        async with self._opening.setdefault(key, asyncio.Lock()), self._opens[key.group]:
             await self._open(key, loss_count)
 
     async def _open(self, key: QueueKey, loss_count: int) -> None:

@@ -11,10 +11,11 @@ from paceline.consumer.group_offsets import GroupOffsets, Start
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push_settings import PushSettings
-from paceline.consumer.queue_owner import HeldQueue, QueueOwner
+from paceline.consumer.queue_owner import OPENS_MAX, HeldQueue, QueueOwner
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey
+from paceline.runtime import pause
 from paceline.types import GroupName, QueueId, TopicId, TopicName
 
 KEY = QueueKey(TopicId(1), GroupName("g1"), QueueId(0))
@@ -111,9 +112,9 @@ class World:
 
 
 @asynccontextmanager
-async def a_world() -> AsyncIterator[World]:
+async def a_world(queues: int = 1) -> AsyncIterator[World]:
     async with FakeCluster() as fake:
-        fake.add_topic("orders", 1)
+        fake.add_topic("orders", queues)
         await fill(fake, 3)
         cluster = Cluster(fake.controller)
         try:
@@ -165,6 +166,24 @@ async def test_a_queue_whose_claim_was_lost_while_it_was_opened_is_not_held() ->
         assert world.held is None
         assert member.released == []
         assert offsets.open_count == 0
+
+
+async def test_many_queues_are_opened_some_at_a_time() -> None:
+    """All at once they were refused, and claimed and refused again."""
+    async with a_world(queues=3 * OPENS_MAX) as world:
+        member, offsets = world.member, world.offsets
+        keys = [KEY._replace(queue=QueueId(number)) for number in range(3 * OPENS_MAX)]
+        offsets.gate.clear()
+        member.on_targets(set(keys))
+        for key in keys:
+            member.on_owned(key)
+        await eventually(lambda: offsets.opening == OPENS_MAX)
+        await pause(0)
+        assert offsets.opening == OPENS_MAX
+        offsets.gate.set()
+        await eventually(lambda: len(world.owner.held) == len(keys))
+
+        assert member.released == []
 
 
 async def test_a_claim_that_comes_while_a_lost_one_is_opened_is_opened_by_itself() -> None:

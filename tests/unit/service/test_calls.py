@@ -11,6 +11,7 @@ from tests.unit.service.fakes import Bench, until
 from tests.unit.service.test_send import Answers
 
 from paceline.errors import (
+    BadRequestError,
     LockFencedError,
     LockHeldError,
     NotMasterError,
@@ -268,6 +269,21 @@ async def test_owned_queues_are_shown_so_that_they_can_be_released_first() -> No
     assert answer["members"][0]["owned"] == [[1, "g1", 3]]
     released = await beat(bench, "a")
     assert released["generation"] > answer["generation"]
+    await bench.service.close()
+
+
+async def test_a_member_may_own_more_than_ten_thousand_queues() -> None:
+    """A bound of exactly 10,000 shut out who owned so many, and the queue of its retry topic."""
+    bench = Bench()
+    await beat(
+        bench, "a", owned=[[1 + number // 4096, "g1", number % 4096] for number in range(20_000)]
+    )
+
+    answer = await beat(bench, "b")
+
+    assert len(answer["members"][0]["owned"]) == 20_000
+    with pytest.raises(BadRequestError, match="owned must be a list of at most 40000"):
+        await beat(bench, "a", owned=[[1, "g1", 0]] * 40_001)
     await bench.service.close()
 
 
