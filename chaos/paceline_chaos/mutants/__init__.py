@@ -25,6 +25,7 @@ from paceline_chaos.mutants.replication import REPLICATION
 from paceline_chaos.mutants.retention import RETENTION
 from paceline_chaos.mutants.retries import RETRIES
 from paceline_chaos.mutants.returning import RETURNING
+from paceline_chaos.mutants.sealing import SEALING
 from paceline_chaos.mutants.transactions import TRANSACTIONS
 from paceline_chaos.mutants.waiting import WAITING
 from paceline_chaos.mutants.world import WORLD
@@ -52,6 +53,7 @@ _ALL = (
     *TRANSACTIONS,
     *WAITING,
     *GROUPS,
+    *SEALING,
 )
 MUTANTS: Mapping[str, Mutant] = {mutant.rule: mutant for mutant in _ALL}
 """By rule."""

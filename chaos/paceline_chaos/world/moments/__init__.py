@@ -22,6 +22,7 @@ from paceline_chaos.world.moments import (
     leading,
     pace,
     returning,
+    sealing,
     topics,
     waiting,
 )
@@ -201,6 +202,13 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=topics.deleted,
         unmet=topics.were_dropped,
         load_ms=9_000,
+    ),
+    "sealed": Scripted(
+        rule="R28: a queue that moves away is sealed; that is told once it is confirmed",
+        script=sealing.sealed,
+        unmet=sealing.was_sealed,
+        load_ms=11_000,
+        topology={"groups": sealing.GROUPS},
     ),
     "group-deleted": Scripted(
         rule="R35: what a deleted consumer group has goes with it, on every replica",
