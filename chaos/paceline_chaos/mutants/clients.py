@@ -1,11 +1,15 @@
 """Rules that clients keep, taken out (R32)."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from paceline import dispatch
+from paceline.consumer import segment_member
 from paceline.consumer.leases import Leases
 from paceline.message import LockToken
 from paceline.outbox import Outbox
 from paceline.routing import QueueKey
+from paceline.wire.static_topics import Segment
 from paceline_chaos.mutants.mutant import Mutant, Patch
 
 
@@ -46,7 +50,50 @@ def _lease_for_ever() -> list[Patch]:
     return [(Leases, "is_valid", is_valid)]
 
 
+def _moved_while_unknown() -> list[Patch]:
+    """What is certainly not stored goes to the next segment at once, whatever comes before it."""
+
+    def hand_on_at_once(outbox: Outbox) -> Outbox | None:
+        new = outbox.successor
+        if new is None or not (outbox.unsent or outbox.is_idle):
+            return None
+        for batch in reversed(outbox.take_unsent()):
+            batch.queue = new.queue
+            new.unsent.appendleft(batch)
+        if outbox.is_idle:
+            outbox.successor = None
+        new.is_behind = new.is_closed = False
+        return new
+
+    return [(dispatch, "hand_on", hand_on_at_once)]
+
+
+def _newest_segment_first() -> list[Patch]:
+    """A group that has begun goes on in the segment that is written to."""
+
+    def newest(segments: Sequence[Segment], stood: Sequence[int | None]) -> int | None:
+        return None if set(stood) == {None} else len(segments) - 1
+
+    return [(segment_member, "next_segment", newest)]
+
+
 CLIENTS = (
+    Mutant(
+        rule="R32-moved",
+        meaning="batches move to the next segment before those before them are answered",
+        caught_by=frozenset({"S37"}),
+        patches=_moved_while_unknown,
+        bed="moments",
+        script="moving",
+    ),
+    Mutant(
+        rule="R33-segments",
+        meaning="a group begins with the newest segment of a logical queue before it is done",
+        caught_by=frozenset({"S37"}),
+        patches=_newest_segment_first,
+        bed="moments",
+        script="moving",
+    ),
     Mutant(
         rule="R33-lease",
         meaning="a member relies on its lease after it has run out by its own clock",

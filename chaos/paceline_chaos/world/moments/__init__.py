@@ -20,6 +20,7 @@ from paceline_chaos.world.moments import (
     handing,
     keeping,
     leading,
+    moving,
     pace,
     returning,
     sealing,
@@ -99,6 +100,19 @@ SCENARIOS: Mapping[str, Scripted] = {
                 Client(name="client-4", jobs=("send",)),
             ),
             "queues": 4,
+        },
+    ),
+    "moving": Scripted(
+        rule="R32: what is unknown at the old place of a logical queue is overtaken by nothing",
+        script=moving.moving,
+        unmet=moving.moved,
+        load_ms=24_000,
+        topology={
+            "groups": {"g1": ("b1", "b2", "b3"), "g2": ("b4", "b5", "b6")},
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("remap",)),
+            ),
         },
     ),
     "asked-unheard": Scripted(
