@@ -52,6 +52,15 @@ def _letter_of_any_group() -> list[Patch]:
     return [(SendBacks, "made_for", made_for_any)]
 
 
+def _never_due() -> list[Patch]:
+    """What receivers forgot stays with them for ever."""
+
+    def due_never(queue: QueueReceipts, now_unix_ms: int, count_max: int) -> list[Run]:
+        return []
+
+    return [(QueueReceipts, "due", due_never)]
+
+
 RECEIPTS = (
     Mutant(
         rule="R29-receipts",
@@ -66,6 +75,14 @@ RECEIPTS = (
         caught_by=frozenset({"S23"}),
         patches=_acknowledgement_forgotten,
         bed="world",
+    ),
+    Mutant(
+        rule="R29-expired",
+        meaning="a message that was forgotten is never given anew",
+        caught_by=frozenset({"moments:expiring"}),
+        patches=_never_due,
+        bed="moments",
+        script="expiring",
     ),
     Mutant(
         rule="R28-grants",

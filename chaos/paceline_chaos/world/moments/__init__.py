@@ -14,6 +14,7 @@ from paceline_chaos.world.moments import (
     amnesia,
     damage,
     escaping,
+    expiring,
     founding,
     frozen,
     groups,
@@ -208,6 +209,18 @@ SCENARIOS: Mapping[str, Scripted] = {
                 Client(name="client-2", jobs=("delay", "transact")),
                 Client(name="client-3", jobs=("pop",)),
                 Client(name="client-4", jobs=("push",)),
+            ),
+        },
+    ),
+    "expiring": Scripted(
+        rule="R29: messages that receivers forgot are given anew in time, also by the next master",
+        script=expiring.expiring,
+        unmet=expiring.were_given_anew,
+        load_ms=26_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("pop",)),
             ),
         },
     ),
