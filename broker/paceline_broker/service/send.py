@@ -285,7 +285,14 @@ class Sender:
     # -- what is not taken -------------------------------------------------------------------------
 
     def _refuse(self, batch: Buffer, header: BatchHeader, sink: Sink, request_id: int) -> None:
-        """Tell why; what the queue took while it was allowed is still a duplicate (R30)."""
+        """Tell why; what the queue took while it was allowed is still a duplicate (R30).
+
+        A sealed queue says so also where the whole group takes no messages for the moment: its
+        batches are to go on.
+        """
+        if header.topic_id in self._routes.sendable and self._is_sealed(header):
+            self._refuse_sealed(header, sink, request_id)
+            return
         if self._is_stored(header, sink, request_id):
             return
         try:
@@ -297,6 +304,10 @@ class Sender:
                 sink.failed(request_id, error)
         except PacelineError as error:
             sink.failed(request_id, error)
+
+    def _is_sealed(self, header: BatchHeader) -> bool:
+        key = header.topic_id << 16 | header.queue_id
+        return key in self._role.projections.seals.by_key or key in self._routes.closed
 
     def _refuse_sealed(self, header: BatchHeader, sink: Sink, request_id: int) -> None:
         """What the queue took before it was sealed is a duplicate (R30, R31); all else goes on.

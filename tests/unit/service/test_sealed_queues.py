@@ -15,6 +15,7 @@ from paceline.errors import (
     InSyncReplicasNotEnoughError,
     OutcomeUnknownError,
     ProducerFencedError,
+    QueueNotFoundError,
     QueueSealedError,
 )
 from paceline.records.header import Kind
@@ -139,6 +140,20 @@ async def test_a_segment_that_the_view_has_closed_takes_nothing_without_its_reco
 
     assert isinstance(await sent(bench), QueueSealedError)
     assert bench.log.end == before
+
+
+async def test_a_sealed_queue_of_a_group_that_is_wiped_says_that_it_is_sealed() -> None:
+    """Maintenance: write permission goes first, then the queues; keyed messages go on with them."""
+    bench = Bench()
+    is_static(bench, GROUP, GROUP)
+    await sent(bench, producer_id=9, base_sequence=0)
+    seal(bench, 0)
+    altered(bench, write_queues={GROUP: 0})
+
+    assert isinstance(await sent(bench), QueueSealedError)
+    assert isinstance(await sent(bench, queue_id=1), QueueNotFoundError)
+    again = await sent(bench, producer_id=9, base_sequence=0)
+    assert (again.base_queue_offset, again.flags) == (0, PRODUCE_FLAG_DUPLICATE)
 
 
 async def test_json_goes_to_the_keys_logical_queue_or_is_told_where_that_is() -> None:
