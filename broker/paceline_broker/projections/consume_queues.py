@@ -154,13 +154,14 @@ class ConsumeQueue:
 
         As if what lies below `log_start` had been dropped already.
         """
-        keep = bisect_left(self._positions, log_start)
+        bases, positions, sizes = self._bases, self._positions, self._sizes
         start = self.start
-        if keep:
-            start = QueueOffset(self._bases[keep]) if keep < len(self._bases) else self.end
-        head = _QUEUE_HEAD.pack(self.key, start, self.end, len(self._bases) - keep)
-        arrays = (self._bases, self._positions, self._sizes)
-        return head + b"".join(memoryview(column)[keep:].tobytes() for column in arrays)
+        if log_start and positions and positions[0] < log_start:
+            keep = bisect_left(positions, log_start)
+            start = QueueOffset(bases[keep]) if keep < len(bases) else self.end
+            bases, positions, sizes = bases[keep:], positions[keep:], sizes[keep:]
+        head = _QUEUE_HEAD.pack(self.key, start, self.end, len(bases))
+        return head + bases.tobytes() + positions.tobytes() + sizes.tobytes()
 
     @classmethod
     def from_bytes(cls, snapshot: memoryview) -> tuple["ConsumeQueue", memoryview]:

@@ -7,6 +7,7 @@ record (R29): `forget_before` is called by the fold of a retention record only.
 
 import struct
 from enum import Enum
+from itertools import chain
 from typing import NamedTuple
 
 from paceline.errors import (
@@ -25,6 +26,8 @@ _BEHIND_MAX = 2**30  # a distance beyond half of the circle means ahead, not beh
 
 _STATE = struct.Struct("<QQHHiq")  # producer id, queue key, epoch, window, last sequence, last ms
 _BATCH = struct.Struct("<iHxxQq")  # base sequence, count, base queue offset, store ms
+_WINDOWS = [struct.Struct("<" + "iHxxQq" * count) for count in range(WINDOW_BATCHES + 1)]
+"""By their number, as many batches in a row."""
 _COUNT = struct.Struct("<Q")
 
 
@@ -164,7 +167,8 @@ class Producers:
                     state.last_unix_ms,
                 )
             )
-            parts.extend(_BATCH.pack(*batch) for batch in state.window)
+            window = state.window
+            parts.append(_WINDOWS[len(window)].pack(*chain.from_iterable(window)))
         return b"".join(parts)
 
     @classmethod
