@@ -97,7 +97,8 @@ class Topology:
     """Brokers that replicate and are never members (R18)."""
 
     escapes: bool = False
-    """An acting master sends what is due to another group (R36)."""
+    """An acting master sends what is due to another group (R36). Not drawn: where retention takes a
+    message after it was read, nothing is left to say whether it had the mark."""
     is_deserted: bool = False
     """All members of a group are away for a while, and one that is none is there (R36)."""
 
