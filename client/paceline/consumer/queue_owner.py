@@ -149,6 +149,7 @@ class QueueOwner:
     async def close(self) -> None:
         """Close what was opened; also after a failure of the others."""
         self._end_listening()
+        await self._membership.end()
         await cancel_and_wait(self._commit_task, *self._changes)
         for session in self._sessions.values():
             session.close()

@@ -91,8 +91,12 @@ class SegmentMember:
 
     async def close(self) -> None:
         """Leave, when every queue is released."""
-        await cancel_and_wait(*self._looking)
+        await self.end()
         await self._member.close()
+
+    async def end(self) -> None:
+        """Look for nothing any more."""
+        await cancel_and_wait(*self._looking)
 
     def stop_claiming(self) -> None:
         self._is_leaving = True
