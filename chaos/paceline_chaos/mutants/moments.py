@@ -14,6 +14,7 @@ from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.repairing import LogCare
 from paceline_broker.replication.pace import Paces
 from paceline_broker.role import BrokerRole
+from paceline_broker.service.calls_offsets import OffsetCalls
 from paceline_chaos.mutants.mutant import Mutant, Patch
 from paceline_controller.liveness import Liveness
 
@@ -27,6 +28,17 @@ def _left_alone() -> list[Patch]:
         return None if reason in ("not_open", "no_progress") else reason
 
     return [(Liveness, "_why", why_not)]
+
+
+def _resets_at_once() -> list[Patch]:
+    """A member is told of resets that nobody has confirmed."""
+
+    async def resets(calls: OffsetCalls, fields: Any) -> dict[str, Any]:
+        group = fields.text("group")
+        fields.done()
+        return {"resets": calls._planner._role.projections.offsets.resets(group)}
+
+    return [(OffsetCalls, "resets", resets)]
 
 
 def _refused_is_idle() -> list[Patch]:
@@ -111,6 +123,14 @@ def _moment(script: str) -> dict[str, Any]:
 
 
 MOMENTS = (
+    Mutant(
+        rule="R28-resets",
+        meaning="members are told of a reset before it is confirmed",
+        patches=_resets_at_once,
+        bed="moments",
+        script="reset-lost",
+        caught_by=frozenset({"moments:reset-lost"}),
+    ),
     Mutant(
         rule="R6-open",
         meaning="a master that opens nothing is left alone",

@@ -23,6 +23,7 @@ from paceline_chaos.world.moments import (
     leading,
     moving,
     pace,
+    resetting,
     returning,
     sealing,
     topics,
@@ -242,6 +243,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=topics.group_deleted,
         unmet=topics.were_dropped,
         load_ms=9_000,
+    ),
+    "reset-lost": Scripted(
+        rule="R28: a reset that is lost hides no later one from a running member",
+        script=resetting.reset_lost,
+        unmet=resetting.was_told,
+        load_ms=14_000,
     ),
     "unclean": Scripted(
         rule="R21: an unclean epoch clamps offsets, voids locks, fences producers",
