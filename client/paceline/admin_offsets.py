@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from paceline.consumer.membership import coordinating_group
+from paceline.consumer.segments import not_begun
 from paceline.errors import BadRequestError, TopicNotFoundError
 from paceline.master_requests import MasterRequests
 from paceline.net.cluster import Cluster
-from paceline.types import GroupName, TopicName
+from paceline.types import GroupName, QueueId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.names import check_name
 from paceline.wire.static_topics import places
@@ -79,12 +80,14 @@ class OffsetAdmin:
         """Where a group stands on each queue that it has committed.
 
         Rows have `start`, `end`, `offset`, `lag` in messages, and `behind_ms`: how long ago the
-        next message was stored (0: none waits). Of a static topic also `logical_queue`; segments
-        that the group has not come to yet have no row.
+        next message was stored (0: none waits). Of a static topic also `logical_queue`, and rows
+        of the segments that the group has still before it: `offset` None, all of them unread.
         """
         view = await self.view()
         document = {"call": "lag", "group": check_name(consumer_group, "group")}
         answers = await self._of_broker_groups(view.groups, document)
+        if ahead := _segments_ahead(view, answers):
+            answers |= await self._of_broker_groups(ahead, document, ahead)
         numbers = {
             (topic.topic_id, *where): {"logical_queue": place.logical_queue}
             for topic in view.topics.values()
@@ -92,7 +95,7 @@ class OffsetAdmin:
         }
         return [
             {**row, "group": group, **numbers.get((row["topic_id"], group, row["queue"]), {})}
-            for group, answer in answers.items()
+            for group, answer in sorted(answers.items())
             for row in answer["queues"]
         ]
 
@@ -145,6 +148,22 @@ class OffsetAdmin:
             )
         )
         return {name: answer for name, (answer, _) in zip(names, answers, strict=True)}
+
+
+def _segments_ahead(view: ClusterView, answers: Mapping[GroupName, Row]) -> dict[GroupName, Row]:
+    """The queues to ask for as well, by broker group: segments that come after those in `answers`,
+    where a consumer group has committed."""
+    begun: dict[int, set[tuple[GroupName, QueueId]]] = {}
+    for group, answer in answers.items():
+        for row in answer["queues"]:
+            begun.setdefault(row["topic_id"], set()).add((group, row["queue"]))
+    found: dict[GroupName, Row] = {}
+    for topic in view.topics.values():
+        for group, queue in not_begun(topic.logical_queues, begun.get(topic.topic_id, ())):
+            if group in answers:
+                rows = found.setdefault(group, {"queues": []})["queues"]
+                rows.append({"topic_id": topic.topic_id, "queue": queue})
+    return found
 
 
 def _steps(topic: TopicView) -> list[dict[GroupName, Row]]:

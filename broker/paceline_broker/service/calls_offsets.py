@@ -21,12 +21,15 @@ from paceline_broker.projections.offsets import (
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.acting import ActingUse
 from paceline_broker.service.ledger import Ledger
+from paceline_broker.service.member_fields import QUEUES_MAX
 from paceline_broker.service.planning import Planner
 from paceline_broker.service.ports import Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.topic_records import is_former_group, knowing_group, standing
 
 ENDS = ("first", "last")
+U32_MAX = 2**32 - 1
+U16_MAX = 2**16 - 1
 
 
 class OffsetCalls:
@@ -39,14 +42,19 @@ class OffsetCalls:
         self._planner = Planner(role)
 
     async def lag(self, fields: Fields) -> dict[str, Any]:
-        """How far behind the group is on each queue it has committed: in messages, and in time."""
+        """How far behind the group is on each queue it has committed: in messages, and in time.
+
+        So too on those of `queues` that it has not committed: all that they have is unread.
+        """
         group = check_name(fields.text("group"), "group")
+        unread = _keys_of_segments(fields) if fields.has("queues") else ()
         fields.done()
 
         def ask(projections: Projections) -> list[dict[str, Any]]:
             rows = []
             known = self._acting.merged(group, standing(projections, self._routes, group))
-            for key, committed in sorted(known.items()):
+            for key in sorted({*known, *unread}):
+                committed = known.get(key)
                 start, end = _range(projections, key)
                 rows.append(
                     {
@@ -55,8 +63,8 @@ class OffsetCalls:
                         "queue": key & 0xFFFF,
                         "start": start,
                         "end": end,
-                        "offset": committed.offset,
-                        "lag": max(0, end - committed.offset),
+                        "offset": None if committed is None else committed.offset,
+                        "lag": max(0, end - _offset(committed, start)),
                         "behind_ms": 0,
                         "in_flight": projections.receipts.open_count(group, key),
                     }
@@ -68,7 +76,7 @@ class OffsetCalls:
         for row in rows:
             if row["lag"]:
                 key = queue_key(row["topic_id"], row["queue"])
-                stored_ms = await self._planner.stored_at(key, row["offset"])
+                stored_ms = await self._planner.stored_at(key, row["offset"] or 0)
                 row["behind_ms"] = 0 if stored_ms is None else max(0, now_ms - stored_ms)
         return {"queues": rows, "lag": sum(row["lag"] for row in rows)}
 
@@ -181,6 +189,20 @@ class OffsetCalls:
 
 Target = Callable[[list[int]], Awaitable[list[tuple[int, int]]]]
 """The offset that is meant on each of these queues."""
+
+
+def _keys_of_segments(fields: Fields) -> list[int]:
+    """Queues that this broker may not have heard of yet: they are empty then."""
+    rows = fields.any("queues")
+    if not isinstance(rows, list) or len(rows) > QUEUES_MAX:
+        raise fields.wrong("queues", f"a list of at most {QUEUES_MAX} objects", rows)
+    keys = []
+    for index, row in enumerate(rows):
+        each = Fields(row, name=f"queues[{index}]")
+        topic_id = each.integer("topic_id", low=1, high=U32_MAX)
+        keys.append(queue_key(topic_id, each.integer("queue", high=U16_MAX)))
+        each.done()
+    return keys
 
 
 def _range(projections: Projections, key: int) -> tuple[int, int]:

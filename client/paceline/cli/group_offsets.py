@@ -27,7 +27,7 @@ def add_to(group: click.Group) -> None:
 @click.argument("group")
 @cluster_options
 def lag(group: str, connect: Connect, as_json: bool) -> None:
-    """Show how far behind GROUP is on each queue that it has committed."""
+    """Show how far behind GROUP is on each queue that it has committed, or that comes after it."""
     rows = ask(connect, lambda admin: admin.consumer_lag(group))
     total = sum(row["lag"] for row in rows)
     if as_json:
@@ -38,7 +38,7 @@ def lag(group: str, connect: Connect, as_json: bool) -> None:
         (
             row["topic"] or f"({row['topic_id']}, deleted)",
             f"{row['group']}/{row['queue']}",
-            f"{row['offset']:,}",
+            "-" if row["offset"] is None else f"{row['offset']:,}",
             f"{row['end']:,}",
             f"{row['lag']:,}",
             _behind(row["behind_ms"]),

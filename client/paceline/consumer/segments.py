@@ -4,12 +4,12 @@ A logical queue is consumed segment by segment: the next one begins when the one
 up to its sealed end. So where a group stands on the queues of the segments says which one is next.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from paceline.routing import LOGICAL, QueueKey
 from paceline.types import GroupName, QueueId, TopicId
 from paceline.wire.cluster import ClusterView
-from paceline.wire.static_topics import Place, Segment, places
+from paceline.wire.static_topics import LogicalQueue, Place, Segment, places
 from paceline.wire.topics import TopicView
 
 
@@ -30,6 +30,23 @@ def next_segment(segments: Sequence[Segment], stood: Sequence[int | None]) -> in
         if offset is None or end is None or offset < end:
             return number
     return len(segments) - 1
+
+
+def not_begun(
+    logical_queues: Iterable[LogicalQueue], begun: Container[tuple[GroupName, QueueId]]
+) -> list[tuple[GroupName, QueueId]]:
+    """Queues of segments that a group has still before it, all of them unread.
+
+    `begun`: where it has committed. What follows the last such segment of a logical queue is read
+    from its first message; of a logical queue where it has committed nothing, nothing is known.
+    """
+    found: list[tuple[GroupName, QueueId]] = []
+    for logical_queue in logical_queues:
+        where = [(segment.group, segment.queue) for segment in logical_queue.segments]
+        last = max((number for number, queue in enumerate(where) if queue in begun), default=None)
+        if last is not None:
+            found += where[last + 1 :]
+    return found
 
 
 class SegmentBook:

@@ -9,9 +9,11 @@ import orjson
 import pytest
 from tests.unit.cli.conftest import Outcome, beside, run_command
 from tests.unit.client.test_pins import a_master
+from tests.unit.client.test_static_consumers import segments
 from tests.unit.http.test_http import send
 
 from paceline.cli.group_offsets import parse_target
+from paceline.wire.static_topics import LogicalQueue
 
 NOW_MS = 1_800_000_000_000
 
@@ -57,6 +59,28 @@ def test_a_group_is_moved_and_its_lag_shows_it(groups: Operator) -> None:
     assert rows[0] == ["TOPIC", "QUEUE", "OFFSET", "END", "LAG", "BEHIND", "IN", "FLIGHT"]
     assert rows[1][:5] == ["orders", "g1/0", "1", "3", "2"]
     assert lag.stdout.splitlines()[-1] == "2 messages behind"
+
+
+def test_a_segment_that_is_not_begun_has_no_offset() -> None:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[Operator]:
+        async with a_master() as (cluster, door, _):
+            await send(door, "a", "b", queue=1)
+            offsets = [{"topic": "orders", "queue": 0, "offset": 0}]
+            call = {"call": "commit", "group": "audit", "offsets": offsets}
+            await door.ask("POST", "/v1/call", call)
+            moved = LogicalQueue(segments=tuple(segments(0)))
+            cluster.alter_topic("orders", logical_queues=(moved,))
+            yield Operator(cluster.controller)
+
+    with beside(serve()) as groups:
+        lag = groups("lag", "audit")
+        rows = groups.json("lag", "audit")
+
+    table = [line.split()[:5] for line in lag.stdout.splitlines()]
+    assert table[1:3] == [["orders", "g1/0", "0", "0", "0"], ["orders", "g1/1", "-", "2", "2"]]
+    assert lag.stdout.splitlines()[-1] == "2 messages behind"
+    assert [row["offset"] for row in rows] == [0, None]
 
 
 def test_shapes_for_programs(groups: Operator) -> None:

@@ -8,6 +8,8 @@ from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_broadcasting import SETTINGS as BROADCASTING
 from tests.unit.client.test_consumers import eventually, fill
 from tests.unit.client.test_lite_pull import BY_HAND, polled
+from tests.unit.client.test_pins import a_master
+from tests.unit.http.test_http import send
 
 from paceline.admin import AdminClient
 from paceline.consumer.lite_pull import LitePullConsumer
@@ -15,7 +17,7 @@ from paceline.consumer.membership import coordinating_group
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.consumer.segments import next_segment
+from paceline.consumer.segments import next_segment, not_begun
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import BadRequestError, DeadlineError, ForbiddenError, QueueNotFoundError
 from paceline.message import ReceivedMessage
@@ -224,6 +226,51 @@ async def test_the_next_segment_waits_until_the_end_is_committed() -> None:
         assert not listener.early
         assert stands(cluster, "g1", 0) == 5
         assert listener.bodies[0][-3:] == [b"5", b"6", b"7"]
+
+
+def queue(group: str, number: int) -> tuple[GroupName, QueueId]:
+    return GroupName(group), QueueId(number)
+
+
+@pytest.mark.parametrize(
+    ("begun", "wanted"),
+    [([], []), ([0], [1, 2]), ([1], [2]), ([0, 2], []), ([2], []), ([9], [])],
+)
+def test_segments_after_the_last_that_was_begun_are_ahead(
+    begun: list[int], wanted: list[int]
+) -> None:
+    moved = LogicalQueue(segments=tuple(segments(10, 10)))
+
+    found = not_begun([moved], {queue("g1", number) for number in begun})
+
+    assert found == [queue("g1", number) for number in wanted]
+
+
+async def test_lag_counts_what_waits_in_segments_that_are_not_begun() -> None:
+    """Here one broker has all segments: offset 2 of 3 in the first, and all of those after it."""
+    async with a_master() as (cluster, door, admin):
+        for body in "abc":
+            await send(door, body)
+        offsets = [{"topic": "orders", "queue": 0, "offset": 2}]
+        await door.ask("POST", "/v1/call", {"call": "commit", "group": "audit", "offsets": offsets})
+        await send(door, "d", queue=2)
+        await send(door, "e", queue=3)
+        cluster.alter_topic(
+            "orders",
+            queues={GroupName("g1"): 4},
+            logical_queues=(LogicalQueue(segments=tuple(segments(3, 0, 1))),),
+        )
+        found = await admin.consumer_lag("audit")
+        untouched = await admin.consumer_lag("other")
+
+    assert [(row["queue"], row["offset"], row["lag"]) for row in found] == [
+        (0, 2, 1),
+        (1, None, 0),
+        (2, None, 1),
+        (3, None, 1),
+    ]
+    assert {row["logical_queue"] for row in found} == {0}
+    assert untouched == []
 
 
 async def test_each_member_of_a_broadcasting_group_goes_on_where_its_file_says() -> None:

@@ -180,6 +180,27 @@ async def test_lag_is_told_in_messages_and_in_time() -> None:
     await bench.service.close()
 
 
+async def test_queues_that_a_group_has_still_before_it_are_unread() -> None:
+    bench = Bench()
+    for queue in (0, 1):
+        bench.service.sender.send(a_batch(*[b"x"] * 10, queue_id=queue), Answers(), 0)
+        bench.writer.confirm_all()
+    bench.clock.advance(60_000)
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 4}])
+    named = [{"topic_id": 1, "queue": queue} for queue in (0, 1, 99)]
+
+    rows = (await bench.call("lag", group="g", queues=named))["queues"]
+
+    shown = [(row["queue"], row["offset"], row["end"], row["lag"]) for row in rows]
+    assert shown == [(0, 4, 10, 6), (1, None, 10, 10), (99, None, 0, 0)]
+    assert [row["behind_ms"] for row in rows] == [60_000, 60_000, 0]
+    wrongs: list[Any] = [{}, [{"topic_id": 1}], [{"topic_id": 1, "queue": 65_536}]]
+    for wrong in wrongs:
+        with pytest.raises(BadRequestError, match="queue"):
+            await bench.call("lag", group="g", queues=wrong)
+    await bench.service.close()
+
+
 async def test_a_clone_has_the_offsets_of_its_source() -> None:
     bench = Bench()
     stored(bench, 10)
