@@ -29,6 +29,7 @@ from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.transactions import Ended, Half, operation_document
 from paceline_broker.service.halves import (
     DERIVED_BYTES,
+    TEXT_BYTES_MAX,
     Chosen,
     HalfBatch,
     HalfReader,
@@ -48,6 +49,10 @@ log = logging.getLogger("paceline.transactions")
 TICK_MS_MAX = 500
 CHECKS_OF_A_POLL = 32
 """Questions of one answer: a producer works on them before it asks for more."""
+ANSWER_BYTES = 12 * 1024 * 1024
+"""Of an answer, if it has more than one question: a frame takes 16 MiB."""
+LEFT_MAX = 1024
+"""Questions that did not go into an answer, of one group; others are asked after the interval."""
 LOST_OF_A_LOOK = 1024
 WAITERS_MAX = 10_000
 BATCHES_OF_A_TICK = 1000
@@ -107,24 +112,46 @@ class TransactionChecks:
             return []
         if self._waiters_count >= WAITERS_MAX:
             raise OverloadedError(f"{WAITERS_MAX} producers wait for checks", retry_after_ms=1000)
+        left = None if self._known is None else self._known.left.pop(group, None)
+        return await self._questions(group, left or await self._wait(group, wait_ms))
+
+    async def _wait(self, group: str, wait_ms: int) -> list[Half]:
         future: asyncio.Future[list[Half]] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(group, future)
         self._waiters.setdefault(group, deque()).append(waiter)
         self._waiters_count += 1
         try:
             async with asyncio.timeout(min(wait_ms, self._settings.fetch_wait_ms_max) / 1000):
-                halves = await waiter.answer
+                return await waiter.answer
         except TimeoutError:
-            halves = []
+            return []
         finally:
             self._forget(waiter)
-        rows = []
-        for half in halves:
+
+    async def _questions(self, group: str, halves: list[Half]) -> list[dict[str, Any]]:
+        """As many as one answer holds; the others are for the group's next poll."""
+        rows: list[dict[str, Any]] = []
+        size = 0
+        for at, half in enumerate(halves):
+            if not _is_open(self._role.projections, half):
+                continue
             try:
-                rows.append(await self._question(half))
+                batch = await self._halves.batch_of(half)
             except NotYetAvailableError as error:  # damaged by now: asked again after the interval
                 log.warning("half_not_asked", extra={"offset": half.position, "why": error.message})
+                continue
+            size += batch.row_bytes(half.number)
+            if rows and size > ANSWER_BYTES:
+                self._leave(group, halves[at:])
+                break
+            rows.append(self._question(half, batch))
         return rows
+
+    def _leave(self, group: str, halves: list[Half]) -> None:
+        """Written down as asked already, so the next poll is answered with them at once."""
+        if self._known is not None:
+            left = self._known.left.setdefault(group, [])
+            left.extend(halves[: LEFT_MAX - len(left)])
 
     def _forget(self, waiter: _Waiter) -> None:
         waiting = self._waiters.get(waiter.group)
@@ -157,8 +184,7 @@ class TransactionChecks:
                 if not waiter.answer.done():
                     waiter.answer.set_result([])
 
-    async def _question(self, half: Half) -> dict[str, Any]:
-        batch = await self._halves.batch_of(half)
+    def _question(self, half: Half, batch: HalfBatch) -> dict[str, Any]:
         number = half.number
         topic = self._role.projections.topics.get(half.key >> 16)
         row: dict[str, Any] = {
@@ -173,11 +199,14 @@ class TransactionChecks:
             "tag": batch.tags[number] or None,
             "properties": batch.properties[number],
         }
+        body = batch.bodies[number]
         try:
-            row["body"] = batch.bodies[number].decode()
+            # A byte of text may be six of JSON, and a large body must fit into an answer.
+            if len(body) <= TEXT_BYTES_MAX:
+                return row | {"body": body.decode()}
         except UnicodeDecodeError:
-            row["body_base64"] = binascii.b2a_base64(batch.bodies[number], newline=False).decode()
-        return row
+            pass
+        return row | {"body_base64": binascii.b2a_base64(body, newline=False).decode()}
 
     # -- the duty ----------------------------------------------------------------------------------
 

@@ -42,6 +42,8 @@ HANDLE_KIND = "tx"
 """Of transaction ids (`paceline.message_ids.make_handle`)."""
 DERIVED_BYTES = 4 * 1024 * 1024
 """Halves that end together become batches of about this size; one alone may be larger."""
+TEXT_BYTES_MAX = 16 * 1024
+"""Larger bodies are shown to producers in base64 only."""
 _ROW_BYTES = 1024
 """Of a row beside its body and texts: its unique key, names that the broker adds, its numbers."""
 PROPERTIES_MAX = PROPERTIES_BYTES_MAX - 1024
@@ -67,6 +69,13 @@ class HalfBatch:
     def memory_bytes(self) -> int:
         """About what it takes here; a small compressed batch may be a large one."""
         return self.header.payload_raw_bytes + _OBJECT_BYTES * self.header.record_count
+
+    def row_bytes(self, index: int) -> int:
+        """At most about what one record takes in a JSON answer."""
+        some = self.properties[index]
+        texts = sum(map(len, some)) + sum(map(len, some.values())) + len(self.keys[index] or "")
+        body = len(self.bodies[index])
+        return 6 * (min(body, TEXT_BYTES_MAX) + texts) + 4 * body // 3 + _ROW_BYTES
 
     def producer_group(self, index: int) -> str:
         """Whom to ask about it; "" if it does not say."""

@@ -9,6 +9,8 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
+from paceline_broker.projections.transactions import Half
+
 
 @dataclass(slots=True)
 class KnownHalves:
@@ -25,6 +27,8 @@ class KnownHalves:
     """A heap of (unix ms, half)."""
     parked: dict[str, deque[int]] = field(default_factory=dict)
     """Due halves of groups of which no producer waits, or not enough."""
+    left: dict[str, list[Half]] = field(default_factory=dict)
+    """Asked about by the record, and not by an answer yet, as it was full; by producer group."""
 
     def is_due(self, source: int, unix_ms: int) -> None:
         """The half is looked at from that time on."""

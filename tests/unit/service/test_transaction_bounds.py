@@ -1,14 +1,17 @@
 """Transactions under load: large halves, many of them, damaged ones; others have their turn."""
 
 import asyncio
+import base64
 from itertools import pairwise
 
+import orjson
 import pytest
 from tests.unit.service.fakes import turn, until
 from tests.unit.service.test_calls import started
 from tests.unit.service.test_transactions import TIME_OUT_MS, HalfBench
 
 from paceline.errors import DiskFullError
+from paceline.wire.stream import FRAME_BYTES_MAX
 from paceline_broker.projections.transactions import Ended, Half
 from paceline_broker.service import halves
 from paceline_broker.service.checks import CHECKS_OF_A_POLL, PARKED_OF_A_LOOK, UNREADABLE_MS
@@ -105,6 +108,40 @@ async def test_a_damaged_batch_holds_up_the_checks_of_no_other_and_is_asked_abou
     assert await asked_by(bench) == []
     bench.log.bad.clear()
     assert await asked_by(bench) == [damaged]
+
+
+async def test_questions_about_large_halves_fit_into_their_answers_and_none_is_left_out() -> None:
+    """32 of a MiB each were an answer that no client takes."""
+    bench = HalfBench()
+    texts = [bench.half(LARGE)[0] for _ in range(CHECKS_OF_A_POLL)]
+    bench.clock.advance(TIME_OUT_MS)
+    asking = await started(bench.checks.poll("payers", wait_ms=20_000))
+    await bench.checks.look()
+    [answer] = await asking
+    answers = [answer]
+    while sum(map(len, answers)) < len(texts):
+        [ended] = await bench.end(commit=[texts[-1]])  # what has ended is not asked about
+        assert ended == "COMMITTED"
+        if not (answer := await bench.checks.poll("payers", wait_ms=0)):
+            break
+        answers.append(answer)
+
+    assert [row["transaction_id"] for rows in answers for row in rows] == texts[:-1]
+    assert max(len(orjson.dumps(rows)) for rows in answers) < FRAME_BYTES_MAX
+    assert await bench.checks.poll("payers", wait_ms=0) == []
+
+
+async def test_a_large_body_that_json_would_make_larger_is_asked_about_in_base64() -> None:
+    bench = HalfBench()
+    body = bytes(4 * 1024 * 1024)
+    bench.half(body)
+    bench.clock.advance(TIME_OUT_MS)
+    asking = await started(bench.checks.poll("payers", wait_ms=20_000))
+    await bench.checks.look()
+    [[question]] = await asking
+
+    assert base64.b64decode(question["body_base64"]) == body
+    assert len(orjson.dumps(question)) < FRAME_BYTES_MAX
 
 
 async def test_a_damaged_half_that_is_given_up_holds_up_no_other(
