@@ -9,6 +9,7 @@ from paceline.errors import PacelineError
 from paceline.records.encode import encode_batch
 from paceline.records.header import RECORDS_MAX, Codec, Kind
 from paceline.routing import QueueKey
+from paceline.wire.static_topics import Place
 from paceline.wire.stream import ProduceAnswer
 
 MESSAGE_OVERHEAD_BYTES = 64
@@ -60,6 +61,7 @@ class Batch:
         "last_refusal",
         "moves",
         "number",
+        "place",
         "properties",
         "queue",
         "tags",
@@ -102,6 +104,8 @@ class Batch:
         self.doom: PacelineError | None = None
         """Why it will be failed as soon as nothing of its queue is on the wire."""
         self.answer: ProduceAnswer | None = None
+        self.place: Place | None = None
+        """Once it is answered: the segment that it is in, of a static topic."""
         self.error: PacelineError | None = None
         # Whom the shell tells the outcome; opaque here.
         self.waiters: list[Any] = []

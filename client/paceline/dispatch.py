@@ -29,6 +29,7 @@ from paceline.selecting import Selector, selected
 from paceline.sending import wake
 from paceline.types import GroupName, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
+from paceline.wire.static_topics import Place
 
 _SWEEP_MS_MAX = 100
 
@@ -100,6 +101,8 @@ class Dispatcher:
             return None
         for outbox in self._of_all_kinds(outboxes):
             outbox.is_retired = False
+        for number, queue in enumerate(topic.logical_queues):
+            outboxes[number].place = Place(number, queue.last)
         # Producers that start together should not all begin with the first queue.
         sticky = int(self._cluster.random.uniform(0, len(outboxes)))
         route = self.routes[topic.topic] = Route(topic, outboxes, sticky)

@@ -29,6 +29,7 @@ from paceline.errors import (
 from paceline.records.header import RECORDS_MAX, SEQUENCE_MAX, Kind
 from paceline.retry import Verdict, judge
 from paceline.routing import QueueKey
+from paceline.wire.static_topics import Place
 from paceline.wire.stream import ProduceAnswer
 
 EPOCH_MAX = 65_535
@@ -54,6 +55,7 @@ class Outbox:
         "is_retired",
         "next_sequence",
         "pending",
+        "place",
         "producer_epoch",
         "producer_id",
         "queue",
@@ -78,6 +80,8 @@ class Outbox:
         self.is_behind = False
         """Another one, of the segment before, has yet to hand on what it has."""
         self.queue = queue
+        self.place: Place | None = None
+        """Which segment of a logical queue it is, if the topic is static."""
         self._new_producer_id = new_producer_id
         self.producer_id = new_producer_id()
         self.producer_epoch = 0
@@ -233,6 +237,7 @@ class Outbox:
         self._landed(batch)
         self.pending.remove(batch)
         batch.answer = answer
+        batch.place = self.place
         self._settled.append(batch)
         self._resolve_when_quiet()
 

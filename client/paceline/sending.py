@@ -33,6 +33,10 @@ class SendResult(NamedTuple):
     before all in-sync replicas had it, and a failover may still lose it."""
     recall_handle: str | None = None
     """Of a delayed message, which has no offset yet (-1): what `Producer.recall` takes."""
+    logical_queue: int | None = None
+    """Of a static topic: the logical queue it is in, and its offset there, which goes on over
+    remaps (-1 where `queue_offset` is). The others say where it is stored."""
+    logical_offset: int | None = None
 
 
 OnSent: TypeAlias = Callable[[SendResult | None, PacelineError | None], None]
@@ -190,6 +194,10 @@ def result_of(topic: TopicName, batch: Batch, index: int) -> SendResult:
     if batch.kind == Kind.DELAY and offset >= 0:
         place = OffsetMessageId(group, answer.base_queue_offset, index)
         offset, handle = -1, make_handle(RECALL, place)
+    number = logical = None
+    if batch.place is not None:
+        number, segment = batch.place
+        logical = segment.logical(offset) if offset >= 0 else -1
     return SendResult(
         topic,
         group,
@@ -199,6 +207,8 @@ def result_of(topic: TopicName, batch: Batch, index: int) -> SendResult:
         bool(flags & PRODUCE_FLAG_DUPLICATE),
         not flags & PRODUCE_FLAG_UNCONFIRMED,
         handle,
+        number,
+        logical,
     )
 
 

@@ -42,6 +42,10 @@ def message_json(message: "ReceivedMessage | PoppedMessage") -> bytes:
     lock_token = getattr(message, "lock_token", None)  # what was received by receipt has none
     if lock_token is not None:
         document["lock_token"] = list(lock_token)
+    logical_queue = getattr(message, "logical_queue", None)  # nor this; None: topic not static
+    if logical_queue is not None:
+        document["logical_queue"] = logical_queue
+        document["logical_offset"] = getattr(message, "logical_offset", None)
     try:
         document["body"] = bytes(message.body).decode()
     except UnicodeDecodeError:

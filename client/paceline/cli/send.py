@@ -201,6 +201,8 @@ def _show_one(result: "SendResult", *, as_json: bool) -> None:
         document["offset"] = document.pop("queue_offset")
         document["duplicate"] = document.pop("is_duplicate")
         document["confirmed"] = document.pop("is_confirmed")
+        if result.logical_queue is None:  # the topic is not static
+            del document["logical_queue"], document["logical_offset"]
         echo_json(document)
     else:
         offset = f"offset {result.queue_offset}"

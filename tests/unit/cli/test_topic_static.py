@@ -43,6 +43,19 @@ def test_a_static_topic_is_made_moved_and_described(paceline: Runner) -> None:
     ]
 
 
+def test_what_is_sent_and_pulled_says_its_place_in_the_logical_queue(paceline: Runner) -> None:
+    paceline("topic", "create", "flights", "--logical-queues", "1", "--group", "g1")
+    (first,) = paceline.json("send", "flights", "one")
+    paceline("topic", "remap", "flights", "0", "g2")
+
+    (second,) = paceline.json("send", "flights", "two")
+    pulled = paceline.json("pull", "flights")
+
+    for rows in ([first, second], pulled):
+        assert [(row["group"], row["offset"]) for row in rows] == [("g1", 0), ("g2", 0)]
+        assert [(row["logical_queue"], row["logical_offset"]) for row in rows] == [(0, 0), (0, 1)]
+
+
 def test_json_has_the_segments(paceline: Runner) -> None:
     (made,) = paceline.json("topic", "create", "flights", "--static", "2", "--group", "g2")
     (moved,) = paceline.json("topic", "remap", "flights", "1", "g1")

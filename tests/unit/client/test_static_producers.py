@@ -150,6 +150,36 @@ async def test_a_logical_queue_may_be_named_and_selected() -> None:
         ]
 
 
+async def test_a_result_says_where_in_its_logical_queue_a_message_is() -> None:
+    """That goes on over remaps, and is told of a duplicate as well."""
+    async with FakeCluster(groups=2) as cluster:
+        cluster.add_static_topic("orders", ["g2", "g1"])
+        cluster.add_topic("plain", 1)
+        lost: list[int] = []
+
+        def lose_once(broker: FakeBroker, header: BatchHeader) -> Fault:
+            lost.append(header.queue_id)
+            return Fault(drop_after=True) if len(lost) == 2 else NO_FAULT
+
+        async with Producer(cluster.controller) as producer:
+            plain = await producer.send(Message("plain", b"x"))
+            cluster.fault = lose_once
+            found = []
+            for number in range(6):
+                found.append(await producer.send(Message("orders", b"x", queue=logical(1))))
+                if number % 2:
+                    cluster.remap("orders", 1, "g2" if number == 1 else "g1")
+            many = await producer.send_batch([Message("orders", b"x", queue=logical(1))] * 2)
+
+    assert (plain.logical_queue, plain.logical_offset) == (None, None)
+    assert [(r.logical_queue, r.logical_offset) for r in found] == [(1, n) for n in range(6)]
+    assert [(r.group, r.queue_id, r.queue_offset) for r in found] == [
+        ("g1", 0, 0), ("g1", 0, 1), ("g2", 1, 0), ("g2", 1, 1), ("g1", 1, 0), ("g1", 1, 1),
+    ]  # fmt: skip
+    assert [r.is_duplicate for r in found[:3]] == [False, True, False]
+    assert [r.logical_offset for r in many] == [6, 7]
+
+
 class Attempts:
     """Every batch that reaches a broker."""
 
