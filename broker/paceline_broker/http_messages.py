@@ -35,6 +35,7 @@ from paceline_broker.http_requests import (
 )
 from paceline_broker.service.calls import U16_MAX, U32_MAX
 from paceline_broker.service.gather import Fetched
+from paceline_broker.service.logical import add_place
 from paceline_broker.service.member_fields import QUEUES_MAX
 from paceline_broker.service.service import Service
 
@@ -80,6 +81,7 @@ class MessageRoutes:
                 )
         answer = await self._messages.send_batch(batch)
         document = produce_answer_to_json(answer, queue=queue)
+        add_place([document], self._messages.place_of(topic, queue))
         return json_answer({**document, "broker": self._service.calls.envelope()["broker"]})
 
     async def _pull(self, request: web.Request) -> web.StreamResponse:

@@ -1,13 +1,27 @@
-"""Pure: which queue of this broker group a message of a static topic goes to, by logical queues."""
+"""Pure: which queue of this broker group a message of a static topic goes to, by logical queues;
+and where in its logical queue it is then."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
+from typing import Any
 
 from crc32c import crc32c
 
 from paceline.errors import QueueSealedError
 from paceline.types import GroupName
 from paceline.wire.cluster import TopicView
+from paceline.wire.static_topics import Place
 from paceline_broker.projections.consume_queues import queue_key
+
+
+def add_place(rows: Iterable[dict[str, Any]], place: Place | None) -> None:
+    """Let JSON rows of messages, each at an `offset` of one queue, say as well where they are in
+    the logical queue that this is a segment of; nothing where the topic is not static."""
+    if place is None:
+        return
+    for row in rows:
+        offset = row["offset"]
+        row["logical_queue"] = place.logical_queue
+        row["logical_offset"] = None if offset is None else place.segment.logical(offset)
 
 
 def open_queue(topic: TopicView, group: GroupName, turn: int, seals: Container[int]) -> int:

@@ -27,6 +27,7 @@ from paceline.records.header import Kind, parse_header
 from paceline.wire.cluster import TopicView
 from paceline.wire.http import PullRequest, SendRequest, pulled_messages
 from paceline.wire.names import check_readable_topic_name, check_topic_name
+from paceline.wire.static_topics import Place
 from paceline.wire.stream import (
     FETCH_FLAG_ACTING,
     FETCH_SUGGESTION_SHIFT,
@@ -39,12 +40,13 @@ from paceline.wire.stream import (
     ProduceAnswer,
 )
 from paceline.wire.topics import FIFO
+from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.acting import MAYBE_STALE
 from paceline_broker.service.creator import Creator
 from paceline_broker.service.fetch import Fetcher, FutureFetchSink
 from paceline_broker.service.gather import Fetched
 from paceline_broker.service.halves import HANDLE_KIND
-from paceline_broker.service.logical import open_queue, queue_of_key
+from paceline_broker.service.logical import add_place, open_queue, queue_of_key
 from paceline_broker.service.ports import Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.send import FutureSink, Sender
@@ -142,6 +144,7 @@ class Messages:
                     rows[index] |= self._delayed_row(number, answer)
                 elif request.is_transaction:
                     rows[index] |= self._half_row(number, answer)
+            add_place((rows[index] for index in indexes), self.place_of(topic, queue))
         return {
             "messages": rows,
             "epoch": min(answer.master_epoch for answer in answers),
@@ -153,6 +156,10 @@ class Messages:
         sink = FutureSink()
         self._sender.send(batch, sink, 0)
         return await sink.answer
+
+    def place_of(self, topic: TopicView, queue: int) -> Place | None:
+        """Which segment of a logical queue a queue here is, if the topic is static."""
+        return self._routes.places.get(queue_key(topic.topic_id, queue))
 
     def _queue_of(self, topic: TopicView, key: str | None, queue: int | None, count: int) -> int:
         """The named queue, else by (sharding) key over this broker's queues (over all logical
@@ -225,6 +232,7 @@ class Messages:
             is_stuck = next_offset == asked.offset
             if rows or is_stuck or loop.time() >= deadline:
                 part = answer.parts[0]
+                add_place(rows, self.place_of(topic, queue))
                 return {
                     "messages": rows,
                     "next_offset": next_offset,

@@ -20,7 +20,7 @@ from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline.wire.names import dlq_topic
-from paceline.wire.static_topics import places
+from paceline.wire.static_topics import Place, places
 from paceline.wire.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION
 
 _USUAL = ConsumerGroupSettings()
@@ -58,6 +58,8 @@ class Routes:
         """By topic id; the hot path reads it directly."""
         self.unreadable: frozenset[int] = frozenset()
         """Topics without read permission."""
+        self.places: dict[int, Place] = {}
+        """Key of a queue here -> the segment that it is, of static topics."""
         self.closed: frozenset[int] = frozenset()
         """Keys of queues here whose logical queue has gone on in another segment."""
         self.static_topics: tuple[TopicView, ...] = ()
@@ -91,11 +93,14 @@ class Routes:
             topic.topic_id: _sendable(topic, self.group) for topic in view.topics.values()
         }
         self.static_topics = tuple(topic for topic in view.topics.values() if topic.is_static)
-        self.closed = frozenset(
-            topic.topic_id << 16 | queue
+        self.places = {
+            topic.topic_id << 16 | queue: place
             for topic in self.static_topics
             for (group, queue), place in places(topic.logical_queues).items()
-            if group == self.group and not place.segment.is_open
+            if group == self.group
+        }
+        self.closed = frozenset(
+            key for key, place in self.places.items() if not place.segment.is_open
         )
         self.unreadable = frozenset(
             topic.topic_id for topic in view.topics.values() if not topic.can_read
