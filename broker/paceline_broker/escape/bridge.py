@@ -9,6 +9,7 @@ clock just now (R29): who is cut off from them may act beyond his time.
 
 import asyncio
 import logging
+from array import array
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -52,10 +53,8 @@ PART_BYTES = 256 * 1024
 _WHYS_MAX = 100
 BACKLOG_MAX = 2048
 """What is due and was taken up; the rest stays where it is."""
-HELD_MS = 500
-"""A message that no group takes now is tried again after this long."""
 REFUSED_MS = 5000
-"""One that was refused for what it is."""
+"""A message that was refused for what it is is tried again after this long."""
 AWAY_MS = 500
 AWAY_MS_MAX = 8000
 """A group that did not take a request is left alone for so long, twice as long each time."""
@@ -142,6 +141,8 @@ class Bridge:
         self._known: set[int] = set()
         self._last = (-1, 0)
         self._backlog: list[Due] = []
+        self._asleep: dict[int, array[int]] = {}
+        """By topic that no other group takes now: the sources, as there may be very many."""
         self._held: dict[int, tuple[Due, int]] = {}
         self._alone: set[int] = set()
         """Sources whose batch was refused: one may be why, and must not hold back the others."""
@@ -203,12 +204,13 @@ class Bridge:
             return IDLE_MS
         if self._trust() is not Trust.AGREES:  # R29
             return LOOK_MS
-        self._take_up()
         open_groups = self._open_groups()
         self._turns += 1
         free = self._free_lanes(open_groups)
         shift = self._turns % max(1, len(free))
         usable = [name for name in open_groups if not self._lanes[name].is_away(self._now_ms())]
+        self._wake(usable)
+        self._take_up()
         for lane in free[shift:] + free[:shift]:
             part = self._part(lane.group, usable)
             if part:
@@ -220,6 +222,7 @@ class Bridge:
         self._acting = acting
         self._sources.forget()
         self._backlog.clear()
+        self._asleep.clear()
         self._held.clear()
         self._alone.clear()
         self._held_why.clear()
@@ -247,6 +250,25 @@ class Bridge:
         self._backlog += [
             entry for entry in found if timers.origin(entry.source) not in self._known
         ]
+
+    def _wake(self, usable: Collection[GroupName]) -> None:
+        """What some group takes again goes before what was not looked at yet."""
+        find = self._role.projections.timers.find
+        for topic_id in list(self._asleep):
+            room = BACKLOG_MAX - len(self._backlog)
+            if room <= 0:
+                return
+            if self._is_taken(topic_id, usable):
+                sources = self._asleep[topic_id]
+                self._backlog += filter(None, map(find, sources[:room]))
+                del sources[:room]
+                if not sources:
+                    del self._asleep[topic_id]
+
+    def _sleep(self, entry: Due) -> None:
+        """It waits beside the backlog, so that it holds back nothing that can go."""
+        self._note_why(entry, "no broker group takes its topic now")
+        self._asleep.setdefault(entry.key >> 16, array("Q")).append(entry.source)
 
     def _open_groups(self) -> dict[GroupName, GroupView]:
         """Other groups that have a master; an acting one is none."""
@@ -276,10 +298,14 @@ class Bridge:
         is_open = topic.is_for_clients and topic.can_write
         return topic.write_queues.get(group, 0) if is_open else 0
 
+    def _is_taken(self, topic_id: int, usable: Collection[GroupName]) -> bool:
+        return any(self._queues(topic_id, group) for group in usable)
+
     def _part(self, group: GroupName, usable: Collection[GroupName]) -> dict[_Place, list[Ready]]:
         """What goes to the group next, out of the backlog; `usable`: other groups, and this one."""
         part: dict[_Place, list[Ready]] = {}
         left: list[Due] = []
+        taken: dict[int, bool] = {}
         count = size = 0
         for at, entry in enumerate(self._backlog):
             if count == PART_MESSAGES or size >= PART_BYTES:
@@ -288,10 +314,12 @@ class Bridge:
             topic_id, queue = entry.key >> 16, entry.key & 0xFFFF
             queues = self._queues(topic_id, group)
             if not queues:
-                if any(self._queues(topic_id, other) for other in usable):
+                if topic_id not in taken:
+                    taken[topic_id] = self._is_taken(topic_id, usable)
+                if taken[topic_id]:
                     left.append(entry)  # for another lane
                 else:
-                    self._hold(entry, "no broker group takes its topic now")
+                    self._sleep(entry)
                 continue
             ready = self._read(entry)
             if ready is None:
@@ -317,10 +345,13 @@ class Bridge:
         origin = self._role.projections.timers.origin(entry.source)
         return Ready(entry, batch, number, batch.message(number), origin)
 
-    def _hold(self, entry: Due, why: str, *, for_ms: int = HELD_MS) -> None:
+    def _note_why(self, entry: Due, why: str) -> None:
         if why not in self._held_why and len(self._held_why) < _WHYS_MAX:
             self._held_why.add(why)
             log.info("escape_held", extra={"source": entry.source, "why": why})
+
+    def _hold(self, entry: Due, why: str, *, for_ms: int) -> None:
+        self._note_why(entry, why)
         self._held[entry.source] = (entry, self._now_ms() + for_ms)
 
     # -- a request ---------------------------------------------------------------------------------

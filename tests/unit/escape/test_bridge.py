@@ -11,10 +11,10 @@ from paceline.errors import BadRequestError
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
 from paceline.records.header import BatchHeader, Cause, Kind, pack_source
-from paceline.types import ReplicaId
+from paceline.types import ReplicaId, TopicName
 from paceline.wire import properties as names
 from paceline_broker.clocks import Trust
-from paceline_broker.escape import intake
+from paceline_broker.escape import bridge, intake
 from paceline_broker.escape.bridge import PART_MESSAGES
 from paceline_broker.escape.intake import check_escaped
 from paceline_broker.escape.notes import Note
@@ -116,7 +116,38 @@ async def test_what_no_other_group_takes_stays_for_the_next_master() -> None:
         async with scene.running():
             await scene.until_noted(1)
             assert [view.header.topic_id for view in scene.escaped()] == [1]
-            assert len(scene.bridge._held) == 2
+            await until(lambda: sum(map(len, scene.bridge._asleep.values())) == 2)
+
+            # As soon as the other group has a queue for one of them, it goes as well.
+            view = scene.view(version=3)
+            here_only = view.topics[TopicName("here-only")]
+            queues = {**here_only.queues, OTHER: 1}
+            given = replace(here_only, queues=queues, write_queues=queues)
+            view = replace(view, topics={**view.topics, TopicName("here-only"): given})
+            scene.there.service.view_changed(view)
+            scene.here.service.view_changed(view)
+            await scene.until_noted(2)
+            assert [v.header.topic_id for v in scene.escaped()] == [1, HERE_ONLY_ID]
+            assert list(scene.bridge._asleep) == [SEALED_ID]
+
+
+async def test_what_no_group_takes_holds_back_nothing_however_much_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bridge, "BACKLOG_MAX", 4)
+    async with a_scene() as scene:
+        now = scene.here.clock.unix_ms()
+        scene.here.service.routes.sendable[HERE_ONLY_ID] = scene.here.service.routes.sendable[1]
+        scene.delay(*range(now - 100, now), topic_id=HERE_ONLY_ID)
+        scene.delay(now)
+        scene.here.role.become_acting(7)
+        for _ in range(60):
+            scene.here.clock.advance(50)
+            scene.bridge._turn()
+        assert scene.bridge.is_busy  # the last one is on its way
+        async with scene.running():
+            await scene.until_noted(1)
+        assert scene.bodies() == [b"due %d" % now]
 
 
 async def test_a_group_that_has_an_acting_master_itself_is_not_chosen() -> None:
