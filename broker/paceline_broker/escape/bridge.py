@@ -55,6 +55,8 @@ BACKLOG_MAX = 2048
 """What is due and was taken up; the rest stays where it is."""
 REFUSED_MS = 5000
 """A message that was refused for what it is is tried again after this long."""
+IDLE_CONNECTION_MS = 5000
+"""One that stood unused for so long is not used again: the other side closes it after 10 s."""
 AWAY_MS = 500
 AWAY_MS_MAX = 8000
 """A group that did not take a request is left alone for so long, twice as long each time."""
@@ -92,6 +94,7 @@ class _Lane:
         self.connection: EscapeConnection | None = None
         self.peer: _Peer | None = None
         self.task: asyncio.Task[None] | None = None
+        self.used_ms = 0
         self.away_until_ms = 0
         self.away_ms = AWAY_MS
 
@@ -404,8 +407,10 @@ class Bridge:
 
     async def _connected(self, lane: _Lane, group: GroupView) -> EscapeConnection:
         peer = _Peer(group.master, group.master_incarnation)
-        if lane.peer != peer:
+        idle_ms = self._now_ms() - lane.used_ms
+        if lane.peer != peer or idle_ms >= IDLE_CONNECTION_MS:
             lane.close()
+        lane.used_ms = self._now_ms()
         if lane.connection is None:
             lane.connection = await self._connect(group)
             lane.peer = peer

@@ -19,6 +19,7 @@ from paceline_broker.escape.bridge import PART_MESSAGES
 from paceline_broker.escape.intake import check_escaped
 from paceline_broker.escape.notes import Note
 from paceline_broker.escape.notes_file import NotesFile
+from paceline_broker.replication import server
 
 RETRY_ID = list(TOPICS).index(RETRY) + 1
 HERE_ONLY_ID = list(TOPICS).index("here-only") + 1
@@ -221,6 +222,23 @@ async def test_a_backlog_goes_in_parts_and_each_message_once() -> None:
         async with scene.running():
             await scene.until_noted(count)
         assert sorted(scene.bodies()) == sorted(b"due %d" % (now - count + n) for n in range(count))
+
+
+async def test_a_connection_that_was_closed_for_idleness_is_no_unknown_outcome(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "IDLE_S_MAX", 0.05)
+    async with a_scene() as scene:
+        now = scene.here.clock.unix_ms()
+        scene.delay(now, now + 6000)
+        scene.here.role.become_acting(7)
+        async with scene.running():
+            await scene.until_noted(1)
+            await until(lambda: not scene.server._links)
+            scene.here.clock.advance(6000)
+            scene.bridge.poke()
+            await scene.until_noted(2)
+        assert (scene.bridge.unknown, scene.connected) == (0, 2)
 
 
 async def test_a_second_appointment_sends_nothing_that_is_noted() -> None:
