@@ -14,7 +14,7 @@ from paceline_broker.escape.bridge import Bridge, Connect
 from paceline_broker.escape.connection import EscapeConnection
 from paceline_broker.escape.intake import Intake
 from paceline_broker.escape.notes_file import NotesFile
-from paceline_broker.escape.wire import NOTES_MAX, Told
+from paceline_broker.escape.wire import EPOCHS_MAX, NOTES_MAX, Told
 from paceline_broker.service.ports import Acting, Identity
 
 log = logging.getLogger("paceline.escape")
@@ -100,7 +100,8 @@ class Telling:
         while self._has_news:
             notes = self._kept.notes.first(NOTES_MAX)
             is_last = len(notes) == len(self._kept.notes)
-            epochs = tuple(sorted(self._bridge.untold_epochs)) if is_last else ()
+            untold = sorted(self._bridge.untold_epochs) if is_last else []
+            epochs = tuple(untold[-EPOCHS_MAX:])  # the newest first: a master waits for those
             told = Told(notes=tuple(notes), epochs=epochs)
             if connection is None:
                 await self._intake.told(told)

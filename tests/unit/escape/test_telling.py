@@ -11,6 +11,7 @@ from paceline.records.header import Cause, Kind
 from paceline.runtime import SeededRandom, cancel_and_wait, spawn
 from paceline_broker.escape.notes import Note
 from paceline_broker.escape.wait import GRACE_MS, EscapeWait
+from paceline_broker.escape.wire import EPOCHS_MAX
 from paceline_broker.projections.projections import Projections
 from paceline_broker.replication.server import ReplicationServer
 
@@ -69,6 +70,14 @@ async def test_what_was_sent_elsewhere_is_not_delivered_here_and_all_replicas_kn
             folded.apply(view.header, view)
         assert folded.snapshot() == scene.here.role.projections.snapshot()
         assert len(folded.timers) == 0
+
+
+async def test_many_appointments_are_told_of_in_parts() -> None:
+    async with a_scene() as scene:
+        scene.bridge.untold_epochs.update(range(2, 2 + 2 * EPOCHS_MAX + 1))
+        async with returned(scene, epoch=200):
+            await scene.telling.tell()
+        assert not scene.bridge.untold_epochs
 
 
 async def test_a_master_waits_for_what_an_acting_one_has_to_tell() -> None:
