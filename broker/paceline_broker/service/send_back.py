@@ -36,6 +36,7 @@ from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.sources import Source, SourceReader, Wanted
+from paceline_broker.service.topic_records import end_former
 
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
 """Bodies of one request: they are all in memory at one time."""
@@ -187,6 +188,7 @@ class SendBack:
         if topics is None:
             raise NotYetAvailableError(f"the topics of group {request.group} are being deleted")
         now, delays_from_ms = self._ledger.log_time_ms(), self.delays_from_ms()
+        end_former(writer, projections, self._routes, request.group, store_unix_ms=now)
         answers: list[SentBack | PacelineError] = []
         by_target: dict[Target, list[tuple[int, Made]]] = {}
         for row, source in zip(request.rows, found, strict=True):

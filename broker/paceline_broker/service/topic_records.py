@@ -6,7 +6,7 @@ have here hangs on their retry topics, so whoever changes that calls `log_group`
 
 from paceline.records.header import Kind
 from paceline.types import TopicName
-from paceline.wire.names import retry_topic
+from paceline.wire.names import group_of_retries, retry_topic
 from paceline_broker.projections.offsets import Committed
 from paceline_broker.projections.projections import Projections, TopicRecord
 from paceline_broker.service.ledger import Outcomes, Refusal, append_internal
@@ -31,6 +31,9 @@ def log_topic(
     if logged is not None and logged.queues >= queues:
         return
     topic = routes.topics_by_id[topic_id]
+    group = group_of_retries(topic.topic)
+    if group is not None:
+        end_former(writer, projections, routes, group, store_unix_ms=store_unix_ms)
     record = TopicRecord(topic=topic.topic, topic_id=topic_id, queues=queues)
     append_internal(writer, projections, Kind.TOPIC, record.to_json(), store_unix_ms=store_unix_ms)
 
@@ -53,13 +56,33 @@ def log_group(
     topic = None if view is None else view.topics.get(TopicName(retry_topic(group)))
     if known == (None if topic is None else topic.topic_id):
         return
-    here = None if view is None else view.groups.get(routes.group)
-    if here is None or here.master_epoch != writer.epoch:
+    if not _is_of_own_epoch(writer, routes):
         return
-    if known is not None and routes.is_deleted(known):
-        log_deletion(writer, projections, known, store_unix_ms=store_unix_ms)
+    end_former(writer, projections, routes, group, store_unix_ms=store_unix_ms)
     if topic is not None:
         log_topic(writer, projections, routes, topic.topic_id, store_unix_ms=store_unix_ms)
+
+
+def end_former(
+    writer: LogWriter,
+    projections: Projections,
+    routes: Routes,
+    group: str,
+    *,
+    store_unix_ms: int,
+) -> None:
+    """Log that a consumer group was deleted, if the one that the log knows was (R35).
+
+    Before the log knows the next one of that name, else that one would take over its state.
+    """
+    known = projections.group_ids.get(group)
+    if known is not None and routes.is_deleted(known) and _is_of_own_epoch(writer, routes):
+        log_deletion(writer, projections, known, store_unix_ms=store_unix_ms)
+
+
+def _is_of_own_epoch(writer: LogWriter, routes: Routes) -> bool:
+    here = None if routes.view is None else routes.view.groups.get(routes.group)
+    return here is not None and here.master_epoch == writer.epoch
 
 
 def knowing_group(routes: Routes, group: str, refusal: Refusal) -> Refusal:

@@ -1,5 +1,6 @@
 """Consumer groups that are deleted and made again: nothing of the old one counts (R35)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,8 +8,12 @@ from tests.unit.http.door import a_batch
 from tests.unit.service.fakes import Bench, a_view
 from tests.unit.service.test_send import Answers
 
-from paceline.records.header import Kind
+from paceline.records.encode import encode_batch
+from paceline.records.header import Cause, Kind
+from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
+from paceline.wire import properties as names
 from paceline.wire.cluster import ClusterView
+from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline_broker.projections.projections import Projections
 
 QUEUE = {"topic": "orders", "queue": 0}
@@ -17,11 +22,24 @@ RETRIES = "%RETRY%g"
 
 def with_group(version: int, *, topic_id: int) -> ClusterView:
     """The topic of its retries has that id; those between were deleted."""
-    names = {"orders": 4, **{f"gone{number}": 1 for number in range(2, topic_id)}, RETRIES: 1}
-    view = a_view(version=version, topics=names)
+    queues = {"orders": 4, **{f"gone{number}": 1 for number in range(2, topic_id)}, RETRIES: 1}
+    view = a_view(version=version, topics=queues)
     topics = {name: topic for name, topic in view.topics.items() if not name.startswith("gone")}
     return ClusterView(
         cluster_id=view.cluster_id, version=version, groups=view.groups, topics=topics
+    )
+
+
+def with_settings(view: ClusterView) -> ClusterView:
+    """The group is on record, with all of its topics."""
+    group = ConsumerGroupName("g")
+    dead = replace(
+        view.topics[TopicName(RETRIES)], topic=TopicName("%DLQ%g"), topic_id=TopicId(100)
+    )
+    return replace(
+        view,
+        topics={**view.topics, dead.topic: dead},
+        consumer_groups={group: ConsumerGroupView(group=group)},
     )
 
 
@@ -84,6 +102,47 @@ async def test_a_group_that_was_made_again_stands_nowhere_from_the_moment_of_the
     for view in bench.log.views():
         folded.apply(view.header, view)
     assert folded.snapshot() == bench.role.projections.snapshot()
+    await bench.service.close()
+
+
+async def test_what_is_sent_back_makes_no_group_the_heir_of_its_former_one() -> None:
+    """It may be the first that a group does here that was deleted and made again."""
+    bench = Bench()
+    bench.service.view_changed(with_settings(with_group(2, topic_id=2)))
+    stored(bench, 5)
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 4}])
+    await bench.call("lock", group="g", client_id="c", queues=[QUEUE])
+
+    bench.service.view_changed(with_settings(with_group(3, topic_id=3)))
+    row = {"topic_id": 1, "queue": 0, "offset": 2}
+    answer = await bench.call("send_back", group="g", messages=[row], only_uncommitted=True)
+
+    assert [row["outcome"] for row in answer["messages"]] == ["retry"]
+    assert await offset_of(bench) == (None, None)
+    assert topic_records(bench)[-2:] == [(RETRIES, 2, True), (RETRIES, 3, False)]
+    await bench.service.close()
+
+
+async def test_a_retry_of_another_broker_group_makes_no_heir_either() -> None:
+    """R36: it is stored as it comes, whoever of the group has been here."""
+    bench = Bench()
+    bench.service.view_changed(with_group(2, topic_id=2))
+    stored(bench, 5)
+    await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 4}])
+
+    bench.service.view_changed(with_group(3, topic_id=3))
+    escaped = encode_batch(
+        [b"again"],
+        properties=[{names.ESCAPED_FROM: "g2:1a40:0", names.TIMER_OUT_MS: "1"}],
+        born_unix_ms=1,
+        topic_id=3,
+        queue_id=0,
+        flags=Cause.ESCAPED,
+    )
+    assert await bench.service.intake.take(GroupName("g2"), [escaped]) == [None]
+
+    assert await offset_of(bench) == (None, None)
+    assert topic_records(bench)[-2:] == [(RETRIES, 2, True), (RETRIES, 3, False)]
     await bench.service.close()
 
 
