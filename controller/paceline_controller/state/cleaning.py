@@ -3,7 +3,8 @@
 Whether they are dead is judged by the leader before it proposes, as in elections (R15).
 """
 
-from paceline_controller.state.model import State
+from paceline.types import GroupName
+from paceline_controller.state.model import State, Topic
 from paceline_controller.state.operator_commands import RemoveGroup, RemoveReplica
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
 from paceline_controller.state.replicas import end_acting, group_of, remove_member, vacate
@@ -39,12 +40,13 @@ def remove_replica(state: State, command: RemoveReplica, outcome: Outcome) -> No
 def remove_group(state: State, command: RemoveGroup, outcome: Outcome) -> None:
     """Its stores are not taken back after this without the operator's word (R18)."""
     group = group_of(state, command.group)
-    found = [topic for topic in state.topics.values() if group.group in topic.read_queues]
+    found = [topic for topic in state.topics.values() if _is_part_of(topic, group.group)]
     users = [topic for topic in found if not topic.is_system]
     if users and not command.is_forced:
         raise RefusedError(
             "GROUP_HAS_TOPICS",
-            f"{len(users)} topics have queues in {group.group}, topic {users[0].topic} is one",
+            f"{len(users)} topics have queues in {group.group} or on their way to it, topic"
+            f" {users[0].topic} is one",
             **numbers(group),
         )
     for topic in found:
@@ -55,3 +57,11 @@ def remove_group(state: State, command: RemoveGroup, outcome: Outcome) -> None:
     del state.groups[group.group]
     outcome.note("group_forgotten", group=group.group, master_epoch=group.master_epoch)
     outcome.publish()
+
+
+def _is_part_of(topic: Topic, group: GroupName) -> bool:
+    """Whether it has queues there, or a logical queue is to move there: a segment that opens in a
+    group that is gone would have no master to seal it, ever."""
+    return group in topic.read_queues or any(
+        logical.moving_to == group for logical in topic.logical_queues
+    )

@@ -237,8 +237,9 @@ class Topic:
         )
 
     def drop_group(self, group: GroupName) -> None:
-        del self.read_queues[group]
-        del self.write_queues[group]
+        """It may have had none there: a logical queue was only on its way."""
+        self.read_queues.pop(group, None)
+        self.write_queues.pop(group, None)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Topic":

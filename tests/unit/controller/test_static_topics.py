@@ -52,7 +52,8 @@ def two_groups() -> Driver:
 
 def with_topic(count: int = 4, **changes: Any) -> Driver:
     driver = two_groups()
-    made = driver.do(CreateStaticTopic(topic=T, logical_queues=count, groups=(), **changes))
+    arguments = {"groups": (), **changes}
+    made = driver.do(CreateStaticTopic(topic=T, logical_queues=count, **arguments))
     assert made["ok"], made
     return driver
 
@@ -266,6 +267,20 @@ def test_a_group_that_is_given_up_leaves_its_logical_queues_to_another() -> None
     assert (one.last.start, two.last.generation) == (10, 0)
     assert (three.last.group, three.last.generation, three.last.start) == (G1, 1, 0)
     assert dict(view_of(driver).queues) == {G1: 4}
+
+
+def test_nothing_moves_to_a_group_that_is_given_up_before_it_has_a_queue() -> None:
+    """Its segment would open where nobody is: no master could ever seal it again."""
+    driver = with_topic(2, groups=(G1,))
+    remap(driver, 0, G2)
+
+    assert reason(driver.do(RemoveGroup(group=G2, is_forced=False))) == "GROUP_HAS_TOPICS"
+    assert driver.do(RemoveGroup(group=G2, is_forced=True))["ok"]
+    assert seal(driver, 0, 5)["ok"]
+
+    moved = view_of(driver).logical_queues[0]
+    assert [(one.group, one.queue, one.start) for one in moved.segments] == [(G1, 0, 0), (G1, 2, 5)]
+    assert dict(view_of(driver).queues) == dict(view_of(driver).write_queues) == {G1: 3}
 
 
 def test_a_snapshot_of_before_has_no_static_topics() -> None:
