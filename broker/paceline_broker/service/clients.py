@@ -18,6 +18,9 @@ from typing import Any, Protocol, runtime_checkable
 from paceline.errors import OverloadedError
 from paceline.wire.clients import Kind, merged
 
+TEXT_MAX = 16 * 1024 * 1024
+"""Characters that all clients of a list have told: some 1,600 each, if there are 10,000."""
+
 
 @runtime_checkable
 class Peer(Protocol):
@@ -44,6 +47,12 @@ class ClientInfo:
     def name(self) -> tuple[str, str, str]:
         return self.kind, self.group, self.client_id
 
+    @property
+    def text(self) -> int:
+        """Characters of the lists in it, which may be long."""
+        filters: Mapping[str, str] = self.about.get("filters", {})
+        return sum(map(len, self.topics)) + sum(map(len, filters)) + sum(map(len, filters.values()))
+
 
 @dataclass(slots=True)
 class _Known:
@@ -53,6 +62,7 @@ class _Known:
     address: str | None
     since_ms: int
     heard_ms: int
+    text: int
 
 
 class ClientTable:
@@ -62,6 +72,7 @@ class ClientTable:
         self._expired_ms = expired_ms
         self._clients_max = clients_max
         self._known: dict[Hashable, _Known] = {}
+        self._text = 0
 
     def hear(self, info: ClientInfo, *, via: Hashable, address: str | None, now_ms: int) -> None:
         """A client says who it is; a connection is one client's. OverloadedError: too many.
@@ -69,28 +80,42 @@ class ClientTable:
         `via` is None for a single request.
         """
         key = info.name if via is None else via
-        known = self._known.get(key)
-        if known is not None and known.info.name == info.name:
-            known.info, known.heard_ms, known.address = info, now_ms, address
-            return
-        if known is None and len(self._known) >= self._clients_max:
+        text = info.text
+        if not self._has_room_for(key, text):
             self.expire(now_ms)
-            if len(self._known) >= self._clients_max:
+            if not self._has_room_for(key, text):
                 raise OverloadedError(
-                    f"{self._clients_max} clients are listed here; you are served all the same",
+                    f"{len(self._known)} clients are listed here, and there is no room for more;"
+                    " you are served all the same",
                     retry_after_ms=self._expired_ms,
                 )
-        self._known[key] = _Known(info, address, now_ms, now_ms)
+        known = self._forget(key)
+        is_same = known is not None and known.info.name == info.name
+        since_ms = known.since_ms if known is not None and is_same else now_ms
+        self._known[key] = _Known(info, address, since_ms, now_ms, text)
+        self._text += text
+
+    def _has_room_for(self, key: Hashable, text: int) -> bool:
+        """Whether a client may be listed, or what is listed of it be replaced by so much."""
+        known = self._known.get(key)
+        if known is None:
+            return len(self._known) < self._clients_max and self._text + text <= TEXT_MAX
+        return text <= known.text or self._text + text - known.text <= TEXT_MAX
+
+    def _forget(self, key: Hashable) -> _Known | None:
+        known = self._known.pop(key, None)
+        self._text -= 0 if known is None else known.text
+        return known
 
     def lost(self, via: Hashable) -> None:
         """A connection has closed."""
-        self._known.pop(via, None)
+        self._forget(via)
 
     def expire(self, now_ms: int) -> None:
         """Forget whom nothing was heard of for too long."""
         silent_ms = now_ms - self._expired_ms
         for key in [key for key, known in self._known.items() if known.heard_ms <= silent_ms]:
-            del self._known[key]
+            self._forget(key)
 
     def counts(self) -> Counter[tuple[Kind, str]]:
         """Clients by kind and group."""

@@ -7,6 +7,7 @@ from tests.unit.service.fakes import Bench
 
 from paceline.errors import BadNameError, BadRequestError, OverloadedError
 from paceline.wire.clients import conflicts, inconsistent_topics, merged
+from paceline_broker.service import clients
 
 PRODUCER = {
     "kind": "producer",
@@ -117,6 +118,24 @@ async def test_a_full_list_refuses_newcomers_and_hears_those_that_are_on_it() ->
     bench.clock.advance(1_000)  # the others have expired meanwhile
     await tell(bench, {**PRODUCER, "client_id": "p2"}, Stream("a:3"))
     assert await listed(bench) == ["producer shop/p2"]
+
+
+async def test_clients_that_tell_very_much_do_not_fill_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Single requests that make up names cost no connection."""
+    monkeypatch.setattr(clients, "TEXT_MAX", 110)
+    bench = Bench()
+    much = {**CONSUMER, "topics": ["orders"], "filters": {"orders": "x" * 40}}
+    for number in range(2):
+        await tell(bench, {**much, "client_id": f"c{number}"})
+    with pytest.raises(OverloadedError, match="2 clients"):
+        await tell(bench, {**much, "client_id": "c3"})
+    with pytest.raises(OverloadedError):  # nor may one that is listed grow
+        await tell(bench, {**much, "client_id": "c1", "filters": {"orders": "x" * 60}})
+    await tell(bench, {**much, "client_id": "c1", "filters": {}})
+    await tell(bench, {**much, "client_id": "c3"})
+    assert await listed(bench) == ["consumer audit/c0", "consumer audit/c1", "consumer audit/c3"]
 
 
 @pytest.mark.parametrize(
