@@ -150,7 +150,12 @@ class FetchSession:
 
     def wake(self) -> None:
         """Something changed (room, a seek, a connection): ask for what can be asked."""
-        if self._is_closed or len(self._under_way) >= self._fetches_max:
+        if self._is_closed:
+            return
+        following = self._following
+        # A session without a request hears of nothing, not even that its connection has gone.
+        is_idle = following is not None and following.is_idle
+        if len(self._under_way) >= self._fetches_max and not is_idle:
             return
         now = self._loop.time()
         by_replica: dict[ReplicaId | None, list[QueueFetch]] = {}

@@ -12,13 +12,14 @@ import pytest
 from tests.unit.service.fakes import Bench, a_view, turn
 from tests.unit.service.test_fetch import send
 
-from paceline.consumer.fetch_session import FOLLOWS_MAX, FetchSession
+from paceline.consumer.fetch_session import FETCHES_MAX, FOLLOWS_MAX, FetchSession
 from paceline.consumer.fetched import FetchedBatch, QueueFetch, Trouble
+from paceline.consumer.following import UnderWay
 from paceline.errors import PacelineError, to_problem
 from paceline.net.stream_connection import StreamConnection
 from paceline.routing import QueueKey
 from paceline.runtime import SeededRandom
-from paceline.types import GroupName, QueueId, TopicId
+from paceline.types import GroupName, QueueId, ReplicaId, TopicId
 from paceline.wire.stream import STATUS_ERROR, STATUS_OK, FetchPart, FetchQueue
 from paceline_broker.service.gather import Fetched
 
@@ -271,6 +272,33 @@ async def test_requests_under_way_are_bounded() -> None:
     following.settle()
     assert following.bench.service.fetcher.sessions.queue_count == QUEUES
     assert len(following.wire.asked) <= 2
+    following.session.close()
+
+
+async def test_a_session_keeps_a_request_however_many_fetches_replicas_have() -> None:
+    """Without one, what its queues wait for comes late; if the connection is lost then, never."""
+    bench = a_bench()
+    following = Following(bench)
+    following.add(0, 0)
+    following.add(1, 0)
+    following.settle()
+    others = {UnderWay([], following.wire, 1e9, ReplicaId(2)) for _ in range(FETCHES_MAX)}
+    following.session._under_way |= others
+
+    send(bench, 0)
+    await turn()
+    following.wire.settle()
+    assert following.next == {0: 1, 1: 0}
+    following.reconnect()
+    following.session._under_way -= others
+    for fetch in following.queues.values():
+        fetch.retry_at = 0.0
+    following.settle()
+    send(bench, 1)
+    await turn()
+    following.settle()
+
+    assert (following.next, following.wrong) == ({0: 1, 1: 1}, [])
     following.session.close()
 
 
