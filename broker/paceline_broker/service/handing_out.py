@@ -19,6 +19,8 @@ from paceline_broker.service.sieve import sift
 
 FIRST = "first"
 LAST = "last"
+_SPENT_MAX = 4096
+"""So many messages without an attempt left are looked past in one queue."""
 BYTES_MAX = 4 * 1024 * 1024
 """Of the batches that hold one queue's part of an answer, or one message."""
 
@@ -201,14 +203,31 @@ class _HandingOut:
             receipts = self._receipts.get(self._asked.group, key)
             if receipts is None or not receipts.in_flight or self._is_locked(key):
                 continue
-            # Those without an attempt left are looked at beside the others, not in their place.
-            for run in receipts.due(self._turn.now_unix_ms, left):
+            for run in self._due(receipts, left):
                 if run.grant.attempt >= self._asked.attempts_max:
                     self._given.exhausted.append((key, run))
                     continue
-                rows.append(GivenRow(key, run.first, run.end, run.grant.attempt + 1))
-                left -= run.end - run.first
+                count = min(run.end - run.first, left)
+                if count:
+                    rows.append(GivenRow(key, run.first, run.first + count, run.grant.attempt + 1))
+                left -= count
         self._give(rows)
+
+    def _due(self, receipts: QueueReceipts, count: int) -> list[Run]:
+        """`count` messages that are due with an attempt left, and those without one before them:
+        they stay due until they are buried, which may be long (R24)."""
+        room = count
+        while True:
+            found = receipts.due(self._turn.now_unix_ms, room)
+            total = sum(run.end - run.first for run in found)
+            spent = sum(
+                run.end - run.first
+                for run in found
+                if run.grant.attempt >= self._asked.attempts_max
+            )
+            if total < room or total - spent >= count or room >= _SPENT_MAX:
+                return found
+            room = 2 * (count + spent)
 
     def new(self) -> None:
         """Messages that nobody was given before."""

@@ -203,6 +203,25 @@ async def test_message_that_cannot_be_read_keeps_no_other_from_being_buried(
     await bench.service.close()
 
 
+async def test_message_that_cannot_be_buried_keeps_no_other_from_being_given_again() -> None:
+    """R24: it stays the first that is due until it is mended."""
+    bench = a_bench(settings=ONE_RETRY)
+    bench.log.bad.add(send(bench))
+    for _ in range(2):
+        await fail(bench)
+    await receive(bench)
+    await until(lambda: len(dead_letters(bench)) == 1)
+    send(bench, 4)
+    new = await fail(bench, max_messages=4)
+    again = await receive(bench, max_messages=1)
+    others = await receive(bench, max_messages=2)
+
+    assert [row[2:] for row in new["messages"]] == [[2, 6, 1]]
+    assert [row[2:] for row in again["messages"]] == [[2, 3, 2]]
+    assert [row[2:] for row in others["messages"]] == [[3, 5, 2]]
+    await bench.service.close()
+
+
 async def test_poison_blocks_no_other_message() -> None:
     bench = a_bench(settings=ConsumerGroupSettings(retry_max_times=0))
     send(bench, 4)
