@@ -293,6 +293,9 @@ class _Session:
         except CorruptLogError as error:
             self._sessions.end(self, error)
             return False
+        for row in harvest.passed:  # each queue has its turn, however much is passed over in one
+            if self._ready.get(row.key) is row:
+                self._ready[row.key] = self._ready.pop(row.key)
         request = self._requests[0]
         if not harvest.rows and not self._must_answer(request):
             self._look_later()  # filters wanted nothing of it: on behind that

@@ -52,6 +52,8 @@ class Harvest:
         self.parts: list[FetchPart] = []
         self.views: list[list[memoryview]] = []
         self.counts: list[tuple[int, int, int]] = []
+        self.passed: list[Row] = []
+        """Rows of which a filter wanted nothing."""
 
     def add(self, row: Row, part: FetchPart, views: list[memoryview]) -> None:
         self.rows.append(row)
@@ -90,6 +92,8 @@ class Harvest:
             if part.size or part.code != FetchCode.OK or not before[place].size:
                 self.rows.append(row)
                 self.parts.append(part._replace(next_offset=row.next_offset))
+            else:
+                self.passed.append(row)
         self.views.append([memoryview(buffer) for buffer in answer.buffers])
 
     def is_sound(self, reader: LogReader) -> bool:

@@ -343,6 +343,32 @@ async def test_filters_pass_over_and_say_how_far() -> None:
     assert (follower.sink.counts(1), part.next_offset) == (1, 4)
 
 
+async def test_a_queue_of_which_much_is_passed_over_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    blue = await a_filter(bench, "blue")
+    for _ in range(30):
+        send_tagged(bench, "red", queue_id=0)
+    send_tagged(bench, "blue", queue_id=1)
+    await until(lambda: bench.log.confirm == bench.log.end)
+    monkeypatch.setattr(follow, "LOOK_BYTES_MAX", 1)  # one batch in each look
+    looks: list[int] = []
+    look = Gathering.look
+
+    def counted(self: Gathering, queue: FetchQueue, state: harvest.Row) -> object:
+        looks.append(queue.queue_id)
+        return look(self, queue, state)
+
+    monkeypatch.setattr(Gathering, "look", counted)
+    follower = Follower(bench)
+    follower.ask((0, 0), (1, 0), filter_id=blue)
+    await until(lambda: 1 in follower.sink.answers)
+
+    assert follower.queues(1) == [1]
+    assert looks.count(0) < 5
+
+
 async def test_a_queue_of_which_nothing_is_wanted_has_its_say_in_any_answer() -> None:
     bench = Bench()
     blue = await a_filter(bench, "blue")
