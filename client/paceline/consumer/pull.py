@@ -126,6 +126,7 @@ class PullConsumer(ReadingConsumer):
         Queues that were assigned before and are not named are dropped; the others seek and keep
         their filter.
         """
+        lasts = self._lines.lasts(self._present_keys(positions))
         resolved = await self._resolve(positions)
         keys = {name: await self._key(name) for name in positions}
         named = set(keys.values())
@@ -140,7 +141,7 @@ class PullConsumer(ReadingConsumer):
                 self._session(key.group).add(fetch)
             else:
                 self._seek(known, resolved[name])
-        self._lines.named()
+        self._lines.named(lasts)
         self._follow()
 
     def _follow(self) -> None:
@@ -434,6 +435,15 @@ class PullConsumer(ReadingConsumer):
         if name.queue >= topic.queues.get(name.group, 0):
             raise QueueNotFoundError(f"topic {name.topic} has no queue {name.group}/{name.queue}")
         return QueueKey(topic.topic_id, name.group, name.queue)
+
+    def _present_keys(self, names: Iterable[QueueName]) -> list[QueueKey]:
+        """Of those whose topic the present view has."""
+        topics = {} if self._cluster.view is None else self._cluster.view.topics
+        return [
+            QueueKey(topics[name.topic].topic_id, name.group, name.queue)
+            for name in names
+            if name.topic in topics
+        ]
 
     async def _topic(self, topic: str) -> TopicView:
         name = TopicName(topic)

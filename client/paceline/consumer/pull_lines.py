@@ -21,14 +21,20 @@ class SegmentLines:
         self._followed: set[QueueKey] = set()
         """Logical queues of which the last segment was assigned."""
 
-    def named(self) -> None:
-        """The application has named what it reads."""
-        self._followed.clear()
-        for key in self._assigned:
+    def lasts(self, keys: Iterable[QueueKey]) -> set[QueueKey]:
+        """Logical queues of which the present last segment is among these."""
+        found: set[QueueKey] = set()
+        for key in keys:
             logical = self._book.logical_key(key)
             segments = self._book.segments_of(logical)
             if segments and queue_of(logical, segments[-1]) == key:
-                self._followed.add(logical)
+                found.add(logical)
+        return found
+
+    def named(self, before: set[QueueKey]) -> None:
+        """The application has named what it reads. `before`: the `lasts` of when it began to: more
+        segments may have come since."""
+        self._followed = before | self.lasts(self._assigned)
 
     def come(self) -> list[Assigned]:
         """Segments that are to be read as well, each from its first message; not in a line yet."""
@@ -44,7 +50,9 @@ class SegmentLines:
                 name = QueueName(before.name.topic, key.group, key.queue)
                 fetch = QueueFetch(key, 0, before.fetch.wanted)
                 fetch.has_room = False
-                found.append(Assigned(name, fetch))
+                item = Assigned(name, fetch)
+                item.is_behind = True  # `settle` tells, also at once, that it is not
+                found.append(item)
         return found
 
     def settle(self, keys: Iterable[QueueKey]) -> list[Assigned]:

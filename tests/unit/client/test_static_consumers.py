@@ -15,7 +15,6 @@ from paceline.admin import AdminClient
 from paceline.consumer.lite_pull import LitePullConsumer
 from paceline.consumer.membership import coordinating_group
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
-from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.consumer.segments import next_segment, not_begun
 from paceline.disk_memory import MemoryDisk
@@ -366,60 +365,6 @@ async def test_a_group_that_does_not_answer_for_a_segment_holds_up_only_its_queu
             await eventually(lambda: listener.count == 40, within_ms=20_000)
 
         assert listener.bodies[0] == cluster.logical_bodies("orders", 0)
-
-
-async def test_a_pull_consumer_reads_segments_in_order_and_follows_a_remap() -> None:
-    async with FakeCluster(groups=2) as cluster:
-        cluster.add_static_topic("orders", ["g1", "g2"])
-        await fill(cluster, 30)
-        cluster.remap("orders", 0, "g2")
-        await fill(cluster, 60, first=30)
-        found: list[ReceivedMessage] = []
-        async with PullConsumer(cluster.controller) as consumer:
-            await consumer.subscribe("orders")
-            while len(found) < 40:
-                found += await consumer.poll(messages_max=7)
-            cluster.remap("orders", 1, "g1")
-            cluster.remap("orders", 0, "g1")
-            await fill(cluster, 90, first=60)
-            while len(found) < 90:
-                found += await consumer.poll(messages_max=7)
-            await consumer.commit("audit")
-
-        for number in range(2):
-            mine = [message for message in found if message.logical_queue == number]
-            assert [message.body for message in mine] == cluster.logical_bodies("orders", number)
-            assert [message.logical_offset for message in mine] == list(range(len(mine)))
-        topic = cluster.view.topics[TopicName("orders")]
-        for logical in topic.logical_queues:
-            for segment in logical.segments:
-                end = cluster.logs[segment.group].end((1, segment.queue))
-                assert stands(cluster, segment.group, segment.queue) == end
-
-
-async def test_a_pull_consumer_that_seeks_back_reads_the_segments_again() -> None:
-    async with FakeCluster(groups=2) as cluster:
-        cluster.add_static_topic("orders", ["g1"])
-        await fill(cluster, 5)
-        cluster.remap("orders", 0, "g2")
-        await fill(cluster, 10, first=5)
-        async with PullConsumer(cluster.controller) as consumer:
-            await consumer.subscribe("orders")
-            found: list[ReceivedMessage] = []
-            while len(found) < 6:
-                found += await consumer.poll(messages_max=6)
-            first, second = await consumer.queues("orders")
-            await consumer.seek(second, 2)
-            await consumer.seek(first, 3)
-            again: list[ReceivedMessage] = []
-            while len(again) < 5:
-                again += await consumer.poll(messages_max=1)
-            last_only = {second: 4}
-            await consumer.assign(last_only)
-            [alone] = await consumer.poll()
-
-        assert [message.logical_offset for message in again] == [3, 4, 7, 8, 9]
-        assert alone.logical_offset == 9
 
 
 async def test_a_lite_pull_consumer_may_be_given_a_logical_queue() -> None:
