@@ -19,8 +19,10 @@ from paceline.errors import (
 from paceline.records.header import Cause, Kind
 from paceline.types import TopicName
 from paceline.wire import properties as names
+from paceline.wire.cluster import TopicView
 from paceline.wire.names import dlq_topic, is_system_topic, retry_topic
 from paceline_broker.probe import Counters
+from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.derived import Made, Target, append_derived, origin_of
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.logical import open_queue
@@ -103,16 +105,19 @@ class Resend:
                 answers.append(source)
                 continue
             try:
-                name, target = self._target(group, source, is_for_group=is_for_group)
+                topic = self._topic(group, source, is_for_group=is_for_group)
+                # Before its queue is chosen: all may be sealed since, and it is stored all the same
+                made = projections.send_backs.made(topic.topic_id, source.packed)
+                queue = self._queue(topic, source) if made is None else 0
             except (TopicNotFoundError, QueueSealedError) as error:
                 answers.append(error)
                 continue
-            made = projections.send_backs.made(target.topic_id, source.packed)
             if made is None:
                 properties = self._properties(source, is_for_group=is_for_group)
+                target = Target(topic.topic_id, queue, Kind.NORMAL, Cause.RESENT)
                 row = (len(answers), Made(source, properties))
                 by_target.setdefault(target, []).append(row)
-            answers.append(Resent(name, target.queue, made or 0, made is not None))
+            answers.append(Resent(topic.topic, queue, made or 0, made is not None))
         for target, part in by_target.items():
             places = append_derived(
                 writer,
@@ -136,9 +141,8 @@ class Resend:
         header = await self._sources.header_of(answer.made)
         return answer if header is None else answer._replace(queue=header.queue_id)
 
-    def _target(self, group: str, source: Source, *, is_for_group: bool) -> tuple[str, Target]:
-        """Topic and queue; TopicNotFoundError if it is gone, or has no queue here any more, and
-        QueueSealedError if no logical queue of a static topic is here."""
+    def _topic(self, group: str, source: Source, *, is_for_group: bool) -> TopicView:
+        """TopicNotFoundError if it is gone, or has no queue here any more."""
         name = retry_topic(group)
         if not is_for_group:
             name = source.properties.get(names.DLQ_ORIGIN_TOPIC, "")
@@ -150,13 +154,25 @@ class Resend:
                 f"the topic {name} that the message came from has no queue here any more",
                 topic=name,
             )
+        return topic
+
+    def _queue(self, topic: TopicView, source: Source) -> int:
+        """QueueSealedError if no logical queue of a static topic is here, or if the log has sealed
+        the queue: of a topic that was recovered it alone knows."""
         turn = source.offset
         if source.message_key:
             turn = crc32c(source.message_key.encode())
-        queue = turn % count
+        seals = self._role.projections.seals.by_key
         if topic.is_static:
-            queue = open_queue(topic, self._routes.group, turn, self._role.projections.seals.by_key)
-        return name, Target(topic.topic_id, queue, Kind.NORMAL, Cause.RESENT)
+            return open_queue(topic, self._routes.group, turn, seals)
+        queue = turn % self._routes.queue_counts[topic.topic_id]
+        if queue_key(topic.topic_id, queue) in seals:
+            raise QueueSealedError(
+                f"queue {queue} of topic {topic.topic} is sealed; nothing was stored",
+                topic_id=topic.topic_id,
+                queue=queue,
+            )
+        return queue
 
     def _properties(self, source: Source, *, is_for_group: bool) -> dict[str, str]:
         kept = {name: value for name, value in source.properties.items() if name not in _OF_THE_DLQ}

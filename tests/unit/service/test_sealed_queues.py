@@ -201,3 +201,33 @@ async def test_a_dead_letter_is_resent_into_an_open_queue_or_refused() -> None:
     with pytest.raises(QueueSealedError):
         await resend(bench, 1)
     assert bench.log.end == before
+
+
+async def test_a_dead_letter_that_was_resent_before_the_seal_is_told_where_it_is() -> None:
+    """R34: "nothing was stored" would have the operator send it once more elsewhere."""
+    bench = a_bench()
+    await a_dead_letter(bench)
+    view = bench.service.routes.view
+    assert view is not None
+    orders = replace(view.topics[TopicName("orders")], logical_queues=logical(GROUP, GROUP))
+    topics = {**view.topics, orders.topic: orders}
+    bench.service.view_changed(replace(view, version=view.version + 1, topics=topics))
+    [first] = await resend(bench, 0)
+    seal(bench, 0, 1)
+
+    [again] = await resend(bench, 0)
+
+    assert again == {**first, "duplicate": True}
+
+
+async def test_a_sealed_queue_of_a_recovered_topic_takes_no_dead_letter() -> None:
+    """Its controllers know nothing of segments any more, its log does."""
+    bench = a_bench()
+    await a_dead_letter(bench)
+    seal(bench, *range(4))
+    before = bench.log.end
+
+    with pytest.raises(QueueSealedError):
+        await resend(bench, 0)
+
+    assert bench.log.end == before
