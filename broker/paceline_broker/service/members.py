@@ -113,6 +113,8 @@ class MemberTable:
         self._change(group)
         if not members:
             del self.groups[group]
+            # Names that nobody uses any more cost nothing; whoever takes one up again begins above.
+            self.generation_first = max(self.generation_first, self.generations.pop(group))
         return True
 
     def expire(self, now_ms: int) -> list[str]:
@@ -298,8 +300,8 @@ class Coordinator:
                 return
             finally:
                 waiters.discard(waiter)
-                if not waiters:
-                    self._waiters.pop(group, None)
+                if not waiters and self._waiters.get(group) is waiters:  # not those that came since
+                    del self._waiters[group]
             if not until_ready or self._epoch is None:
                 return
 

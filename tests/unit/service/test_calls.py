@@ -19,7 +19,7 @@ from paceline.errors import (
     OutcomeUnknownError,
     PacelineError,
 )
-from paceline.runtime import ManualClock
+from paceline.runtime import ManualClock, spawn
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline_broker.service.members import MemberTable, coordinating_group
@@ -142,6 +142,34 @@ def test_a_connection_that_carried_no_member_any_more_drops_nobody() -> None:
     assert table.expire(1) == []
     assert table.connection_lost("new", now_ms=1)
     assert table.expire(1) == ["g"]
+
+
+def test_names_that_nobody_uses_any_more_are_forgotten_and_their_generations_never_come_again() -> (
+    None
+):
+    table = MemberTable(expiry_ms=10_000, generation_first=0)
+    last = 0
+    for number in range(100):
+        table.hear(f"g{number % 10}", "a", ("t",), (), now_ms=0)
+        assert table.generation(f"g{number % 10}") > last
+        table.leave(f"g{number % 10}", "a")
+        last = table.generation(f"g{number % 10}")
+    assert not table.generations
+
+
+async def test_who_begins_to_wait_as_others_are_woken_hears_of_the_next_change() -> None:
+    bench = Bench(member_interval_ms=60_000)
+    coordinator = bench.service.coordinator
+    first = await started(coordinator._wait("g", 60_000))
+    second = spawn(coordinator._wait("g", 60_000), name="second")  # before `first` goes on
+    coordinator._wake("g")
+    await first
+
+    coordinator._wake("g")
+
+    async with asyncio.timeout(5):
+        await second
+    await bench.service.close()
 
 
 async def test_members_that_subscribe_differently_are_told_of() -> None:
