@@ -32,6 +32,10 @@ log = logging.getLogger("paceline.cleaner")
 SPACE_INTERVAL_MS = 500
 """At 500 MB/s a disk fills by 250 MB between two looks; what is kept free is more."""
 PRODUCERS_INTERVAL_MS = 60_000
+DELETIONS_MAX = 8
+"""Topics forgotten in one turn of the loop: each goes through the state of every other."""
+DELETIONS_INTERVAL_MS = 10
+"""Between two such turns."""
 ROOM_SEGMENTS = 2
 """Kept free for what frees the disk: one segment to roll into, and one made ahead."""
 
@@ -79,7 +83,7 @@ class Cleaner:
         clean_ms = producers_ms = now_ms
         while True:
             self.look_at_disk()
-            self.forget_deleted_topics()
+            has_more = self.forget_deleted_topics()
             now_ms = self._clock.monotonic_ms()
             if now_ms - producers_ms >= PRODUCERS_INTERVAL_MS:
                 producers_ms = now_ms
@@ -87,7 +91,8 @@ class Cleaner:
             if now_ms - clean_ms >= self._config.clean_resource_interval_ms:
                 clean_ms = now_ms
                 self.clean()
-            await pause(min(SPACE_INTERVAL_MS, self._config.clean_resource_interval_ms))
+            wait_ms = DELETIONS_INTERVAL_MS if has_more else SPACE_INTERVAL_MS
+            await pause(min(wait_ms, self._config.clean_resource_interval_ms))
 
     # -- the disk ----------------------------------------------------------------------------------
 
@@ -146,32 +151,37 @@ class Cleaner:
         document = retention_document(producers_before_unix_ms=before_ms)
         return self._append(writer, Kind.RETENTION, document)
 
-    def forget_deleted_topics(self) -> None:
+    def forget_deleted_topics(self) -> bool:
         """Log the deletion of topics that the controllers have none of any more, once each (R35).
 
         With the topic of its retries goes what a consumer group has, so the log is told of those.
         Sends to them are refused since this broker has the view. Only with a view of the own epoch:
         a later master's is then as new, and takes nothing for them after the record.
+        True: there are more.
         """
         group = self._role.group_view
         writer = self._writer()
         if writer is None or group is None or group.master_epoch != writer.epoch:
-            return
+            return False
         looked_at = (self._routes.version, int(writer.epoch))
         if looked_at == self._topics_looked_at:
-            return
+            return False
         projections = self._role.projections
         now_ms = max(projections.log_time_ms, self._clock.unix_ms())
         try:
-            for topic_id in filter(self._routes.is_deleted, projections.topic_ids()):
+            deleted = list(filter(self._routes.is_deleted, projections.topic_ids()))
+            for topic_id in deleted[:DELETIONS_MAX]:
                 record = log_deletion(writer, projections, topic_id, store_unix_ms=now_ms)
                 log.info("topic_forgotten", extra={"topic": record.topic, "topic_id": topic_id})
+            if len(deleted) > DELETIONS_MAX:
+                return True
             for name in sorted(projections.groups()):
                 log_group(writer, projections, self._routes, name, store_unix_ms=now_ms)
         except StorageError as error:
             log.warning("cleaning_failed", extra={"fault": error.message})
-            return
+            return False
         self._topics_looked_at = looked_at
+        return False
 
     def _writer(self) -> Mastership | None:
         try:

@@ -313,6 +313,23 @@ async def test_a_deleted_topic_takes_all_that_hangs_on_it_by_one_record() -> Non
     assert again.projections.snapshot() == state, "every replica folds the same (INV-9)"
 
 
+async def test_many_deleted_topics_go_in_several_turns() -> None:
+    """R35: each costs time, and while the loop is held nobody is served."""
+    async with a_bench() as bench:
+        projections, writer = bench.role.projections, bench.broker.mastership
+        for topic_id in range(1, 21):
+            record = TopicRecord(topic=f"t{topic_id}", topic_id=topic_id, queues=1)
+            now_ms = projections.log_time_ms
+            append_internal(writer, projections, Kind.TOPIC, record.to_json(), store_unix_ms=now_ms)
+        await bench.fill(1)
+        bench.know({"t20": 20})
+        for left in (12, 4, 1):
+            assert bench.cleaner.forget_deleted_topics() is (left > 1)
+            assert len(projections.topics) == left
+        assert sorted(projections.topics) == [20]
+    bench.store.close(clean=True)
+
+
 async def test_a_view_of_another_epoch_forgets_no_topic() -> None:
     """R35: the next master could be told of it later than this one, and take messages meanwhile."""
     async with a_bench() as bench:
