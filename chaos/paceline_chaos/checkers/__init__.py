@@ -21,6 +21,7 @@ from typing import TypeAlias
 from paceline_chaos.checkers import (
     delays,
     escaping,
+    filters,
     groups,
     handed,
     learners,
@@ -87,6 +88,7 @@ ALL: dict[str, Checker] = {
     "S36": shrinking.nothing_is_stored_where_nobody_reads,
     "S37": logical.logical_queues_are_one_queue,
     "S38": escaping.escaped_messages_are_marked_and_skipped_for_a_reason,
+    "S39": filters.filtered_groups_get_what_they_want,
     "INV-2": replicas.positions_are_in_order,
     "INV-8": visibility.nothing_above_confirm_is_served,
     "INV-11": locks.tokens_only_grow,

@@ -4,7 +4,7 @@ S21 and S27 need deliveries: of groups that pull by themselves nobody sees what 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
@@ -15,7 +15,6 @@ from paceline_chaos.checkers.retries import chains_of
 from paceline_chaos.history.model import (
     Commit,
     Deliver,
-    Event,
     Outcome,
     QueryOffset,
     Queue,
@@ -31,7 +30,7 @@ class _Word(NamedTuple):
 
     at_us: int
     offset: int
-    entry: Event
+    entry: Commit | QueryOffset
 
 
 def nothing_is_committed_unprocessed(evidence: Evidence) -> Findings:
@@ -44,8 +43,25 @@ def nothing_is_committed_unprocessed(evidence: Evidence) -> Findings:
     found = Findings("S21")
     delivers: defaultdict[_Lane, list[Deliver]] = defaultdict(list)
     for deliver in evidence.delivers:
-        if not deliver.is_broadcast:
+        if not deliver.is_broadcast and not deliver.wanted:
             delivers[deliver.consumer_group, deliver.queue].append(deliver)
+    words, resets = words_of(evidence)
+    chains = chains_of(evidence)
+    for lane, mine in delivers.items():
+        start = evidence.start_of(lane[1])
+        if evidence.world.get("consume_from", "first") != "first":
+            start = max(start, min(deliver.message.offset for deliver in mine))
+        if not evidence.is_lossy(lane[1].group):
+            known = chains.get(lane[1].group)
+            sent_back = set() if known is None else known.sent_back.get(lane, set())
+            judge_lane(evidence, found, start, mine, words[lane], resets[lane], sent_back)
+    return found
+
+
+def words_of(
+    evidence: Evidence,
+) -> tuple[defaultdict[_Lane, list[_Word]], defaultdict[_Lane, list[Commit]]]:
+    """Where groups said, or were said, to stand; and their resets. Those that did not fail."""
     words: defaultdict[_Lane, list[_Word]] = defaultdict(list)
     resets: defaultdict[_Lane, list[Commit]] = defaultdict(list)
     for commit in evidence.commits:
@@ -58,31 +74,23 @@ def nothing_is_committed_unprocessed(evidence: Evidence) -> Findings:
         if query.outcome is Outcome.OK and query.offset is not None:
             lane = (query.consumer_group, query.queue)
             words[lane].append(_Word(query.answered_us, query.offset, query))
-    chains = chains_of(evidence)
-    for lane, mine in delivers.items():
-        start = evidence.start_of(lane[1])
-        if evidence.world.get("consume_from", "first") != "first":
-            start = max(start, min(deliver.message.offset for deliver in mine))
-        if not evidence.is_lossy(lane[1].group):
-            known = chains.get(lane[1].group)
-            sent_back = set() if known is None else known.sent_back.get(lane, set())
-            _judge_lane(evidence, found, start, mine, words[lane], resets[lane], sent_back)
-    return found
+    return words, resets
 
 
-def _judge_lane(
+def judge_lane(
     evidence: Evidence,
     found: Findings,
     frontier: int,
     delivers: list[Deliver],
     words: list[_Word],
     resets: list[Commit],
-    sent_back: set[int],
+    sent_back: Collection[int] = (),
+    unwanted: Collection[int] = (),
 ) -> None:
-    """Walk in time: `frontier` is the first offset that is not processed."""
+    """Walk in time: `frontier` is the first offset that is not processed, and not unwanted."""
     delivers = sorted(delivers, key=attrgetter("answered_us", "number"))
     resets = sorted(resets, key=attrgetter("asked_us"))
-    processed: set[int] = set()
+    processed = set(unwanted)
     failures: Counter[int] = Counter()
     done = resets_done = 0
     for word in sorted(words, key=lambda one: (one.at_us, one.entry.number)):
@@ -112,10 +120,10 @@ def _passed_over(found: Findings, word: _Word, frontier: int, delivers: Iterable
         return
     tries = [deliver for deliver in delivers if deliver.message.offset == frontier]
     how = "was never handed out" if not tries else "had not been processed"
-    lane = tries[0] if tries else next(iter(delivers))
+    queue = word.entry.queue
     found.violate(
-        f"group {lane.consumer_group} committed {word.offset} in "
-        f"{lane.queue.topic}/{lane.queue.group}/{lane.queue.queue}; {frontier} {how} by then",
+        f"group {word.entry.consumer_group} committed {word.offset} in "
+        f"{queue.topic}/{queue.group}/{queue.queue}; {frontier} {how} by then",
         word.entry,
         *tries[:1],
     )

@@ -22,6 +22,7 @@ from operator import attrgetter
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.excuses import DAMAGED
 from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.checkers.wanting import is_wanted
 from paceline_chaos.checkers.withheld import Span, outside
 from paceline_chaos.history.model import (
     Deliver,
@@ -395,6 +396,7 @@ def _waiting(evidence: Evidence, delivers: list[Deliver], place: str, at_us: int
     """An acknowledged message of group `place` that was there at `at_us` and not handed out within
     the window that begins there."""
     topics = {deliver.queue.topic for deliver in delivers}
+    wanted = next((deliver.wanted for deliver in delivers if deliver.wanted), "")
     handed = {
         (deliver.queue, deliver.message.offset)
         for deliver in delivers
@@ -407,7 +409,8 @@ def _waiting(evidence: Evidence, delivers: list[Deliver], place: str, at_us: int
         if send.answered_us <= at_us:
             offset = send.offset or 0
             is_handed = (send.queue, offset) in handed
-            if not is_handed and offset >= evidence.start_of(send.queue):
+            is_kept = offset >= evidence.start_of(send.queue)
+            if not is_handed and is_kept and is_wanted(send, wanted):
                 return send
     return None
 

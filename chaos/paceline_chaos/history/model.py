@@ -93,6 +93,9 @@ class Send(Operation):
     """False only under the weaker choices of R37: acknowledged before confirm."""
     delay_ms: int = 0
     """In its queue not before so long after it was stored; `offset` is -1 then."""
+    tag: str = ""
+    properties: Mapping[str, str] | None = None
+    """What filters look at (S39)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +133,8 @@ class Deliver(Operation):
     """Fencing token under which it was processed, in ordered consumption (S26, S27)."""
     is_broadcast: bool = False
     """The member gets every message, and no other one counts for it (S35)."""
+    wanted: str = ""
+    """The expression of the group's filter; "" = all messages (S39)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

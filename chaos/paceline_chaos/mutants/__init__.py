@@ -14,6 +14,7 @@ from paceline_chaos.mutants.deletion import DELETION
 from paceline_chaos.mutants.disks import DISKS
 from paceline_chaos.mutants.epochs import EPOCHS
 from paceline_chaos.mutants.escaping import ESCAPING
+from paceline_chaos.mutants.filters import FILTERS
 from paceline_chaos.mutants.founding import FOUNDING
 from paceline_chaos.mutants.groups import GROUPS
 from paceline_chaos.mutants.moments import MOMENTS
@@ -42,6 +43,7 @@ _ALL = (
     *MOMENTS,
     *ACTING,
     *ESCAPING,
+    *FILTERS,
     *FOUNDING,
     *RAFT,
     *RETENTION,

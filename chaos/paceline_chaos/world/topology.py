@@ -212,7 +212,7 @@ def _with_group_jobs(
         clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, "remap")))
     if random.Random(f"{seed}/fail").random() < _FAIL_SHARE:
         clients = _with_job(clients, "fail")
-    for job, share in (("lite", _LITE_SHARE), ("resend", _RESEND_SHARE)):
+    for job, share in (("lite", _LITE_SHARE), ("resend", _RESEND_SHARE), ("filter", _FILTER_SHARE)):
         if random.Random(f"{seed}/{job}").random() < share:
             clients = _with_job(clients, job)
     return clients
@@ -264,12 +264,13 @@ _REMAP_SHARE = 0.6
 _LITE_SHARE = 0.2
 _RESEND_SHARE = 0.3
 """It finds something to do where push consumers are."""
+_FILTER_SHARE = 0.15
 _SLOW_READS_SHARE = 0.3
 """Worlds in which everything counts as far behind, so that consumers read from replicas."""
 _JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, *(0,) * (len(JOBS) - 8))
 """How often another client has each of `JOBS`; the last ones are drawn apart."""
 _ALTER_SHARE = 0.8
-_NOT_BESIDE_ALTER = frozenset({"delay", "transact", "move", "broadcast", "lite"})
+_NOT_BESIDE_ALTER = frozenset({"delay", "transact", "move", "broadcast", "lite", "filter"})
 """A queue that is gone makes dead letters of what waits for it (R35), and who keeps his offsets to
 himself, or is moved back, is asked by nobody: other matters than a topic that changes."""
 _HASTY_SHARE = 0.4

@@ -16,6 +16,7 @@ from paceline_chaos.world.jobs.altering import Alterer
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
 from paceline_chaos.world.jobs.delaying import Delayer
+from paceline_chaos.world.jobs.filtering import Filterer
 from paceline_chaos.world.jobs.inorder import InOrder
 from paceline_chaos.world.jobs.moving import Broadcaster, Mover
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
@@ -64,6 +65,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "remap": Remapper,
     "lite": LitePoller,
     "resend": Resender,
+    "filter": Filterer,
 }
 """Names in topologies and scenario files."""
 

@@ -24,4 +24,5 @@ JOBS = (
     "fail",
     "alter",
     "remap",
+    "filter",
 )

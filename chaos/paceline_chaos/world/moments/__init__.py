@@ -15,6 +15,7 @@ from paceline_chaos.world.moments import (
     damage,
     escaping,
     expiring,
+    filters,
     founding,
     frozen,
     groups,
@@ -197,6 +198,20 @@ SCENARIOS: Mapping[str, Scripted] = {
                 Client(name="client-3", jobs=("broadcast",)),
                 Client(name="client-4", jobs=("push", "resend")),
             ),
+        },
+    ),
+    "filters": Scripted(
+        rule="S39: groups with filters get all that they want, and nothing else",
+        script=filters.filters,
+        unmet=filters.were_given,
+        load_ms=8_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("filter",)),
+                Client(name="client-3", jobs=("filter",)),
+            ),
+            "think_ms": 60.0,
         },
     ),
     "waiting": Scripted(

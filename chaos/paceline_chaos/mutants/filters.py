@@ -1,0 +1,61 @@
+"""What filters promise, taken out (S39): all that is wanted is given, and nothing else."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.consumer.pull import PullConsumer
+from paceline.filters.filter import TagFilter
+from paceline.filters.sql import SqlFilter
+from paceline_chaos.mutants.mutant import Mutant, Patch
+
+
+def _shifted(kind: Any) -> list[Patch]:
+    """The client takes what the filter says of the record before it."""
+    mask = kind.mask
+
+    def mask_of_neighbour(wanted: Any, view: Any) -> Sequence[bool] | None:
+        found = mask(wanted, view)
+        return None if found is None else [*found[-1:], *found[:-1]]
+
+    return [(kind, "mask", mask_of_neighbour)]
+
+
+def _first_decides() -> list[Patch]:
+    """The broker passes over a batch of which the first message is not wanted."""
+
+    def wants_first(wanted: Any, view: Any) -> bool:
+        found = wanted.mask(view)
+        return found is None or bool(found[0])
+
+    return [(kind, "wants_any", wants_first) for kind in (TagFilter, SqlFilter)]
+
+
+def _position_of_the_fetch() -> list[Patch]:
+    """A pull consumer says that it stands where its next fetch begins."""
+    pop = PullConsumer._pop
+
+    def pop_and_skip(consumer: PullConsumer, assigned: Any) -> None:
+        pop(consumer, assigned)
+        assigned.position = assigned.fetch.position
+
+    return [(PullConsumer, "_pop", pop_and_skip)]
+
+
+def _mutant(rule: str, meaning: str, patches: Any) -> Mutant:
+    return Mutant(
+        rule=rule,
+        meaning=meaning,
+        caught_by=frozenset({"S39"}),
+        patches=patches,
+        bed="moments",
+        script="filters",
+    )
+
+
+FILTERS = (
+    _mutant("S39-tag", "a message is judged by another one's tag", lambda: _shifted(TagFilter)),
+    _mutant("S39-row", "a message is judged by another one's row", lambda: _shifted(SqlFilter)),
+    _mutant("S39-passed", "a batch is passed over for its first message", _first_decides),
+    _mutant("S39-position", "a position passes over what was fetched", _position_of_the_fetch),
+)
+"""Judged by the script of groups with filters."""

@@ -1,0 +1,250 @@
+"""Groups that want some messages of the topic, by tag or by SQL92, and who sends all sorts (S39).
+
+Bursts are sent in one loop turn, so that batches hold messages that are wanted beside others. The
+members push and pull; what they are given, and where their groups stand, is entered.
+"""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from paceline.consumer.links import GroupLinks
+from paceline.consumer.pull import PullConsumer, PullSettings
+from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.errors import PacelineError
+from paceline.filters import Subscription, make_filter
+from paceline.message import Message, ReceivedMessage
+from paceline.producer import Producer
+from paceline.producer_settings import ProducerSettings
+from paceline.routing import QueueName
+from paceline.runtime import SeededRandom, pause
+from paceline_chaos.checkers.wanting import SQL, TAGS
+from paceline_chaos.history.model import Commit, Deliver, Queue, Send
+from paceline_chaos.history.recorder import Asking
+from paceline_chaos.world.bodies import crc_of, make_body
+from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
+from paceline_chaos.world.jobs.consuming import ask_committed
+from paceline_chaos.world.jobs.reading import history_queue, seen
+from paceline_chaos.world.jobs.sending import enter_sent
+
+TAGS_GROUP, SQL_GROUP = "tagged-1", "graded-1"
+PULL_GROUP = "picked-"
+"""With the client's name behind it: nobody shares its queues."""
+_TYPES = {TAGS: "TAG", SQL: "SQL92"}
+_TAGS = ("", "red", "box", "letter")
+_COLOURS = ("red", "green", "blue")
+_BURST_MAX = 6
+_SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
+_SESSION_TURNS = 100
+_LOOK_MS = 150
+_LOOK_SHARE = 0.15
+_COMMIT_SHARE = 0.3
+
+
+class Filterer:
+    """A client that sends what is wanted and what is not; a member of groups with filters."""
+
+    def __init__(self, around: Around) -> None:
+        # A stream of its own: what the client's other jobs draw stays as it is.
+        self._around = replace(around, random=SeededRandom(f"{around.alias}/filter"))
+        self._numbers = 0
+        self._sessions = 0
+
+    async def run(self) -> None:
+        """Everything at the same time, until it is over."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._send_all(), name="send-tagged")
+            group.create_task(self._push_all(TAGS_GROUP, TAGS), name="push-tagged")
+            group.create_task(self._push_all(SQL_GROUP, SQL), name="push-graded")
+            group.create_task(self._pull_all(), name="pull-picked")
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    async def _send_all(self) -> None:
+        around = self._around
+        while not around.is_over():
+            self._sessions += 1
+            cluster = around.cluster()
+            producer = Producer(cluster, settings=_SETTINGS)
+            try:
+                await producer.start()
+                for _ in range(_SESSION_TURNS):
+                    if around.is_over():
+                        break
+                    await self._burst(producer)
+                    await around.think()
+            except PacelineError:  # nobody answered yet: another session tries again
+                await around.think()
+            finally:
+                await producer.close(timeout_ms=0)
+                await cluster.close()
+
+    async def _burst(self, producer: Producer) -> None:
+        asked = []
+        for _ in range(self._around.whole(1, _BURST_MAX)):
+            message, asking = self._message()
+            try:
+                asked.append((asking, producer.send(message)))
+            except PacelineError as error:
+                asking.raised(error)
+        for asking, sending in asked:
+            try:
+                result = await sending
+            except PacelineError as error:
+                asking.raised(error)
+            else:
+                enter_sent(asking, result)
+
+    def _message(self) -> tuple[Message, Asking[Send]]:
+        around = self._around
+        self._numbers += 1
+        value = f"{around.alias}-filter-{self._numbers}"
+        body = make_body(value, around.whole(8, around.body_bytes_max))
+        tag, properties = around.choice(_TAGS), self._properties()
+        asking = around.recorder.asking(
+            Send,
+            client=around.client,
+            topic=around.topic,
+            key=None,
+            value=value,
+            crc=crc_of(body),
+            session=f"{around.alias}/filter-{self._sessions}",
+            tag=tag,
+            properties=properties,
+        )
+        return Message(around.topic, body, tag=tag or None, properties=properties), asking
+
+    def _properties(self) -> dict[str, str]:
+        """Some are not there, some are no numbers."""
+        around = self._around
+        found = {}
+        if around.happens(0.8):
+            grams = around.whole(0, 800)
+            found["grams"] = "many" if around.happens(0.1) else str(grams)
+        if around.happens(0.5):
+            found["colour"] = around.choice(_COLOURS)
+        if around.happens(0.8):
+            found["rank"] = str(around.whole(0, 5))
+        return found
+
+    # -- pushed ------------------------------------------------------------------------------------
+
+    async def _push_all(self, group: str, wanted: str) -> None:
+        """One membership after another."""
+        around, session = self._around, 0
+        while not around.is_over():
+            session += 1
+            cluster = around.cluster()
+            links = GroupLinks(cluster)
+            member = f"{around.alias}/{group}-{session}"
+            subscription = Subscription(around.topic, make_filter(_TYPES[wanted], wanted))
+            consumer = PushConsumer(
+                cluster,
+                group=group,
+                topics=[subscription],
+                listener=self._listener(group, member, wanted),
+                settings=PushSettings(
+                    start="first", concurrency=4, commit_interval_ms=300, send_back=False
+                ),
+                client_id=member,
+            )
+            try:
+                await consumer.start()
+                for _ in range(_SESSION_TURNS):
+                    if around.is_over():
+                        break
+                    await pause(_LOOK_MS)
+                    queues = queues_in(cluster, around.topic)
+                    if queues and around.happens(_LOOK_SHARE):
+                        await ask_committed(around, links, group, around.choice(queues))
+            except PacelineError:
+                await around.think()
+            finally:
+                await links.close()
+                await consumer.close()
+                await cluster.close()
+
+    def _listener(self, group: str, member: str, wanted: str) -> Any:
+        around = self._around
+
+        async def listen(message: ReceivedMessage) -> None:
+            with self._given(group, member, message, wanted) as asking:
+                if around.happens(0.05):
+                    await pause(around.random.uniform(0, 100))
+                asking.ok()
+
+        return listen
+
+    def _given(
+        self, group: str, member: str, message: ReceivedMessage, wanted: str
+    ) -> Asking[Deliver]:
+        return self._around.recorder.asking(
+            Deliver,
+            client=self._around.client,
+            consumer_group=group,
+            member=member,
+            queue=Queue(message.topic, message.group, message.queue_id),
+            message=seen(message.queue_offset, message.body),
+            wanted=wanted,
+        )
+
+    # -- pulled ------------------------------------------------------------------------------------
+
+    async def _pull_all(self) -> None:
+        """One consumer after another, each from where the group stands."""
+        around = self._around
+        while not around.is_over():
+            cluster = around.cluster()
+            links = GroupLinks(cluster)
+            consumer = PullConsumer(cluster, settings=PullSettings(call_timeout_ms=CALL_TIMEOUT_MS))
+            try:
+                await consumer.start()
+                await self._pull(consumer, links)
+            except PacelineError:
+                await around.think()
+            finally:
+                await links.close()
+                await consumer.close()
+                await cluster.close()
+
+    async def _pull(self, consumer: PullConsumer, links: GroupLinks) -> None:
+        around = self._around
+        group = f"{PULL_GROUP}{around.client}"
+        names = await consumer.queues(around.topic)
+        ranges = await consumer.ranges(names)
+        positions: dict[QueueName, int | str] = {}
+        for name in names:
+            stood = await ask_committed(around, links, group, history_queue(name))
+            if stood is None:
+                return
+            positions[name] = max(stood, int(ranges[name].start))
+        await consumer.assign(positions, wanted=make_filter(_TYPES[SQL], SQL))
+        for _ in range(_SESSION_TURNS):
+            if around.is_over():
+                return
+            messages = await consumer.poll(
+                messages_max=around.whole(1, 20), timeout_ms=int(2 * around.think_ms)
+            )
+            for message in messages:
+                self._given(group, around.alias, message, SQL).ok()
+            if around.happens(_COMMIT_SHARE):
+                await self._commit(consumer, group, around.choice(names))
+
+    async def _commit(self, consumer: PullConsumer, group: str, name: QueueName) -> None:
+        """All that was polled of a queue has been processed; what nobody wants counts as that."""
+        around = self._around
+        offset = int(consumer.position(name))
+        with around.recorder.asking(
+            Commit,
+            client=around.client,
+            consumer_group=group,
+            member=around.alias,
+            queue=history_queue(name),
+            offset=offset,
+        ) as asking:
+            try:
+                taken = await consumer.commit(group, {name: offset})
+            except PacelineError as error:
+                asking.raised(error)
+            else:
+                asking.ok(is_provisional=name.group in taken)
