@@ -131,7 +131,6 @@ def queue_sealed(state: State, command: QueueSealed, outcome: Outcome) -> None:
         outcome.publish()
     # No later master of the group lacks the record that sealed it (R16).
     group.confirm_floor = max(group.confirm_floor, command.confirm)
-    outcome.result["topic"] = topic.view().to_json()
 
 
 def leave_group(topic: Topic, group: GroupName) -> None:

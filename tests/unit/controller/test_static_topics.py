@@ -269,6 +269,14 @@ def test_a_group_that_is_given_up_leaves_its_logical_queues_to_another() -> None
     assert dict(view_of(driver).queues) == {G1: 4}
 
 
+def test_the_answer_to_a_report_is_short_however_many_logical_queues_there_are() -> None:
+    """Sessions keep their last answers, and a master reports thousands of queues in a row."""
+    driver = with_topic(1000)
+    remap(driver, 0, G2)
+
+    assert len(orjson.dumps(seal(driver, 0, 5))) < 1000
+
+
 def test_nothing_moves_to_a_group_that_is_given_up_before_it_has_a_queue() -> None:
     """Its segment would open where nobody is: no master could ever seal it again."""
     driver = with_topic(2, groups=(G1,))
