@@ -5,11 +5,22 @@ out. Who reads the last segment of a logical queue reads on in those that come.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from paceline.consumer.assigned import Assigned
 from paceline.consumer.fetched import QueueFetch
 from paceline.consumer.segments import SegmentBook, queue_of
+from paceline.filters import Filter
 from paceline.routing import QueueKey, QueueName
+from paceline.types import TopicName
+
+
+class _Tail(NamedTuple):
+    """The newest segment that is read of a logical queue: those that come are read as it is."""
+
+    generation: int
+    topic: TopicName
+    wanted: Filter
 
 
 class SegmentLines:
@@ -18,39 +29,45 @@ class SegmentLines:
     def __init__(self, book: SegmentBook, assigned: Mapping[QueueKey, Assigned]) -> None:
         self._book = book
         self._assigned = assigned
-        self._followed: set[QueueKey] = set()
-        """Logical queues of which the last segment was assigned."""
+        self._followed: dict[QueueKey, _Tail] = {}
+        """Logical queues of which the last segment was assigned. By its generation: its broker
+        group may be given up, and the segment with it."""
 
-    def lasts(self, keys: Iterable[QueueKey]) -> set[QueueKey]:
-        """Logical queues of which the present last segment is among these."""
-        found: set[QueueKey] = set()
+    def lasts(self, keys: Iterable[QueueKey]) -> dict[QueueKey, int]:
+        """Logical queues of which the present last segment is among these; its generation."""
+        found: dict[QueueKey, int] = {}
         for key in keys:
             logical = self._book.logical_key(key)
             segments = self._book.segments_of(logical)
             if segments and queue_of(logical, segments[-1]) == key:
-                found.add(logical)
+                found[logical] = segments[-1].generation
         return found
 
-    def named(self, before: set[QueueKey]) -> None:
+    def named(self, before: Mapping[QueueKey, int]) -> None:
         """The application has named what it reads. `before`: the `lasts` of when it began to: more
         segments may have come since."""
-        self._followed = before | self.lasts(self._assigned)
+        lasts = {**before, **self.lasts(self._assigned)}
+        self._followed.clear()
+        for key, item in self._assigned.items():
+            logical = self._book.logical_key(key)
+            if logical in lasts:
+                self._followed[logical] = _Tail(lasts[logical], item.name.topic, item.fetch.wanted)
 
     def come(self) -> list[Assigned]:
         """Segments that are to be read as well, each from its first message; not in a line yet."""
         found: list[Assigned] = []
         for logical in sorted(self._followed):
-            segments = self._book.segments_of(logical)
-            keys = [queue_of(logical, segment) for segment in segments]
-            last = max((n for n, key in enumerate(keys) if key in self._assigned), default=-1)
-            if last < 0:
-                continue
-            before = self._assigned[keys[last]]
-            for key in keys[last + 1 :]:
-                name = QueueName(before.name.topic, key.group, key.queue)
-                fetch = QueueFetch(key, 0, before.fetch.wanted)
+            tail = self._followed[logical]
+            for segment in self._book.segments_of(logical):
+                if segment.generation <= tail.generation:
+                    continue
+                self._followed[logical] = tail._replace(generation=segment.generation)
+                key = queue_of(logical, segment)
+                if key in self._assigned:
+                    continue
+                fetch = QueueFetch(key, 0, tail.wanted)
                 fetch.has_room = False
-                item = Assigned(name, fetch)
+                item = Assigned(QueueName(tail.topic, key.group, key.queue), fetch)
                 item.is_behind = True  # `settle` tells, also at once, that it is not
                 found.append(item)
         return found

@@ -1,5 +1,6 @@
 """Pull consumers of static topics: segments one after another, also those that come."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from tests.unit.client.test_static_consumers import stands
 
 from paceline.consumer.pull import PullConsumer
 from paceline.message import ReceivedMessage
-from paceline.types import TopicName
+from paceline.types import GroupName, TopicName
+from paceline.wire.static_topics import LogicalQueue
 
 
 async def test_a_pull_consumer_reads_segments_in_order_and_follows_a_remap() -> None:
@@ -111,3 +113,31 @@ async def test_a_pull_consumer_that_seeks_back_reads_the_segments_again() -> Non
 
         assert [message.logical_offset for message in again] == [3, 4, 7, 8, 9]
         assert alone.logical_offset == 9
+
+
+async def test_a_pull_consumer_goes_on_behind_a_segment_whose_broker_group_was_given_up() -> None:
+    """All that it was assigned is gone with the group."""
+    async with FakeCluster(groups=2) as cluster:
+        cluster.add_static_topic("orders", ["g1"])
+        await fill(cluster, 5)
+        async with PullConsumer(cluster.controller) as consumer:
+            await consumer.subscribe("orders")
+            found = await consumer.poll()
+            before = cluster.view.topics[TopicName("orders")]
+            [logical] = before.logical_queues
+            heir = replace(logical.last, generation=1, group=GroupName("g2"), start=0)
+            queues = {GroupName("g2"): 1}
+            cluster.alter_topic(
+                "orders",
+                queues=queues,
+                read_queues=queues,
+                write_queues=queues,
+                logical_queues=(LogicalQueue(segments=(heir,)),),
+            )
+            await fill(cluster, 8, first=5)
+            while len(found) < 8:
+                more = await consumer.poll(timeout_ms=3_000)
+                assert more, found
+                found += more
+
+        assert [message.body for message in found[5:]] == cluster.logical_bodies("orders", 0)
