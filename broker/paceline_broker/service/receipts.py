@@ -64,6 +64,8 @@ class Receipts:
         self._due: dict[str, asyncio.TimerHandle] = {}
         """Per group with receivers that wait: when something in flight may fall due."""
         self._is_scheduled = False
+        self._again: asyncio.TimerHandle | None = None
+        """After a turn that was refused; one, however many are."""
         self._received = 0
         self.counters = ReceiptCounters()
         self._warming: set[asyncio.Task[None]] = set()
@@ -251,9 +253,13 @@ class Receipts:
         for operation in new:
             operation.finish(error)
         self._woken.update(dict.fromkeys(at for at in woken if at in self._waiting))
-        if self._woken:
+        if self._woken and self._again is None:
             # What woke them is still there: who waits looks at it later, or the role changes.
-            asyncio.get_running_loop().call_later(_AGAIN_S, self._schedule)
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._again = None
+        self._schedule()
 
     def _decide(self, operation: Operation, turn: Turn) -> bool:
         if operation.future.done() or operation.is_decided:

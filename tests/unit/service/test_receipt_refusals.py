@@ -1,13 +1,22 @@
 """Receipts that are refused, or asked for again: what is said of them, and by whom (R4, R28)."""
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
-from tests.unit.service.fakes import Bench, turn
+from tests.unit.service.fakes import Bench, turn, until
 from tests.unit.service.test_calls import started
 from tests.unit.service.test_receipts import handles, receive, send
 
-from paceline.errors import InvalidReceiptHandleError, NotMasterError, ReceiptExpiredError
+from paceline.errors import (
+    InvalidReceiptHandleError,
+    NotMasterError,
+    OverloadedError,
+    ReceiptExpiredError,
+)
 from paceline.wire.receipts import format_handle, parse_handle
 from paceline_broker.projections.receipt_queue import DONE_MAX
+from paceline_broker.service import receipts as receipts_module
 
 
 async def stale(bench: Bench) -> str:
@@ -122,3 +131,35 @@ async def test_receipt_of_a_deleted_message_is_void() -> None:
     answer = await bench.call("ack", group="g", handles=given)
 
     assert [row["code"] for row in answer["receipts"]] == ["RECEIPT_EXPIRED", None]
+
+
+async def test_refused_turns_are_tried_again_by_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each request that is refused meanwhile adds a look to every tenth of a second."""
+    bench = Bench()
+    waiting = await started(receive(bench, wait_ms=20_000))
+    monkeypatch.setattr(receipts_module, "_AGAIN_S", 0.02)
+    send(bench, 1)
+    bench.writer.refusal = OverloadedError("too much is not confirmed", retry_after_ms=1000)
+    looks: list[float] = []
+    loop = asyncio.get_running_loop()
+    ensure = bench.writer.ensure_can_append
+
+    def counted(**options: bool) -> None:
+        looks.append(loop.time())
+        ensure(**options)
+
+    def after(seconds: float) -> Callable[[], bool]:
+        then = loop.time() + seconds
+        return lambda: loop.time() > then
+
+    for _ in range(30):
+        with pytest.raises(OverloadedError):
+            await receive(bench, client_id="c2")
+        await until(after(0.0005))
+    monkeypatch.setattr(bench.writer, "ensure_can_append", counted)
+    await until(after(0.2))
+    assert len(looks) <= 12
+
+    bench.writer.refusal = None
+    [answer] = await waiting
+    assert [row[2:4] for row in answer["messages"]] == [[0, 1]]
