@@ -6,6 +6,7 @@ the broker knew: a part for a queue that was asked for anew since then is of no 
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from paceline.consumer.fetched import Ask, Place, QueueFetch
@@ -13,7 +14,7 @@ from paceline.net.cluster import BrokerConnection
 from paceline.net.stream_connection import StreamConnection
 from paceline.routing import QueueKey
 from paceline.types import ReplicaId
-from paceline.wire.stream import FetchPart, FetchQueue
+from paceline.wire.stream import FOLLOW_QUEUES_MAX, FetchPart, FetchQueue
 
 
 class _Standing(NamedTuple):
@@ -62,7 +63,9 @@ class Following:
             self._gone.pop(place, None)
             ask = queue, queue.position, queue.generation
             self._asked[place] = _Standing(ask, self.sequence)
-        gone, self._gone = self._gone, {}
+        gone = list(islice(self._gone, max(0, FOLLOW_QUEUES_MAX - len(rows))))  # others later
+        for place in gone:
+            del self._gone[place]
         return rows + [FetchQueue(topic_id, queue_id, 0, 0) for topic_id, queue_id in gone]
 
     def answered(

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.service.fakes import Bench, a_view, turn
 from tests.unit.service.test_fetch import send
 
+from paceline.consumer import following as following_module
 from paceline.consumer.fetch_session import FETCHES_MAX, FOLLOWS_MAX, FetchSession
 from paceline.consumer.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.following import UnderWay
@@ -299,6 +300,29 @@ async def test_a_session_keeps_a_request_however_many_fetches_replicas_have() ->
     following.settle()
 
     assert (following.next, following.wrong) == ({0: 1, 1: 1}, [])
+    following.session.close()
+
+
+async def test_queues_that_go_at_one_time_are_said_in_requests_that_brokers_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following_module, "FOLLOW_QUEUES_MAX", 4)
+    bench = a_bench()
+    following = Following(bench)
+    for queue in range(QUEUES):
+        following.add(queue, 0)
+    following.settle()
+    before = len(following.wire.rows)
+    for queue in range(1, QUEUES):
+        following.remove(queue)
+    for _ in range(3):
+        send(bench, 0)
+        await turn()
+        following.settle()
+
+    assert [len(rows) for rows in following.wire.rows[before:]] == [4, 4, 4]
+    assert bench.service.fetcher.sessions.queue_count == QUEUES - 9
+    assert (following.next[0], following.wrong) == (3, [])
     following.session.close()
 
 
