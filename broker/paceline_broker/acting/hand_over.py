@@ -14,7 +14,9 @@ import orjson
 from paceline.errors import StorageError
 from paceline.ports import Clock
 from paceline.runtime import pause
+from paceline.types import TopicName
 from paceline.wire.cluster import ClusterView, GroupView
+from paceline.wire.names import retry_topic
 from paceline_broker.acting.offsets import Provisional
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.projections.locks import token_json
@@ -84,8 +86,17 @@ class HandOver:
         queues = {
             int(topic.topic_id): topic.queues.get(here.group, 0) for topic in view.topics.values()
         }
-        known = [row for row in rows if row[0] & 0xFFFF < queues.get(row[0] >> 16, 0)]
-        codes: dict[int, str | None] = {key: "QUEUE_NOT_FOUND" for key, _ in rows}
+        retries = view.topics.get(TopicName(retry_topic(group)))
+        group_id = 0 if retries is None else int(retries.topic_id)
+        known = [
+            (key, provisional)
+            for key, provisional in rows
+            if key & 0xFFFF < queues.get(key >> 16, 0) and provisional.is_of(group_id)
+        ]
+        codes: dict[int, str | None] = {
+            key: "QUEUE_NOT_FOUND" if provisional.is_of(group_id) else "GROUP_NOT_FOUND"  # R35
+            for key, provisional in rows
+        }
         if known:
             decided = await self._ask(master.client_address, group, known)
             if decided is None:

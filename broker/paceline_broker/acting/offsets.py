@@ -25,6 +25,12 @@ class Provisional(NamedTuple):
     token: Token | None
     at_unix_ms: int
     """Of the last commit."""
+    group_id: int = 0
+    """The topic of the group's retries, by which one that is made again is another; 0: unknown."""
+
+    def is_of(self, group_id: int) -> bool:
+        """Whether the group of that id has committed this, as far as is known."""
+        return self.group_id in (0, group_id)
 
 
 class ProvisionalOffsets:
@@ -48,17 +54,25 @@ class ProvisionalOffsets:
         """A copy of what a group has committed here."""
         return {key: kept for (name, key), kept in self._kept.items() if name == group}
 
-    def merged(self, group: str, committed: dict[int, Committed]) -> dict[int, Committed]:
+    def merged(
+        self, group: str, committed: dict[int, Committed], *, group_id: int = 0
+    ) -> dict[int, Committed]:
         """What consumers are told: the larger of both, of the same reset generation."""
         found = dict(committed)
         for key, kept in self.rows(group).items():
             now = found.get(key)
-            if now is None or _is_ahead(kept, now):
+            if kept.is_of(group_id) and (now is None or _is_ahead(kept, now)):
                 found[key] = Committed(QueueOffset(kept.offset), kept.generation)
         return found
 
     def commit(
-        self, group: str, entry: CommitEntry, committed: Committed | None, *, now_unix_ms: int
+        self,
+        group: str,
+        entry: CommitEntry,
+        committed: Committed | None,
+        *,
+        now_unix_ms: int,
+        group_id: int = 0,
     ) -> CommitOutcome:
         """Take one offset; `committed` is what the own projections know, perhaps too little.
 
@@ -66,6 +80,8 @@ class ProvisionalOffsets:
         queue's end is no fault: the master that served it may have been ahead of this replica.
         """
         kept = self._kept.get((group, entry.key))
+        if kept is not None and not kept.is_of(group_id):
+            kept = None  # of a former group (R35)
         now = committed
         if kept is not None and (now is None or _is_ahead(kept, now)):
             now = Committed(QueueOffset(kept.offset), kept.generation)
@@ -74,8 +90,10 @@ class ProvisionalOffsets:
         is_back = now is not None and generation == known and entry.offset < now.offset
         if generation < known or is_back:
             return CommitOutcome(entry.key, "OFFSET_MOVED_BACK", now)
-        taken = Provisional(entry.offset, generation, entry.token, now_unix_ms)
-        if kept is None or kept[:3] != taken[:3]:  # who repeats himself costs the disk nothing
+        taken = Provisional(entry.offset, generation, entry.token, now_unix_ms, group_id)
+        if (
+            kept is None or kept._replace(at_unix_ms=now_unix_ms) != taken
+        ):  # who repeats himself costs the disk nothing
             self._kept[group, entry.key] = taken
             self.changes += 1
         return CommitOutcome(entry.key, None, Committed(QueueOffset(entry.offset), generation))
@@ -108,7 +126,7 @@ class ProvisionalOffsets:
 
     def to_json(self) -> list[list[Any]]:
         return [
-            [group, key, kept.offset, kept.generation, token_json(kept.token), kept.at_unix_ms]
+            [group, key, *kept[:2], token_json(kept.token), kept.at_unix_ms, kept.group_id]
             for (group, key), kept in sorted(self._kept.items())
         ]
 
@@ -116,8 +134,8 @@ class ProvisionalOffsets:
     def from_json(cls, rows: list[list[Any]]) -> "ProvisionalOffsets":
         """Raises ValueError, TypeError or IndexError on another shape."""
         offsets = cls()
-        for group, key, offset, generation, token, at_unix_ms in rows:
-            kept = Provisional(offset, generation, Token.from_json(token), at_unix_ms)
+        for group, key, offset, generation, token, *rest in rows:  # older ones have no id
+            kept = Provisional(offset, generation, Token.from_json(token), *rest)
             offsets._kept[group, key] = kept
         return offsets
 

@@ -16,6 +16,8 @@ from paceline_broker.projections.offsets import (
     Committed,
 )
 from paceline_broker.service.ports import Acting, Role
+from paceline_broker.service.routes import Routes
+from paceline_broker.service.topic_records import standing
 
 MAYBE_STALE = {"acting": True, "maybe_stale": True}
 """What every answer of an acting master says (R36)."""
@@ -25,8 +27,9 @@ Committeds = dict[int, Committed]
 class ActingUse:
     """The use-cases; one per broker, outlives every appointment."""
 
-    def __init__(self, role: Role, clock: Clock, kept: OffsetsFile) -> None:
+    def __init__(self, role: Role, routes: Routes, clock: Clock, kept: OffsetsFile) -> None:
         self._role = role
+        self._routes = routes
         self._clock = clock
         self._kept = kept
 
@@ -37,7 +40,8 @@ class ActingUse:
         """
         if self._role.acting is None:
             return committed
-        return self._kept.offsets.merged(group, committed)
+        group_id = self._routes.group_id(group)
+        return self._kept.offsets.merged(group, committed, group_id=group_id)
 
     async def commit(self, acting: Acting, request: CommitRequest) -> list[CommitOutcome]:
         """Take offsets provisionally; returns when they are on this disk.
@@ -56,7 +60,7 @@ class ActingUse:
                 f"an acting master keeps {ENTRIES_MAX} provisional offsets at most",
                 retry_after_ms=1000,
             )
-        known = self._role.projections.offsets.of_group(request.group)
+        known = standing(self._role.projections, self._routes, request.group)
         now_unix_ms = self._clock.unix_ms()
         outcomes = [
             self._commit_one(acting, request.group, entry, known.get(entry.key), now_unix_ms)
@@ -99,7 +103,13 @@ class ActingUse:
         if acting.locks.is_prepared:
             # The next master knows neither this token nor an older one any more.
             entry = entry._replace(token=None)
-        return self._kept.offsets.commit(group, entry, committed, now_unix_ms=now_unix_ms)
+        return self._kept.offsets.commit(
+            group,
+            entry,
+            committed,
+            now_unix_ms=now_unix_ms,
+            group_id=self._routes.group_id(group),
+        )
 
 
 def _shifted(outcome: LockOutcome, to_unix_ms: int) -> LockOutcome:

@@ -19,7 +19,7 @@ from paceline.records.header import Kind
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
-from paceline.wire.names import dlq_topic
+from paceline.wire.names import dlq_topic, retry_topic
 from paceline.wire.static_topics import Place, places
 from paceline.wire.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION
 
@@ -248,6 +248,12 @@ class Routes:
         """The topic of a consumer group's dead letters, if there is one."""
         found = None if self.view is None else self.view.topics.get(TopicName(dlq_topic(group)))
         return None if found is None else found.topic_id
+
+    def group_id(self, group: str) -> int:
+        """What tells a consumer group from an earlier one of its name: the id of the topic of its
+        retries; 0 if there is none."""
+        found = None if self.view is None else self.view.topics.get(TopicName(retry_topic(group)))
+        return 0 if found is None else int(found.topic_id)
 
     def topic_name(self, topic_id: int) -> str:
         topic = self.topics_by_id.get(TopicId(topic_id))

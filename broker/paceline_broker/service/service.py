@@ -72,7 +72,7 @@ class Service:
         self.intake = Intake(role, self.routes, self.ledger, wait)
         self.intake.on_told = self.delivery.poke
         self.coordinator = Coordinator(role, self.routes, clock, settings)
-        acting = ActingUse(role, clock, kept)
+        acting = ActingUse(role, self.routes, clock, kept)
         self.calls = Calls(
             role, self.routes, self.ledger, self.coordinator, acting, settings, self.creator
         )

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.http.door import a_batch
 from tests.unit.service.fakes import GROUP, Bench, a_view, until
+from tests.unit.service.test_group_records import with_group
 from tests.unit.service.test_send import Answers
 
 from paceline.errors import (
@@ -125,6 +126,27 @@ async def test_an_offset_below_what_is_known_is_refused() -> None:
 
     with pytest.raises(OffsetMovedBackError):
         await asked(bench, "commit", group="g", offsets=[{**QUEUE, "offset": 7}])
+
+
+async def test_a_group_that_was_made_again_begins_anew_also_here() -> None:
+    """R35."""
+    bench = Bench()
+    bench.service.view_changed(with_group(2, topic_id=2))
+    bench.service.sender.send(a_batch(*[b"x"] * 10), Answers(), 0)
+    bench.writer.confirm_all()
+    await asked(bench, "commit", group="g", offsets=[{**QUEUE, "offset": 6}])
+    bench.role.become_acting(5)
+    bench.service.role_changed()
+    await asked(bench, "commit", group="g", offsets=[{**QUEUE, "offset": 8}])
+
+    bench.service.view_changed(with_group(3, topic_id=3))
+    [row] = (await asked(bench, "offsets", group="g", queues=[QUEUE]))["offsets"]
+    assert row["offset"] is None
+    await asked(bench, "commit", group="g", offsets=[{**QUEUE, "offset": 1}])
+
+    [row] = (await asked(bench, "offsets", group="g", queues=[QUEUE]))["offsets"]
+    assert row["offset"] == 1
+    await bench.service.close()
 
 
 async def test_a_reset_needs_a_master() -> None:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import aiohttp
+import pytest
 from tests.unit.http.door import a_batch
 from tests.unit.service.fakes import GROUP, Bench, a_view
 from tests.unit.service.test_send import Answers
@@ -52,9 +53,17 @@ class Scene:
         self.role = Successor(port)
         self.hand_over = HandOver(self.role, self.kept, http, ManualClock())
 
-    def keep(self, offset: int, *, generation: int = 0, token: Token | None = None) -> None:
+    def keep(
+        self, offset: int, *, generation: int = 0, token: Token | None = None, group_id: int = 0
+    ) -> None:
         entry = CommitEntry(KEY, offset, token, generation)
-        self.kept.offsets.commit("g", entry, None, now_unix_ms=1_700_000_000_000)
+        self.kept.offsets.commit("g", entry, None, now_unix_ms=1_700_000_000_000, group_id=group_id)
+
+    def know(self, topics: list[str]) -> None:
+        """The broker that acted has a newer view, with topics of these names by id, from 1 on."""
+        assert self.role.view is not None
+        topics_by_name = a_view(topics=dict.fromkeys(topics, 4)).topics
+        self.role.view = replace(self.role.view, topics=topics_by_name)
 
     def committed(self) -> int | None:
         found = self.bench.role.projections.offsets.get("g", KEY)
@@ -114,6 +123,32 @@ async def test_a_reset_since_then_wins() -> None:
         await scene.hand_over.hand_over()
 
         assert scene.committed() == 2
+        assert len(scene.kept.offsets) == 0
+
+
+@pytest.mark.parametrize(
+    ("topics", "expected"),
+    [
+        (["orders", "%RETRY%g"], 7),
+        (["orders", "%RETRY%other", "%RETRY%g"], None),
+        (["orders"], None),
+    ],
+    ids=["same", "made again", "deleted"],
+)
+async def test_what_a_group_committed_is_no_offset_of_the_next_one_of_its_name(
+    topics: list[str], expected: int | None
+) -> None:
+    """R35: also days later, by a broker that was away when the group was deleted."""
+    async with a_scene() as scene:
+        scene.know(["orders", "%RETRY%g"])
+        scene.keep(7, group_id=2)
+        await scene.kept.save()
+        scene.kept.offsets = OffsetsFile(scene.disk, "/data").offsets  # after a restart
+        scene.know(topics)
+
+        await scene.hand_over.hand_over()
+
+        assert scene.committed() == expected
         assert len(scene.kept.offsets) == 0
 
 
