@@ -103,6 +103,8 @@ class QueueOwner:
         """How often all claims were lost: what was opened for an older one is not ours."""
         self._commit_task: asyncio.Task[None] | None = None
         self._changes: set[asyncio.Task[None]] = set()
+        self._releases: set[asyncio.Task[None]] = set()
+        """Those of them that give a queue up."""
         self._quiet = Wakeup()
         self._is_closing = False
         self._book = SegmentBook(lambda: cluster.view)
@@ -139,6 +141,8 @@ class QueueOwner:
         self._is_closing = True
         self._membership.stop_claiming()
         await asyncio.gather(*(self._release(held) for held in list(self.held.values())))
+        if self._releases:  # what had begun before, as of a segment that has been read
+            await asyncio.wait(self._releases)
 
     async def leave(self) -> None:
         """Leave the group; after `release_all`."""
@@ -224,7 +228,10 @@ class QueueOwner:
         self._targets = targets
         for key, held in list(self.held.items()):
             if key not in targets and not held.is_releasing:
-                self._background(self._release(held), name=f"release-{key.group}-{key.queue}")
+                name = f"release-{key.group}-{key.queue}"
+                task = self._background(self._release(held), name=name)
+                self._releases.add(task)
+                task.add_done_callback(self._releases.discard)
 
     def _on_owned(self, key: QueueKey) -> None:
         work = self._acquire(key, self._loss_count)
@@ -236,10 +243,11 @@ class QueueOwner:
         for held in list(self.held.values()):
             self._drop(held)
 
-    def _background(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+    def _background(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         task = spawn(work, name=name)
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
+        return task
 
     async def _acquire(self, key: QueueKey, loss_count: int) -> None:
         """Start a queue from the committed offset; `loss_count`: as of when it was claimed."""

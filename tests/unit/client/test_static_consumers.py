@@ -4,6 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
+from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_broadcasting import SETTINGS as BROADCASTING
 from tests.unit.client.test_consumers import eventually, fill
@@ -12,7 +13,7 @@ from tests.unit.client.test_pins import a_master
 from tests.unit.http.test_http import send
 
 from paceline.admin import AdminClient
-from paceline.consumer.lite_pull import LitePullConsumer
+from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.membership import coordinating_group
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
@@ -21,6 +22,7 @@ from paceline.disk_memory import MemoryDisk
 from paceline.errors import BadRequestError, DeadlineError, ForbiddenError, QueueNotFoundError
 from paceline.message import ReceivedMessage
 from paceline.routing import LOGICAL, QueueName
+from paceline.runtime import pause
 from paceline.types import GroupName, QueueId, TopicName
 from paceline.wire.static_topics import LogicalQueue, Segment
 
@@ -388,6 +390,34 @@ async def test_a_lite_pull_consumer_may_be_given_a_logical_queue() -> None:
                 consumer.pause([name._replace(queue=QueueId(2))])
 
         assert [b"%d" % number for number in found] == wanted
+
+
+async def test_closing_waits_for_the_commit_of_a_segment_that_is_given_up() -> None:
+    """What the close counts as processed is its end: the release began before the close."""
+    async with FakeCluster(groups=2) as cluster:
+        cluster.add_static_topic("orders", ["g1"])
+        await fill(cluster, 5)
+        usual = cluster.answer_call
+
+        async def slow(broker: FakeBroker, document: dict[str, Any]) -> dict[str, Any]:
+            if document["call"] == "commit" and document["offsets"][0]["offset"] == 5:
+                await pause(50)
+            return await usual(broker, document)
+
+        consumer = LitePullConsumer(
+            cluster.controller,
+            group="audit",
+            topics=["orders"],
+            settings=LitePullSettings(start="first"),
+        )
+        await consumer.start()
+        assert len(await consumer.poll()) == 5
+        cluster.remap("orders", 0, "g2")
+        await eventually(lambda: consumer._cluster.view == cluster.view)
+        cluster.answer_call = slow  # type: ignore[method-assign]
+        await consumer.close()
+
+        assert stands(cluster, "g1", 0) == 5
 
 
 async def test_a_paused_logical_queue_stays_paused_in_its_next_segment() -> None:
