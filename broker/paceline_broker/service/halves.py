@@ -117,8 +117,10 @@ class HalfReader:
             view = _view(self._role.reader, half)
             if _may_be_cold(self._role.reader, half) and self._role.reader.is_cold(view):
                 await self._role.reader.warm(view)
-            kept = _decoded(self._role.reader, view, half.position)
-            self._kept_bytes += kept.memory_bytes
+            kept = self._kept.pop(at, None)  # another may have read it meanwhile
+            if kept is None:
+                kept = _decoded(self._role.reader, view, half.position)
+                self._kept_bytes += kept.memory_bytes
         self._kept[at] = kept
         while len(self._kept) > 1 and (
             len(self._kept) > KEPT_BATCHES or self._kept_bytes > KEPT_BYTES

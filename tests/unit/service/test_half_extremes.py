@@ -1,10 +1,11 @@
 """Half messages that are long, odd or many."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import until
+from tests.unit.service.fakes import turn, until
 from tests.unit.service.test_send import Answers
 from tests.unit.service.test_transactions import INTERVAL_MS, TIME_OUT_MS, HalfBench, polled
 
@@ -20,6 +21,7 @@ from paceline.records.header import Cause, Codec, Kind
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.types import PhysicalOffset
 from paceline.wire.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP
+from paceline_broker.service import halves as halves_module
 from paceline_broker.service.halves import KEPT_BYTES, HalfReader
 
 
@@ -175,6 +177,29 @@ async def test_batches_that_are_kept_count_with_what_they_take_unpacked() -> Non
     await reader.batch_of(halves[0])
 
     assert bench.log.reads > reads, "the first one had to go"
+
+
+async def test_a_batch_that_many_read_at_one_time_counts_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = HalfBench()
+    half = bench.role.projections.transactions.find(bench.ends.source_of(bench.half(b"x")[0]))
+    await turn()
+    assert half is not None
+    monkeypatch.setattr(halves_module, "HOT_TAIL_BYTES", 0)
+    bench.log.cold.add(int(half.position))
+
+    async def warm(view: memoryview) -> None:
+        await turn()
+        bench.log.cold.clear()
+
+    monkeypatch.setattr(bench.log, "warm", warm)
+    reader = HalfReader(bench.role)
+
+    batches = await asyncio.gather(*(reader.batch_of(half) for _ in range(4)))
+
+    assert {id(batch) for batch in batches} == {id(batches[0])}
+    assert reader._kept_bytes == batches[0].memory_bytes
 
 
 async def test_halves_that_nobody_decided_are_given_up_a_few_at_a_time() -> None:
