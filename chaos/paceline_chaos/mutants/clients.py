@@ -6,6 +6,7 @@ from typing import Any
 from paceline import dispatch
 from paceline.consumer import segment_member
 from paceline.consumer.leases import Leases
+from paceline.dispatch import Dispatcher
 from paceline.message import LockToken
 from paceline.outbox import Outbox
 from paceline.routing import QueueKey
@@ -68,6 +69,18 @@ def _moved_while_unknown() -> list[Patch]:
     return [(dispatch, "hand_on", hand_on_at_once)]
 
 
+def _chosen_queue_left() -> list[Patch]:
+    """A message for one queue goes elsewhere like any other, also after an unknown attempt."""
+    pinned = Dispatcher._pinned_batch
+
+    def not_pinned(dispatcher: Dispatcher, *arguments: Any, **more: Any) -> Any:
+        batch = pinned(dispatcher, *arguments, **more)
+        batch.is_movable = True
+        return batch
+
+    return [(Dispatcher, "_pinned_batch", not_pinned), *_unknown_forgotten()]
+
+
 def _newest_segment_first() -> list[Patch]:
     """A group that has begun goes on in the segment that is written to."""
 
@@ -85,6 +98,14 @@ CLIENTS = (
         patches=_moved_while_unknown,
         bed="moments",
         script="moving",
+    ),
+    Mutant(
+        rule="R32-chosen",
+        meaning="a message for a chosen queue goes to another one after an unknown attempt",
+        caught_by=frozenset({"S1"}),
+        patches=_chosen_queue_left,
+        bed="moments",
+        script="permits",
     ),
     Mutant(
         rule="R33-segments",

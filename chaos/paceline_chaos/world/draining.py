@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from paceline.consumer.links import GroupLinks
 from paceline.errors import CorruptLogError, OffsetOutOfRangeError, PacelineError
 from paceline.net.cluster import Cluster
-from paceline_chaos.history.model import AlterTopic, Commit, History, Outcome, Pop, Queue
+from paceline_chaos.history.model import AlterTopic, Commit, History, Outcome, Pop, Queue, Send
 from paceline_chaos.world.jobs.altering import restore
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import ask_committed
+from paceline_chaos.world.jobs.permitting import PERMIT_TOPIC, permit
 from paceline_chaos.world.jobs.reading import first_of, pull_http
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.workload import TOPIC
@@ -30,9 +31,16 @@ async def drain(
     try:
         if any(isinstance(entry, AlterTopic) for entry in history.entries):
             await restore(cluster, around, queues=queues)
+        is_permitted = any(
+            isinstance(entry, Send) and entry.topic == PERMIT_TOPIC for entry in history.entries
+        )
+        if is_permitted:
+            await permit(cluster, around)
         for node in nodes:
             for number in range(queues):
                 await _drain_queue(around, cluster, node, Queue(TOPIC, node.group, number))
+            if is_permitted:
+                await _drain_queue(around, cluster, node, Queue(PERMIT_TOPIC, node.group, 0))
         for group, queue in sorted(_committed_lanes(history)):
             for _ in range(_TRIES):
                 if await ask_committed(around, links, group, queue) is not None:

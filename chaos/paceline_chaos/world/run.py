@@ -41,6 +41,7 @@ from paceline_chaos.world.dump import LogDump, dump_log, replayed_digest
 from paceline_chaos.world.inject import Injector
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import RETRIES_MAX
+from paceline_chaos.world.jobs.permitting import PERMIT_TOPIC
 from paceline_chaos.world.limits import bounds_of
 from paceline_chaos.world.nodes import DATA, TRANSACTION_CHECKS, BrokerNode, Node
 from paceline_chaos.world.plan import Plan, draw_plan
@@ -457,7 +458,9 @@ class _World:
             int(topic.topic_id): str(name) for name, topic in known.items() if is_system_topic(name)
         }
         static = {
-            int(topic.topic_id): str(name) for name, topic in known.items() if topic.logical_queues
+            int(topic.topic_id): str(name)
+            for name, topic in known.items()
+            if topic.logical_queues or name == PERMIT_TOPIC
         }
         return {**system, **static, self.topic_id: TOPIC}
 

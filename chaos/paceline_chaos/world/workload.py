@@ -20,6 +20,7 @@ from paceline_chaos.world.jobs.filtering import Filterer
 from paceline_chaos.world.jobs.inorder import InOrder
 from paceline_chaos.world.jobs.moving import Broadcaster, Mover
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
+from paceline_chaos.world.jobs.permitting import Permitter
 from paceline_chaos.world.jobs.polling import LitePoller
 from paceline_chaos.world.jobs.popping import DeadLetters, Popper
 from paceline_chaos.world.jobs.posting import Poster
@@ -66,6 +67,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "lite": LitePoller,
     "resend": Resender,
     "filter": Filterer,
+    "permit": Permitter,
 }
 """Names in topologies and scenario files."""
 

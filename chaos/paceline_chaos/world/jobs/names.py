@@ -25,4 +25,5 @@ JOBS = (
     "alter",
     "remap",
     "filter",
+    "permit",
 )

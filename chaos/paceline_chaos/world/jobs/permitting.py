@@ -1,0 +1,142 @@
+"""The operator who takes permissions away and gives them back, and who sends meanwhile.
+
+A topic of its own loses the right to be written, or read; broker groups lose theirs to be written,
+one at a time and for less time than senders wait. What is refused must never show (S4), and once
+all is given back everything goes on.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+from paceline.admin import AdminClient
+from paceline.errors import PacelineError, TopicExistsError
+from paceline.message import Message
+from paceline.net.cluster import Cluster
+from paceline.producer import Producer
+from paceline.producer_settings import ProducerSettings
+from paceline.runtime import SeededRandom, pause
+from paceline.types import GroupName
+from paceline_chaos.world.bodies import make_body
+from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
+from paceline_chaos.world.jobs.sending import asking_to_send, enter_sent
+
+PERMIT_TOPIC = "permits"
+QUEUES = 1
+_BOTH, _READ, _WRITE = 6, 4, 2
+_SETTINGS = ProducerSettings(delivery_timeout_ms=2_000, request_timeout_ms=1_000, topic_wait_ms=300)
+_AWAY_MS_MIN, _AWAY_MS_MAX = 100, 500
+_REST_MS_MIN, _REST_MS_MAX = 300, 900
+_SESSION_SENDS = 60
+_TRIES = 40
+
+
+class Permitter:
+    """See the module."""
+
+    def __init__(self, around: Around) -> None:
+        # A stream of its own: what the client's other jobs draw stays as it is.
+        self._around = replace(
+            around, topic=PERMIT_TOPIC, random=SeededRandom(f"{around.alias}/permit")
+        )
+        self._numbers = 0
+        self._sessions = 0
+
+    async def run(self) -> None:
+        """Until it is over; then all is given back, as far as anybody answers."""
+        cluster = self._around.cluster()
+        cluster.start()
+        try:
+            async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
+                await self._around.try_again(lambda: _make(admin))
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._alter_all(admin), name="alter-perm")
+                    group.create_task(self._wipe_all(cluster, admin), name="wipe")
+                    group.create_task(self._send_all(), name="send-permitted")
+        finally:
+            await cluster.close()
+
+    async def _alter_all(self, admin: AdminClient) -> None:
+        around = self._around
+        while not around.is_over():
+            await self._rest()
+            for perm in (around.choice((_READ, _WRITE, 0)), _BOTH):
+                for _ in range(_TRIES):
+                    with suppress(PacelineError):
+                        await admin.alter_topic(PERMIT_TOPIC, perm=perm)
+                        break
+                    await pause(_AWAY_MS_MIN)
+                await self._away()
+
+    async def _wipe_all(self, cluster: Cluster, admin: AdminClient) -> None:
+        around = self._around
+        while not around.is_over():
+            await self._rest()
+            if cluster.view is not None:
+                await self._wipe(admin, around.choice(sorted(cluster.view.groups)))
+
+    async def _wipe(self, admin: AdminClient, group: GroupName) -> None:
+        with suppress(PacelineError):
+            await admin.set_write_permission(str(group), writable=False)
+            await self._away()
+        for _ in range(_TRIES):  # also if nobody knows whether it was taken away
+            with suppress(PacelineError):
+                await admin.set_write_permission(str(group), writable=True)
+                return
+            await pause(_AWAY_MS_MIN)
+
+    async def _away(self) -> None:
+        await pause(self._around.random.uniform(_AWAY_MS_MIN, _AWAY_MS_MAX))
+
+    async def _rest(self) -> None:
+        await pause(self._around.random.uniform(_REST_MS_MIN, _REST_MS_MAX))
+
+    # -- the sender --------------------------------------------------------------------------------
+
+    async def _send_all(self) -> None:
+        around = self._around
+        while not around.is_over():
+            self._sessions += 1
+            cluster = around.cluster()
+            producer = Producer(cluster, settings=_SETTINGS)
+            try:
+                await producer.start()
+                for _ in range(_SESSION_SENDS):
+                    if around.is_over():
+                        break
+                    await self._send(producer)
+                    await around.think()
+            except PacelineError:  # nobody answered yet: another session tries again
+                await around.think()
+            finally:
+                await producer.close(timeout_ms=0)
+                await cluster.close()
+
+    async def _send(self, producer: Producer) -> None:
+        around = self._around
+        self._numbers += 1
+        value = f"{around.alias}-permit-{self._numbers}"
+        body = make_body(value, around.whole(8, around.body_bytes_max))
+        asking = asking_to_send(around, value, body, f"{around.alias}/permit-{self._sessions}")
+        try:
+            result = await producer.send(Message(PERMIT_TOPIC, body))
+        except PacelineError as error:
+            asking.raised(error)
+        else:
+            enter_sent(asking, result)
+
+
+async def _make(admin: AdminClient) -> bool:
+    with suppress(TopicExistsError):  # made in an earlier life
+        await admin.create_topic(PERMIT_TOPIC, queues=QUEUES)
+    return True
+
+
+async def permit(cluster: Cluster, around: Around) -> None:
+    """All permissions again, for who reads everything in the end."""
+    async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
+        for _ in range(_TRIES):
+            with suppress(PacelineError):
+                await admin.alter_topic(PERMIT_TOPIC, perm=_BOTH)
+                return
+            await pause(_AWAY_MS_MIN)
