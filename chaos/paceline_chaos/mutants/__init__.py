@@ -19,6 +19,7 @@ from paceline_chaos.mutants.founding import FOUNDING
 from paceline_chaos.mutants.groups import GROUPS
 from paceline_chaos.mutants.moments import MOMENTS
 from paceline_chaos.mutants.mutant import Mutant
+from paceline_chaos.mutants.permits import PERMITS
 from paceline_chaos.mutants.projections import PROJECTIONS
 from paceline_chaos.mutants.raft import RAFT
 from paceline_chaos.mutants.receipts import RECEIPTS
@@ -37,6 +38,7 @@ _ALL = (
     *EPOCHS,
     *REPLICATION,
     *DISKS,
+    *PERMITS,
     *PROJECTIONS,
     *CLIENTS,
     *WORLD,
