@@ -207,8 +207,8 @@ class _Session:
             part, views = self._part(row, gathering)
             if part.size or part.code != FetchCode.OK or row.next_offset:
                 harvest.add(row, part, views)
-            else:
-                del self._news[row.key]
+            else:  # no longer late: where it stands by now, the next look says
+                self._ready[row.key] = self._news.pop(row.key)
         harvest.without_large_company()
         return harvest
 

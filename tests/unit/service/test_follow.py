@@ -232,6 +232,26 @@ async def test_above_the_end_is_out_of_range_after_a_read_round() -> None:
     assert follower.parts(second) == [(0, FetchCode.OFFSET_OUT_OF_RANGE)]
 
 
+async def test_what_was_late_is_asked_about_when_the_epoch_has_opened_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R3: out of range is said by a read round of its own, not when everything is swept."""
+    monkeypatch.setattr(follow, "SWEEP_S", 3_600.0)
+    bench = Bench()
+    bench.writer.is_open = False
+    follower = Follower(bench)
+    follower.ask((0, 5), (1, 0))
+    assert not follower.sink.answers
+    bench.writer.is_open = True
+    send(bench, 1)
+    await until(lambda: 1 in follower.sink.answers)
+    assert follower.parts(1) == [(1, FetchCode.OK)]
+    second = follower.ask()
+    await until(lambda: second in follower.sink.answers)
+
+    assert follower.parts(second) == [(0, FetchCode.OFFSET_OUT_OF_RANGE)]
+
+
 async def test_a_round_that_fails_says_nothing_about_ranges() -> None:
     """R3."""
     bench = Bench()
