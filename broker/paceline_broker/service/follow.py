@@ -12,6 +12,7 @@ error asks for everything anew (docs/protocol/stream.md).
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from itertools import islice
@@ -24,6 +25,7 @@ from paceline.errors import (
     NotMasterError,
     OverloadedError,
     PacelineError,
+    StorageError,
 )
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.wire.stream import (
@@ -40,6 +42,8 @@ from paceline_broker.service.ports import LogReader, LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.slow_reads import SlowReads
+
+log = logging.getLogger("paceline.service")
 
 SESSION_QUEUES_MAX = 65_536
 """Queues of one stream: as many as a topic can have in a broker group."""
@@ -247,12 +251,16 @@ class _Session:
 
     async def _ask_round(self, writer: LogWriter) -> None:
         waiting = dict(self._uncertain)  # the next ones need a round of their own
+        is_done = False
         try:
             await writer.read_round()
             is_done = True
         except PacelineError:
-            is_done = False  # no master any more, or members are silent: nothing is certain
-        self._is_round_under_way = False
+            pass  # no master any more, or members are silent: nothing is certain
+        except Exception:  # a fault of this program: the consumer must not wait for it
+            log.exception("read_round_failed")
+        finally:
+            self._is_round_under_way = False
         for key, row in waiting.items():
             if self._uncertain.get(key) is row:
                 del self._uncertain[key]
@@ -264,10 +272,16 @@ class _Session:
         try:
             for view in cold:
                 await reader.warm(view)
-        except PacelineError as error:
+        except PacelineError as known:
+            self._sessions.end(self, known)
+            return
+        except Exception:  # a fault of this program: the consumer is told, and begins anew
+            log.exception("pages_not_warmed")
+            error = StorageError("the log could not be read; the broker's own log says why")
             self._sessions.end(self, error)
             return
-        self._is_warming = False
+        finally:
+            self._is_warming = False
         if self._deliver_sound(harvest, reader):
             self.look()
 

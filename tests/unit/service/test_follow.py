@@ -8,7 +8,7 @@ from tests.unit.service.test_filtered_fetch import a_filter
 from tests.unit.service.test_filtered_fetch import send as send_tagged
 from tests.unit.service.test_send import Answers
 
-from paceline.errors import BadRequestError, DeadlineError, OverloadedError
+from paceline.errors import BadRequestError, DeadlineError, OverloadedError, StorageError
 from paceline.wire.stream import FRAME_BYTES_MAX, FetchCode, FetchQueue
 from paceline_broker.service import follow, harvest
 from paceline_broker.service.gather import Gathering
@@ -326,6 +326,55 @@ async def test_cold_pages_are_warmed_and_an_ask_made_meanwhile_stands(
     assert bench.log.warmed == 1
     assert [follower.sink.answers[number].seen for number in (1, 2)] == [1, 2]
     assert [follower.sink.counts(number) for number in (1, 2)] == [2, 1]
+
+
+async def test_pages_that_cannot_be_read_for_whatever_reason_end_the_session(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever waits is told, and the reason is logged; a session begun anew is answered."""
+    monkeypatch.setattr("paceline_broker.service.gather.HOT_TAIL_BYTES", 0)
+    bench = Bench(is_automatic=False)
+    send(bench, 0)
+    send(bench, 0)
+    bench.writer.confirm_all()
+    bench.log.cold.add(1)
+
+    async def fail(view: memoryview) -> None:
+        bench.log.cold.clear()
+        raise ValueError("mmap closed or invalid")
+
+    monkeypatch.setattr(bench.log, "warm", fail)
+    follower = Follower(bench)
+    follower.ask((0, 0))
+    await until(lambda: 1 in follower.sink.errors)
+    assert isinstance(follower.sink.errors[1], StorageError)
+    assert "mmap closed or invalid" in caplog.text
+
+    anew = Follower(bench)
+    assert anew.sink.counts(anew.ask((0, 0))) == 2
+
+
+async def test_a_round_that_fails_for_whatever_reason_keeps_no_later_one_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """R3."""
+    bench = Bench()
+    read_round = bench.writer.read_round
+
+    async def fail() -> None:
+        bench.writer.read_round = read_round  # type: ignore[method-assign]
+        raise ValueError("nobody thought of it")
+
+    bench.writer.read_round = fail  # type: ignore[method-assign]
+    follower = Follower(bench)
+    first = follower.ask((0, 5))
+    await until(lambda: first in follower.sink.answers)
+    second = follower.ask((0, 5))
+    await until(lambda: second in follower.sink.answers)
+
+    assert follower.parts(first) == [(0, FetchCode.NOT_YET_AVAILABLE)]
+    assert follower.parts(second) == [(0, FetchCode.OFFSET_OUT_OF_RANGE)]
+    assert "nobody thought of it" in caplog.text
 
 
 async def test_what_is_damaged_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
