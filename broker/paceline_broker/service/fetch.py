@@ -186,11 +186,11 @@ class Fetcher:
     async def close(self) -> None:
         """Forget everything that waits; connections are closed by their owners."""
         self._stop_listening()
-        tasks = [waiting.task for group in self._by_sink.values() for waiting in group]
-        for sink in list(self._by_sink):
-            self.cancel(sink)
-        await cancel_and_wait(*tasks)
+        fetches = [waiting for group in self._by_sink.values() for waiting in group]
+        for waiting in fetches:
+            self._finish(waiting)
         await self.sessions.close()
+        await cancel_and_wait(*(waiting.task for waiting in fetches))
 
     # -- waking ------------------------------------------------------------------------------------
 

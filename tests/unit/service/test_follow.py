@@ -1,9 +1,11 @@
 """Fetch sessions: only queues with something are looked at and answered, and none is forgotten."""
 
+import asyncio
+
 import pytest
 from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view, until
-from tests.unit.service.test_fetch import Fetches, send
+from tests.unit.service.fakes import Bench, a_view, turn, until
+from tests.unit.service.test_fetch import Fetches, fetch, send
 from tests.unit.service.test_filtered_fetch import a_filter
 from tests.unit.service.test_filtered_fetch import send as send_tagged
 from tests.unit.service.test_send import Answers
@@ -375,6 +377,29 @@ async def test_a_round_that_fails_for_whatever_reason_keeps_no_later_one_back(
     assert follower.parts(first) == [(0, FetchCode.NOT_YET_AVAILABLE)]
     assert follower.parts(second) == [(0, FetchCode.OFFSET_OUT_OF_RANGE)]
     assert "nobody thought of it" in caplog.text
+
+
+async def test_closing_waits_for_a_session_whose_connection_has_a_plain_fetch_too() -> None:
+    bench = Bench()
+    is_ended = False
+
+    async def read_round() -> None:
+        nonlocal is_ended
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await turn()
+            is_ended = True
+
+    bench.writer.read_round = read_round  # type: ignore[method-assign]
+    follower = Follower(bench)
+    follower.ask((0, 5))
+    fetch(bench, follower.sink, (1, 0), request_id=50, wait_ms=5_000)
+    await turn()
+
+    await bench.service.fetcher.close()
+
+    assert is_ended
 
 
 async def test_what_is_damaged_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
