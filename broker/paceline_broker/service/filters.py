@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from paceline.errors import BadRequestError
 from paceline.filters import Filter, make_filter
 from paceline.ports import Buffer
-from paceline.records.decode import BatchView
+from paceline.records.decode import BatchView, iter_batches
 from paceline.wire.fields import Fields
 from paceline.wire.stream import FetchCode, FetchPart, FetchQueue
 from paceline_broker.service.gather import Fetched
@@ -70,7 +70,7 @@ class Sifted(NamedTuple):
     queues: list[FetchQueue]
     """As asked, moved on past everything that was looked at."""
     counts: list[tuple[int, int, int]]
-    """(topic id, messages, bytes) that stay, of queues with a filter."""
+    """(topic id, messages, bytes) that stay."""
 
 
 def check_filters(registry: FilterRegistry, queues: Sequence[FetchQueue]) -> bool:
@@ -86,7 +86,7 @@ def sift(registry: FilterRegistry, queues: Sequence[FetchQueue], answer: Fetched
     Raises CorruptLogError if a column of a batch is damaged.
     """
     counts: list[tuple[int, int, int]] = []
-    filters = {(queue.topic_id, queue.queue_id): queue.filter_id for queue in queues}
+    asked = {(queue.topic_id, queue.queue_id): queue for queue in queues}
     ends: dict[tuple[int, int], int] = {}
     parts: list[FetchPart] = []
     kept: list[Buffer] = []
@@ -94,7 +94,7 @@ def sift(registry: FilterRegistry, queues: Sequence[FetchQueue], answer: Fetched
     for part in answer.parts:
         of_part, at = _buffers_of(answer.buffers, at, part.size)
         place = part.topic_id, part.queue_id
-        filter_id = filters[place]
+        filter_id = asked[place].filter_id
         wanted = registry.get(filter_id) if filter_id else None
         if filter_id and wanted is None:
             part, of_part = part._replace(code=FetchCode.UNKNOWN_FILTER, size=0), []
@@ -102,6 +102,10 @@ def sift(registry: FilterRegistry, queues: Sequence[FetchQueue], answer: Fetched
             of_part, next_offset, messages = _wanted(wanted, of_part)
             part = part._replace(size=sum(map(len, of_part)), next_offset=next_offset)
             ends[place] = next_offset
+            counts.append((part.topic_id, messages, part.size))
+        elif part.size:
+            *_, (_, last) = iter_batches(of_part[-1])
+            messages = last.end_queue_offset - asked[place].offset
             counts.append((part.topic_id, messages, part.size))
         parts.append(part)
         kept.extend(of_part)

@@ -90,6 +90,21 @@ async def test_other_queues_of_the_fetch_are_left_whole() -> None:
     assert second.next_offset == 0
 
 
+async def test_what_is_delivered_of_all_queues_of_a_fetch_is_counted() -> None:
+    bench, sink = Bench(), Fetches()
+    for tags in (["red"], ["blue", "red"]):
+        send(bench, *tags)
+        send(bench, *tags, queue_id=1)
+    await until(lambda: bench.log.confirm == bench.log.end)
+
+    number = await a_filter(bench, "blue")
+    ask(bench, sink, FetchQueue(1, 0, 0, 1 << 20, number), FetchQueue(1, 1, 0, 1 << 20))
+
+    counted = bench.service.counters.topics[1]
+    assert counted.messages_out == 2 + 3
+    assert counted.bytes_out == sink.answers[1].size_bytes
+
+
 async def test_much_that_is_not_wanted_is_looked_at_in_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
