@@ -10,7 +10,7 @@ master finds the first in its state and makes the second: once, as dead letters 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from paceline.errors import OffsetOutOfRangeError, PacelineError, StorageError
 from paceline.runtime import cancel_and_wait, pause, spawn
@@ -27,6 +27,8 @@ log = logging.getLogger("paceline.service")
 
 _AT_ONCE = 32
 """Messages read and buried in one step."""
+_STEP_BYTES = 8 * 1024 * 1024
+"""Their bodies, and one message more (R27): a step asks once whether it may append."""
 _AGAIN_MS = 1_000
 
 
@@ -37,6 +39,9 @@ class Exhausted(NamedTuple):
     key: int
     offset: int
     position: int
+
+
+_One = TypeVar("_One", Exhausted, Dying)
 
 
 class Burying:
@@ -123,9 +128,16 @@ class Burying:
             await pause(_AGAIN_MS)
             self._stuck.clear()
 
+    async def _read(self, some: list[_One]) -> dict[_One, Source | PacelineError]:
+        """What one step takes of them; the others are for another step."""
+        wanted = [Wanted(one.key, one.offset) for one in some]
+        found = await self._sources.read_some(wanted, enough_bytes=_STEP_BYTES)
+        return {one: found[at] for at, one in enumerate(some) if at in found}
+
     async def _finish(self, group: str, dying: list[Dying]) -> None:
         await self._send_back.ensure(group)
-        read = await self._sources.read([Wanted(one.key, one.offset) for one in dying])
+        read = await self._read(dying)
+        self._stuck.difference_update(one for one in dying if one not in read)
         writer = self._role.writer()
         writer.ensure_can_append()
         projections = self._role.projections
@@ -134,24 +146,23 @@ class Burying:
         still = set(projections.receipts.dying.values())
         gone = [
             [one.key, one.offset, one.offset + 1]
-            for one, source in zip(dying, read, strict=True)
+            for one, source in read.items()
             if isinstance(source, OffsetOutOfRangeError) and one in still
         ]
         sources = [
-            source
-            for one, source in zip(dying, read, strict=True)
-            if isinstance(source, Source) and one in still
+            source for one, source in read.items() if isinstance(source, Source) and one in still
         ]
         self._send_back.dead_letter(writer, projections, group, sources, store_unix_ms=now)
         if gone:  # retention was quicker
             self._append(["drop", group, gone], now)
         self._drop_known(group, sources, now)
-        self.on_buried(group, {one.key for one in dying})
+        self.on_buried(group, {one.key for one in read})
         await self._ledger.confirmed(writer)
 
     async def _begin(self, group: str, some: list[Exhausted]) -> None:
         await self._send_back.ensure(group)
-        read = await self._sources.read([Wanted(one.key, one.offset) for one in some])
+        read = await self._read(some)
+        self._waiting.update(dict.fromkeys(one for one in some if one not in read))
         writer = self._role.writer()
         writer.ensure_can_append()
         projections = self._role.projections
@@ -161,7 +172,7 @@ class Burying:
             return  # R29: nothing expires
         buried = [
             source
-            for one, source in zip(some, read, strict=True)
+            for one, source in read.items()
             if isinstance(source, Source) and _is_exhausted(projections, one, now)
         ]
         if not buried:

@@ -80,6 +80,18 @@ class SourceReader:
 
         Raises TooLargeError once the bodies are more than `bytes_max`, before the rest is read.
         """
+        found = await self.read_some(wanted, bytes_max=bytes_max)
+        return [found[index] for index in range(len(wanted))]
+
+    async def read_some(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        bytes_max: int | None = None,
+        enough_bytes: int | None = None,
+    ) -> dict[int, Source | PacelineError]:
+        """Like `read`, by index in `wanted`; none more is read once the bodies are `enough_bytes`:
+        what comes last, by queue and offset, is not in the answer."""
         found: dict[int, Source | PacelineError] = {}
         at: PhysicalOffset | None = None
         view: BatchView | None = None
@@ -106,7 +118,9 @@ class SourceReader:
                     f"more than {bytes_max} bytes of messages at once: name fewer", limit=bytes_max
                 )
             found[index] = source
-        return [found[index] for index in range(len(wanted))]
+            if enough_bytes is not None and total >= enough_bytes:
+                break
+        return found
 
     async def due_of(self, made: int) -> int | None:
         """When a confirmed DELAY record is due (`made` as `pack_source`); None if it is gone."""

@@ -1,16 +1,20 @@
 """Dead letters of simple consumers, and what a group's settings mean to its receivers (R34)."""
 
 import asyncio
+import os
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import Bench, a_view, until
+from tests.unit.service.fakes import Bench, a_view, turn, until
 from tests.unit.service.test_receipts import handles, offset_row, receive
+from tests.unit.service.test_send import Answers
 from tests.unit.service.test_send_back import DEAD, KEY, ORDERS, RETRY, TOPICS, a_bench, send
 
 from paceline.errors import NoPermissionError, ReceiptExpiredError, StorageError
 from paceline.records.decode import Record
+from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
@@ -256,6 +260,46 @@ async def test_orderly_group_is_given_a_queue_in_order() -> None:
     await receive(bench, max_messages=1)
 
     assert (await receive(bench, client_id="c2"))["messages"] == []
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+async def test_large_messages_are_buried_in_steps(is_begun: bool) -> None:
+    """R27: a step asks once whether it may append, so the log must not grow much by it."""
+    bench = a_bench(settings=ConsumerGroupSettings(retry_max_times=0))
+    send(bench)
+    for _ in range(24):
+        body = os.urandom(1024 * 1024)
+        batch = encode_batch([body], topic_id=ORDERS, queue_id=0, born_unix_ms=1)
+        bench.service.sender.send(batch, Answers(), 0)
+    await turn()
+    headers = [view.header for view in bench.log.views() if view.header.topic_id == ORDERS]
+    while handles(await receive(bench, invisible_ms=10_000, max_messages=32)):
+        pass
+    bench.clock.advance(10_000)
+    held = [bench.log.end]
+    bench.log.on_confirm(lambda _: held.append(bench.log.end))
+
+    if is_begun:
+        rows = [
+            [KEY, header.base_queue_offset, pack_source(header.physical_offset, 0)]
+            for header in headers
+            if header.kind == Kind.NORMAL
+        ]
+        item = ["bury", "g", DEAD, rows]
+        bench.role.projections.receipt_item(item)
+        now = bench.service.ledger.log_time_ms()
+        append_decided(bench.writer, bench.role.projections, {"items": [item]}, store_unix_ms=now)
+        bench.service.role_changed()
+    else:
+        await receive(bench, client_id="c2")
+    await until(lambda: floor(bench) == bench.role.projections.queue_end(KEY))
+    await turn()
+    await bench.service.close()
+
+    steps = [after - before for before, after in pairwise(held)]
+    assert len(dead_letters(bench)) == 26
+    assert max(steps) < 10 * 1024 * 1024
+    assert len([size for size in steps if size > 1024 * 1024]) == 3
 
 
 async def test_what_was_a_dead_letter_before_is_finished_by_the_next_master() -> None:
