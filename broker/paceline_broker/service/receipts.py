@@ -188,7 +188,7 @@ class Receipts:
         try:
             decided += self._decide_all(taken, turn)
             woken.update(self._freed(turn))
-            decided += self._serve_woken(woken, turn)
+            self._serve_woken(woken, turn, decided)
             if turn.items:
                 append_decided(writer, projections, {"items": turn.items}, store_unix_ms=now)
                 self.counters.count(turn.items)
@@ -323,9 +323,11 @@ class Receipts:
     async def close(self) -> None:
         await cancel_and_wait(*self._warming)
 
-    def _serve_woken(self, woken: Iterable[tuple[str, int]], turn: Turn) -> list[Operation]:
-        """Whoever waits longest first, for as long as there is something."""
-        served: list[Operation] = []
+    def _serve_woken(
+        self, woken: Iterable[tuple[str, int]], turn: Turn, decided: list[Operation]
+    ) -> None:
+        """Whoever waits longest first, for as long as there is something; added to `decided` one by
+        one, as they wait no more: whatever comes then, they are answered."""
         for at in woken:
             for waiting in list(self._waiting.get(at, ())):
                 if waiting.future.done():
@@ -340,8 +342,7 @@ class Receipts:
                     if waiting.looks_on:  # the others have their turn after it
                         self._woken[at] = None
                     break
-                served.append(waiting)
-        return served
+                decided.append(waiting)
 
     def _answer_later(self, decided: list[Operation], writer: LogWriter) -> None:
         for operation in decided:

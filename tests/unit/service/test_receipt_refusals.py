@@ -11,12 +11,14 @@ from tests.unit.service.test_receipts import handles, receive, send
 from paceline.errors import (
     InvalidReceiptHandleError,
     NotMasterError,
+    OutcomeUnknownError,
     OverloadedError,
     ReceiptExpiredError,
 )
 from paceline.wire.receipts import format_handle, parse_handle
 from paceline_broker.projections.receipt_queue import DONE_MAX
 from paceline_broker.service import receipts as receipts_module
+from paceline_broker.service.receipt_operations import Receive, Turn
 
 
 async def stale(bench: Bench) -> str:
@@ -163,3 +165,27 @@ async def test_refused_turns_are_tried_again_by_one_timer(monkeypatch: pytest.Mo
     bench.writer.refusal = None
     [answer] = await waiting
     assert [row[2:4] for row in answer["messages"]] == [[0, 1]]
+
+
+async def test_turn_that_fails_at_one_woken_receiver_answers_those_served_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R28: nothing of the turn is in the log, and nobody waits for ever."""
+    bench = Bench()
+    first = await started(receive(bench, wait_ms=20_000, max_messages=1))
+    second = await started(receive(bench, wait_ms=20_000, max_messages=1, client_id="c2"))
+    decide = Receive.decide
+
+    def fails(operation: Receive, turn: Turn) -> bool:
+        if operation.asked.client_id == "c2":
+            raise RuntimeError("a fault of this program")
+        return decide(operation, turn)
+
+    monkeypatch.setattr(Receive, "decide", fails)
+    send(bench, 2)
+
+    with pytest.raises(OutcomeUnknownError):
+        async with asyncio.timeout(5):
+            await first
+    assert bench.writer.abandoned
+    second.cancel()
