@@ -4,7 +4,7 @@ A call is one JSON object in, one out; docs/protocol/stream.md lists them. Input
 strictly: unknown fields are refused, and every error names its field.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from paceline.errors import BY_CODE, BadRequestError, PacelineError
@@ -68,11 +68,13 @@ class Calls:
         self._coordinator = coordinator
         self._settings = settings
         self._planner = Planner(role)
-        self.on_unlocked: Callable[[str, list[int]], None] = lambda group, keys: None
-        """Told of queues whose lock was given back."""
+        self.on_freed: Callable[[str, Iterable[int]], None] = lambda group, keys: None
+        """Told of queues whose lock was given back, or that a commit or reset has moved: receivers
+        who wait may be given more."""
         self.may_expire: Callable[[], bool] = lambda: False
         """Set by the service (R29): the clock is not known to be wrong."""
         offsets = OffsetCalls(role, routes, ledger, acting)
+        offsets.on_moved = lambda group, keys: self.on_freed(group, keys)
         creating = CreatingCalls(creator)
         self.delays = delays = DelayCalls(role, routes, ledger, settings)
         self._calls: dict[str, Call] = {
@@ -161,6 +163,7 @@ class Calls:
                 refusal=knowing_group(self._routes, group, refusal),
             )
             decided = [outcome for outcome in outcomes or [] if isinstance(outcome, CommitOutcome)]
+            self.on_freed(group, (row.key for row in decided if row.code is None))
         answer = {"offsets": [_committed_json(row.key, row.committed, row.code) for row in decided]}
         _raise_if_all_refused([row.code for row in decided], answer)
         return answer
@@ -271,7 +274,7 @@ class Calls:
             )
             decided = [outcome for outcome in outcomes or [] if isinstance(outcome, LockOutcome)]
             if is_unlock:
-                self.on_unlocked(group, [row.key for row in decided if row.code is None])
+                self.on_freed(group, (row.key for row in decided if row.code is None))
         answer = {"queues": [_lock_json(outcome) for outcome in decided]}
         _raise_if_all_refused([row.code for row in decided], answer)
         return answer

@@ -4,7 +4,7 @@ A reset is a commit record that may lower, and starts a generation: commits unde
 it, and members that consume learn of it by asking `resets` each second.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from paceline.errors import BadRequestError
@@ -40,6 +40,8 @@ class OffsetCalls:
         self._ledger = ledger
         self._acting = acting
         self._planner = Planner(role)
+        self.on_moved: Callable[[str, Iterable[int]], None] = lambda group, keys: None
+        """Told of queues on which a group was reset."""
 
     async def lag(self, fields: Fields) -> dict[str, Any]:
         """How far behind the group is on each queue it has committed: in messages, and in time.
@@ -184,6 +186,7 @@ class OffsetCalls:
             for outcome in outcomes or []:
                 assert isinstance(outcome, CommitOutcome)
                 rows.append(_moved_json(outcome, before.get(outcome.key)))
+            self.on_moved(group, (key for key, _ in wanted))
         return {"group": group, "queues": rows}
 
 

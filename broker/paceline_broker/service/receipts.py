@@ -368,6 +368,8 @@ class Receipts:
 
     def look_again(self, group: str, keys: Iterable[int]) -> None:
         """Something has happened to these queues that may let receivers who wait have more."""
+        if not self._waiting:
+            return  # commits are many
         self._woken.update({(group, key): None for key in keys if (group, key) in self._waiting})
         if self._woken:
             self._schedule()

@@ -108,7 +108,7 @@ class Service:
         receipts.dead_topic_id = self.routes.dead_topic_id
         receipts.is_deleted = self.routes.is_deleted
         self.routes.on_change(receipts.view_changed)
-        self.calls.on_unlocked = receipts.look_again
+        self.calls.on_freed = receipts.look_again
         receipts.on_exhausted = self.burying.bury
         self.burying.on_buried = receipts.look_again
 

@@ -109,6 +109,40 @@ async def test_receiver_that_waits_is_given_a_queue_when_its_lock_is_given_back(
     assert (await started(waiting)).result()[0][0]["messages"] == [[1, 0, 0, 1, 1]]
 
 
+@pytest.mark.parametrize("call", ["commit", "reset", "clone_offsets"])
+async def test_receiver_that_waits_is_given_what_a_reset_brings_back(call: str) -> None:
+    bench = Bench()
+    send(bench, 2)
+    await bench.call("commit", group="other", offsets=[offset_row(1)])
+    await bench.call("ack", group="g", handles=handles(await receive(bench)))
+    waiting = await started(receive(bench, wait_ms=20_000))
+    assert not waiting.done()
+    arguments: dict[str, dict[str, Any]] = {
+        "commit": {"offsets": [offset_row(1)], "reset": True},
+        "reset": {"topic": "orders", "offset": 1},
+        "clone_offsets": {"topic": "orders", "source": "other"},
+    }
+
+    await bench.call(call, group="g", **arguments[call])
+
+    async with asyncio.timeout(5):
+        assert (await waiting)[0]["messages"] == [[1, 0, 1, 2, 1]]
+
+
+async def test_receiver_that_waits_for_room_has_it_when_a_commit_passes_over_receipts() -> None:
+    bench = Bench(pop_inflight_message_threshold=1)
+    send(bench, 2)
+    await receive(bench, max_messages=1, invisible_ms=10_000)
+    waiting = await started(receive(bench, client_id="c2", wait_ms=20_000))
+    assert not waiting.done()
+    bench.clock.advance(10_000)
+
+    await bench.call("commit", group="g", offsets=[offset_row(1)])
+
+    async with asyncio.timeout(5):
+        assert (await waiting)[0]["messages"] == [[1, 0, 1, 2, 1]]
+
+
 async def test_receiver_that_waits_looks_again_when_a_lock_runs_out() -> None:
     bench = Bench()
     send(bench, 1)
