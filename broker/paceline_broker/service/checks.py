@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from paceline.errors import NotYetAvailableError, OverloadedError, PacelineError
@@ -270,9 +271,10 @@ class TransactionChecks:
         """Who is to be asked about halves that came since the last look, and when."""
         transactions = self._role.projections.transactions
         new = transactions.open_batches(above=known.looked_above)[:BATCHES_OF_A_TICK]
-        again = [known.unread.popleft() for _ in range(min(len(known.unread), BATCHES_OF_A_TICK))]
+        count = min(len(known.unread), BATCHES_OF_A_TICK)
+        again = (known.unread.popleft() for _ in range(count))  # the others stay if one raises
         size = 0
-        for position in [*again, *new]:
+        for position in chain(again, new):
             if size >= LEARNT_BYTES:
                 size = 0
                 await pause(0)  # others have their turn

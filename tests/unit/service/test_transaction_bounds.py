@@ -110,6 +110,33 @@ async def test_a_damaged_batch_holds_up_the_checks_of_no_other_and_is_asked_abou
     assert await asked_by(bench) == [damaged]
 
 
+async def test_a_batch_that_fails_in_a_way_nobody_thought_of_takes_no_other_damaged_one_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = HalfBench()
+    ids, positions = [], []
+    for number in range(3):
+        positions.append(bench.writer.end)
+        ids += bench.half(b"%d" % number)
+    positions[0] = bench.role.projections.transactions.oldest_open() or positions[0]
+    bench.log.bad.update(positions)
+    await bench.checks.look()
+    bench.log.bad.clear()
+    read = HalfReader.batch_of
+
+    async def fails(reader: HalfReader, half: Half) -> HalfBatch:
+        if half.position == positions[0]:
+            raise RuntimeError("a fault of this program")
+        return await read(reader, half)
+
+    monkeypatch.setattr(HalfReader, "batch_of", fails)
+    with pytest.raises(RuntimeError):
+        await bench.checks.look()
+    bench.clock.advance(TIME_OUT_MS)
+
+    assert await asked_by(bench) == ids[1:]
+
+
 async def test_questions_about_large_halves_fit_into_their_answers_and_none_is_left_out() -> None:
     """32 of a MiB each were an answer that no client takes."""
     bench = HalfBench()
