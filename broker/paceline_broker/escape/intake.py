@@ -14,6 +14,7 @@ from paceline.errors import (
     NotYetAvailableError,
     PacelineError,
     QueueNotFoundError,
+    QueueSealedError,
 )
 from paceline.message_ids import parse_offset_id
 from paceline.records.decode import BatchView, check_batch
@@ -32,6 +33,7 @@ from paceline.wire.names import RETRY_PREFIX
 from paceline_broker.escape.notes import Note
 from paceline_broker.escape.wait import EscapeWait
 from paceline_broker.escape.wire import EscapeHello, Told
+from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due
 from paceline_broker.replication.handshake import Refused
@@ -111,6 +113,11 @@ class Intake:
             if isinstance(found, PacelineError):
                 raise found
             check_target(self._routes, found.topic_id, found.queue_id)
+            key = queue_key(found.topic_id, found.queue_id)
+            if key in self._role.projections.seals.by_key:
+                raise QueueSealedError(
+                    f"queue {found.queue_id} of topic {found.topic_id} is sealed"
+                )
         except PacelineError as error:
             log.warning("escape_refused", extra={"code": error.code, "why": error.message})
             return error.code
