@@ -344,6 +344,9 @@ class Projections:
         group = None if known is None else group_of_retries(known.topic)
         if group is not None and self.group_ids.get(group) == record.topic_id:
             del self.group_ids[group]
+            for topic_id, topic in self.topics.items():
+                if topic.topic == record.topic:  # a state restored from a checkpoint says the same
+                    self.group_ids[group] = max(topic_id, self.group_ids.get(group, 0))
             for of_group in (self.offsets, self.locks, self.send_backs, self.receipts):
                 of_group.drop_group(group)
         for projection in (

@@ -482,3 +482,14 @@ def test_a_group_that_is_there_again_keeps_its_state_when_the_old_one_is_forgott
     assert log.projections.offsets.of_group("g")
     again = Projections.restore(log.projections.snapshot())
     assert again.group_ids == log.projections.group_ids == {"g": 7}
+
+
+def test_of_two_incarnations_whose_newer_one_goes_first_the_older_is_the_group_again() -> None:
+    """INV-9: a state that was restored in between says so too."""
+    log = a_log()
+    a_group_topic(log, 5)
+    a_group_topic(log, 7)
+    a_group_topic(log, 7, is_deleted=True)
+
+    again = Projections.restore(log.projections.snapshot())
+    assert again.group_ids == log.projections.group_ids == {"g": 5}
