@@ -102,6 +102,8 @@ class Popper:
         if not consumer.is_quiet:
             # What comes now may have been asked for at any time before: nothing can be judged.
             for message in await consumer.receive(wait_ms=0):
+                if around.is_over():
+                    return
                 await self._ack(consumer, name, message)
             await pause(self._random.uniform(0, 2 * around.think_ms))
             return
@@ -122,6 +124,8 @@ class Popper:
                 asking.ok()
         await pause(self._random.uniform(0, 2 * around.think_ms))
         for message in messages:
+            if around.is_over():
+                return  # without a master each acknowledgement lasts as long as it may
             await self._settle(consumer, name, message)
 
     async def _settle(self, consumer: SimpleConsumer, name: str, message: PoppedMessage) -> None:
