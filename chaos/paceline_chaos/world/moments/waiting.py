@@ -4,6 +4,10 @@ What waits is state of a master that is in no queue yet: it is there again becau
 or in a checkpoint that names what the log said (R14, R26, R34, INV-9). The second time power goes
 when a master has just made deliveries that nobody has confirmed. That everything then comes once,
 not early and not in vain, is S5, S23, S24, S25 and S29.
+
+Most halves are ended before a checkpoint is over them. So the script holds some of its own open
+until every member has one above them, and commits them when power is back: who restores a
+checkpoint without them says that there are none (S24).
 """
 
 from paceline.types import TopicName
@@ -11,6 +15,7 @@ from paceline.wire.names import dlq_topic
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
 from paceline_chaos.world.jobs.consuming import PUSH_GROUP
+from paceline_chaos.world.jobs.holding import Holder
 from paceline_chaos.world.jobs.popping import POP_GROUP
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Condition, Director, Steps
@@ -20,18 +25,26 @@ _DARK_MS = 400
 """Less than the invisible time of receipts: they are judged by what was before."""
 _CHECKPOINTED_MS = FAST.checkpoint_interval_ms + 500
 _TIMERS, _HALVES, _RECEIPTS, _LETTERS = 8, 2, 2, 1
+_HELD = 3
 
 
 def waiting(d: Director) -> Steps:
     """Power goes twice; then what waited comes."""
+    holder, is_back = Holder(_HELD), [False]
     yield d.is_whole
     yield lambda: _all_wait(d)
+    d.stage.begin_tool(lambda around: holder.run(around, may_end=lambda: is_back[0]))
     yield d.pass_ms(_CHECKPOINTED_MS)
+    yield lambda: holder.is_holding and d.is_whole()
+    yield _all_checkpointed(d)
     yield lambda: _all_wait(d)
     _dark(d)
     yield lambda: d.stage.master(GROUP) is None
     yield d.is_whole
     d.saw("returns")
+    is_back[0] = True
+    yield lambda: holder.committed_count == _HELD
+    d.saw("commits of what was held")
     yield _deliveries_unconfirmed(d)
     _dark(d)
     yield lambda: d.stage.master(GROUP) is None
@@ -60,6 +73,19 @@ def _all_wait(d: Director) -> bool:
     )
 
 
+def _all_checkpointed(d: Director) -> Condition:
+    """Every member has a checkpoint above all that the master has confirmed by now."""
+    confirm = int(d.status(d.master)["confirm"])
+
+    def look() -> bool:
+        return all(
+            node.broker is not None and d.status(node)["checkpoint"] > confirm
+            for node in d.stage.group(GROUP)
+        )
+
+    return look
+
+
 def _deliveries_unconfirmed(d: Director) -> Condition:
     """The master has put more into queues than came to wait, and confirm has not followed."""
     last = 0
@@ -83,7 +109,7 @@ def _dark(d: Director) -> None:
 
 def was_delivered(result: Result) -> list[str]:
     return [
-        *unseen(result, cuts_of_all_power=2, returns=2),
+        *unseen(result, cuts_of_all_power=2, returns=2, commits_of_what_was_held=1),
         *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
         *unequal_logs(result),
     ]

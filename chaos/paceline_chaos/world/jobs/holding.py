@@ -1,0 +1,97 @@
+"""Transactions that stay open for as long as somebody says: what a script has power fail on.
+
+Nobody is asked about them meanwhile, and their producer lives on: so that they were forgotten is
+told by nothing but their commits, which S24 judges.
+"""
+
+from collections.abc import Callable
+
+from paceline.errors import PacelineError, TransactionNotFoundError
+from paceline.message import Message
+from paceline.runtime import pause
+from paceline.transaction import HalfMessage, Transaction, TransactionProducer, TransactionState
+from paceline_chaos.history.model import BeginTransaction, EndTransaction
+from paceline_chaos.world.bodies import crc_of, make_body
+from paceline_chaos.world.jobs.around import Around
+
+_IMMUNITY_S = 600
+"""Longer than a world: they are never due for a check."""
+_LOOK_MS = 20
+_BODY_BYTES = 64
+
+
+class Holder:
+    """Halves that wait for their commit. Owner of what it holds; it runs once."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._held: dict[str, Transaction] = {}
+        self.committed_count = 0
+
+    @property
+    def is_holding(self) -> bool:
+        """Every half has been acknowledged; as long as nobody says `may_end`, all are open."""
+        return len(self._held) == self._count
+
+    async def run(self, around: Around, *, may_end: Callable[[], bool]) -> None:
+        """Begin them, wait until they may end, and commit each until it is heard how it ended."""
+        cluster = around.cluster()
+        producer = TransactionProducer(cluster, group=f"holders-{around.alias}", check=_unknown)
+        try:
+            await around.try_again(producer.start)
+            for number in range(self._count):
+                await self._begin(around, producer, f"{around.alias}-held{number}")
+            while not may_end() and not around.is_over():
+                await pause(_LOOK_MS)
+            for value, transaction in self._held.items():
+                await self._commit(around, transaction, value)
+        finally:
+            await producer.close(timeout_ms=0)
+            await cluster.close()
+
+    async def _begin(self, around: Around, producer: TransactionProducer, value: str) -> None:
+        """One that is unknown is another message than its next try."""
+        tries = 0
+        while not around.is_over():
+            tries += 1
+            name = f"{value}.{tries}"
+            body = make_body(name, _BODY_BYTES)
+            with around.recorder.asking(
+                BeginTransaction,
+                client=around.client,
+                topic=around.topic,
+                value=name,
+                crc=crc_of(body),
+            ) as asking:
+                try:
+                    transaction = await producer.begin(
+                        Message(around.topic, body), check_immunity_s=_IMMUNITY_S
+                    )
+                except PacelineError as error:
+                    asking.raised(error)
+                else:
+                    asking.ok(group=str(transaction.taken.group))
+                    self._held[name] = transaction
+                    return
+            await around.think()
+
+    async def _commit(self, around: Around, transaction: Transaction, value: str) -> None:
+        while True:
+            with around.recorder.asking(
+                EndTransaction, client=around.client, value=value, is_commit=True
+            ) as asking:
+                try:
+                    await transaction.commit()
+                except PacelineError as error:
+                    asking.raised(error)
+                    if around.is_over() or isinstance(error, TransactionNotFoundError):
+                        return
+                else:
+                    asking.ok()
+                    self.committed_count += 1
+                    return
+            await around.think()
+
+
+def _unknown(_: HalfMessage) -> TransactionState:
+    return TransactionState.UNKNOWN
