@@ -6,6 +6,7 @@ from typing import Any
 from paceline import dispatch
 from paceline.consumer import segment_member
 from paceline.consumer.leases import Leases
+from paceline.consumer.segments import Standing
 from paceline.dispatch import Dispatcher
 from paceline.message import LockToken
 from paceline.outbox import Outbox
@@ -84,8 +85,9 @@ def _chosen_queue_left() -> list[Patch]:
 def _newest_segment_first() -> list[Patch]:
     """A group that has begun goes on in the segment that is written to."""
 
-    def newest(segments: Sequence[Segment], stood: Sequence[int | None]) -> int | None:
-        return None if set(stood) == {None} else len(segments) - 1
+    def newest(segments: Sequence[Segment], stood: Sequence[Standing]) -> int | None:
+        is_new = all(one.offset is None for one in stood)
+        return None if is_new else len(segments) - 1
 
     return [(segment_member, "next_segment", newest)]
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from paceline.consumer.group_rules import settings_of
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
+from paceline.consumer.segments import Standing
 from paceline.errors import (
     LockFencedError,
     NotYetAvailableError,
@@ -54,8 +55,8 @@ class OffsetStore(Protocol):
         """The process queue from where the group stands; a first start is remembered at once."""
         ...
 
-    async def standing(self, keys: Sequence[QueueKey]) -> list[int | None]:
-        """What is remembered of each queue; None: nothing. Raises PacelineError."""
+    async def standing(self, keys: Sequence[QueueKey]) -> list[Standing]:
+        """What is remembered of each queue. Raises PacelineError."""
         ...
 
     async def start_of(self, key: QueueKey) -> int:
@@ -120,17 +121,17 @@ class GroupOffsets:
         await self._commit_rows(key.group, [queue], [{**row, "offset": offset}])
         return queue
 
-    async def standing(self, keys: Sequence[QueueKey]) -> list[int | None]:
-        found: dict[QueueKey, int | None] = {}
+    async def standing(self, keys: Sequence[QueueKey]) -> list[Standing]:
+        found: dict[QueueKey, Standing] = {}
         for group in sorted({key.group for key in keys}):
             mine = [key for key in keys if key.group == group]
             rows = [{"topic_id": key.topic_id, "queue": key.queue} for key in mine]
             ask = {"call": "offsets", "group": self._group, "queues": rows}
             answer = await self._call(group, ask)
-            offsets = [row["offset"] for row in answer["offsets"]]
-            if answer.get("maybe_stale") and None in offsets:
+            stood = [Standing(row["offset"], row.get("joined_offset")) for row in answer["offsets"]]
+            if answer.get("maybe_stale") and any(one.offset is None for one in stood):
                 raise NotYetAvailableError(f"only a master of group {group} knows where we stand")
-            found.update(zip(mine, offsets, strict=True))
+            found.update(zip(mine, stood, strict=True))
         return [found[key] for key in keys]
 
     async def start_of(self, key: QueueKey) -> int:

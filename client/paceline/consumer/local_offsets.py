@@ -21,6 +21,7 @@ from paceline.consumer.group_offsets import (
 )
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
+from paceline.consumer.segments import Standing
 from paceline.errors import ConfigError, CorruptLogError, StorageError
 from paceline.net.cluster import Cluster
 from paceline.ports import Disk, File
@@ -100,9 +101,9 @@ class LocalOffsets:
             start = Start("first")
         return await first_offset(start, self._cluster, key, row, self._ask)
 
-    async def standing(self, keys: Sequence[QueueKey]) -> list[int | None]:
+    async def standing(self, keys: Sequence[QueueKey]) -> list[Standing]:
         offsets = self._read()
-        return [offsets.get(key) for key in keys]
+        return [Standing(offsets.get(key)) for key in keys]
 
     def goes_on_in(self, key: QueueKey) -> None:
         self._continued.add(key)

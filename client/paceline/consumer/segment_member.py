@@ -207,7 +207,9 @@ class SegmentMember:
                 number = await self._first(keys, segments)
             else:
                 number = found or 0
-                if stood[number] is None:
+                # Else the group began after some of it: where it starts, the store knows.
+                is_behind = found is None or any(one.offset is not None for one in stood[:number])
+                if stood[number].offset is None and is_behind:
                     self._offsets.goes_on_in(keys[number])
         claim.at = segments[number].generation
         return keys[number]

@@ -5,6 +5,7 @@ up to its sealed end. So where a group stands on the queues of the segments says
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from typing import NamedTuple
 
 from paceline.routing import LOGICAL, QueueKey
 from paceline.types import GroupName, QueueId, TopicId
@@ -13,20 +14,30 @@ from paceline.wire.static_topics import LogicalQueue, Place, Segment, places
 from paceline.wire.topics import TopicView
 
 
-def next_segment(segments: Sequence[Segment], stood: Sequence[int | None]) -> int | None:
+class Standing(NamedTuple):
+    """Where a group stands on a queue."""
+
+    offset: int | None
+    """What is committed; None: nothing."""
+    joined: int | None = None
+    """Where the queue stood when the group began to read the topic in that broker group."""
+
+
+def next_segment(segments: Sequence[Segment], stood: Sequence[Standing]) -> int | None:
     """The number of the segment to go on with; None: nothing is known of any, so it is a start.
 
-    `stood`: what is committed on the queue of each. One without an offset that lies before another
-    with one was passed over as the group began; one with an offset below its end is not done, also
-    when later ones have been begun: somebody has reset the group.
+    Those without an offset before the first with one were passed over as the group began, unless
+    something came to them after that. Any other without an offset is still to be read, also when
+    a later one has been begun: a simple consumer takes from any. One with an offset below its end
+    is not done, also when later ones have been begun: somebody has reset the group.
     """
-    begun = max((number for number, offset in enumerate(stood) if offset is not None), default=None)
+    begun = next((number for number, one in enumerate(stood) if one.offset is not None), None)
     if begun is None:
         return None
-    for number, (segment, offset) in enumerate(zip(segments, stood, strict=True)):
-        if offset is None and number < begun:
-            continue
+    for number, (segment, (offset, joined)) in enumerate(zip(segments, stood, strict=True)):
         end = segment.sealed_end
+        if number < begun and (joined is None or (end is not None and joined >= end)):
+            continue
         if offset is None or end is None or offset < end:
             return number
     return len(segments) - 1
@@ -37,15 +48,15 @@ def not_begun(
 ) -> list[tuple[GroupName, QueueId]]:
     """Queues of segments that a group has still before it, all of them unread.
 
-    `begun`: where it has committed. What follows the last such segment of a logical queue is read
+    `begun`: where it has committed. What follows the first such segment of a logical queue is read
     from its first message; of a logical queue where it has committed nothing, nothing is known.
     """
     found: list[tuple[GroupName, QueueId]] = []
     for logical_queue in logical_queues:
         where = [(segment.group, segment.queue) for segment in logical_queue.segments]
-        last = max((number for number, queue in enumerate(where) if queue in begun), default=None)
-        if last is not None:
-            found += where[last + 1 :]
+        first = next((number for number, queue in enumerate(where) if queue in begun), None)
+        if first is not None:
+            found += [queue for queue in where[first + 1 :] if queue not in begun]
     return found
 
 

@@ -17,7 +17,7 @@ from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.membership import coordinating_group
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.consumer.segments import next_segment, not_begun
+from paceline.consumer.segments import Standing, next_segment, not_begun
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import BadRequestError, DeadlineError, ForbiddenError, QueueNotFoundError
 from paceline.message import ReceivedMessage
@@ -60,6 +60,7 @@ def segments(*ends: int) -> list[Segment]:
         ((10, 10), [10, 10, 3], 2),
         ((10, 10), [None, None, 0], 2),  # it began with "last"
         ((10, 10), [None, 10, None], 2),
+        ((10, 10), [10, None, 3], 1),  # a simple consumer has taken from the last
         ((10, 10), [2, 10, 3], 0),  # reset
         ((10, 10), [10, 0, 0], 1),
         ((0, 0), [0, None, None], 1),
@@ -69,7 +70,14 @@ def segments(*ends: int) -> list[Segment]:
 def test_the_first_segment_that_is_not_done_is_next(
     ends: tuple[int, ...], stood: list[int | None], wanted: int | None
 ) -> None:
-    assert next_segment(segments(*ends), stood) == wanted
+    assert next_segment(segments(*ends), [Standing(offset) for offset in stood]) == wanted
+
+
+@pytest.mark.parametrize(("joined", "wanted"), [(None, 1), (10, 1), (4, 0)])
+def test_a_segment_that_the_group_met_before_its_end_is_not_passed_over(
+    joined: int | None, wanted: int
+) -> None:
+    assert next_segment(segments(10), [Standing(None, joined), Standing(3, 0)]) == wanted
 
 
 class Listener:
@@ -187,6 +195,29 @@ async def test_a_group_goes_on_in_the_segment_it_stood_in_and_skips_nothing() ->
         assert listener.bodies[0] == [b"%d" % number for number in range(5, 20)]
 
 
+@pytest.mark.parametrize("start", ["first", "last"])
+async def test_what_was_committed_out_of_order_hides_no_segment_before_it(start: str) -> None:
+    """R33: a simple consumer of the group takes from any segment."""
+    settings = PushSettings(start=start, commit_interval_ms=10, concurrency=1, send_back=False)
+    async with FakeCluster(groups=2) as cluster:
+        cluster.add_static_topic("orders", ["g1", "g1"])
+        cluster.logs["g1"].commit(("audit", 1, 1), 0, 0)  # it reads the topic there from now on
+        await fill(cluster, 20)
+        for number, group in enumerate(("g2", "g1", "g2"), start=1):
+            cluster.remap("orders", 0, group)
+            await fill(cluster, 20 * number + 20, first=20 * number)
+        wanted = cluster.logical_bodies("orders", 0)
+        *before, last = cluster.view.topics[TopicName("orders")].logical_queues[0].segments
+        cluster.logs["g2"].commit(("audit", 1, last.queue), 1, 0)
+        del wanted[sum(segment.sealed_end or 0 for segment in before)]
+        listener = Listener(cluster)
+        async with push(cluster, listener, settings=settings):
+            await eventually(lambda: len(listener.bodies[0]) == len(wanted))
+
+        assert listener.bodies[0] == wanted
+        assert not listener.early
+
+
 async def test_a_new_group_with_last_begins_at_the_end_of_the_open_segment() -> None:
     settings = PushSettings(start="last", commit_interval_ms=10, concurrency=1, send_back=False)
     async with FakeCluster(groups=2) as cluster:
@@ -235,9 +266,9 @@ def queue(group: str, number: int) -> tuple[GroupName, QueueId]:
 
 @pytest.mark.parametrize(
     ("begun", "wanted"),
-    [([], []), ([0], [1, 2]), ([1], [2]), ([0, 2], []), ([2], []), ([9], [])],
+    [([], []), ([0], [1, 2]), ([1], [2]), ([0, 2], [1]), ([2], []), ([9], [])],
 )
-def test_segments_after_the_last_that_was_begun_are_ahead(
+def test_segments_after_the_first_that_was_begun_are_ahead(
     begun: list[int], wanted: list[int]
 ) -> None:
     moved = LogicalQueue(segments=tuple(segments(10, 10)))
