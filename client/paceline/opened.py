@@ -1,18 +1,33 @@
-"""What clients are on the outside: opened by `async with`, closed once."""
+"""What clients are on the outside: opened by `async with`, closed once, at a cluster."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
+
+from paceline.net.cluster import Cluster
 
 
 class Opened(ABC):
     """A client on one event loop; `async with`, or `start` and `close`."""
 
-    @abstractmethod
-    async def start(self, *, timeout_ms: int = 10_000) -> None: ...
+    def __init__(self, bootstrap: str | Sequence[str] | Cluster) -> None:
+        """`bootstrap`: "host:port,..." of controllers or brokers, or a `Cluster` to share."""
+        self._owns_cluster = not isinstance(bootstrap, Cluster)
+        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+
+    async def start(self, *, timeout_ms: int = 10_000) -> None:
+        """Wait until the cluster is known. PeerError when no bootstrap address answers."""
+        self._cluster.start()
+        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
 
     @abstractmethod
     async def close(self) -> None: ...
+
+    async def _leave_cluster(self) -> None:
+        """The last step of `close`; who shares a cluster closes it himself."""
+        if self._owns_cluster:
+            await self._cluster.close()
 
     async def _give_up(self) -> None:
         """It could not be started."""

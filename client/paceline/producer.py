@@ -61,8 +61,7 @@ class Producer(Opened):
         """`bootstrap`: "host:port,..." of controllers or brokers, or a `Cluster` to share."""
         self._settings = settings or ProducerSettings()
         self._settings.validate()
-        self._owns_cluster = not isinstance(bootstrap, Cluster)
-        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        super().__init__(bootstrap)
         self._loop = asyncio.get_running_loop()
         self.client_id = (
             self._settings.client_id or f"producer-{self._cluster.random.token(8).hex()}"
@@ -92,11 +91,6 @@ class Producer(Opened):
 
     async def _give_up(self) -> None:
         await self.close(timeout_ms=0)
-
-    async def start(self, *, timeout_ms: int = 10_000) -> None:
-        """Wait until the cluster is known. PeerError when no bootstrap address answers."""
-        self._cluster.start()
-        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
 
     async def flush(self) -> None:
         """Return when nothing is on its way any more: every message sent has its outcome."""
@@ -128,8 +122,7 @@ class Producer(Opened):
             await self._dispatch.close(error)
             if self._calls is not None:
                 await self._calls.close()
-            if self._owns_cluster:
-                await self._cluster.close()
+            await self._leave_cluster()
 
     # -- sending ----------------------------------------------------------------------------------
 

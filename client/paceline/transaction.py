@@ -156,8 +156,7 @@ class TransactionProducer(Opened):
         self._execute = execute
         self._check = check
         self._settings = replace(settings or ProducerSettings(), group=self._group)
-        self._owns_cluster = not isinstance(bootstrap, Cluster)
-        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        super().__init__(bootstrap)
         self._producer = HalfProducer(self._cluster, settings=self._settings)
         self.client_id = self._producer.client_id
         self._links = GroupLinks(self._cluster, self._introduction)
@@ -191,8 +190,7 @@ class TransactionProducer(Opened):
         await self._producer.close(timeout_ms=timeout_ms)
         await self._ends.close()
         await self._links.close()
-        if self._owns_cluster:
-            await self._cluster.close()
+        await self._leave_cluster()
 
     # -- sending ----------------------------------------------------------------------------------
 

@@ -90,8 +90,7 @@ class LitePullConsumer(Opened):
         subscribed = subscriptions(topics)
         self._topics = [check_topic_name(topic) for topic, _ in subscribed]
         self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
-        self._owns_cluster = not isinstance(bootstrap, Cluster)
-        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        super().__init__(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
         me = Me(
             group=self.group,
@@ -136,8 +135,7 @@ class LitePullConsumer(Opened):
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         """Join the group. PeerError when no bootstrap address answers."""
-        self._cluster.start()
-        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
+        await super().start(timeout_ms=timeout_ms)
         await self._offsets.start()
         self._owner.start()
 
@@ -157,8 +155,7 @@ class LitePullConsumer(Opened):
             await self._owner.leave()
         finally:
             await self._owner.close()
-            if self._owns_cluster:
-                await self._cluster.close()
+            await self._leave_cluster()
 
     # -- queues and positions ---------------------------------------------------------------------
 

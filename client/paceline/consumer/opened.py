@@ -1,6 +1,5 @@
 """What consumers that fetch from queues themselves have in common."""
 
-from paceline.net.cluster import Cluster
 from paceline.opened import Opened
 from paceline.routing import acting_groups
 from paceline.types import GroupName
@@ -8,8 +7,6 @@ from paceline.types import GroupName
 
 class ReadingConsumer(Opened):
     """It reads from an acting master too."""
-
-    _cluster: Cluster
 
     @property
     def acting_groups(self) -> frozenset[GroupName]:

@@ -62,8 +62,7 @@ class OrderedConsumer(ReadingConsumer):
         self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
         run, batch_max = runner(listener, batch_listener, self._settings.of_owner())
         self.hooks = ConsumeHooks(self._settings.consume_hooks, consumer_group=self.group)
-        self._owns_cluster = not isinstance(bootstrap, Cluster)
-        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        super().__init__(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
         me = self._describe()
         self._links = GroupLinks(self._cluster, me.introduction)
@@ -140,8 +139,7 @@ class OrderedConsumer(ReadingConsumer):
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         """Join the group. PeerError when no bootstrap address answers."""
-        self._cluster.start()
-        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
+        await super().start(timeout_ms=timeout_ms)
         await self._offsets.start()
         self._processing.start()
         self._owner.start()
@@ -171,5 +169,4 @@ class OrderedConsumer(ReadingConsumer):
             await self._processing.close()
             await self._locks.close()
             await self._owner.close()
-            if self._owns_cluster:
-                await self._cluster.close()
+            await self._leave_cluster()

@@ -77,8 +77,7 @@ class PullConsumer(ReadingConsumer):
     ) -> None:
         """`bootstrap`: "host:port,..." of controllers or brokers, or a `Cluster` to share."""
         self._settings = settings or PullSettings()
-        self._owns_cluster = not isinstance(bootstrap, Cluster)
-        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        super().__init__(bootstrap)
         self._links = GroupLinks(self._cluster)
         self._sessions: dict[GroupName, FetchSession] = {}
         self._assigned: dict[QueueKey, Assigned] = {}
@@ -87,18 +86,12 @@ class PullConsumer(ReadingConsumer):
         self._lines = SegmentLines(SegmentBook(lambda: self._cluster.view), self._assigned)
         self._end_listening = self._cluster.watch.listen(lambda view: self._follow())
 
-    async def start(self, *, timeout_ms: int = 10_000) -> None:
-        """Wait until the cluster is known. PeerError when no bootstrap address answers."""
-        self._cluster.start()
-        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
-
     async def close(self) -> None:
         self._end_listening()
         for session in self._sessions.values():
             session.close()
         await self._links.close()
-        if self._owns_cluster:
-            await self._cluster.close()
+        await self._leave_cluster()
 
     # -- queues and positions ---------------------------------------------------------------------
 

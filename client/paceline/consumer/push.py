@@ -69,8 +69,7 @@ class PushConsumer(ReadingConsumer):
         self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
         run, batch_max = runner(listener, batch_listener, self._settings)
         self.hooks = ConsumeHooks(self._settings.consume_hooks, consumer_group=self.group)
-        self._owns_cluster = not isinstance(bootstrap, Cluster)
-        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        super().__init__(bootstrap)
         self._is_broadcasting = self._settings.message_model == "broadcasting"
         self.client_id = client_id or self._some_client_id()
         self._me = self._describe()
@@ -114,8 +113,7 @@ class PushConsumer(ReadingConsumer):
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         """Join the group. PeerError when no bootstrap address answers; for broadcasting also what
         is wrong with the file of offsets: ConfigError, CorruptLogError, StorageError."""
-        self._cluster.start()
-        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
+        await super().start(timeout_ms=timeout_ms)
         await self._offsets.start()
         self._processing.start()
         self._owner.start()
@@ -159,8 +157,7 @@ class PushConsumer(ReadingConsumer):
             finally:
                 if self._own_disk is not None:
                     self._own_disk.close()
-            if self._owns_cluster:
-                await self._cluster.close()
+            await self._leave_cluster()
 
     # -- inside -----------------------------------------------------------------------------------
 

@@ -94,8 +94,7 @@ class SimpleConsumer(Opened):
         asked = subscriptions(topics)
         self._topics = [TopicName(check_topic_name(one.topic)) for one in asked]
         self._filters = {one.topic: one.filter for one in asked if one.filter != ALL}
-        self._owns_cluster = not isinstance(bootstrap, Cluster)
-        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        super().__init__(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
         me = Me(
             group=self.group,
@@ -116,11 +115,6 @@ class SimpleConsumer(Opened):
         )
         self._is_closing = False
 
-    async def start(self, *, timeout_ms: int = 10_000) -> None:
-        """Wait until the cluster is known. PeerError when no bootstrap address answers."""
-        self._cluster.start()
-        await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
-
     async def close(self) -> None:
         """Give back what no receive has returned, wait for acknowledgements, disconnect."""
         if self._is_closing:
@@ -139,8 +133,7 @@ class SimpleConsumer(Opened):
             await asyncio.wait(set(self._tasks), timeout=self._settings.call_timeout_ms / 1000)
         await cancel_and_wait(*self._tasks)
         await self._links.close()
-        if self._owns_cluster:
-            await self._cluster.close()
+        await self._leave_cluster()
 
     # -- receiving --------------------------------------------------------------------------------
 
