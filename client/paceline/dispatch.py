@@ -89,11 +89,8 @@ class Dispatcher:
         route = self.routes.get(topic)
         if route is not None:
             return route
-        view = self._cluster.view
-        topic_view = None if view is None else view.topics.get(TopicName(topic))
-        if topic_view is None:
-            return None
-        return self._make_route(topic_view)
+        known = self._cluster.topic(topic)
+        return None if known is None else self._make_route(known)
 
     def _make_route(self, topic: TopicView) -> Route | None:
         outboxes = [self._outbox(queue, self._kind) for queue in write_queues_of(topic)]

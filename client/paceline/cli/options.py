@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from paceline.errors import DeadlineError, PacelineError, PeerError, TopicNotFoundError
+from paceline.errors import PacelineError, PeerError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from paceline.net.cluster import Cluster
@@ -125,17 +125,13 @@ def _nobody_answers(connect: Connect, last_error: PacelineError | None) -> Pacel
 
 async def find_topic(cluster: "Cluster", name: str) -> "TopicView":
     """The topic. BadNameError, ForbiddenError; TopicNotFoundError says how to make it."""
-    from paceline.types import TopicName
     from paceline.wire.names import check_readable_topic_name
 
-    topic = TopicName(check_readable_topic_name(name))
+    topic = check_readable_topic_name(name)
     try:
-        view = await cluster.watch.wait_for(
-            lambda view: topic in view.topics, timeout_ms=TOPIC_WAIT_MS
-        )
-    except DeadlineError:
+        return await cluster.wait_topic(topic, timeout_ms=TOPIC_WAIT_MS)
+    except TopicNotFoundError:
         raise TopicNotFoundError(
             f"topic {topic} does not exist; create it with `paceline topic create {topic}`",
             topic=topic,
         ) from None
-    return view.topics[topic]

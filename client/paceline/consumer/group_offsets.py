@@ -171,8 +171,7 @@ class GroupOffsets:
         One that does not answer is passed over: a new group must not wait for it.
         """
         name = self._cluster.topic_name(key.topic_id)
-        view = self._cluster.view
-        topic = None if view is None or name is None else view.topics.get(name)
+        topic = None if name is None else self._cluster.topic(name)
         queues = {} if topic is None else topic.queues
         others = [group for group in sorted(queues) if queues[group] and group != key.group]
         asked = await asyncio.gather(

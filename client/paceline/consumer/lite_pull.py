@@ -274,8 +274,7 @@ class LitePullConsumer(Opened):
         return self._assigned
 
     def _key(self, name: QueueName) -> QueueKey:
-        view = self._cluster.view
-        topic = None if view is None else view.topics.get(name.topic)
+        topic = self._cluster.topic(name.topic)
         if topic is None or not has_queue(topic, name):
             raise QueueNotFoundError(f"topic {name.topic} has no queue {name.group}/{name.queue}")
         return QueueKey(topic.topic_id, name.group, name.queue)

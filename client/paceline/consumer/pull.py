@@ -22,17 +22,14 @@ from paceline.errors import (
     ConflictError,
     CorruptLogError,
     OffsetOutOfRangeError,
-    PacelineError,
     QueueNotFoundError,
-    TopicNotFoundError,
 )
 from paceline.filters import ALL, Filter
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.records.header import BATCH_BYTES_MAX, Kind
 from paceline.routing import QueueKey, QueueName, queues_of
-from paceline.types import GroupName, QueueOffset, TopicName
-from paceline.wire.cluster import TopicView
+from paceline.types import GroupName, QueueOffset
 from paceline.wire.stream import FetchPart
 
 FIRST = "first"
@@ -77,6 +74,7 @@ class PullConsumer(ReadingConsumer):
     ) -> None:
         """`bootstrap`: "host:port,..." of controllers or brokers, or a `Cluster` to share."""
         self._settings = settings or PullSettings()
+        self._topic_wait_ms = self._settings.call_timeout_ms // 5
         super().__init__(bootstrap)
         self._links = GroupLinks(self._cluster)
         self._sessions: dict[GroupName, FetchSession] = {}
@@ -97,8 +95,8 @@ class PullConsumer(ReadingConsumer):
 
     async def queues(self, topic: str) -> list[QueueName]:
         """All queues of a topic, in stable order. TopicNotFoundError."""
-        view = await self._topic(topic)
-        return [QueueName(view.topic, key.group, key.queue) for key in queues_of(view)]
+        found = await self._cluster.wait_topic(topic, timeout_ms=self._topic_wait_ms)
+        return [QueueName(found.topic, key.group, key.queue) for key in queues_of(found)]
 
     async def ranges(self, queues: Iterable[QueueName]) -> dict[QueueName, QueueRange]:
         """First and end offset of queues, as of now (R4)."""
@@ -364,8 +362,7 @@ class PullConsumer(ReadingConsumer):
         if trouble is Trouble.OUT_OF_RANGE and part is not None:
             self._out_of_range(assigned, part)
         elif trouble is Trouble.UNKNOWN_QUEUE:
-            view = self._cluster.view
-            topic = None if view is None else view.topics.get(name.topic)
+            topic = self._cluster.topic(name.topic)
             if topic is not None and topic.topic_id == queue.key.topic_id:
                 return  # the broker is behind our view: it is asked again
             assigned.error = QueueNotFoundError(f"topic {name.topic} was deleted")
@@ -424,31 +421,18 @@ class PullConsumer(ReadingConsumer):
         return resolved
 
     async def _key(self, name: QueueName) -> QueueKey:
-        topic = await self._topic(name.topic)
+        topic = await self._cluster.wait_topic(name.topic, timeout_ms=self._topic_wait_ms)
         if name.queue >= topic.queues.get(name.group, 0):
             raise QueueNotFoundError(f"topic {name.topic} has no queue {name.group}/{name.queue}")
         return QueueKey(topic.topic_id, name.group, name.queue)
 
     def _present_keys(self, names: Iterable[QueueName]) -> list[QueueKey]:
         """Of those whose topic the present view has."""
-        topics = {} if self._cluster.view is None else self._cluster.view.topics
         return [
-            QueueKey(topics[name.topic].topic_id, name.group, name.queue)
+            QueueKey(topic.topic_id, name.group, name.queue)
             for name in names
-            if name.topic in topics
+            if (topic := self._cluster.topic(name.topic)) is not None
         ]
-
-    async def _topic(self, topic: str) -> TopicView:
-        name = TopicName(topic)
-        try:
-            view = await self._cluster.watch.wait_for(
-                lambda view: name in view.topics, timeout_ms=self._settings.call_timeout_ms // 5
-            )
-        except PacelineError:
-            if self._cluster.view is None:
-                raise
-            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic) from None
-        return view.topics[name]
 
     async def _call(self, group: GroupName, document: dict[str, Any]) -> dict[str, Any]:
         return await self._links.call(group, document, timeout_ms=self._settings.call_timeout_ms)

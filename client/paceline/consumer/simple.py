@@ -277,32 +277,15 @@ class SimpleConsumer(Opened):
 
     async def _topics_by_group(self) -> dict[GroupName, list[TopicName]]:
         """Which broker groups to ask for which topics."""
-        for name in self._topics:
-            await self._known(name)
-        view = self._cluster.view
+        wait_ms = self._settings.call_timeout_ms // 5
         found: dict[GroupName, list[TopicName]] = {}
         for name in self._topics:
-            topic = None if view is None else view.topics.get(name)
-            for group in () if topic is None else topic.queues:
+            for group in (await self._cluster.wait_topic(name, timeout_ms=wait_ms)).queues:
                 found.setdefault(group, []).append(name)
         return found
 
-    async def _known(self, name: TopicName) -> None:
-        view = self._cluster.view
-        if view is not None and name in view.topics:
-            return
-        try:
-            await self._cluster.watch.wait_for(
-                lambda view: name in view.topics, timeout_ms=self._settings.call_timeout_ms // 5
-            )
-        except PacelineError:
-            if self._cluster.view is None:
-                raise
-            raise TopicNotFoundError(f"topic {name} does not exist", topic=name) from None
-
     def _groups(self) -> list[GroupName]:
-        view = self._cluster.view
-        topics = [] if view is None else [view.topics.get(name) for name in self._topics]
+        topics = map(self._cluster.topic, self._topics)
         return sorted({group for topic in topics if topic is not None for group in topic.queues})
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from paceline.address import parse_address
-from paceline.errors import ConfigError, PeerError
+from paceline.errors import ConfigError, DeadlineError, PeerError, TopicNotFoundError
 from paceline.net.http import HttpClient
 from paceline.net.post_connection import PostConnection
 from paceline.net.stream_connection import StreamConnection, UpgradeRefusedError, connect_stream
@@ -13,7 +13,7 @@ from paceline.net.watch import ClusterWatch
 from paceline.ports import Clock, Random
 from paceline.runtime import SystemClock, SystemRandom
 from paceline.types import GroupName, TopicName
-from paceline.wire.cluster import ClusterView
+from paceline.wire.cluster import ClusterView, TopicView
 
 BrokerConnection: TypeAlias = StreamConnection | PostConnection
 
@@ -54,6 +54,21 @@ class Cluster:
     async def close(self) -> None:
         await self.watch.close()
         await self.http.close()
+
+    def topic(self, name: str) -> TopicView | None:
+        """The topic, if the present view has it."""
+        return None if self.view is None else self.view.topics.get(TopicName(name))
+
+    async def wait_topic(self, name: str, *, timeout_ms: int) -> TopicView:
+        """The topic, which may have been made a moment ago. TopicNotFoundError; PeerError."""
+        topic = TopicName(name)
+        try:
+            view = await self.watch.wait_for(
+                lambda view: topic in view.topics, timeout_ms=timeout_ms
+            )
+        except DeadlineError:
+            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic) from None
+        return view.topics[topic]
 
     def topic_name(self, topic_id: int) -> TopicName | None:
         """Name of a topic id in the present view."""
