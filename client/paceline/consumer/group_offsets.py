@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
 
-from paceline.consumer.group_rules import settings_of
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.segments import Standing
+from paceline.consumer.starts import Start, Starts, named
 from paceline.errors import (
     LockFencedError,
     NotYetAvailableError,
@@ -17,31 +17,19 @@ from paceline.errors import (
     PacelineError,
 )
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey, queues_of
+from paceline.routing import QueueKey
 from paceline.types import GroupName
 
 log = logging.getLogger("paceline.client")
 
-RETRY_PREFIX = "%RETRY%"
 _REFUSALS = (OffsetMovedBackError, OffsetOutOfRangeError, LockFencedError)
-
-TIMESTAMP_AGO_MS = 30 * 60 * 1000
-"""RocketMQ's default of consumeTimestamp."""
 
 OTHERS_TIMEOUT_MS = 3_000
 """For each other broker group, when a queue is opened in which the group never stood."""
 
 OnReset: TypeAlias = Callable[[ProcessQueue, int, int], None]
 """(queue, offset, generation): somebody has reset the group there."""
-
-
-class Start(NamedTuple):
-    """Where to begin on a queue of which nothing is remembered."""
-
-    where: str
-    """One of `STARTS`."""
-    unix_ms: int | None = None
-    """With "timestamp": the store time to begin at; None = `TIMESTAMP_AGO_MS` ago."""
+_Work: TypeAlias = Callable[[GroupName, list[ProcessQueue]], Awaitable[None]]
 
 
 class OffsetStore(Protocol):
@@ -98,36 +86,30 @@ class GroupOffsets:
         self._cluster = cluster
         self._links = links
         self._group = group
-        self._start = start
+        self._starts = Starts(cluster, links, group=group, start=start, timeout_ms=timeout_ms)
         self._timeout_ms = timeout_ms
         self._resets: dict[GroupName, int] = {}
         """Resets of our group that a broker group had seen when we last looked."""
-        self._at_start: frozenset[QueueKey] | None = None
-        """The queues there were when this member subscribed; None before that."""
-        self._continued: set[QueueKey] = set()
 
     async def start(self) -> None:
         """Brokers are asked when queues come."""
-        self._at_start = queues_in_view(self._cluster)
+        self._starts.subscribed()
 
     async def opened(self, key: QueueKey) -> ProcessQueue:
-        row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
-        committed = await self._committed(key, row)
+        committed = await self._committed(key)
         if committed["offset"] is not None:
             return ProcessQueue(key, committed["offset"], generation=committed["generation"])
-        offset = await self._first_offset(key, row, committed)
+        offset = await self._first_offset(key, committed)
         queue = ProcessQueue(key, offset, generation=committed["generation"])
         # Else a restart before the first commit would begin at another "last".
-        await self._commit_rows(key.group, [queue], [{**row, "offset": offset}])
+        await self._commit_rows(key.group, [queue], [{**named(key), "offset": offset}])
         return queue
 
     async def standing(self, keys: Sequence[QueueKey]) -> list[Standing]:
         found: dict[QueueKey, Standing] = {}
         for group in sorted({key.group for key in keys}):
             mine = [key for key in keys if key.group == group]
-            rows = [{"topic_id": key.topic_id, "queue": key.queue} for key in mine]
-            ask = {"call": "offsets", "group": self._group, "queues": rows}
-            answer = await self._call(group, ask)
+            answer = await self._ask_offsets(group, mine)
             stood = [Standing(row["offset"], row.get("joined_offset")) for row in answer["offsets"]]
             if answer.get("maybe_stale") and any(one.offset is None for one in stood):
                 raise NotYetAvailableError(f"only a master of group {group} knows where we stand")
@@ -135,34 +117,26 @@ class GroupOffsets:
         return [found[key] for key in keys]
 
     async def start_of(self, key: QueueKey) -> int:
-        row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
-        return await self._first_offset(key, row, await self._committed(key, row))
+        return await self._first_offset(key, await self._committed(key))
 
     def goes_on_in(self, key: QueueKey) -> None:
-        self._continued.add(key)
+        self._starts.goes_on_in(key)
 
-    async def _committed(self, key: QueueKey, row: dict[str, Any]) -> dict[str, Any]:
-        ask = {"call": "offsets", "group": self._group, "queues": [row]}
-        found: dict[str, Any] = (await self._call(key.group, ask))["offsets"][0]
+    async def _committed(self, key: QueueKey) -> dict[str, Any]:
+        found: dict[str, Any] = (await self._ask_offsets(key.group, [key]))["offsets"][0]
         return found
 
-    async def _first_offset(
-        self, key: QueueKey, row: dict[str, Any], committed: dict[str, Any]
-    ) -> int:
-        came_later = self._at_start is not None and key not in self._at_start
-        start = start_on(self._start, self._cluster, self._group, came_later=came_later)
-        if key in self._continued:
-            start = Start("first")
-        offset = await first_offset(start, self._cluster, key, row, self._call)
-        is_first = start.where == "first" or _is_retry(self._cluster.topic_name(key.topic_id))
-        if is_first or not is_from_min(self._cluster, self._group):
+    async def _first_offset(self, key: QueueKey, committed: dict[str, Any]) -> int:
+        start = self._starts.on(key)
+        offset = await self._starts.offset_of(key, start)
+        if start.where == "first" or not self._starts.is_from_min:
             return offset
         joined_offset: int | None = committed.get("joined_offset")
         if joined_offset is None:  # new to this broker group; perhaps it reads the topic elsewhere
             joined_ms = await self._joined_elsewhere(key)
             if joined_ms is None:
                 return offset
-            joined_offset = await offset_at(key, row, joined_ms, self._call)
+            joined_offset = await self._starts.offset_at(key, joined_ms)
         return min(offset, joined_offset)
 
     async def _joined_elsewhere(self, key: QueueKey) -> int | None:
@@ -202,18 +176,14 @@ class GroupOffsets:
 
     async def commit(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
         """One call per broker group, side by side: one without a master holds up no other."""
-        by_group: dict[GroupName, list[ProcessQueue]] = {}
-        for queue in queues:
-            by_group.setdefault(queue.key.group, []).append(queue)
-        await _each(self._commit_group(group, moved, on_reset) for group, moved in by_group.items())
+        await _each(queues, lambda group, moved: self._commit_group(group, moved, on_reset))
 
     async def _commit_group(
         self, group: GroupName, moved: Sequence[ProcessQueue], on_reset: OnReset
     ) -> None:
         rows = [
             {
-                "topic_id": queue.key.topic_id,
-                "queue": queue.key.queue,
+                **named(queue.key),
                 "offset": queue.commit_offset,
                 "generation": queue.generation,
             }
@@ -229,10 +199,7 @@ class GroupOffsets:
 
     async def look_for_resets(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
         """One small call per broker group; the offsets are asked for when a reset has happened."""
-        by_group: dict[GroupName, list[ProcessQueue]] = {}
-        for queue in queues:
-            by_group.setdefault(queue.key.group, []).append(queue)
-        await _each(self._look(group, held, on_reset) for group, held in by_group.items())
+        await _each(queues, lambda group, held: self._look(group, held, on_reset))
 
     async def _look(
         self, group: GroupName, held: Sequence[ProcessQueue], on_reset: OnReset
@@ -240,9 +207,7 @@ class GroupOffsets:
         resets = (await self._call(group, {"call": "resets", "group": self._group}))["resets"]
         if resets == self._resets.get(group):
             return
-        rows = [{"topic_id": queue.key.topic_id, "queue": queue.key.queue} for queue in held]
-        ask = {"call": "offsets", "group": self._group, "queues": rows}
-        answer = await self._call(group, ask)
+        answer = await self._ask_offsets(group, [queue.key for queue in held])
         for queue, row in zip(held, answer["offsets"], strict=True):
             is_other = row["generation"] > queue.generation or (
                 # Of a group that was deleted and is there again; an acting master may know less.
@@ -284,67 +249,22 @@ class GroupOffsets:
                 )
         return answered
 
+    async def _ask_offsets(self, group: GroupName, keys: Iterable[QueueKey]) -> dict[str, Any]:
+        rows = [named(key) for key in keys]
+        return await self._call(group, {"call": "offsets", "group": self._group, "queues": rows})
+
     async def _call(self, group: GroupName, document: dict[str, Any]) -> dict[str, Any]:
         return await self._links.call(
             group, document, timeout_ms=self._timeout_ms, attempt_ms=5_000
         )
 
 
-Ask: TypeAlias = Callable[[GroupName, dict[str, Any]], Awaitable[dict[str, Any]]]
-
-
-def queues_in_view(cluster: Cluster) -> frozenset[QueueKey]:
-    """The queues of all topics that are there by now."""
-    topics = {} if cluster.view is None else cluster.view.topics
-    return frozenset(key for topic in topics.values() for key in queues_of(topic))
-
-
-def start_on(start: Start, cluster: Cluster, group: str, *, came_later: bool) -> Start:
-    """Where to begin on a queue that nothing is remembered of.
-
-    `came_later`: it is younger than the subscription, so "last" means all of its messages: the end
-    would skip those that were stored before the queue was opened. The group's
-    `consume_from_min_enable` = false wants the end all the same.
-    """
-    if not came_later or start.where != "last" or not is_from_min(cluster, group):
-        return start
-    return Start("first")
-
-
-def is_from_min(cluster: Cluster, group: str) -> bool:
-    """Whether the group reads a queue that is younger than its subscription from the beginning."""
-    return settings_of(cluster.view, group).consume_from_min_enable
-
-
-async def first_offset(
-    start: Start, cluster: Cluster, key: QueueKey, row: dict[str, Any], ask: Ask
-) -> int:
-    """The offset that `start` means on a queue; retry topics are always read from their start."""
-    where = "first" if _is_retry(cluster.topic_name(key.topic_id)) else start.where
-    offset: int
-    if where == "timestamp":
-        unix_ms = start.unix_ms
-        if unix_ms is None:
-            unix_ms = cluster.clock.unix_ms() - TIMESTAMP_AGO_MS
-        return await offset_at(key, row, max(0, unix_ms), ask)
-    ends = (await ask(key.group, {"call": "ends", "queues": [row]}))["queues"][0]
-    offset = ends["start"] if where == "first" else ends["end"]
-    return offset
-
-
-def _is_retry(topic: str | None) -> bool:
-    return topic is not None and topic.startswith(RETRY_PREFIX)
-
-
-async def offset_at(key: QueueKey, row: dict[str, Any], unix_ms: int, ask: Ask) -> int:
-    """The first offset of a queue that was stored at that time or later."""
-    document = {"call": "times", "unix_ms": unix_ms, "queues": [row]}
-    offset: int = (await ask(key.group, document))["queues"][0]["offset"]
-    return offset
-
-
-async def _each(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All of them, side by side; the first error after all have ended."""
+async def _each(queues: Iterable[ProcessQueue], work: _Work) -> None:
+    """The queues of each broker group, side by side; the first error after all have ended."""
+    by_group: dict[GroupName, list[ProcessQueue]] = {}
+    for queue in queues:
+        by_group.setdefault(queue.key.group, []).append(queue)
+    works = (work(group, mine) for group, mine in by_group.items())
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

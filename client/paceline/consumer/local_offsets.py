@@ -12,16 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from paceline.consumer.group_offsets import (
-    OnReset,
-    Start,
-    first_offset,
-    queues_in_view,
-    start_on,
-)
+from paceline.consumer.group_offsets import OnReset
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.segments import Standing
+from paceline.consumer.starts import Start, Starts
 from paceline.errors import ConfigError, CorruptLogError, StorageError
 from paceline.net.cluster import Cluster
 from paceline.ports import Disk, File
@@ -53,20 +48,15 @@ class LocalOffsets:
         persist_interval_ms: int,
     ) -> None:
         self._cluster = cluster
-        self._links = links
         self._disk = disk
         self._client_id = client_id
-        self._group = group
         self._folder = f"{folder}/{quote(client_id, safe='')}/{group}"
         self._start = start
-        self._timeout_ms = timeout_ms
+        self._starts = Starts(cluster, links, group=group, start=start, timeout_ms=timeout_ms)
         self._persist_interval_ms = persist_interval_ms
         self._offsets: dict[QueueKey, int] | None = None  # None until the file was read
-        self._at_start: frozenset[QueueKey] | None = None
-        """The queues there were when this member subscribed; None before that."""
         self._topics_in_file: frozenset[TopicId] = frozenset()
         """Topics this member had consumed already when it started."""
-        self._continued: set[QueueKey] = set()
         self._is_changed = False
         self._written: bytes | None = None
         """What the file holds: the next backup."""
@@ -82,7 +72,7 @@ class LocalOffsets:
     async def start(self) -> None:
         """Take the folder and read the file. ConfigError, CorruptLogError, StorageError."""
         self._topics_in_file = frozenset(key.topic_id for key in self._read())
-        self._at_start = queues_in_view(self._cluster)
+        self._starts.subscribed()
 
     async def opened(self, key: QueueKey) -> ProcessQueue:
         offsets = self._read()
@@ -93,20 +83,15 @@ class LocalOffsets:
         return ProcessQueue(key, offsets[key], generation=0)
 
     async def start_of(self, key: QueueKey) -> int:
-        row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
-        is_new = self._at_start is not None and key not in self._at_start
-        came_later = is_new or key.topic_id in self._topics_in_file
-        start = start_on(self._start, self._cluster, self._group, came_later=came_later)
-        if key in self._continued:
-            start = Start("first")
-        return await first_offset(start, self._cluster, key, row, self._ask)
+        start = self._starts.on(key, came_later=key.topic_id in self._topics_in_file)
+        return await self._starts.offset_of(key, start)
 
     async def standing(self, keys: Sequence[QueueKey]) -> list[Standing]:
         offsets = self._read()
         return [Standing(offsets.get(key)) for key in keys]
 
     def goes_on_in(self, key: QueueKey) -> None:
-        self._continued.add(key)
+        self._starts.goes_on_in(key)
 
     async def commit(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
         """Into the file when it is time for it; until then `committed` stays as it was."""
@@ -238,8 +223,3 @@ class LocalOffsets:
             QueueKey(TopicId(topic_id), GroupName(group), QueueId(queue)): int(offset)
             for topic_id, group, queue, offset in document["offsets"]
         }
-
-    async def _ask(self, group: GroupName, document: dict[str, Any]) -> dict[str, Any]:
-        return await self._links.call(
-            group, document, timeout_ms=self._timeout_ms, attempt_ms=5_000
-        )

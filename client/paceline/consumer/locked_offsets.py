@@ -7,10 +7,11 @@ has committed by then, or is fenced. Commits name the token, so one that comes l
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.consumer.group_offsets import GroupOffsets, Start
+from paceline.consumer.group_offsets import GroupOffsets
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.queue_locks import QueueLocks
+from paceline.consumer.starts import Start
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey

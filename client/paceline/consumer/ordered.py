@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from paceline.allocation import Allocation, allocate_averagely
 from paceline.consumer.failure import SendBacker
 from paceline.consumer.gaps import OnGap
-from paceline.consumer.group_offsets import Start
 from paceline.consumer.joining import Me, clustering
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.locked_offsets import LockedOffsets
@@ -24,6 +23,7 @@ from paceline.consumer.push import runner
 from paceline.consumer.push_settings import BatchListener, Listener, OnGivenUp
 from paceline.consumer.queue_locks import QueueLocks
 from paceline.consumer.queue_owner import QueueOwner
+from paceline.consumer.starts import Start
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.hooks import ConsumeHooks
 from paceline.net.cluster import Cluster

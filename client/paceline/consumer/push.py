@@ -15,7 +15,7 @@ from paceline.consumer.broadcasting import BroadcastMembership
 from paceline.consumer.concurrent import ConcurrentProcessing, Run
 from paceline.consumer.failure import FailurePolicy, SendBack, SendBacker, TryHere
 from paceline.consumer.gaps import OnGap
-from paceline.consumer.group_offsets import GroupOffsets, OffsetStore, Start
+from paceline.consumer.group_offsets import GroupOffsets, OffsetStore
 from paceline.consumer.group_rules import consume_timeout_s
 from paceline.consumer.joining import Me, clustering
 from paceline.consumer.links import GroupLinks
@@ -26,6 +26,7 @@ from paceline.consumer.push_settings import Listener as Listener
 from paceline.consumer.push_settings import OnGivenUp as OnGivenUp
 from paceline.consumer.push_settings import PushSettings as PushSettings
 from paceline.consumer.queue_owner import GroupMember, Join, QueueOwner
+from paceline.consumer.starts import Start
 from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions

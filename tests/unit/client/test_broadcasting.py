@@ -7,11 +7,11 @@ from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import eventually, fill
 
 from paceline.allocation import queues_for
-from paceline.consumer.group_offsets import Start
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.local_offsets import BACKUP, FILE, LocalOffsets
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.starts import Start
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import ConfigError, CorruptLogError
 from paceline.message import ReceivedMessage

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import PUSH, committed, eventually, fill
 
-from paceline.consumer.group_offsets import TIMESTAMP_AGO_MS
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.starts import TIMESTAMP_AGO_MS
 from paceline.errors import ConfigError
 from paceline.message import ReceivedMessage
 from paceline.runtime import pause

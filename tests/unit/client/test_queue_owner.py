@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import eventually, fill
 
-from paceline.consumer.group_offsets import GroupOffsets, Start
+from paceline.consumer.group_offsets import GroupOffsets
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push_settings import PushSettings
 from paceline.consumer.queue_owner import OPENS_MAX, HeldQueue, QueueOwner
+from paceline.consumer.starts import Start
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey
