@@ -102,48 +102,30 @@ class BlockingProducer(_Blocking):
     ) -> None:
         """Connects; PeerError when no bootstrap address answers."""
         super().__init__("paceline-producer")
-
-        async def start() -> Producer:
-            return await Producer(bootstrap, settings=settings).__aenter__()
-
-        self._producer = _started(self._thread, start)
+        self._producer = _started(
+            self._thread, lambda: Producer(bootstrap, settings=settings).__aenter__()
+        )
 
     def send(self, message: Message) -> SendResult:
         """Send one message and wait until it is acknowledged. Errors as `Producer.send`."""
-
-        async def send() -> SendResult:
-            return await self._producer.send(message)
-
-        return self._thread.call(send)
+        return self._thread.call(lambda: self._producer.send(message))
 
     def send_many(self, messages: Iterable[Message]) -> Sequence[SendResult]:
         """Send messages in order and wait for all: much faster than one by one."""
         listed = list(messages)
-
-        async def send() -> Sequence[SendResult]:
-            return await self._producer.send_many(listed)
-
-        return self._thread.call(send)
+        return self._thread.call(lambda: self._producer.send_many(listed))
 
     def send_batch(self, messages: Iterable[Message]) -> Sequence[SendResult]:
         """Send messages as one unit: all are stored, or none. As `Producer.send_batch`."""
         listed = list(messages)
-
-        async def send() -> Sequence[SendResult]:
-            return await self._producer.send_batch(listed)
-
-        return self._thread.call(send)
+        return self._thread.call(lambda: self._producer.send_batch(listed))
 
     def send_bodies(
         self, topic: str, bodies: Iterable[bytes], *, key: str | None = None
     ) -> Sequence[SendResult]:
         """Send bodies that share topic and key: the fastest way. As `Producer.send_bodies`."""
         listed = list(bodies)
-
-        async def send() -> Sequence[SendResult]:
-            return await self._producer.send_bodies(topic, listed, key=key)
-
-        return self._thread.call(send)
+        return self._thread.call(lambda: self._producer.send_bodies(topic, listed, key=key))
 
     def recall(self, topic: str, handle: str, *, timeout_ms: int = 10_000) -> str:
         """Take back a delayed message; its id. As `Producer.recall`."""
@@ -165,11 +147,7 @@ class BlockingProducer(_Blocking):
 
     def reply(self, request: ReceivedMessage, body: bytes) -> SendResult:
         """Answer a request. As `Producer.reply`."""
-
-        async def send() -> SendResult:
-            return await self._producer.reply(request, body)
-
-        return self._thread.call(send)
+        return self._thread.call(lambda: self._producer.reply(request, body))
 
     async def _close(self) -> None:
         await self._producer.close()
@@ -183,11 +161,9 @@ class BlockingPullConsumer(_Blocking):
     ) -> None:
         """Connects; PeerError when no bootstrap address answers."""
         super().__init__("paceline-consumer")
-
-        async def start() -> PullConsumer:
-            return await PullConsumer(bootstrap, settings=settings).__aenter__()
-
-        self._consumer = _started(self._thread, start)
+        self._consumer = _started(
+            self._thread, lambda: PullConsumer(bootstrap, settings=settings).__aenter__()
+        )
 
     def queues(self, topic: str) -> list[QueueName]:
         return self._thread.call(lambda: self._consumer.queues(topic))
@@ -240,11 +216,9 @@ class BlockingAdminClient(_Blocking):
 
     def __init__(self, bootstrap: str | Sequence[str], *, timeout_ms: int = 10_000) -> None:
         super().__init__("paceline-admin")
-
-        async def start() -> AdminClient:
-            return await AdminClient(bootstrap, timeout_ms=timeout_ms).__aenter__()
-
-        self._admin = _started(self._thread, start)
+        self._admin = _started(
+            self._thread, lambda: AdminClient(bootstrap, timeout_ms=timeout_ms).__aenter__()
+        )
 
     create_topic = _on_thread(AdminClient.create_topic)
     alter_topic = _on_thread(AdminClient.alter_topic)
