@@ -10,7 +10,7 @@ import click
 
 from paceline.cli.asking import ask
 from paceline.cli.options import Connect, cluster_options
-from paceline.cli.output import echo_json, echo_table
+from paceline.cli.output import echo_json, echo_table, subscribed
 
 if TYPE_CHECKING:
     from paceline.wire.clients import Kind, Row
@@ -46,7 +46,7 @@ def list_clients(
                 f"{row['language'].lower()} {row['version']}",
                 f"{row['message_model']}/{row['mode']}" if "mode" in row else "-",
                 _time(row["since_unix_ms"]),
-                ", ".join(_subscribed(row)) or "-",
+                subscribed(row) or "-",
             )
             for row in found.clients
         ]
@@ -69,8 +69,3 @@ def _conflicts_of(row: "Row", conflicts: dict[str, list[str]]) -> list[str]:
 
 def _time(unix_ms: int) -> str:
     return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _subscribed(row: "Row") -> list[str]:
-    filters = row.get("filters", {})
-    return [f"{topic} ({filters[topic]})" if topic in filters else topic for topic in row["topics"]]

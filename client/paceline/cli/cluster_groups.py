@@ -4,7 +4,6 @@ What RocketMQ's getSyncStateSet, electMaster, getBrokerEpoch and cleanBrokerMeta
 """
 
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,7 @@ import click
 from paceline.cli.asking import ask
 from paceline.cli.cluster import command
 from paceline.cli.options import Connect, cluster_options
-from paceline.cli.output import echo_json, echo_table
+from paceline.cli.output import echo_json, echo_table, utc_ms
 
 if TYPE_CHECKING:
     from paceline.admin import AdminClient
@@ -92,7 +91,7 @@ def history(group: str, limit: int, connect: Connect, as_json: bool) -> None:
         for entry in entries:
             echo_json(entry)
         return
-    rows = [(_time(entry["at"]), entry["kind"], _details(entry)) for entry in entries]
+    rows = [(utc_ms(entry["at"]), entry["kind"], _details(entry)) for entry in entries]
     echo_table(("TIME (UTC)", "EVENT", "DETAILS"), rows)
 
 
@@ -227,10 +226,6 @@ def _elected(group: str, result: Document) -> str:
         f"group {group}: replica {result['master']} is master of epoch {result['master_epoch']},"
         f" in sync {', '.join(map(str, result['sync_state_set']))}"
     )
-
-
-def _time(unix_ms: int) -> str:
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def _details(entry: Document) -> str:

@@ -1,12 +1,11 @@
 """`paceline delay list|stats`: which delayed messages wait for their time."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
-from paceline.cli.output import echo_json, echo_table
+from paceline.cli.output import echo_json, echo_table, utc_ms
 
 _TIMEOUT_MS = 5_000
 _LISTED_MAX = 1000
@@ -44,7 +43,7 @@ def list_messages(topic: str | None, count_max: int, connect: Connect, as_json: 
             ["due (UTC)", "topic", "group", "queue", "recall handle"],
             [
                 [
-                    _time(row["due_unix_ms"]),
+                    utc_ms(row["due_unix_ms"]),
                     row["topic"],
                     row["group"],
                     str(row["queue"]),
@@ -76,7 +75,7 @@ def stats(topic: str | None, connect: Connect, as_json: bool) -> None:
         return
     for group, answer in answers.items():
         next_due = answer["next_due_unix_ms"]
-        when = "" if next_due is None else f", the next one is due at {_time(next_due)} UTC"
+        when = "" if next_due is None else f", the next one is due at {utc_ms(next_due)} UTC"
         click.echo(f"group {group}: {answer['pending']:,} wait{when}")
         for row in answer["topics"]:
             click.echo(f"  {row['topic'] or row['topic_id']}: {row['pending']:,}")
@@ -100,8 +99,3 @@ async def _ask(connect: Connect, topic: str | None, count_max: int) -> dict[str,
             }
         finally:
             await links.close()
-
-
-def _time(unix_ms: int) -> str:
-    moment = datetime.fromtimestamp(unix_ms / 1000, tz=UTC)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{unix_ms % 1000:03d}"

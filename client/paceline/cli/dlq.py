@@ -1,12 +1,11 @@
 """`paceline dlq`: dead letters of a consumer group."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
-from paceline.cli.output import echo_json, echo_table
+from paceline.cli.output import echo_json, echo_table, utc
 from paceline.errors import PacelineError
 
 if TYPE_CHECKING:
@@ -172,11 +171,10 @@ def _row(message: "ReceivedMessage") -> tuple[str, ...]:
     body = shown["body"]
     if len(body) > _BODY_SHOWN:
         body = body[: _BODY_SHOWN - 3] + "..."
-    died = datetime.fromtimestamp(message.store_unix_ms / 1000, UTC)
     return (
         shown["id"],
         shown["topic"] or "",
-        died.strftime("%Y-%m-%d %H:%M:%S"),
+        utc(message.store_unix_ms),
         str(message.reconsume_times),
         body if body.isprintable() else repr(body),
     )

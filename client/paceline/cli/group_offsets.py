@@ -11,7 +11,7 @@ import click
 
 from paceline.cli.asking import ask
 from paceline.cli.options import Connect, cluster_options
-from paceline.cli.output import echo_json, echo_table
+from paceline.cli.output import echo_json, echo_table, subscribed
 from paceline.runtime import SystemClock
 
 Row = dict[str, Any]
@@ -65,7 +65,7 @@ def members(group: str, connect: Connect, as_json: bool) -> None:
             member.get("message_model", "-"),
             member.get("mode", "-"),
             str(len(member["owned"])),
-            ", ".join(_subscribed(member)),
+            subscribed(member),
         )
         for member in found["members"]
     ]
@@ -154,10 +154,3 @@ def _echo_moved(rows: list[Row], group: str, *, as_json: bool) -> None:
 def _behind(behind_ms: int) -> str:
     seconds = behind_ms / 1000
     return f"{seconds:,.1f} s" if seconds < 3600 else f"{seconds / 3600:,.1f} h"
-
-
-def _subscribed(member: Row) -> list[str]:
-    filters = member.get("filters", {})
-    return [
-        f"{topic} ({filters[topic]})" if topic in filters else topic for topic in member["topics"]
-    ]

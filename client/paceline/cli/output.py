@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -69,6 +70,22 @@ def echo_messages(messages: "Sequence[ReceivedMessage | PoppedMessage]", *, as_j
     else:
         lines = [message.body for message in messages]
     click.echo(b"\n".join(lines))
+
+
+def utc(unix_ms: int) -> str:
+    """A moment for human eyes."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def utc_ms(unix_ms: int) -> str:
+    """A moment among others of the same second."""
+    return f"{utc(unix_ms)}.{unix_ms % 1000:03d}"
+
+
+def subscribed(client: Mapping[str, Any]) -> str:
+    """The topics of a client, or of a member, with their filters."""
+    filters, topics = client.get("filters", {}), client["topics"]
+    return ", ".join(f"{name} ({filters[name]})" if name in filters else name for name in topics)
 
 
 def shown(body: bytes) -> str:

@@ -1,12 +1,11 @@
 """`paceline cluster pins list|add|remove`: keep retention away from old messages, for a while."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
-from paceline.cli.output import echo_json, echo_table
+from paceline.cli.output import echo_json, echo_table, utc
 from paceline.errors import BadRequestError, NotFoundError
 from paceline.wire.pins import LEASE_MS_MAX, LEASE_MS_MIN
 
@@ -91,7 +90,7 @@ def add(
         else:
             click.echo(
                 f"group {name}: {owner} keeps everything from position {pin.position:,} on until"
-                f" {_time(pin.expires_unix_ms)} UTC"
+                f" {utc(pin.expires_unix_ms)} UTC"
             )
 
 
@@ -175,11 +174,7 @@ def _show(group: str, found: "PinsOfGroup") -> None:
     click.echo(f"group {group}: {what}, the log begins at {found.log_start:,}")
     if found.pins:
         rows: list[tuple[str, ...]] = [
-            (pin.owner, f"{pin.position:,}", _time(pin.expires_unix_ms), f"{pin.lease_ms // 1000}")
+            (pin.owner, f"{pin.position:,}", utc(pin.expires_unix_ms), f"{pin.lease_ms // 1000}")
             for pin in found.pins
         ]
         echo_table(("OWNER", "KEEPS FROM", "ENDS (UTC)", "LEASE S"), rows)
-
-
-def _time(unix_ms: int) -> str:
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

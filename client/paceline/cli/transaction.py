@@ -1,12 +1,11 @@
 """`paceline transaction list|show|commit|rollback`: half messages, looked at and ended by hand."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
-from paceline.cli.output import echo_json, echo_table
+from paceline.cli.output import echo_json, echo_table, utc
 
 if TYPE_CHECKING:
     from paceline.message import Message
@@ -49,7 +48,7 @@ def list_open(topic: str | None, limit: int, connect: Connect, as_json: bool) ->
                         row["transaction_id"],
                         row["topic"],
                         str(row["queue"]),
-                        _time(row["store_unix_ms"]),
+                        utc(row["store_unix_ms"]),
                         str(row["checks"]),
                     )
                     for row in found["transactions"]
@@ -68,7 +67,7 @@ def show(transaction_id: str, connect: Connect, as_json: bool) -> None:
         return
     click.echo(
         f"{found['outcome']}: for topic {found['topic']}, queue {found['queue']}, stored"
-        f" {_time(found['store_unix_ms'])} UTC, {found['checks']} checks"
+        f" {utc(found['store_unix_ms'])} UTC, {found['checks']} checks"
     )
 
 
@@ -181,7 +180,3 @@ def show_sent(transaction: "Transaction", end: str, *, as_json: bool) -> None:
     else:
         words = outcome.lower().replace("_", " ")
         click.echo(f"transaction {transaction.transaction_id}: {words}")
-
-
-def _time(unix_ms: int) -> str:
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
