@@ -4,11 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
+from paceline.cli.asking import ask
+from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table, utc
 from paceline.errors import PacelineError
 
 if TYPE_CHECKING:
+    from paceline.admin import AdminClient
     from paceline.admin_dead_letters import DeadLetter, Resent
     from paceline.message import ReceivedMessage
 
@@ -36,7 +38,7 @@ def command() -> None:
 @cluster_options
 def list_(group: str, limit: int, is_all: bool, connect: Connect, as_json: bool) -> None:
     """List the messages that consumer GROUP has given up."""
-    letters = run_async(_list(connect, group, limit, is_all))
+    letters = ask(connect, lambda admin: admin.dead_letters(group, limit=limit, is_all=is_all))
     if as_json:
         for letter in letters:
             echo_json(_json(letter))
@@ -52,12 +54,15 @@ def list_(group: str, limit: int, is_all: bool, connect: Connect, as_json: bool)
 @cluster_options
 def show(group: str, letter: str, connect: Connect, as_json: bool) -> None:
     """Show one dead letter of consumer GROUP whole; ID is as `paceline dlq list` shows it."""
-    message = run_async(_show(connect, group, letter))
+    from paceline.admin_dead_letters import parse_dead_letter
+
+    name = parse_dead_letter(letter)
+    message = ask(connect, lambda admin: admin.dead_letter(group, name))
     if as_json:
         echo_json(_json(message))
         return
-    for name, value in _json(message).items():
-        click.echo(f"{name}: {value}")
+    for field, value in _json(message).items():
+        click.echo(f"{field}: {value}")
 
 
 @command.command("resend")
@@ -76,9 +81,12 @@ def resend(
     group: str, letters: tuple[str, ...], is_all: bool, to: str, connect: Connect, as_json: bool
 ) -> None:
     """Put dead letters of consumer GROUP back, each once however often it is asked."""
+    from paceline.admin_dead_letters import parse_dead_letter
+
     if bool(letters) == is_all:
         raise click.UsageError("name dead letters, or --all")
-    resent = run_async(_resend(connect, group, letters, to))
+    named = [parse_dead_letter(letter) for letter in letters]
+    resent = ask(connect, lambda admin: _resend(admin, group, named, to))
     for one in resent:
         if as_json:
             echo_json(_resent_json(one))
@@ -101,7 +109,7 @@ def purge(group: str, connect: Connect, as_json: bool) -> None:
 
     Retention deletes them when their time has come; until then `list --all` shows them.
     """
-    count = run_async(_purge(connect, group))
+    count = ask(connect, lambda admin: admin.purge_dead_letters(group))
     if as_json:
         echo_json({"group": group, "purged": count})
     else:
@@ -111,41 +119,15 @@ def purge(group: str, connect: Connect, as_json: bool) -> None:
 # -- inside ---------------------------------------------------------------------------------------
 
 
-async def _list(connect: Connect, group: str, limit: int, is_all: bool) -> "list[ReceivedMessage]":
-    from paceline.admin import AdminClient
-
-    async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
-        return await admin.dead_letters(group, limit=limit, is_all=is_all)
-
-
-async def _show(connect: Connect, group: str, letter: str) -> "ReceivedMessage":
-    from paceline.admin import AdminClient
-    from paceline.admin_dead_letters import parse_dead_letter
-
-    name = parse_dead_letter(letter)
-    async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
-        return await admin.dead_letter(group, name)
-
-
 async def _resend(
-    connect: Connect, group: str, letters: tuple[str, ...], to: str
+    admin: "AdminClient", group: str, named: "list[DeadLetter]", to: str
 ) -> "list[Resent]":
-    from paceline.admin import AdminClient
-    from paceline.admin_dead_letters import name_of, parse_dead_letter
+    """These, or all that were not purged."""
+    from paceline.admin_dead_letters import name_of
 
-    named: list[DeadLetter] = [parse_dead_letter(letter) for letter in letters]
-    async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
-        if not named:
-            found = await admin.dead_letters(group, limit=_ALL_MAX)
-            named = [name_of(message) for message in found]
-        return await admin.resend_dead_letters(group, named, to=to)
-
-
-async def _purge(connect: Connect, group: str) -> int:
-    from paceline.admin import AdminClient
-
-    async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
-        return await admin.purge_dead_letters(group)
+    if not named:
+        named = [name_of(one) for one in await admin.dead_letters(group, limit=_ALL_MAX)]
+    return await admin.resend_dead_letters(group, named, to=to)
 
 
 def _json(message: "ReceivedMessage") -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from paceline.cli.asking import ask
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table, utc
 from paceline.errors import BadRequestError, NotFoundError
@@ -31,7 +32,7 @@ def command() -> None:
 @cluster_options
 def list_pins(group: str | None, connect: Connect, as_json: bool) -> None:
     """Show who holds retention back, and where, in broker GROUP or in every one."""
-    for name, found in sorted(run_async(_list(connect, group)).items()):
+    for name, found in sorted(ask(connect, lambda admin: admin.pins(group)).items()):
         if as_json:
             echo_json({"group": name, **found.to_json()})
         else:
@@ -100,7 +101,7 @@ def add(
 @cluster_options
 def remove(owner: str, group: str | None, connect: Connect, as_json: bool) -> None:
     """Give the pins of OWNER up."""
-    groups = sorted(run_async(_remove(connect, owner, group)))
+    groups = sorted(ask(connect, lambda admin: admin.remove_pin(owner, group=group)))
     if not groups:
         where = "" if group is None else f" in group {group}"
         raise NotFoundError(
@@ -121,13 +122,6 @@ def _offset(text: str) -> int | None:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise click.UsageError(f"--offset {text!r} is no number, and not first")
     return int(text)
-
-
-async def _list(connect: Connect, group: str | None) -> "dict[GroupName, PinsOfGroup]":
-    from paceline.admin import AdminClient
-
-    async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
-        return await admin.pins(group)
 
 
 async def _add(
@@ -159,13 +153,6 @@ async def _queues(
         which = topic if queue is None else f"{topic} {queue}"
         raise BadRequestError(f"{which} has no queue in broker group {group}", field="group")
     return dict.fromkeys(names, offset)
-
-
-async def _remove(connect: Connect, owner: str, group: str | None) -> "frozenset[GroupName]":
-    from paceline.admin import AdminClient
-
-    async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
-        return await admin.remove_pin(owner, group=group)
 
 
 def _show(group: str, found: "PinsOfGroup") -> None:

@@ -133,7 +133,7 @@ def delete(name: str, yes: bool, connect: Connect, as_json: bool) -> None:
         if not sys.stdin.isatty():
             raise click.UsageError("deleting a topic loses its messages: say --yes")
         click.confirm(f"Delete topic {name} and all its messages?", abort=True)
-    run_async(_delete(connect, name))
+    ask(connect, lambda admin: admin.delete_topic(name))
     if as_json:
         echo_json({"topic": name, "deleted": True})
     else:
@@ -150,13 +150,6 @@ def _check(name: str, *, is_read: bool = False) -> None:
 
 def _groups(topic: "TopicView") -> str:
     return ", ".join(f"{group}:{count}" for group, count in sorted(topic.queues.items()))
-
-
-async def _delete(connect: Connect, name: str) -> None:
-    from paceline.admin import AdminClient
-
-    async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
-        await admin.delete_topic(name)
 
 
 async def _view(connect: Connect) -> "ClusterView":
