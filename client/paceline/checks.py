@@ -18,11 +18,11 @@ from paceline.records.header import (
     PROPERTIES_BYTES_MAX,
     TAG_BYTES_MAX,
 )
+from paceline.wire.names import RETRY_PREFIX
 from paceline.wire.properties import SHARDING_KEY, check_application_properties
 
 UNIT_BYTES_MAX = MESSAGE_BYTES_MAX
 """Of all bodies that are sent as one unit: RocketMQ's limit, as for one message."""
-RETRY_TOPIC_PREFIX = "%RETRY%"
 _KEY_PLAIN = 64
 """Shorter ASCII keys need no closer look: the usual ones."""
 
@@ -101,7 +101,7 @@ def check_unit(messages: Sequence[Message], *, is_queue_chosen: bool) -> None:
         raise BadRequestError(
             "a batch cannot be delayed: send its messages one by one", field="delivery_unix_ms"
         )
-    if messages[0].topic.startswith(RETRY_TOPIC_PREFIX):
+    if messages[0].topic.startswith(RETRY_PREFIX):
         raise BadRequestError("a batch cannot go to a retry topic", field="topic")
     size = sum(len(message.body) for message in messages)
     if size > UNIT_BYTES_MAX:

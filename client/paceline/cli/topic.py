@@ -12,6 +12,7 @@ from paceline.cli.output import echo_json, echo_table
 from paceline.cli.topic_alter import spread, topic_options
 from paceline.cli.topic_static import echo_segments, groups_option, logical_queues_option
 from paceline.errors import PacelineError
+from paceline.wire.topic_commands import QUEUES_MAX
 
 if TYPE_CHECKING:
     from paceline.net.cluster import Cluster
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from paceline.wire.cluster import ClusterView, TopicView
 
 QUEUES_DEFAULT = 8
-QUEUES_MAX = 4096
-"""The controllers' limit for one broker group."""
 _CALL_TIMEOUT_MS = 2_000
 
 

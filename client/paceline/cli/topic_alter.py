@@ -8,6 +8,7 @@ import click
 from paceline.cli.asking import ask
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json
+from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
 from paceline.wire.topic_commands import QUEUES_MAX
 from paceline.wire.topics import MESSAGE_TYPES, PERM_BOTH, PERM_READ, PERM_WRITE
 
@@ -87,7 +88,7 @@ def add_to(group: click.Group) -> None:
 @queue_option("--write-queues", "Queues that producers send to; lower these first to shrink.")
 @click.option(
     "--logical-queues",
-    type=click.IntRange(1, QUEUES_MAX),
+    type=click.IntRange(1, LOGICAL_QUEUES_MAX),
     default=None,
     help="More logical queues of a static topic, in all; nothing else with it.",
 )
