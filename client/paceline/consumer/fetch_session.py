@@ -21,6 +21,7 @@ from paceline.consumer.fetched import (
     Trouble,
     Wanted,
     place_of,
+    waiting,
     wanted_of,
 )
 from paceline.consumer.following import Following, UnderWay
@@ -486,7 +487,7 @@ class FetchSession:
 
 def _landed(asks: Mapping[Place, Ask]) -> list[QueueFetch]:
     """These asks stand no more: the queues that waited."""
-    queues = [queue for queue, _, generation in asks.values() if queue.generation == generation]
+    queues = waiting(asks.values())
     for queue in queues:
         queue.land()
     return queues

@@ -1,6 +1,6 @@
 """What is fetched of a queue: where it stands, what came of it, and why it cannot go on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -131,6 +131,11 @@ Ask = tuple[QueueFetch, int, int]
 
 def place_of(queue: QueueFetch) -> Place:
     return queue.key.topic_id, queue.key.queue
+
+
+def waiting(asks: Iterable[Ask]) -> list[QueueFetch]:
+    """The queues that still wait for an answer to this: a seek goes its own way."""
+    return [queue for queue, _, generation in asks if queue.generation == generation]
 
 
 def wanted_of(asks: Mapping[Place, Ask], parts: list[tuple[FetchPart, memoryview]]) -> list[Wanted]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from paceline.consumer.fetched import Ask, Place, QueueFetch
+from paceline.consumer.fetched import Ask, Place, QueueFetch, waiting
 from paceline.net.cluster import BrokerConnection
 from paceline.net.stream_connection import StreamConnection
 from paceline.routing import QueueKey
@@ -42,12 +42,8 @@ class Following:
         return not self.under_way and bool(self._asked) and not self.is_over
 
     def queues(self) -> list[QueueFetch]:
-        """Those that wait for a part: a seek goes its own way."""
-        return [
-            queue
-            for (queue, _, generation), _ in self._asked.values()
-            if queue.generation == generation
-        ]
+        """Those that wait for a part."""
+        return waiting(standing.ask for standing in self._asked.values())
 
     def remove(self, key: QueueKey) -> None:
         """Nobody wants the queue any more: said with the next request."""
@@ -110,7 +106,7 @@ class UnderWay:
         self.following = following
 
     def queues(self) -> list[QueueFetch]:
-        """The queues that still wait for this answer: a seek goes its own way."""
+        """The queues that still wait for this answer."""
         if self.following is not None:
             return self.following.queues()
-        return [queue for queue, _, generation in self.asked if queue.generation == generation]
+        return waiting(self.asked)
