@@ -41,7 +41,7 @@ class ReplicaReads:
         """Whom to read on from, when a broker suggests a replica; None = the master."""
         view = self._cluster.view
         group = None if view is None else view.groups.get(self._group)
-        if view is None or group is None or not suggested or self._is_closed:
+        if view is None or group is None or not suggested:
             return None
         replica = ReplicaId(suggested)
         if self._consumer_group is not None:
@@ -51,10 +51,8 @@ class ReplicaReads:
                 return None
             if wanted > 1 and wanted in group.sync_state_set:
                 replica = ReplicaId(wanted)
-        now = asyncio.get_running_loop().time()
-        is_avoided = self._avoided_until.get(replica, 0.0) > now
-        is_master = replica == group.master
-        return None if is_avoided or is_master or replica not in group.replicas else replica
+        is_fit = replica in group.replicas and replica != group.master
+        return replica if is_fit and not self.is_avoided(replica) else None
 
     def connection(self, replica: ReplicaId) -> BrokerConnection | None:
         """The open connection, or None: one is on its way, or the replica is avoided."""
