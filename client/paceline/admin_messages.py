@@ -1,6 +1,6 @@
 """The part of the admin client that finds single messages, and who has consumed them."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 from paceline.errors import TopicNotFoundError
@@ -29,9 +29,7 @@ class _Asker(Protocol):
 
     async def message(self, message_id: str) -> Row: ...
 
-    async def _of_broker_groups(
-        self, groups: Iterable[GroupName], document: Row
-    ) -> dict[GroupName, Row]: ...
+    async def _of_master(self, group: GroupName, document: Row) -> Row: ...
 
 
 class MessageAdmin:
@@ -42,8 +40,8 @@ class MessageAdmin:
     async def message(self: _Asker, message_id: str) -> Row:
         """The message of an offset message id. MessageNotFoundError, BadRequestError."""
         group = GroupName(parse_offset_id(message_id).group)
-        answers = await self._of_broker_groups([group], {"call": "message", "id": message_id})
-        found: Row = answers[group]["message"]
+        answer = await self._of_master(group, {"call": "message", "id": message_id})
+        found: Row = answer["message"]
         return found
 
     async def find_messages(
@@ -74,10 +72,10 @@ class MessageAdmin:
             after: str | None = None
             while True:
                 more = {} if after is None else {"after": after}
-                answers = await self._of_broker_groups([group], {**document, **more})
-                for row in answers[group]["messages"]:
+                answer = await self._of_master(group, {**document, **more})
+                for row in answer["messages"]:
                     yield row
-                after = answers[group]["after"]
+                after = answer["after"]
                 if after is None:
                     break
 
@@ -88,16 +86,15 @@ class MessageAdmin:
         Members of broadcasting groups keep their offsets themselves: they are not seen here.
         """
         message = await self.message(message_id)
-        broker_group = GroupName(message["group"])
         document = {
             "call": "track",
             "topic": message["topic"],
             "queue": message["queue"],
             "offset": message["offset"],
         }
-        answers = await self._of_broker_groups([broker_group], document)
+        answer = await self._of_master(GroupName(message["group"]), document)
         rows: list[Row] = []
-        for known in answers[broker_group]["groups"]:
+        for known in answer["groups"]:
             members = (await self.consumer_members(known["group"]))["members"]
             rows.append({**known, "status": _status(message, is_done=known["is_done"], of=members)})
         return rows

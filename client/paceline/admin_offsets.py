@@ -4,7 +4,7 @@ Offsets belong to the broker group that has the queue: its master is asked, and 
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from paceline.consumer.membership import coordinating_group
@@ -30,12 +30,9 @@ class _Asker(Protocol):
 
     async def _find_cluster(self) -> None: ...
 
-    async def _of_broker_groups(
-        self,
-        groups: Iterable[GroupName],
-        document: Row,
-        more: Mapping[GroupName, Row] | None = None,
-    ) -> dict[GroupName, Row]: ...
+    async def _of_master(self, group: GroupName, document: Row) -> Row: ...
+
+    async def _of_masters(self, documents: Mapping[GroupName, Row]) -> dict[GroupName, Row]: ...
 
     async def _move(self, call: str, topic: str, fields: Row) -> list[Row]: ...
 
@@ -85,9 +82,11 @@ class OffsetAdmin:
         """
         view = await self.view()
         document = {"call": "lag", "group": check_name(consumer_group, "group")}
-        answers = await self._of_broker_groups(view.groups, document)
-        if ahead := _segments_ahead(view, answers):
-            answers |= await self._of_broker_groups(ahead, document, ahead)
+        answers = await self._of_masters(dict.fromkeys(view.groups, document))
+        ahead = _segments_ahead(view, answers)
+        answers |= await self._of_masters(
+            {group: {**document, "queues": queues} for group, queues in ahead.items()}
+        )
         numbers = {
             (topic.topic_id, *where): {"logical_queue": place.logical_queue}
             for topic in view.topics.values()
@@ -105,7 +104,7 @@ class OffsetAdmin:
         view = await self.view()
         coordinator = coordinating_group(check_name(consumer_group, "group"), view.groups)
         document = {"call": "members", "group": consumer_group}
-        return (await self._of_broker_groups([coordinator], document))[coordinator]
+        return await self._of_master(coordinator, document)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -122,7 +121,9 @@ class OffsetAdmin:
         document = {"call": call, "topic": topic, **fields}
         rows: list[Row] = []
         for step in _steps(view):
-            answers = await self._of_broker_groups(step, document, step)
+            answers = await self._of_masters(
+                {group: {**document, **queues} for group, queues in step.items()}
+            )
             rows += [
                 {"topic": topic, "group": group, **row}
                 for group, answer in answers.items()
@@ -130,39 +131,35 @@ class OffsetAdmin:
             ]
         return rows
 
-    async def _of_broker_groups(
-        self: _Asker,
-        groups: Iterable[GroupName],
-        document: Row,
-        more: Mapping[GroupName, Row] | None = None,
-    ) -> dict[GroupName, Row]:
-        """The answers of their masters; each call may safely be carried out twice. `more`: fields
-        of some of them."""
+    async def _of_master(self: _Asker, group: GroupName, document: Row) -> Row:
+        """The answer of the master of a broker group; the call may safely be carried out twice."""
         await self._find_cluster()
         masters = MasterRequests(self._cluster, timeout_ms=self._timeout_ms)
-        names = sorted(groups)
-        answers = await asyncio.gather(
-            *(
-                masters.ask(name, "POST", "/v1/call", {**document, **(more or {}).get(name, {})})
-                for name in names
-            )
-        )
-        return {name: answer for name, (answer, _) in zip(names, answers, strict=True)}
+        answer, _ = await masters.ask(group, "POST", "/v1/call", document)
+        return answer
+
+    async def _of_masters(self: _Asker, documents: Mapping[GroupName, Row]) -> dict[GroupName, Row]:
+        """Each broker group is asked its own."""
+        names = sorted(documents)
+        answers = await asyncio.gather(*(self._of_master(name, documents[name]) for name in names))
+        return dict(zip(names, answers, strict=True))
 
 
-def _segments_ahead(view: ClusterView, answers: Mapping[GroupName, Row]) -> dict[GroupName, Row]:
+def _segments_ahead(
+    view: ClusterView, answers: Mapping[GroupName, Row]
+) -> dict[GroupName, list[Row]]:
     """The queues to ask for as well, by broker group: segments that come after those in `answers`,
     where a consumer group has committed."""
     begun: dict[int, set[tuple[GroupName, QueueId]]] = {}
     for group, answer in answers.items():
         for row in answer["queues"]:
             begun.setdefault(row["topic_id"], set()).add((group, row["queue"]))
-    found: dict[GroupName, Row] = {}
+    found: dict[GroupName, list[Row]] = {}
     for topic in view.topics.values():
         for group, queue in not_begun(topic.logical_queues, begun.get(topic.topic_id, ())):
             if group in answers:
-                rows = found.setdefault(group, {"queues": []})["queues"]
-                rows.append({"topic_id": topic.topic_id, "queue": queue})
+                row = {"topic_id": topic.topic_id, "queue": queue}
+                found.setdefault(group, []).append(row)
     return found
 
 
