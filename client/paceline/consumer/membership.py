@@ -75,16 +75,12 @@ class Membership:
         self._on_lost = on_lost
         self._claims: dict[QueueKey, bool] = {}  # -> whether it is granted
         self._members: list[dict[str, Any]] = []
+        """As last heard."""
         self._generation = 0
         self._is_leaving = False
         self._task: asyncio.Task[None] | None = None
         self._changed = Wakeup()
         self._end_listening: Callable[[], None] = lambda: None
-
-    @property
-    def members(self) -> list[dict[str, Any]]:
-        """The members as last heard."""
-        return self._members
 
     def start(self) -> None:
         self._end_listening = self._cluster.watch.listen(self._on_view)

@@ -69,12 +69,6 @@ class ProcessQueue:
             self.bytes_held += sum([len(message.body) for message in messages])
         self._end = end
 
-    def take(self) -> ReceivedMessage:
-        """The next message to process; it ends with `finish` or `fail`."""
-        message = self._waiting.popleft()
-        self.in_process_count += 1
-        return message
-
     def take_many(self, count_max: int) -> list[ReceivedMessage]:
         """The next messages, at least one; each ends with `finish` or `fail`."""
         waiting = self._waiting

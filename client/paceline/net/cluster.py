@@ -1,7 +1,7 @@
 """What producers, consumers and the admin client share: the watch, HTTP, connections."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from paceline.address import parse_address
@@ -125,6 +125,3 @@ class Wakeup:
         finally:
             self._event.clear()
         return True
-
-
-OnChange: TypeAlias = Callable[[], None]

@@ -112,7 +112,7 @@ def test_members_share_only_the_topics_they_want() -> None:
 def test_the_commit_offset_is_the_lowest_that_is_not_done() -> None:
     queue = ProcessQueue(key(G1, 0), 5, generation=0)
     queue.put([a_message(offset) for offset in (5, 6, 8)], 10)
-    taken = [queue.take() for _ in range(3)]
+    taken = queue.take_many(3)
 
     commits = []
     for index in (1, 0, 2):
@@ -126,7 +126,7 @@ def test_the_commit_offset_is_the_lowest_that_is_not_done() -> None:
 def test_a_dropped_queue_leaves_what_was_not_taken_to_the_next_owner() -> None:
     queue = ProcessQueue(key(G1, 0), 0, generation=0)
     queue.put([a_message(offset) for offset in range(4)], 4)
-    first = queue.take()
+    [first] = queue.take_many(1)
 
     queue.drop()
     queue.finish(first)
@@ -139,10 +139,10 @@ def test_a_dropped_queue_leaves_what_was_not_taken_to_the_next_owner() -> None:
 def test_a_failed_message_comes_again_before_the_others() -> None:
     queue = ProcessQueue(key(G1, 0), 0, generation=0)
     queue.put([a_message(offset) for offset in range(3)], 3)
-    first = queue.take()
+    [first] = queue.take_many(1)
 
     queue.fail(first)
     queue.put_back(first)
 
-    assert queue.take() is first
+    assert queue.take_many(1)[0] is first
     assert queue.commit_offset == 0

@@ -59,7 +59,7 @@ class Listening:
 
     def arrived(self, held: HeldQueue) -> None:
         if held.queue.has_waiting:
-            self.taken.append((held, held.queue.take()))
+            self.taken.append((held, held.queue.take_many(1)[0]))
 
     def dropped(self, held: HeldQueue) -> None: ...
 
