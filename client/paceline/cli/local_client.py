@@ -14,9 +14,14 @@ POLL_MS = 20
 
 
 async def broker_status(session: aiohttp.ClientSession, address: str) -> dict[str, Any] | None:
-    """`/v1/status` of one broker, or None while it does not answer."""
+    """`/v1/status` of one node, or None while it does not answer."""
+    return await get_json(session, f"http://{address}/v1/status")
+
+
+async def get_json(session: aiohttp.ClientSession, url: str) -> dict[str, Any] | None:
+    """The JSON object at `url`, or None: a node that does not answer is part of the picture."""
     try:
-        async with session.get(f"http://{address}/v1/status") as answer:
+        async with session.get(url) as answer:
             if answer.status != 200:
                 return None
             document = orjson.loads(await answer.read())

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from paceline.cli.local_client import broker_status, get_json
 from paceline.cli.local_cluster import (
     CONTROLLER_PORT_DEFAULT,
     ClusterPlan,
@@ -145,7 +146,7 @@ class _Watcher:
 
     async def _refresh(self, session: aiohttp.ClientSession) -> None:
         for address in self.cluster.controller_addresses:
-            document = await _get_json(session, f"http://{address}/v1/routes")
+            document = await get_json(session, f"http://{address}/v1/routes")
             if document is None:
                 continue
             with contextlib.suppress(BadRequestError):
@@ -154,9 +155,7 @@ class _Watcher:
                     self.view = view
                 break
         nodes = self.cluster.nodes
-        answers = await asyncio.gather(
-            *(_get_json(session, f"http://{node.address}/v1/status") for node in nodes)
-        )
+        answers = await asyncio.gather(*(broker_status(session, node.address) for node in nodes))
         for node, answer in zip(nodes, answers, strict=True):
             if answer is None:
                 self.statuses.pop(node.name, None)
@@ -249,15 +248,3 @@ def _how(node: Node) -> str:
     if status is not None and status < 0:
         return signal.Signals(-status).name
     return f"exit code {status}"
-
-
-async def _get_json(session: aiohttp.ClientSession, url: str) -> dict[str, Any] | None:
-    """The JSON object at `url`, or None: a node that does not answer is part of the picture."""
-    try:
-        async with session.get(url) as answer:
-            if answer.status != 200:
-                return None
-            document = orjson.loads(await answer.read())
-            return document if isinstance(document, dict) else None
-    except (aiohttp.ClientError, OSError, TimeoutError, orjson.JSONDecodeError):
-        return None
