@@ -12,7 +12,7 @@ from paceline.net.stream_connection import StreamConnection, UpgradeRefusedError
 from paceline.net.watch import ClusterWatch
 from paceline.ports import Clock, Random
 from paceline.runtime import SystemClock, SystemRandom
-from paceline.types import GroupName, TopicName
+from paceline.types import GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 
 BrokerConnection: TypeAlias = StreamConnection | PostConnection
@@ -41,6 +41,9 @@ class Cluster:
         self.random: Random = random or SystemRandom()
         self.http = HttpClient(source_host=source_host)
         self._source_host = source_host
+        self._named: ClusterView | None = None
+        self._names: dict[TopicId, TopicName] = {}
+        """Of the topics of the view `_named`."""
         self.watch = ClusterWatch(_addresses(bootstrap), self.http, self.random)
 
     @property
@@ -72,8 +75,12 @@ class Cluster:
 
     def topic_name(self, topic_id: int) -> TopicName | None:
         """Name of a topic id in the present view."""
-        topics = {} if self.view is None else self.view.topics
-        return next((name for name, topic in topics.items() if topic.topic_id == topic_id), None)
+        view = self.view
+        if view is not self._named:
+            self._named = view
+            topics = () if view is None else view.topics.values()
+            self._names = {topic.topic_id: topic.topic for topic in topics}
+        return self._names.get(TopicId(topic_id))
 
     async def connect(self, address: str, group: GroupName) -> BrokerConnection:
         """A connection to the broker at `address`, which must be one of `group` (else PeerError).
