@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline.consumer.group_rules import Permission
 from paceline.consumer.links import PASSING, GroupLinks
-from paceline.consumer.membership import coordinating_group
+from paceline.consumer.membership import Me, coordinating_group
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey, shared_queues_of
@@ -32,21 +32,15 @@ class BroadcastMembership:
         self,
         cluster: Cluster,
         links: GroupLinks,
+        me: Me,
         *,
-        group: str,
-        client_id: str,
-        topics: list[str],
-        about: Mapping[str, Any],
         on_targets: Callable[[set[QueueKey]], None],
         on_owned: Callable[[QueueKey], None],
     ) -> None:
         self._cluster = cluster
         self._links = links
-        self._group = group
-        self._permission = Permission(group, is_broadcasting=True)
-        self._client_id = client_id
-        self._topics = topics
-        self._about = about
+        self._me = me
+        self._permission = Permission(me.group, is_broadcasting=True)
         self._on_targets = on_targets
         self._on_owned = on_owned
         self._owned: set[QueueKey] = set()
@@ -56,7 +50,7 @@ class BroadcastMembership:
 
     def start(self) -> None:
         self._end_listening = self._cluster.watch.listen(self._aim)
-        self._task = spawn(self._run(), name=f"membership-{self._group}")
+        self._task = spawn(self._run(), name=f"membership-{self._me.group}")
 
     async def close(self) -> None:
         """Call when every queue is released."""
@@ -79,12 +73,12 @@ class BroadcastMembership:
             view = self._cluster.view
             if view is not None:
                 self._aim(view)
-            fields = {"topics": self._topics, "owned": [], "generation": 0, **self._about}
+            fields = {"topics": self._me.topics, "owned": [], "generation": 0, **self._me.about}
             await self._tell("heartbeat", fields, timeout_ms=_TIMEOUT_MS)
             await pause(_HEARTBEAT_MS)
 
     def _aim(self, view: ClusterView) -> None:
-        topics = self._topics if self._permission.is_given(view) else []
+        topics = self._me.topics if self._permission.is_given(view) else []
         found = [view.topics.get(TopicName(topic)) for topic in topics]
         targets = {key for topic in found if topic is not None for key in shared_queues_of(topic)}
         self._on_targets(targets)
@@ -98,8 +92,13 @@ class BroadcastMembership:
         view = self._cluster.view
         if view is None or not view.groups:
             return
-        document = {"call": call, "group": self._group, "client_id": self._client_id, **fields}
-        coordinator = coordinating_group(self._group, view.groups)
+        document = {
+            "call": call,
+            "group": self._me.group,
+            "client_id": self._me.client_id,
+            **fields,
+        }
+        coordinator = coordinating_group(self._me.group, view.groups)
         try:
             connection = await self._links.link(coordinator).wait_up(timeout_ms=timeout_ms)
             await connection.call(document, timeout_ms=timeout_ms)

@@ -17,8 +17,9 @@ from paceline.allocation import Allocation, allocate_averagely
 from paceline.consumer.assigned_member import AssignedMember
 from paceline.consumer.gaps import OnGap
 from paceline.consumer.group_offsets import GroupOffsets
-from paceline.consumer.joining import Me, clustering
+from paceline.consumer.joining import clustering
 from paceline.consumer.links import GroupLinks
+from paceline.consumer.membership import Me
 from paceline.consumer.push_settings import PushSettings
 from paceline.consumer.queue_owner import GroupMember, HeldQueue, QueueOwner
 from paceline.consumer.starts import Start

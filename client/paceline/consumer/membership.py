@@ -9,6 +9,7 @@ So a queue changes hands without two owners: the old one keeps its claim until i
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from crc32c import crc32c
@@ -17,7 +18,9 @@ from paceline.allocation import Allocation, queues_for
 from paceline.consumer.group_rules import Permission
 from paceline.consumer.links import PASSING, GroupLinks
 from paceline.errors import NoPermissionError, PacelineError
+from paceline.filters import Filter, told
 from paceline.net.cluster import Cluster, Wakeup
+from paceline.net.introduction import introduction
 from paceline.retry import Backoff
 from paceline.routing import QueueKey
 from paceline.runtime import cancel_and_wait, spawn
@@ -39,10 +42,36 @@ def coordinating_group(consumer_group: str, groups: Iterable[GroupName]) -> Grou
     return ordered[crc32c(consumer_group.encode()) % len(ordered)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Me:
+    """One member of a group, as it tells of itself."""
+
+    group: str
+    client_id: str
+    topics: list[str]
+    mode: str
+    """How it consumes: concurrent, ordered, pull, simple."""
+    filters: Mapping[str, Filter]
+    """Of the topics that it does not want all of."""
+    message_model: str = "clustering"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What people see of us: fields of a heartbeat."""
+        return {
+            "message_model": self.message_model,
+            "mode": self.mode,
+            "filters": {topic: told(wanted) for topic, wanted in self.filters.items()},
+        }
+
+    def introduction(self) -> dict[str, Any]:
+        """What each broker that we connect to is told."""
+        return introduction("consumer", self.group, self.client_id, self.topics, **self.about)
+
+
 class Membership:
     """One member of one group; runs from `start` to `close`.
 
-    `about` is what people see of us: `message_model`, `mode`, `filters` (docs/protocol/stream.md).
     `on_targets(targets)`: what allocation gives us now; the owner releases the rest. `on_owned(
     key)`: a claim is granted, the owner may start the queue. `on_lost()`: no coordinator has
     answered for `LOST_AFTER_MS`; everything must be dropped.
@@ -52,11 +81,8 @@ class Membership:
         self,
         cluster: Cluster,
         links: GroupLinks,
+        me: Me,
         *,
-        group: str,
-        client_id: str,
-        topics: list[str],
-        about: Mapping[str, Any],
         allocation: Allocation,
         on_targets: Callable[[set[QueueKey]], None],
         on_owned: Callable[[QueueKey], None],
@@ -64,11 +90,8 @@ class Membership:
     ) -> None:
         self._cluster = cluster
         self._links = links
-        self._group = group
-        self._permission = Permission(group)
-        self._client_id = client_id
-        self._topics = topics
-        self._about = about
+        self._me = me
+        self._permission = Permission(me.group)
         self._allocation = allocation
         self._on_targets = on_targets
         self._on_owned = on_owned
@@ -84,7 +107,7 @@ class Membership:
 
     def start(self) -> None:
         self._end_listening = self._cluster.watch.listen(self._on_view)
-        self._task = spawn(self._run(), name=f"membership-{self._group}")
+        self._task = spawn(self._run(), name=f"membership-{self._me.group}")
 
     async def close(self) -> None:
         """Leave the group; call when every queue is released."""
@@ -94,16 +117,18 @@ class Membership:
         view = self._cluster.view
         if view is None or not view.groups:
             return
-        document = {"call": "leave", "group": self._group, "client_id": self._client_id}
+        document = {"call": "leave", "group": self._me.group, "client_id": self._me.client_id}
         try:
             await self._links.call(
-                coordinating_group(self._group, view.groups),
+                coordinating_group(self._me.group, view.groups),
                 document,
                 timeout_ms=_LEAVE_TIMEOUT_MS,
             )
         except PacelineError as error:
             # It drops us by itself when our heartbeats stay away.
-            log.info("leave_failed", extra={"consumer_group": self._group, "error": error.message})
+            log.info(
+                "leave_failed", extra={"consumer_group": self._me.group, "error": error.message}
+            )
 
     def stop_claiming(self) -> None:
         """The owner is about to leave: what it holds it will release, nothing is added."""
@@ -125,7 +150,7 @@ class Membership:
         while True:
             view = await self._cluster.watch.wait_for(_has_groups, timeout_ms=1 << 30)
             claims = list(self._claims)
-            answer = await self._heartbeat(coordinating_group(self._group, view.groups), claims)
+            answer = await self._heartbeat(coordinating_group(self._me.group, view.groups), claims)
             if answer is None and list(self._claims) != claims:
                 continue  # not a failure: what we claim changed, and is told at once
             if answer is not None:
@@ -136,7 +161,7 @@ class Membership:
                 self._judge(claims)
                 continue
             if loop.time() - heard_at > LOST_AFTER_MS / 1000 and self._claims:
-                log.warning("coordinator_lost", extra={"consumer_group": self._group})
+                log.warning("coordinator_lost", extra={"consumer_group": self._me.group})
                 self._claims.clear()
                 self._on_lost()
             await self._changed.wait(backoff.next_ms())
@@ -147,13 +172,13 @@ class Membership:
         """One heartbeat; None when it failed or our claims changed meanwhile."""
         document = {
             "call": "heartbeat",
-            "group": self._group,
-            "client_id": self._client_id,
-            "topics": self._topics,
+            "group": self._me.group,
+            "client_id": self._me.client_id,
+            "topics": self._me.topics,
             "owned": [list(key) for key in claims],
             "generation": self._generation,
             "wait_ms": _HEARTBEAT_WAIT_MS,
-            **self._about,
+            **self._me.about,
         }
         link = self._links.link(coordinator)
         answers: list[dict[str, Any]] = []
@@ -189,7 +214,7 @@ class Membership:
         others = {
             QueueKey(TopicId(topic_id), GroupName(group), QueueId(queue))
             for member in self._members
-            if member["client_id"] != self._client_id
+            if member["client_id"] != self._me.client_id
             for topic_id, group, queue in member["owned"]
         }
         for key in claims:
@@ -206,7 +231,7 @@ class Membership:
         """Claim what allocation gives us; the owner hears what it should hold."""
         targets: set[QueueKey] = set()
         if self._permission.is_given(view):
-            targets = queues_for(view, self._members, self._client_id, self._allocation)
+            targets = queues_for(view, self._members, self._me.client_id, self._allocation)
         new = set() if self._is_leaving else targets - set(self._claims)
         for key in sorted(new):
             self._claims[key] = False

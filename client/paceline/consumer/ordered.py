@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from paceline.allocation import Allocation, allocate_averagely
 from paceline.consumer.failure import SendBacker
 from paceline.consumer.gaps import OnGap
-from paceline.consumer.joining import Me, clustering
+from paceline.consumer.joining import clustering
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.locked_offsets import LockedOffsets
+from paceline.consumer.membership import Me
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.ordered_processing import OrderedProcessing
 from paceline.consumer.ordered_settings import OnLate as OnLate

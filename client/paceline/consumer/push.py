@@ -8,24 +8,24 @@ retention deletes before it was consumed is passed over, and reported.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from paceline.allocation import Allocation, allocate_averagely
-from paceline.consumer.broadcasting import BroadcastMembership
 from paceline.consumer.concurrent import ConcurrentProcessing, Run
 from paceline.consumer.failure import FailurePolicy, SendBack, SendBacker, TryHere
 from paceline.consumer.gaps import OnGap
 from paceline.consumer.group_offsets import GroupOffsets, OffsetStore
 from paceline.consumer.group_rules import consume_timeout_s
-from paceline.consumer.joining import Me, clustering
+from paceline.consumer.joining import broadcasting, clustering
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.local_offsets import LocalOffsets
+from paceline.consumer.membership import Me
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.push_settings import BatchListener as BatchListener
 from paceline.consumer.push_settings import Listener as Listener
 from paceline.consumer.push_settings import OnGivenUp as OnGivenUp
 from paceline.consumer.push_settings import PushSettings as PushSettings
-from paceline.consumer.queue_owner import GroupMember, Join, QueueOwner
+from paceline.consumer.queue_owner import Join, QueueOwner
 from paceline.consumer.starts import Start
 from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, QueueNotFoundError
@@ -207,25 +207,8 @@ class PushConsumer(ReadingConsumer):
 
     def _join_with(self, allocation: Allocation) -> Join:
         if self._is_broadcasting:
-            return self._join_all
+            return broadcasting(self._cluster, self._links, self._me)
         return clustering(self._cluster, self._links, self._me, allocation)
-
-    def _join_all(
-        self,
-        on_targets: Callable[[set[QueueKey]], None],
-        on_owned: Callable[[QueueKey], None],
-        on_lost: Callable[[], None],
-    ) -> GroupMember:
-        return BroadcastMembership(
-            self._cluster,
-            self._links,
-            group=self.group,
-            client_id=self.client_id,
-            topics=self._topics,
-            about=self._me.about,
-            on_targets=on_targets,
-            on_owned=on_owned,
-        )
 
 
 def runner(

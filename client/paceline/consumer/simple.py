@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from paceline.consumer.batch_reader import BatchReader, Range
 from paceline.consumer.failure import as_first_sent
-from paceline.consumer.joining import Me
 from paceline.consumer.links import PASSING, GroupLinks
+from paceline.consumer.membership import Me
 from paceline.consumer.popped import (
     WAIT_MS_MAX,
     Acknowledged,
