@@ -15,7 +15,7 @@ from paceline import config as configuration
 from paceline.address import Address
 from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, PacelineError
-from paceline.node_process import boot_id, run_command, run_node, tune_malloc
+from paceline.node_process import boot_id, run_command, run_node, settle_heap, tune_malloc
 from paceline.ports import Clock, Disk, Random
 from paceline.records.dues import parse_levels
 from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
@@ -393,6 +393,7 @@ async def serve(broker: Broker) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, broker.ended.set)
+    settle_heap()
     try:
         await broker.start()
         await broker.ended.wait()

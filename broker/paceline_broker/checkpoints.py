@@ -13,20 +13,25 @@ Two are kept, so that a damaged newest one costs a longer fold and not the state
 """
 
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError
 from paceline.ports import Buffer, Disk
+from paceline.runtime import pause
 from paceline.types import PhysicalOffset
 from paceline_broker.log.layout import ASIDE_SUFFIX, aside_name
+from paceline_broker.projections.snapshots import crc_of
 
 MAGIC = 0x50434B50
 _HEAD = struct.Struct("<II")
 _POSITION = struct.Struct("<Q")
 KEPT_COUNT = 2
+SLICE_BYTES = 128 * 1024
+SLICE_PAUSE_MS = 2
+"""A slice takes the loop some 1 ms; those of a large snapshot one after another took 100."""
 _ZERO = PhysicalOffset(0)
 SUFFIX = ".ckpt"
 UNFINISHED_SUFFIX = ".new"
@@ -96,20 +101,29 @@ class CheckpointFolder:
             self._disk.sync_folder(self._folder)
 
     async def write(
-        self, position: PhysicalOffset, snapshot: bytes, *, is_current: Callable[[], bool]
+        self,
+        position: PhysicalOffset,
+        snapshot: Sequence[bytes],
+        *,
+        is_current: Callable[[], bool],
     ) -> bool:
-        """Write one checkpoint durably; the data sync leaves the event loop.
+        """Write one checkpoint, of a snapshot in pieces, durably; the data sync leaves the event
+        loop, and between slices others have their turn.
 
         The caller guarantees that `position` is confirmed and flushed. Nothing is kept, and False
         returned, if `is_current` no longer holds after the sync. Raises StorageError.
         """
         path = f"{self._folder}/{position:020d}{SUFFIX}"
         temporary = f"{self._folder}/.{position:020d}{UNFINISHED_SUFFIX}"
-        tail = _POSITION.pack(position) + snapshot
+        tail = [_POSITION.pack(position), *snapshot]
         file = self._disk.open(temporary, create=True)
         try:
             self._disk.truncate(file, 0)
-            self._disk.writev(file, [_HEAD.pack(MAGIC, crc32c(tail)), tail], 0)
+            at = 0
+            for buffers in _slices([_HEAD.pack(MAGIC, crc_of(tail)), *tail]):
+                if at:
+                    await pause(SLICE_PAUSE_MS)
+                at += self._disk.writev(file, buffers, at)
             await self._disk.sync(file)
         finally:
             file.close()
@@ -213,3 +227,19 @@ class ReceivedCheckpoint:
     def discard(self) -> None:
         """The connection has gone; the file stays until the next try or start, and is not read."""
         self.close()
+
+
+def _slices(pieces: Iterable[bytes]) -> Iterator[list[memoryview]]:
+    """The same bytes, in lists of some `SLICE_BYTES`."""
+    found: list[memoryview] = []
+    size = 0
+    for piece in pieces:
+        view = memoryview(piece)
+        for at in range(0, len(view), SLICE_BYTES):
+            found.append(view[at : at + SLICE_BYTES])
+            size += len(found[-1])
+            if size >= SLICE_BYTES:
+                yield found
+                found, size = [], 0
+    if found:
+        yield found

@@ -34,7 +34,8 @@ class PendingCheckpoint:
 
     position: PhysicalOffset
     generation: int
-    snapshot: bytes
+    snapshot: list[bytes]
+    """In pieces."""
 
 
 class Store:
@@ -177,7 +178,7 @@ class Store:
             self._pending = PendingCheckpoint(
                 position=position,
                 generation=self.log.generation,
-                snapshot=self.projections.snapshot(),
+                snapshot=self.projections.snapshot_pieces(),
             )
 
     async def finish_checkpoint(self) -> bool:

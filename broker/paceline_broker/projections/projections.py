@@ -430,7 +430,11 @@ class Projections:
 
         On a master the caller keeps them back until confirm and flushed have passed `position`.
         """
-        return snapshots.encode(
+        return b"".join(self.snapshot_pieces())
+
+    def snapshot_pieces(self) -> list[bytes]:
+        """What joined is `snapshot`."""
+        return snapshots.encode_pieces(
             snapshots.Snapshot(
                 position=self.position,
                 log_time_ms=self.log_time_ms,
@@ -449,9 +453,9 @@ class Projections:
                 },
                 parts={
                     "timers": self.timers.snapshot(self.log_time_ms),
-                    "send_backs": self.send_backs.snapshot(self.log_start),
-                    "transactions": self.transactions.snapshot(),
-                    "receipts": self.receipts.snapshot(),
+                    "send_backs": [self.send_backs.snapshot(self.log_start)],
+                    "transactions": [self.transactions.snapshot()],
+                    "receipts": [self.receipts.snapshot()],
                 },
             )
         )
@@ -473,17 +477,14 @@ class Projections:
         projections.pins = Pins.from_json(found.document.get("pins", []))
         # Absent before feature level 3.
         projections.send_backs = SendBacks.restore(
-            memoryview(found.parts.get("send_backs", b"")),
-            found.document.get("send_back_resets", []),
+            found.part("send_backs"), found.document.get("send_back_resets", [])
         )
         projections.seals = Seals.from_json(found.document.get("seals", []))
-        projections.timers = Timers.restore(memoryview(found.parts.get("timers", b"")))
-        projections.transactions = Transactions.restore(
-            memoryview(found.parts.get("transactions", b""))
-        )
+        projections.timers = Timers.restore(found.part("timers"))
+        projections.transactions = Transactions.restore(found.part("transactions"))
         projections.log_start = PhysicalOffset(found.document.get("log_start", 0))
         if "receipts" in found.parts:  # absent before feature level 3
-            projections.receipts = Receipts.restore(found.parts["receipts"])
+            projections.receipts = Receipts.restore(bytes(found.part("receipts")))
         # Snapshots are kept once their position is confirmed.
         projections.retained = Retained(projections.position, projections.log_start)
         topics = [TopicRecord(**topic) for topic in found.document["topics"]]

@@ -18,6 +18,7 @@ offset size field
 """
 
 import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,12 +45,21 @@ class Snapshot:
     consume_queues: bytes
     producers: bytes
     document: dict[str, Any]
-    parts: dict[str, bytes] = field(default_factory=dict)
-    """State that is too large for JSON, by the name of its projection."""
+    parts: dict[str, Sequence[bytes]] = field(default_factory=dict)
+    """State that is too large for JSON, by the name of its projection; in pieces."""
+
+    def part(self, name: str) -> memoryview:
+        """Empty if there is none of that name."""
+        return memoryview(b"".join(self.parts.get(name, ())))
 
 
 def encode(snapshot: Snapshot) -> bytes:
     """Canonical bytes."""
+    return b"".join(encode_pieces(snapshot))
+
+
+def encode_pieces(snapshot: Snapshot) -> list[bytes]:
+    """What joined is `encode`: large states are not copied once more for it."""
     head = _HEAD.pack(
         VERSION,
         0,
@@ -59,12 +69,21 @@ def encode(snapshot: Snapshot) -> bytes:
         len(snapshot.producers),
     )
     names = sorted(snapshot.parts)
-    listed = [[name, len(snapshot.parts[name])] for name in names]
+    listed = [[name, sum(map(len, snapshot.parts[name]))] for name in names]
     document = orjson.dumps({**snapshot.document, "parts": listed}, option=orjson.OPT_SORT_KEYS)
     pieces = [head, snapshot.consume_queues, snapshot.producers]
-    pieces += [_LENGTH.pack(len(document)), document, *map(snapshot.parts.__getitem__, names)]
-    rest = b"".join(pieces)
-    return _CHECK.pack(MAGIC, crc32c(rest)) + rest
+    pieces += [_LENGTH.pack(len(document)), document]
+    for name in names:
+        pieces += snapshot.parts[name]
+    return [_CHECK.pack(MAGIC, crc_of(pieces)), *pieces]
+
+
+def crc_of(pieces: Iterable[bytes]) -> int:
+    """CRC-32C of what they are joined."""
+    crc = 0
+    for piece in pieces:
+        crc = crc32c(piece, crc)
+    return crc
 
 
 def decode(content: bytes) -> Snapshot:
@@ -95,14 +114,14 @@ def decode(content: bytes) -> Snapshot:
 
 def _document_and_parts(
     rest: memoryview, *, has_parts: bool
-) -> tuple[dict[str, Any], dict[str, bytes]]:
+) -> tuple[dict[str, Any], dict[str, Sequence[bytes]]]:
     if not has_parts:
         return orjson.loads(rest), {}
     (size,) = _LENGTH.unpack_from(rest)
     at = _LENGTH.size + size
     document = orjson.loads(rest[_LENGTH.size : at])
-    parts = {}
+    parts: dict[str, Sequence[bytes]] = {}
     for name, length in document.pop("parts"):
-        parts[name] = bytes(rest[at : at + length])
+        parts[name] = (bytes(rest[at : at + length]),)
         at += length
     return document, parts

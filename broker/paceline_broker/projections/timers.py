@@ -435,9 +435,9 @@ class Timers:
 
     # -- checkpoints -------------------------------------------------------------------------------
 
-    def snapshot(self, log_time_ms: int) -> bytes:
-        """Canonical at that log time: the pending entries in order of source, where moved ones came
-        from, and what was taken back lately."""
+    def snapshot(self, log_time_ms: int) -> list[bytes]:
+        """In pieces, canonical at that log time: the pending entries in order of source, where
+        moved ones came from, and what was taken back lately."""
         for chunk in self._chunks:
             chunk.close_gaps()
         for at, chunk in enumerate(self._chunks):
@@ -453,7 +453,7 @@ class Timers:
             parts.extend(getattr(chunk, name).tobytes() for chunk in self._chunks)
         parts.append(array("Q", chain.from_iterable(origins)).tobytes())
         parts.append(array("Q", chain.from_iterable(recalled)).tobytes())
-        return b"".join(parts)
+        return parts
 
     @classmethod
     def restore(cls, snapshot: memoryview) -> "Timers":

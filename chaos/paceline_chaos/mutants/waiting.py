@@ -18,9 +18,8 @@ def _checkpointed_empty(projection: type[Any]) -> Callable[[], list[Patch]]:
         snapshot = projection.snapshot
         empty = projection()
 
-        def snapshot_of_nothing(state: Any, *given: Any) -> bytes:
-            found: bytes = snapshot(empty, *given)
-            return found
+        def snapshot_of_nothing(state: Any, *given: Any) -> Any:
+            return snapshot(empty, *given)
 
         return [(projection, "snapshot", snapshot_of_nothing)]
 

@@ -1,12 +1,15 @@
 """The small durable files of a broker: what a start counts, refuses and remembers."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import ConfigError, StorageError
-from paceline.runtime import SeededRandom
+from paceline.ports import Buffer, File
+from paceline.runtime import SeededRandom, cancel_and_wait, pause, spawn
 from paceline.types import GroupName, MasterEpoch, PhysicalOffset, ReplicaId
-from paceline_broker.checkpoints import CheckpointFolder
+from paceline_broker.checkpoints import SLICE_BYTES, CheckpointFolder
 from paceline_broker.identity import StoreIdentity
 
 GROUP = GroupName("g1")
@@ -137,8 +140,8 @@ def test_the_epoch_is_known_as_long_as_one_of_its_files_is(name: str) -> None:
 async def test_the_newest_intact_checkpoint_below_the_limit_is_taken() -> None:
     disk = MemoryDisk()
     folder = CheckpointFolder(disk, "/data/projections")
-    await folder.write(PhysicalOffset(100), b"one", is_current=lambda: True)
-    await folder.write(PhysicalOffset(200), b"two", is_current=lambda: True)
+    await folder.write(PhysicalOffset(100), [b"one"], is_current=lambda: True)
+    await folder.write(PhysicalOffset(200), [b"two"], is_current=lambda: True)
 
     assert _snapshot(folder, 1000) == b"two"
     assert _snapshot(folder, 199) == b"one"
@@ -151,8 +154,8 @@ async def test_the_newest_intact_checkpoint_below_the_limit_is_taken() -> None:
 
 async def test_checkpoints_beyond_the_recovered_end_are_dropped() -> None:
     folder = CheckpointFolder(MemoryDisk(), "/data/projections")
-    await folder.write(PhysicalOffset(100), b"one", is_current=lambda: True)
-    await folder.write(PhysicalOffset(200), b"two", is_current=lambda: True)
+    await folder.write(PhysicalOffset(100), [b"one"], is_current=lambda: True)
+    await folder.write(PhysicalOffset(200), [b"two"], is_current=lambda: True)
 
     folder.drop_beyond(PhysicalOffset(150))
 
@@ -163,10 +166,45 @@ async def test_a_checkpoint_of_a_log_that_was_cut_meanwhile_is_not_kept() -> Non
     disk = MemoryDisk()
     folder = CheckpointFolder(disk, "/data/projections")
 
-    is_written = await folder.write(PhysicalOffset(100), b"one", is_current=lambda: False)
+    is_written = await folder.write(PhysicalOffset(100), [b"one"], is_current=lambda: False)
 
     assert not is_written
     assert disk.list("/data/projections") == []
+
+
+class _SlicesDisk(MemoryDisk):
+    """Notes how much each write has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[int] = []
+
+    def writev(self, file: File, buffers: Sequence[Buffer], at: int) -> int:
+        self.written.append(super().writev(file, buffers, at))
+        return self.written[-1]
+
+
+async def test_a_large_checkpoint_is_written_while_others_have_their_turn() -> None:
+    """Written at once it would stop the loop, and all deliveries, for a tenth of a second."""
+    disk = _SlicesDisk()
+    folder = CheckpointFolder(disk, "/data/projections")
+    pieces = [bytes([at % 251]) * size for at, size in enumerate((1, 5000, 700_000, 0, 300_000))]
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await pause(0)
+            turns += bool(disk.written)
+
+    other = spawn(others(), name="others")
+    await folder.write(PhysicalOffset(100), pieces, is_current=lambda: True)
+    await cancel_and_wait(other)
+
+    assert _snapshot(folder, 1000) == b"".join(pieces)
+    assert max(disk.written) < 2 * SLICE_BYTES
+    assert len(disk.written) >= 7
+    assert turns >= len(disk.written) - 1
 
 
 def _snapshot(folder: CheckpointFolder, limit: int) -> bytes:

@@ -1,8 +1,9 @@
 """What every node does before its loop runs."""
 
+import gc
 import resource
 
-from paceline.node_process import raise_file_limit
+from paceline.node_process import raise_file_limit, settle_heap
 
 
 def test_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
@@ -17,3 +18,13 @@ def test_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
 
     assert soft == min(hard, 1_048_576)
     assert still_hard == hard
+
+
+def test_full_collections_pass_over_what_was_there_when_a_node_began_to_serve() -> None:
+    frozen = gc.get_freeze_count()
+    settle_heap()
+    try:
+        assert gc.get_freeze_count() > frozen + 10_000
+        assert len(gc.get_objects()) < 1_000
+    finally:
+        gc.unfreeze()

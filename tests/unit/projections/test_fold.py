@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections.abc import Sequence
 
 import orjson
 import pytest
@@ -424,7 +425,7 @@ def test_a_snapshot_of_before_the_message_model_is_still_read() -> None:
 
 
 def test_named_parts_come_back() -> None:
-    parts = {"b": b"", "a": b"12", "c": b"345"}
+    parts: dict[str, Sequence[bytes]] = {"b": (b"",), "a": (b"12",), "c": (b"345",)}
     whole = snapshots.Snapshot(
         position=PhysicalOffset(8),
         log_time_ms=5,

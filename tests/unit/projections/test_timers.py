@@ -195,7 +195,10 @@ def test_entry_that_moved_is_found_without_looking_at_all_others() -> None:
     log = DelayLog()
     first = log.delay([START_MS + 10] * 100)
     moved = log.move(first)
-    for timers in (log.timers, Timers.restore(memoryview(log.timers.snapshot(log.now_ms)))):
+    for timers in (
+        log.timers,
+        Timers.restore(memoryview(b"".join(log.timers.snapshot(log.now_ms)))),
+    ):
         timers._origins = counted = Counted(timers._origins)
         found = [timers.find_origin(origin) for origin in first]
         assert [entry and entry.source for entry in found] == moved
