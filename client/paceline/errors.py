@@ -250,7 +250,8 @@ class NotMasterError(PacelineError):
 
 class QueueSealedError(PacelineError):
     """The queue takes no more: its logical queue goes on elsewhere (RocketMQ's
-    NOT_LEADER_FOR_QUEUE). Nothing was stored. Details: `topic_id`, `queue`."""
+    NOT_LEADER_FOR_QUEUE). Nothing was stored by this attempt, nor, unless the detail
+    `is_earlier_unknown` is true, by an earlier one. Details: `topic_id`, `queue`."""
 
     code, retry, status = "QUEUE_SEALED", Retry.NEW_MASTER, HTTPStatus.MISDIRECTED_REQUEST
     is_definite = True

@@ -250,7 +250,10 @@ class Outbox:
         if isinstance(error, QueueSealedError):
             # Decided behind duplicates, in a queue that takes nothing any more (R31): whatever
             # became of earlier attempts, nothing of it is there or ever will be (R32).
-            batch.is_unknown = False
+            if not error.details.get("is_earlier_unknown"):
+                batch.is_unknown = False
+            elif batch.is_unknown:  # R21: whose batches are there the group knows no more
+                batch.doom = error
         elif verdict is Verdict.UNKNOWN:
             batch.is_unknown = True
         elif verdict is Verdict.FATAL:

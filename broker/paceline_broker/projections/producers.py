@@ -111,6 +111,9 @@ class Producers:
 
     def __init__(self) -> None:
         self._states: dict[tuple[int, int], ProducerState] = {}
+        self.voided_at = 0
+        """The newest unclean epoch began there in the log: of batches below nobody knows whose they
+        are. 0 if there was none."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -146,9 +149,11 @@ class Producers:
         for at in [at for at, state in self._states.items() if state.last_unix_ms < unix_ms]:
             del self._states[at]
 
-    def fence_all(self) -> None:
-        """An unclean epoch (R21): what they stored is no longer known, so all must start anew."""
+    def fence_all(self, at: int) -> None:
+        """An unclean epoch begins at `at` (R21): what they stored is no longer known, so all must
+        start anew."""
         self._states.clear()
+        self.voided_at = at
 
     def drop_topic(self, topic_id: int) -> None:
         for at in [at for at in self._states if at[1] >> 16 == topic_id]:

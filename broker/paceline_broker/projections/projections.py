@@ -304,7 +304,7 @@ class Projections:
             self.offsets.clamp(self)
             self.receipts.clamp(self.queue_end)
             self.locks.void_all()
-            self.producers.fence_all()
+            self.producers.fence_all(header.physical_offset)
         now_unix_ms = header.store_unix_ms
         self.locks.renew_all(
             log_time_before_ms=self.log_time_ms,
@@ -447,6 +447,7 @@ class Projections:
                     "offsets": self.offsets.to_json(),
                     "offsets_joined": self.offsets.joined_json(),
                     "pins": self.pins.to_json(),
+                    "producers_voided_at": self.producers.voided_at,
                     "seals": self.seals.to_json(),
                     "send_back_resets": self.send_backs.resets_json(self.log_start),
                     "topics": [self.topics[key].to_json() for key in sorted(self.topics)],
@@ -469,6 +470,8 @@ class Projections:
         projections.log_time_ms = found.log_time_ms
         projections.consume_queues = ConsumeQueues.restore(memoryview(found.consume_queues))
         projections.producers = Producers.restore(memoryview(found.producers))
+        # Absent in older ones.
+        projections.producers.voided_at = found.document.get("producers_voided_at", 0)
         withheld = found.document.get("locks_withheld", (0, 0))
         projections.locks = Locks.from_json(found.document["locks"], withheld)
         joined = found.document.get("offsets_joined", [])  # absent in older ones

@@ -329,15 +329,16 @@ class Sender:
 
     def _why_sealed(self, header: BatchHeader) -> PacelineError:
         """A fenced producer stays here (R31): where it would go on nobody knows of its fence."""
+        key = header.topic_id << 16 | header.queue_id
         sealed = QueueSealedError(
             f"queue {header.queue_id} of topic {self._routes.topic_name(header.topic_id)} in group"
             f" {self._routes.group} is sealed: its logical queue goes on elsewhere; nothing was"
             " stored",
             topic_id=header.topic_id,
             queue=header.queue_id,
+            **self._what_is_forgotten(key),
         )
         if header.producer_id:
-            key = header.topic_id << 16 | header.queue_id
             try:
                 self._role.projections.producers.decide(key, header)
             except ProducerFencedError as fenced:
@@ -345,6 +346,16 @@ class Sender:
             except PacelineError:
                 return sealed  # those before it were refused here, and it goes where they go
         return sealed
+
+    def _what_is_forgotten(self, key: int) -> dict[str, bool]:
+        """R21, R32: what lies in the queue from before an unclean epoch has no producers any more,
+        so the refusal says nothing of attempts that came before this one."""
+        projections = self._role.projections
+        voided_at = projections.producers.voided_at
+        queue = projections.consume_queues.get(key)
+        if not voided_at or queue is None or not queue.confirmed_end(voided_at):
+            return {}
+        return {"is_earlier_unknown": True}
 
     def _is_stored(self, header: BatchHeader, sink: Sink, request_id: int) -> bool:
         """Whether it is the repetition of a batch that is in the log, and is answered as such."""

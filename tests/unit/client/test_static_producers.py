@@ -44,6 +44,27 @@ def test_a_sealed_queue_answers_for_attempts_that_were_unknown() -> None:
     assert outbox.take_unsent() == [batch]
 
 
+def test_a_sealed_queue_that_has_forgotten_its_producers_leaves_unknown_what_is_unknown() -> None:
+    """R21, R32: a batch that may be at the old place is never sent to the next one."""
+    old, new = an_outbox(), an_outbox()
+    first, second = put(old, b"a"), put(old, b"b")
+    old.take(2)
+    old.lost()
+    old.take(2)
+    old.take(2)
+    lead_on(old, new)
+    forgotten = Sealed("it goes on elsewhere", topic_id=1, queue=0, is_earlier_unknown=True)
+
+    old.refused(second, forgotten)
+    old.refused(first, forgotten)
+
+    assert old.drain_settled() == [first]
+    assert isinstance(first.error, OutcomeUnknownError)
+    assert "may or may not be stored" in first.error.message
+    assert hand_on(old) is new
+    assert new.take(2) is second, "its only attempt was refused"
+
+
 def test_nothing_goes_on_while_an_earlier_batch_is_unknown_at_the_old_place() -> None:
     old, new = an_outbox(), an_outbox()
     first, second = put(old, b"a"), put(old, b"b")

@@ -88,6 +88,28 @@ async def test_what_was_stored_before_the_seal_is_answered_with_its_offset() -> 
     assert isinstance(late, QueueSealedError)
 
 
+async def test_a_queue_sealed_after_an_unclean_election_does_not_speak_of_earlier_attempts() -> (
+    None
+):
+    """R21, R32: what is stored from before has no producer any more; it may be this batch."""
+    bench = Bench()
+    is_static(bench, GROUP, GROUP)
+    await sent(bench, producer_id=9, base_sequence=0)
+    bench.role.begin_epoch(2, is_unclean=True)
+    await sent(bench, queue_id=1, producer_id=9, base_sequence=0)
+    seal(bench, 0, 1)
+
+    for sequence in (0, 1):
+        error = await sent(bench, producer_id=9, base_sequence=sequence)
+        assert isinstance(error, QueueSealedError)
+        assert error.details == {"topic_id": 1, "queue": 0, "is_earlier_unknown": True}
+    kept = await sent(bench, queue_id=1, producer_id=9, base_sequence=0)
+    assert (kept.base_queue_offset, kept.flags) == (0, PRODUCE_FLAG_DUPLICATE)
+    all_known = await sent(bench, queue_id=1, producer_id=8, base_sequence=0)
+    assert isinstance(all_known, QueueSealedError)
+    assert all_known.details == {"topic_id": 1, "queue": 1}
+
+
 async def test_a_fenced_producer_is_not_sent_on() -> None:
     """R31: where its logical queue goes on, nobody knows of the newer epoch yet."""
     bench = Bench()
