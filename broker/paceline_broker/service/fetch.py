@@ -10,6 +10,7 @@ open master after a read round; elsewhere a position ahead of this broker waits.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from paceline.errors import (
     CorruptLogError,
     OverloadedError,
     PacelineError,
+    StorageError,
 )
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.types import PhysicalOffset
@@ -31,6 +33,8 @@ from paceline_broker.service.ports import LogReader, LogWriter, Role, RoleState
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.slow_reads import SlowReads
+
+log = logging.getLogger("paceline.service")
 
 
 class FutureFetchSink:
@@ -313,6 +317,9 @@ class Fetcher:
         except PacelineError:
             # No master any more, or members are silent: then nothing is certain.
             waiting.is_round_failed = waiting.is_over = True
+        except Exception:  # a fault of this program: the consumer must not wait for it
+            log.exception("read_round_failed")
+            waiting.is_round_failed = waiting.is_over = True
         waiting.task = None
         self._look_again(waiting)
 
@@ -322,10 +329,13 @@ class Fetcher:
         try:
             for view in cold:
                 await reader.warm(view)
-        except PacelineError as error:
-            if not waiting.is_done:
-                waiting.sink.failed(waiting.request_id, error)
-                self._finish(waiting)
+        except PacelineError as known:
+            self._fail(waiting, known)
+            return
+        except Exception:  # a fault of this program: the consumer is told, and asks again
+            log.exception("pages_not_warmed")
+            error = StorageError("the log could not be read; the broker's own log says why")
+            self._fail(waiting, error)
             return
         waiting.task = None
         if waiting.is_done:
@@ -335,6 +345,11 @@ class Fetcher:
         else:
             is_answered = self._answer_damaged(waiting)
         if is_answered:
+            self._finish(waiting)
+
+    def _fail(self, waiting: _Waiting, error: PacelineError) -> None:
+        if not waiting.is_done:
+            waiting.sink.failed(waiting.request_id, error)
             self._finish(waiting)
 
     def _deliver(self, waiting: _Waiting, gathered: Gathered) -> bool:
