@@ -1,14 +1,18 @@
 """Calls about clients: who somebody is, and who is connected (docs/protocol/stream.md)."""
 
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from paceline.ports import Clock
+from paceline.runtime import pause
 from paceline.wire.clients import (
     KINDS,
     LANGUAGE_LENGTH_MAX,
     VERSION_LENGTH_MAX,
+    Conflicts,
     Kind,
-    conflicts,
+    Merging,
+    Row,
 )
 from paceline.wire.fields import Fields
 from paceline.wire.names import CLIENT_ID_PATTERN, check_name, check_readable_topic_name
@@ -18,6 +22,8 @@ from paceline_broker.service.member_fields import about_member, topics_of
 from paceline_broker.service.ports import Role
 from paceline_broker.service.settings import ServiceSettings
 
+TURN_TOPICS = 1000
+"""Clients, and the topics that they name, in one turn of the loop."""
 _TEXT = r"[\x20-\x7e]+"
 
 
@@ -63,22 +69,31 @@ class ClientCalls:
         now_ms = self._clock.monotonic_ms()
         self.clients.expire(now_ms)
         identity = self._role.identity
-        rows = [
-            row
-            for row in self.clients.rows(
-                broker=f"{identity.group}/{identity.replica_id or 0}",
-                now_ms=now_ms,
-                now_unix_ms=self._clock.unix_ms(),
-            )
-            if group in (None, row["group"])
-        ]
-        different = conflicts(rows)  # among all members, whatever else is asked for
-        rows = [
-            row
-            for row in rows
-            if kind in (None, row["kind"]) and (topic is None or topic in row["topics"])
-        ]
-        return {"clients": rows, "conflicts": different}
+        broker = f"{identity.group}/{identity.replica_id or 0}"
+        now_unix_ms = self._clock.unix_ms()
+        listed = self.clients.rows(
+            group=group, broker=broker, now_ms=now_ms, now_unix_ms=now_unix_ms
+        )
+        merging, different = Merging(), Conflicts()
+        async for row in _in_turns(listed):
+            merging.add(row)
+        rows = []
+        async for row in _in_turns(merging.rows()):
+            different.add(row)  # among all members, whatever else is asked for
+            if kind in (None, row["kind"]) and (topic is None or topic in row["topics"]):
+                rows.append(row)
+        return {"clients": rows, "conflicts": different.found()}
+
+
+async def _in_turns(rows: Iterable[Row]) -> AsyncIterator[Row]:
+    """The rows; others have their turn in between."""
+    looked = 0
+    for row in rows:
+        yield row
+        looked += 1 + len(row["topics"])
+        if looked > TURN_TOPICS:
+            looked = 0
+            await pause(0)
 
 
 def _kind_of(fields: Fields) -> Kind:

@@ -11,12 +11,12 @@ for them.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from paceline.errors import OverloadedError
-from paceline.wire.clients import Kind, merged
+from paceline.wire.clients import Kind, Row
 
 TEXT_MAX = 16 * 1024 * 1024
 """Characters that all clients of a list have told: some 1,600 each, if there are 10,000."""
@@ -28,6 +28,12 @@ class Peer(Protocol):
 
     @property
     def peer(self) -> str | None: ...
+
+
+def text_of(topics: Iterable[str], about: Mapping[str, Any]) -> int:
+    """Characters of the lists that a client tells of itself, which may be long."""
+    filters: Mapping[str, str] = about.get("filters", {})
+    return sum(map(len, topics)) + sum(map(len, filters)) + sum(map(len, filters.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +56,7 @@ class ClientInfo:
     @property
     def text(self) -> int:
         """Characters of the lists in it, which may be long."""
-        filters: Mapping[str, str] = self.about.get("filters", {})
-        return sum(map(len, self.topics)) + sum(map(len, filters)) + sum(map(len, filters.values()))
+        return text_of(self.topics, self.about)
 
 
 @dataclass(slots=True)
@@ -122,11 +127,15 @@ class ClientTable:
         names = {known.info.name: known.info for known in self._known.values()}
         return Counter((info.kind, info.group) for info in names.values())
 
-    def rows(self, *, broker: str, now_ms: int, now_unix_ms: int) -> list[dict[str, Any]]:
-        """The clients as JSON, in order of kind, group, id; `broker` names the answering one."""
+    def rows(
+        self, *, group: str | None, broker: str, now_ms: int, now_unix_ms: int
+    ) -> Iterator[Row]:
+        """The connections there are now as JSON, one by one, of one group or all; `broker` names
+        the answering one."""
         to_unix_ms = now_unix_ms - now_ms
-        return merged(
-            {
+        listed = [known for known in self._known.values() if group in (None, known.info.group)]
+        for known in listed:
+            yield {
                 "kind": known.info.kind,
                 "group": known.info.group,
                 "client_id": known.info.client_id,
@@ -139,5 +148,3 @@ class ClientTable:
                 "heard_unix_ms": known.heard_ms + to_unix_ms,
                 "brokers": [broker],
             }
-            for known in self._known.values()
-        )

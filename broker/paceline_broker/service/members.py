@@ -14,7 +14,7 @@ killed one is replaced at once, and one whose connection was cut keeps its queue
 """
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from paceline.errors import NotMasterError, OverloadedError
 from paceline.ports import Clock
 from paceline.types import GroupName, MasterEpoch
 from paceline.wire.clients import inconsistent_topics
+from paceline_broker.service.clients import text_of
 from paceline_broker.service.ports import Role, RoleState
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
@@ -31,8 +32,19 @@ from paceline_broker.service.settings import ServiceSettings
 Owned = tuple[tuple[int, str, int], ...]
 """Queues a member still works on: (topic id, broker group, queue id)."""
 
+TEXT_MAX = 16 * 1024 * 1024
+"""Characters that all members have told: some 700,000 queues. What a group's members are told of
+each other is at most this, too."""
+OWNED_TEXT = 24
+"""A queue in a heartbeat counts as so many."""
+
 GENERATION_BITS = 32
 """A generation is (epoch << 32) + count, so it rises over coordinators too."""
+
+
+def told_by(topics: Iterable[str], owned: Owned, about: Mapping[str, Any]) -> int:
+    """What a heartbeat says, in characters; some for each queue."""
+    return text_of(topics, about) + OWNED_TEXT * len(owned)
 
 
 @dataclass(slots=True)
@@ -48,6 +60,8 @@ class Member:
     """When that connection closed."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What it tells of itself for people to read: how it consumes, what it subscribes to."""
+    text: int = 0
+    """`told_by` all of this."""
 
 
 @dataclass(slots=True)
@@ -61,6 +75,8 @@ class MemberTable:
     groups: dict[str, dict[str, Member]] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
     members_count: int = 0
+    text: int = 0
+    """What all members have told (`told_by`)."""
     _by_via: dict[Hashable, set[tuple[str, str]]] = field(default_factory=dict)
 
     def hear(
@@ -88,11 +104,21 @@ class MemberTable:
                 self._by_via.setdefault(via, set()).add((group, client_id))
         member.heard_ms, member.lost_ms = now_ms, None
         member.about = about or {}
+        self.text -= member.text
+        member.text = told_by(topics, owned, member.about)
+        self.text += member.text
         if not is_new and member.topics == topics and member.owned == owned:
             return False
         member.topics, member.owned = topics, owned
         self._change(group)
         return True
+
+    def has_room_for(self, group: str, client_id: str, text: int, *, members_max: int) -> bool:
+        """Whether there may be such a member, or one may tell so much instead of what it did."""
+        member = self.groups.get(group, {}).get(client_id)
+        if member is None:
+            return self.members_count < members_max and self.text + text <= TEXT_MAX
+        return text <= member.text or self.text + text - member.text <= TEXT_MAX
 
     def connection_lost(self, via: Hashable, *, now_ms: int) -> bool:
         """A connection has closed; whether members came over it."""
@@ -110,6 +136,7 @@ class MemberTable:
             return False
         self._forget_via(group, client_id, member)
         self.members_count -= 1
+        self.text -= member.text
         self._change(group)
         if not members:
             del self.groups[group]
@@ -228,9 +255,7 @@ class Coordinator:
         self._check_mine(group)
         now_ms = self._clock.monotonic_ms()
         table = self._table
-        is_new = client_id not in table.groups.get(group, {})
-        if is_new and table.members_count >= self._settings.members_max:
-            raise OverloadedError("too many group members here", retry_after_ms=1000)
+        self._make_room(group, client_id, told_by(topics, owned, about or {}))
         heard = table.hear(group, client_id, topics, owned, now_ms=now_ms, via=via, about=about)
         if heard:
             self._changed(group)
@@ -268,6 +293,20 @@ class Coordinator:
     def group_names(self) -> list[str]:
         """Groups with a live member here."""
         return sorted(self._table.groups)
+
+    def _make_room(self, group: str, client_id: str, text: int) -> None:
+        """OverloadedError if it is too many, or too much, also without those that are silent."""
+        limit = self._settings.members_max
+        if self._table.has_room_for(group, client_id, text, members_max=limit):
+            return
+        self._drop_silent()
+        if not self._table.has_room_for(group, client_id, text, members_max=limit):
+            raise OverloadedError(
+                f"{self._table.members_count} members of consumer groups are coordinated here, and"
+                f" there is no room for more of them (at most {limit}), or for more topics, filters"
+                " and queues that they name",
+                retry_after_ms=1000,
+            )
 
     def _check_mine(self, group: str) -> None:
         if self._role.acting is None:

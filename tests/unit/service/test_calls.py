@@ -17,11 +17,13 @@ from paceline.errors import (
     NotMasterError,
     NotYetAvailableError,
     OutcomeUnknownError,
+    OverloadedError,
     PacelineError,
 )
 from paceline.runtime import ManualClock, spawn
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
+from paceline_broker.service import members
 from paceline_broker.service.members import MemberTable, coordinating_group
 
 QUEUE = {"topic": "orders", "queue": 0}
@@ -155,6 +157,46 @@ def test_names_that_nobody_uses_any_more_are_forgotten_and_their_generations_nev
         table.leave(f"g{number % 10}", "a")
         last = table.generation(f"g{number % 10}")
     assert not table.generations
+
+
+async def test_members_that_name_very_much_do_not_fill_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each heartbeat is bounded, and so is what all of them say."""
+    queues = 4
+    monkeypatch.setattr(members, "TEXT_MAX", 3 * queues * members.OWNED_TEXT)
+    bench = Bench(member_expiry_ms=10_000)
+    bench.clock.advance(bench.service.settings.member_interval_ms)  # it has listened for others
+
+    async def beat(client_id: str, owned: int, **more: Any) -> None:
+        rows = [[1, "g1", queue] for queue in range(owned)]
+        fields = {"group": "billing", "topics": [], "owned": rows, "generation": 0, **more}
+        await bench.call("heartbeat", client_id=client_id, **fields)
+
+    await beat("a", queues)
+    bench.clock.advance(5_000)
+    await beat("b", 2 * queues)
+    for client_id, owned, more in (
+        ("c", 1, {}),
+        ("a", queues + 1, {}),
+        ("a", queues, {"topics": ["orders"]}),
+        ("a", queues, {"filters": {"orders": "x"}}),
+    ):
+        with pytest.raises(OverloadedError, match="2 members"):
+            await beat(client_id, owned, **more)
+    await beat("b", 2 * queues)
+    bench.clock.advance(5_000)
+
+    await beat("c", queues)  # the silent one has gone, and its room is free
+    await beat("b", 1)
+    await beat("c", 2 * queues)
+    answer = await bench.call("members", group="billing")
+    assert [row["client_id"] for row in answer["members"]] == ["b", "c"]
+    table = bench.service.coordinator._table
+    assert table.text == (1 + 2 * queues) * members.OWNED_TEXT
+    for client_id in ("b", "c"):
+        await bench.call("leave", group="billing", client_id=client_id)
+    assert table.text == 0
 
 
 async def test_who_begins_to_wait_as_others_are_woken_hears_of_the_next_change() -> None:

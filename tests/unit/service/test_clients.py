@@ -1,9 +1,10 @@
 """Which clients are connected to a broker: told, listed, forgotten."""
 
+import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import Bench
+from tests.unit.service.fakes import Bench, turn
 
 from paceline.errors import BadNameError, BadRequestError, OverloadedError
 from paceline.wire.clients import conflicts, inconsistent_topics, merged
@@ -136,6 +137,25 @@ async def test_clients_that_tell_very_much_do_not_fill_memory(
     await tell(bench, {**much, "client_id": "c1", "filters": {}})
     await tell(bench, {**much, "client_id": "c3"})
     assert await listed(bench) == ["consumer audit/c0", "consumer audit/c1", "consumer audit/c3"]
+
+
+async def test_a_long_list_is_made_in_many_turns_and_is_that_of_its_beginning() -> None:
+    bench = Bench()
+    streams = [Stream(f"a:{number}") for number in range(3_000)]
+    for number, stream in enumerate(streams):
+        await tell(bench, {**CONSUMER, "client_id": f"c{number:04d}"}, stream)
+    asking = asyncio.gather(bench.call("clients", kind="consumer"))
+    turns = 0
+    while not asking.done():
+        await turn()
+        turns += 1
+        if turns == 2:
+            bench.service.connection_lost(streams[-1])
+
+    [answer] = await asking
+    rows = answer["clients"]
+    assert [row["client_id"] for row in rows] == [f"c{number:04d}" for number in range(3_000)]
+    assert turns >= 5
 
 
 @pytest.mark.parametrize(
