@@ -7,7 +7,7 @@ queue. An unclean election may put another message at the same place; then the e
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 NOTES_MAX = 1_000_000
@@ -51,6 +51,12 @@ class Notes:
         """The oldest ones that nobody was told."""
         span = slice(self._told, self._told + count_max)
         return [Note(*row) for row in zip(*(column[span] for column in self._columns), strict=True)]
+
+    def parts(self, count: int) -> Iterator[list[Note]]:
+        """All that nobody was told as of now, so many at a time."""
+        columns = [column[self._told :] for column in self._columns]
+        for at in range(0, len(columns[0]), count):
+            yield [Note(*row) for row in zip(*(c[at : at + count] for c in columns), strict=True)]
 
     def settle(self, count: int) -> None:
         """A master has decided the oldest `count` of them."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from crc32c import crc32c
 
 from paceline.ports import Disk
+from paceline.runtime import pause
 from paceline_broker.escape.notes import Note, Notes
 
 log = logging.getLogger("paceline.acting")
@@ -20,6 +21,8 @@ FILE = "acting-escaped.bin"
 MAGIC = 0x31455350  # "PSE1"
 _HEAD = struct.Struct("<III")  # magic, count of notes, CRC of them
 _NOTE = struct.Struct("<" + Notes.TYPES)
+_PART_NOTES = 4096
+"""Packed in one turn of the loop."""
 
 
 class NotesFile:
@@ -32,6 +35,8 @@ class NotesFile:
         self._path = f"{data_dir}/{FILE}"
         self.notes = Notes()
         self._size = 0
+        self._is_suspect = False
+        """A write or fsync of the file failed: what it has now nobody knows (R22)."""
         self._unsaved: list[bytes] = []
         self._writing = asyncio.Lock()
         self._load()
@@ -39,35 +44,63 @@ class NotesFile:
     def add(self, notes: Sequence[Note]) -> None:
         """Note what another group has confirmed; `save` makes it durable."""
         self.notes.add(notes)
-        rows = b"".join(_NOTE.pack(*note) for note in notes)
-        self._unsaved.append(_HEAD.pack(MAGIC, len(notes), crc32c(rows)) + rows)
+        self._unsaved.append(_chunk(notes))
 
     async def save(self) -> None:
         """Return when all that was added is on disk, or told. Raises StorageError."""
         async with self._writing:  # whoever waited finds its own written too
+            if self._is_suspect:
+                await self._replace()
+                return
             if not self._unsaved:
                 return
             chunks, self._unsaved = self._unsaved, []
-            try:
-                await self._write(chunks, at=self._size)
-            except BaseException:
-                self._unsaved = chunks + self._unsaved
-                raise
-            self._size += sum(map(len, chunks))
+            await self._write(chunks, at=self._size)
 
     async def settle(self, count: int) -> None:
         """A master has decided the oldest `count` notes. Raises StorageError."""
         self.notes.settle(count)
         async with self._writing:
-            if len(self.notes) or not self._size:
+            if len(self.notes) or not (self._size or self._is_suspect):
                 return
             self._unsaved.clear()
-            await self._write([], at=0)
-            self._size = 0
+            if self._is_suspect:
+                await self._replace()
+            else:
+                await self._write([], at=0)
 
     async def _write(self, chunks: Sequence[bytes], *, at: int) -> None:
+        """The file as it is up to `at`, and then the chunks."""
+        self._is_suspect = True  # until all of it was done
         is_new = not self._disk.exists(self._path)
-        file = self._disk.open(self._path, create=True)
+        await self._put(self._path, chunks, at=at)
+        if is_new:
+            await self._disk.sync_folder_later(self._folder)
+        self._size = at + sum(map(len, chunks))
+        self._is_suspect = False
+
+    async def _replace(self) -> None:
+        """All notes into a new file: a failed fsync is never repeated (R22).
+
+        A second one would succeed without those pages that the first one has given up.
+        """
+        temporary = f"{self._path}.new"
+        if self._disk.exists(temporary):  # it has failed, too
+            self._disk.unlink(temporary)
+        chunks: list[bytes] = []
+        self._unsaved.clear()  # they are among all that there are now
+        for notes in self.notes.parts(_PART_NOTES):
+            chunks.append(_chunk(notes))
+            await pause(0)  # others have their turn
+        await self._put(temporary, chunks, at=0)
+        self._disk.rename(temporary, self._path)
+        await self._disk.sync_folder_later(self._folder)
+        self._size = sum(map(len, chunks))
+        self._is_suspect = False
+        log.info("escape_notes_written_anew", extra={"bytes": self._size})
+
+    async def _put(self, path: str, chunks: Sequence[bytes], *, at: int) -> None:
+        file = self._disk.open(path, create=True)
         try:
             self._disk.truncate(file, at)
             if chunks:
@@ -75,8 +108,6 @@ class NotesFile:
             await self._disk.sync(file)
         finally:
             file.close()
-        if is_new:
-            await self._disk.sync_folder_later(self._folder)
 
     def _load(self) -> None:
         if not self._disk.exists(self._path):
@@ -93,6 +124,11 @@ class NotesFile:
             log.warning(
                 "escape_notes_cut", extra={"bytes": len(content) - self._size, "kept": self._size}
             )
+
+
+def _chunk(notes: Sequence[Note]) -> bytes:
+    rows = b"".join(_NOTE.pack(*note) for note in notes)
+    return _HEAD.pack(MAGIC, len(notes), crc32c(rows)) + rows
 
 
 def _chunks(content: bytes) -> Iterator[tuple[list[Note], int]]:

@@ -1,0 +1,83 @@
+"""The notes on disk, when the disk fails: nothing that was noted is lost by it."""
+
+import pytest
+
+from paceline.disk_memory import MemoryDisk
+from paceline.errors import StorageError
+from paceline_broker.escape import notes_file
+from paceline_broker.escape.notes import Note
+from paceline_broker.escape.notes_file import FILE, NotesFile
+
+
+def a_note(number: int) -> Note:
+    return Note(number << 16, 1_000 + number, 1 << 16, 7)
+
+
+def a_disk() -> MemoryDisk:
+    disk = MemoryDisk()
+    disk.make_folder("/data")
+    return disk
+
+
+def after_a_restart(disk: MemoryDisk) -> list[Note]:
+    return NotesFile(disk, "/data").notes.first(1 << 20)
+
+
+async def test_a_note_after_a_clearing_that_failed_is_on_disk() -> None:
+    """R22, R36: behind a hole where the cleared notes were it would be cut off at the next start,
+    and its message sent once more."""
+    disk = a_disk()
+    kept = NotesFile(disk, "/data")
+    kept.add([a_note(1)])
+    await kept.save()
+    disk.fail_next("sync")
+    with pytest.raises(StorageError):
+        await kept.settle(1)
+
+    kept.add([a_note(2)])
+    await kept.save()
+
+    assert after_a_restart(disk) == [a_note(2)]
+
+
+@pytest.mark.parametrize("operation", ["sync", "writev", "truncate"])
+async def test_what_could_not_be_saved_is_saved_with_the_next_or_without_one(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes_file, "_PART_NOTES", 2)
+    disk = a_disk()
+    kept = NotesFile(disk, "/data")
+    kept.add([a_note(0), a_note(1), a_note(2)])
+    await kept.save()
+    kept.add([a_note(3)])
+    disk.fail_next(operation, count=2)
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            await kept.save()
+
+    await kept.save()
+
+    assert after_a_restart(disk) == [a_note(number) for number in range(4)]
+    kept.add([a_note(4)])
+    await kept.save()
+    assert len(after_a_restart(disk)) == 5
+    await kept.settle(5)
+    assert after_a_restart(disk) == []
+
+
+async def test_a_file_whose_fsync_failed_is_never_synced_again() -> None:
+    """R22: a second fsync succeeds without the pages that the first one gave up."""
+    disk = a_disk()
+    kept = NotesFile(disk, "/data")
+    kept.add([a_note(1)])
+    disk.fail_next("sync")
+    with pytest.raises(StorageError):
+        await kept.save()
+    changed: list[tuple[str, str]] = []
+    disk.observer = lambda operation, path: changed.append((operation, path))
+
+    await kept.save()
+
+    path = f"/data/{FILE}"
+    assert [row for row in changed if row[1] == path and row[0] != "rename"] == []
+    assert after_a_restart(disk) == [a_note(1)]
