@@ -33,6 +33,7 @@ from paceline.wire.cluster import GroupView
 from paceline.wire.names import RETRY_PREFIX
 from paceline_broker.clocks import Trust
 from paceline_broker.escape.connection import Codes, EscapeConnection
+from paceline_broker.escape.held import Held
 from paceline_broker.escape.intake import epoch_at
 from paceline_broker.escape.notes import Note
 from paceline_broker.escape.notes_file import NotesFile
@@ -53,6 +54,8 @@ PART_BYTES = 256 * 1024
 _WHYS_MAX = 100
 BACKLOG_MAX = 2048
 """What is due and was taken up; the rest stays where it is."""
+ALONE_MAX = BACKLOG_MAX // 2
+"""Of them, what was refused and goes again."""
 REFUSED_MS = 5000
 """A message that was refused for what it is is tried again after this long."""
 IDLE_CONNECTION_MS = 5000
@@ -146,9 +149,10 @@ class Bridge:
         self._backlog: list[Due] = []
         self._asleep: dict[int, array[int]] = {}
         """By topic that no other group takes now: the sources, as there may be very many."""
-        self._held: dict[int, tuple[Due, int]] = {}
+        self._held = Held()
         self._alone: set[int] = set()
-        """Sources whose batch was refused: one may be why, and must not hold back the others."""
+        """Sources in the backlog, or on their way, whose batch was refused: one may be why, and
+        must not hold back the others."""
         self._held_why: set[str] = set()
         """What was logged of this appointment."""
         self.untold_epochs: set[int] = set()
@@ -239,14 +243,15 @@ class Bridge:
 
     def _take_up(self) -> None:
         now_ms = self._now_ms()
-        for source, (entry, until_ms) in list(self._held.items()):
-            if until_ms <= now_ms:
-                del self._held[source]
-                self._backlog.append(entry)
+        timers = self._role.projections.timers
+        # However many are refused again and again, half of the room is for the others.
+        sources = self._held.take(now_ms, ALONE_MAX - len(self._alone))
+        again = list(filter(None, map(timers.find, sources)))
+        self._alone.update(entry.source for entry in again)
+        self._backlog += again
         room = BACKLOG_MAX - len(self._backlog)
         if room <= 0 or self._kept.notes.is_full:
             return
-        timers = self._role.projections.timers
         found = timers.due_after(self._last, self._clock.unix_ms(), room)
         if found:
             self._last = (found[-1].due_unix_ms, found[-1].source)
@@ -271,6 +276,7 @@ class Bridge:
     def _sleep(self, entry: Due) -> None:
         """It waits beside the backlog, so that it holds back nothing that can go."""
         self._note_why(entry, "no broker group takes its topic now")
+        self._alone.discard(entry.source)
         self._asleep.setdefault(entry.key >> 16, array("Q")).append(entry.source)
 
     def _open_groups(self) -> dict[GroupName, GroupView]:
@@ -324,10 +330,13 @@ class Bridge:
                 else:
                     self._sleep(entry)
                 continue
-            ready = self._read(entry)
+            try:
+                ready = self._read(entry)
+            except CorruptLogError as error:
+                self._hold(entry, error.message)
+                continue
             if ready is None:
-                if entry.source not in self._held:
-                    left.append(entry)  # cold
+                left.append(entry)
                 continue
             alone = entry.source if entry.source in self._alone else 0
             part.setdefault((topic_id, queue % queues, alone), []).append(ready)
@@ -337,12 +346,9 @@ class Bridge:
         return part
 
     def _read(self, entry: Due) -> Ready | None:
+        """None while its pages are cold. CorruptLogError."""
         position, number = unpack_source(entry.source)
-        try:
-            batch = self._sources.get(self._role.reader, PhysicalOffset(position))
-        except CorruptLogError as error:
-            self._hold(entry, error.message, for_ms=REFUSED_MS)
-            return None
+        batch = self._sources.get(self._role.reader, PhysicalOffset(position))
         if batch is None:
             return None
         origin = self._role.projections.timers.origin(entry.source)
@@ -353,9 +359,10 @@ class Bridge:
             self._held_why.add(why)
             log.info("escape_held", extra={"source": entry.source, "why": why})
 
-    def _hold(self, entry: Due, why: str, *, for_ms: int) -> None:
+    def _hold(self, entry: Due, why: str) -> None:
         self._note_why(entry, why)
-        self._held[entry.source] = (entry, self._now_ms() + for_ms)
+        self._alone.discard(entry.source)
+        self._held.add(entry.source, self._now_ms() + REFUSED_MS)
 
     # -- a request ---------------------------------------------------------------------------------
 
@@ -402,7 +409,7 @@ class Bridge:
                         batches.append(delivered_batch([ready], target))
                         sent.append([ready])
                     except BadRequestError:
-                        self._hold(ready.entry, error.message, for_ms=REFUSED_MS)
+                        self._hold(ready.entry, error.message)
         return sent, batches
 
     async def _connected(self, lane: _Lane, group: GroupView) -> EscapeConnection:
@@ -424,6 +431,7 @@ class Bridge:
             if code is None:
                 self._kept.add([self._note(ready) for ready in found])
                 for ready in found:
+                    self._alone.discard(ready.entry.source)
                     due_ms = max(ready.entry.due_unix_ms, ready.batch.header.store_unix_ms)
                     self.lateness.saw(max(0, now_ms - max(due_ms, acting.since_unix_ms)))
                 continue
@@ -439,11 +447,13 @@ class Bridge:
             lane.away_ms = AWAY_MS
 
     def _hold_refused(self, found: Sequence[Ready], code: str) -> None:
-        for ready in found:
-            # Once more alone, and soon; who was alone already is why.
-            for_ms = REFUSED_MS if len(found) == 1 else 0
+        if len(found) == 1:
+            self._hold(found[0].entry, code)
+            return
+        for ready in found:  # once more alone, and soon; who was alone already is why
+            self._note_why(ready.entry, code)
             self._alone.add(ready.entry.source)
-            self._hold(ready.entry, code, for_ms=for_ms)
+            self._backlog.append(ready.entry)
 
     def _note(self, ready: Ready) -> Note:
         position, _ = unpack_source(ready.origin)

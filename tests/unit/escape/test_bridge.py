@@ -15,7 +15,8 @@ from paceline.types import ReplicaId, TopicName
 from paceline.wire import properties as names
 from paceline_broker.clocks import Trust
 from paceline_broker.escape import bridge, intake
-from paceline_broker.escape.bridge import PART_MESSAGES
+from paceline_broker.escape.bridge import PART_MESSAGES, REFUSED_MS
+from paceline_broker.escape.held import SHELF_MS, Held
 from paceline_broker.escape.intake import check_escaped
 from paceline_broker.escape.notes import Note
 from paceline_broker.escape.notes_file import NotesFile
@@ -210,6 +211,56 @@ async def test_a_refused_message_holds_back_none_of_its_queue(
             await scene.until_noted(9)
         assert len(scene.bodies()) == 9
         assert b"due %d" % poison not in scene.bodies()
+
+
+async def test_many_refused_messages_are_few_at_a_time_and_leave_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    poisons = 40
+    looked: list[int] = []
+
+    def check(batch: bytes, *groups: Any) -> BatchHeader:
+        if any(int(body[4:]) < now for body in BatchView(batch).bodies()):
+            raise BadRequestError("not this one")
+        return check_escaped(batch, *groups)
+
+    monkeypatch.setattr(intake, "check_escaped", check)
+    monkeypatch.setattr(bridge, "BACKLOG_MAX", 8)
+    monkeypatch.setattr(bridge, "ALONE_MAX", 4)
+    monkeypatch.setattr(bridge, "PART_MESSAGES", 4)
+    async with a_scene() as scene:
+        now = scene.here.clock.unix_ms()
+        scene.delay(*range(now - poisons, now), now + REFUSED_MS)
+        part = scene.bridge._part
+
+        def looking(*arguments: Any) -> Any:
+            looked.append(len(scene.bridge._backlog))
+            return part(*arguments)
+
+        monkeypatch.setattr(scene.bridge, "_part", looking)
+        scene.here.role.become_acting(7)
+        async with scene.running():
+            await until(lambda: len(scene.bridge._held) == poisons)
+            looked.clear()
+            scene.here.clock.advance(REFUSED_MS + SHELF_MS)
+            await scene.until_noted(1)
+            assert scene.bodies() == [b"due %d" % (now + REFUSED_MS)]
+            await until(lambda: len(scene.bridge._held) == poisons and not scene.bridge.is_busy)
+            assert not scene.bridge._alone
+        assert max(looked) <= 8
+
+
+def test_held_messages_come_back_in_order_as_there_is_room() -> None:
+    held = Held()
+    for source in range(5):
+        held.add(source, 1_000 + source * SHELF_MS // 2)
+
+    assert held.take(999, 9) == []
+    assert held.take(1_100, 2) == [0, 1]
+    assert held.take(1_100, 0) == held.take(1_100, -1) == []
+    assert held.take(1_200, 9) == [2, 3, 4]
+    held.add(7, 9_000)
+    assert (len(held), held.take(9_000, 1), len(held)) == (1, [7], 0)
 
 
 async def test_a_backlog_goes_in_parts_and_each_message_once() -> None:
