@@ -12,7 +12,7 @@ from typing import Any
 from paceline.consumer.group_rules import Permission
 from paceline.consumer.links import PASSING, GroupLinks
 from paceline.consumer.membership import Me, coordinating_group
-from paceline.errors import PacelineError
+from paceline.errors import NoPermissionError, PacelineError
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey, shared_queues_of
 from paceline.runtime import cancel_and_wait, pause, spawn
@@ -102,6 +102,11 @@ class BroadcastMembership:
         try:
             connection = await self._links.link(coordinator).wait_up(timeout_ms=timeout_ms)
             await connection.call(document, timeout_ms=timeout_ms)
+            self._permission.is_refused = False
+        except NoPermissionError as error:
+            log.debug("heartbeat_refused", extra={"error": error.message})
+            self._permission.is_refused = True
+            self._aim(view)
         except PASSING as error:
             log.debug("broadcast_not_told", extra={"call": call, "error": error.message})
         except PacelineError as error:

@@ -30,18 +30,26 @@ def consume_timeout_s(cluster: Cluster, group: str, own_ms: int | None) -> float
 
 
 class Permission:
-    """Whether a member may consume; tells the log when that changes."""
+    """Whether a member may consume; tells the log when that changes.
+
+    Both the view and the brokers say it, and the later one to hear of a change counts: a member
+    that hears nothing of the controllers stops at its next heartbeat.
+    """
 
     def __init__(self, group: str, *, is_broadcasting: bool = False) -> None:
         self._group = group
         self._is_broadcasting = is_broadcasting
         self._was_given = True
+        self.is_refused = False
+        """A heartbeat was, with NO_PERMISSION, and none was taken since."""
 
     def is_given(self, view: ClusterView) -> bool:
         """By `consume_enable`, and for broadcasting `consume_broadcast_enable`."""
         settings = settings_of(view, self._group)
-        is_given = settings.consume_enable and (
-            settings.consume_broadcast_enable or not self._is_broadcasting
+        is_given = (
+            not self.is_refused
+            and settings.consume_enable
+            and (settings.consume_broadcast_enable or not self._is_broadcasting)
         )
         if is_given is not self._was_given:
             self._was_given = is_given

@@ -156,6 +156,7 @@ class Membership:
             if answer is not None:
                 heard_at = loop.time()
                 backoff.reset()
+                self._permission.is_refused = False
                 self._members = answer["members"]
                 self._generation = answer["generation"]
                 self._judge(claims)
@@ -187,7 +188,12 @@ class Membership:
             try:
                 connection = await link.wait_up(timeout_ms=_HEARTBEAT_TIMEOUT_MS)
                 answers.append(await connection.call(document, timeout_ms=_HEARTBEAT_TIMEOUT_MS))
-            except (*PASSING, NoPermissionError) as error:  # or switched off for a while
+            except NoPermissionError as error:  # switched off for a while
+                log.debug("heartbeat_refused", extra={"error": error.message})
+                self._permission.is_refused = True
+                if self._cluster.view is not None:
+                    self._aim(self._cluster.view)
+            except PASSING as error:
                 log.debug("heartbeat_failed", extra={"error": error.message})
             finally:
                 self._changed.set()

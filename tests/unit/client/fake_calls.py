@@ -23,6 +23,7 @@ class FakeGroupCalls:
     """Answers as docs/protocol/stream.md says; members live as long as the cluster."""
 
     def __init__(self) -> None:
+        self.heartbeat_refusal: PacelineError | None = None
         self.members: dict[str, dict[str, dict[str, Any]]] = {}
         self.introduced: list[tuple[str, dict[str, Any]]] = []
         """Who said to which broker group who they are."""
@@ -154,6 +155,8 @@ class FakeGroupCalls:
         self.changed = asyncio.Event()
 
     async def _heartbeat(self, document: dict[str, Any]) -> dict[str, Any]:
+        if self.heartbeat_refusal is not None:
+            raise self.heartbeat_refusal
         members = self.members.setdefault(document["group"], {})
         told = {"topics": document["topics"], "owned": document["owned"]}
         if members.get(document["client_id"]) != told:

@@ -14,6 +14,7 @@ from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.disk_memory import MemoryDisk
+from paceline.errors import NoPermissionError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueName
@@ -110,6 +111,25 @@ async def test_a_switched_off_group_reads_nothing_and_goes_on_when_it_may_again(
             await fill(cluster, 20, first=10)
             assert seen.has(10)
             publish(cluster, ConsumerGroupSettings())
+            await eventually(lambda: seen.has(20))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in members() if kind != "assigned"])
+async def test_a_member_that_hears_nothing_of_the_controllers_obeys_its_coordinator(
+    kind: str,
+) -> None:
+    """Its own view says that it may go on; RocketMQ's brokers would refuse its next pull."""
+    seen = Seen()
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 2)
+        await fill(cluster, 10)
+        async with members()[kind](cluster.controller, seen.listen) as member:
+            await eventually(lambda: seen.has(10))
+            cluster.group_calls.heartbeat_refusal = NoPermissionError("off", group=GROUP)
+            await eventually(lambda: not held(member), within_ms=4_000)
+            await fill(cluster, 20, first=10)
+            assert seen.has(10)
+            cluster.group_calls.heartbeat_refusal = None
             await eventually(lambda: seen.has(20))
 
 
