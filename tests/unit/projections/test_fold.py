@@ -186,6 +186,7 @@ def test_unclean_epoch_clamps_commits_voids_locks_and_fences_producers() -> None
     assert committed == Committed(QueueOffset(2), 1), "a new generation: a late commit is refused"
     assert len(projections.producers) == 0
     assert log.lock("b").code is None
+    # R21: what lies below, nobody knows whose it is.
     began = BatchView(log.batches[-2]).header.physical_offset
     assert projections.producers.voided_at == began > 0
     again = Projections.restore(projections.snapshot())
