@@ -470,8 +470,7 @@ class Projections:
         projections.log_time_ms = found.log_time_ms
         projections.consume_queues = ConsumeQueues.restore(memoryview(found.consume_queues))
         projections.producers = Producers.restore(memoryview(found.producers))
-        # Absent in older ones.
-        projections.producers.voided_at = found.document.get("producers_voided_at", 0)
+        projections.producers.voided_at = found.document.get("producers_voided_at", 0)  # as below
         withheld = found.document.get("locks_withheld", (0, 0))
         projections.locks = Locks.from_json(found.document["locks"], withheld)
         joined = found.document.get("offsets_joined", [])  # absent in older ones

@@ -189,8 +189,7 @@ def test_unclean_epoch_clamps_commits_voids_locks_and_fences_producers() -> None
     # R21: what lies below, nobody knows whose it is.
     began = BatchView(log.batches[-2]).header.physical_offset
     assert projections.producers.voided_at == began > 0
-    again = Projections.restore(projections.snapshot())
-    assert again.producers.voided_at == began
+    assert Projections.restore(projections.snapshot()).producers.voided_at == began
 
 
 # -- order, kinds, topics -------------------------------------------------------------------------
