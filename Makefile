@@ -10,10 +10,10 @@ PYTHON ?=
 ARGS ?=
 # How long `make verify` runs seeds of core bed and world (what has a number comes on top).
 MINUTES ?= 10
-# Processes for tests; one for each core by default.
+# Processes for tests that compute; one for each core by default.
 JOBS ?= auto
-# Test processes with a real cluster each; they wait more than they compute, but for some the time counts.
-CLUSTERS ?= 1
+# Real clusters at a time; they wait more than they compute. Tests that judge a time have one alone.
+CLUSTERS ?= 2
 # How many seeds `make determinism` runs again.
 SEEDS ?= 25
 
@@ -23,7 +23,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 
 # PySpark is half a gigabyte: it is installed for `make test` and `make spark`, not for the others.
 SPARK_MADE := $(VENV)/.made-spark
-SPARK_TESTS := $(PYTEST) --timeout 400 tests/spark
+PARTS := $(BIN)/python -m tests.parts --jobs $(JOBS) --clusters $(CLUSTERS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -52,17 +52,12 @@ bench: $(MADE) ## Measure this machine and write docs/BENCHMARKS.md.
 verify: $(MADE) ## Mutants, determinism, scripts, and MINUTES=10 of seeds; adds to docs/verification.jsonl.
 	@$(BIN)/python -m paceline_chaos.verify --minutes $(MINUTES) $(ARGS)
 
-test: java $(SPARK_MADE) check ## Everything: check, then simulated clusters, real ones, and Spark (needs Java 17).
-	@echo "Simulated clusters"
-	@$(PYTEST) $(PARALLEL) tests/sim
-	@echo "Real processes"
-	@$(PYTEST) $(if $(filter-out 1,$(CLUSTERS)),-n $(CLUSTERS) --dist loadfile) tests/process
-	@echo "Spark"
-	@$(SPARK_TESTS)
+test: java $(SPARK_MADE) check ## Everything: check, simulated clusters, real ones, and Spark (needs Java 17).
+	@$(PARTS)
 	@echo "All tests passed."
 
 spark: java $(SPARK_MADE) ## Tests of the Spark source, sinks and export alone, on a real cluster.
-	@$(SPARK_TESTS)
+	@$(PARTS) spark
 
 check: $(MADE) ## Format, lint, types, house rules and unit tests: under a minute.
 	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "Not formatted: run make format"; exit 1; }

@@ -27,6 +27,9 @@ from paceline.runtime import SystemClock, pause
 READY_TIMEOUT_S = 40
 """`paceline up` itself gives up after 30 s and says why."""
 STOP_TIMEOUT_S = 20
+BUSY_MS_MAX = 5_000
+"""For a failover: generous for two cores with another cluster on them. The figures are the
+benchmark's business; a test with a narrower bound runs alone (marker `alone`)."""
 
 Found = TypeVar("Found")
 

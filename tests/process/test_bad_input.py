@@ -28,6 +28,7 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.timeout(60),
     pytest.mark.usefixtures("nothing_changes"),
+    pytest.mark.xdist_group("bad_input"),
 ]
 
 MESSAGES = "/v1/topics/orders/messages"

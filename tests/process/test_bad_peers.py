@@ -35,6 +35,7 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.timeout(60),
     pytest.mark.usefixtures("nothing_changes"),
+    pytest.mark.xdist_group("bad_peers"),
 ]
 
 WRONG_SECRET = b"not the secret of this cluster"

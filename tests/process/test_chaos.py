@@ -57,6 +57,7 @@ def run_chaos(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", QUICK)
 def test_scenario_ends_with_a_good_verdict(name: str, tmp_path: Path) -> None:
     finished = run_chaos("run", name, "--output", str(tmp_path), "--json")
@@ -89,6 +90,7 @@ acknowledged_min = 1000000
 """
 
 
+@pytest.mark.alone
 def test_rounds_go_on_where_the_ledger_stopped_and_bad_ones_keep_everything(tmp_path: Path) -> None:
     mine, ledger = tmp_path / "mine.toml", tmp_path / "ledger.jsonl"
     mine.write_text(MINE)

@@ -13,6 +13,7 @@ from paceline_chaos.history.model import FaultEvent
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 
+@pytest.mark.alone
 def test_failover_is_measured_over_all_clients_and_kills(tmp_path: Path) -> None:
     arguments = ["--kills", "2", "--clients", "3", "--rate", "150", "--json"]
 

@@ -71,6 +71,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.alone
 def test_one_way_cut_stalls_one_way_and_goes_on_after_the_heal() -> None:
     finished = subprocess.run(
         [sys.executable, "-c", ECHO], capture_output=True, text=True, check=False, timeout=60

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.process.harness import (
+    BUSY_MS_MAX,
     RunningCluster,
     broker_status,
     eventually,
@@ -32,8 +33,8 @@ from paceline.wire.names import DELAY_DLQ_TOPIC
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
-FAILOVER_MS_MAX = 5_000
-"""Generous for a machine with two busy cores; the figures are the benchmark's business."""
+RETURNED_WITHIN_MS = 30_000
+"""All nodes start again after a kill, side by side with others' nodes."""
 
 
 async def read(
@@ -54,12 +55,13 @@ async def read(
     return found
 
 
-def check_times(found: list[tuple[ReceivedMessage, int]], *, late_ms_max: int) -> None:
+def lateness_ms(found: list[tuple[ReceivedMessage, int]]) -> int:
+    """Of the latest, as it was stored; none is early."""
     for message, read_unix_ms in found:
         due = int(message.properties["TIMER_OUT_MS"])
         assert message.store_unix_ms >= due, (message, "stored early")
         assert read_unix_ms >= due, (message, "read early")
-        assert message.store_unix_ms - due <= late_ms_max, (message, "late")
+    return max(m.store_unix_ms - int(m.properties["TIMER_OUT_MS"]) for m, _ in found)
 
 
 async def test_master_killed_around_the_due_time_delivers_each_message_once(
@@ -88,7 +90,7 @@ async def test_master_killed_around_the_due_time_delivers_each_message_once(
     bodies = [message.body for message, _ in found]
     assert sorted(map(int, bodies)) == list(range(500))
     assert len({message.properties["UNIQ_KEY"] for message, _ in found}) == 500
-    check_times(found, late_ms_max=FAILOVER_MS_MAX)
+    assert lateness_ms(found) <= BUSY_MS_MAX
 
 
 async def test_whole_cluster_down_at_the_due_time_delivers_after_it_is_back(
@@ -105,7 +107,7 @@ async def test_whole_cluster_down_at_the_due_time_delivers_after_it_is_back(
                 cluster.send_signal(node["name"], signal.SIGKILL)
             found = await read(cluster, "later", 20)
     assert sorted(int(message.body) for message, _ in found) == list(range(20))
-    check_times(found, late_ms_max=30_000)
+    assert lateness_ms(found) <= RETURNED_WITHIN_MS
 
 
 async def test_what_waits_longer_than_the_log_is_kept_is_delivered_all_the_same(
@@ -143,7 +145,7 @@ async def test_what_waits_longer_than_the_log_is_kept_is_delivered_all_the_same(
             await producer.recall("later", sent[0].recall_handle or "")
             found = await read(cluster, "later", 19)
     assert sorted(int(message.body) for message, _ in found) == list(range(1, 20))
-    check_times(found, late_ms_max=FAILOVER_MS_MAX)
+    assert lateness_ms(found) <= BUSY_MS_MAX
 
 
 async def test_recall_holds_across_a_failover_and_a_deleted_topic_buries(tmp_path: Path) -> None:

@@ -144,6 +144,7 @@ async def an_acting_master(
         machines.start(master)
 
 
+@pytest.mark.alone
 async def test_what_is_due_comes_by_way_of_another_group_and_is_skipped_by_the_next_master(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,11 @@ import pytest
 from tests.process.examples import ROOT, Example, fenced_blocks, reader_folder, run
 from tests.process.harness import RunningCluster, running_cluster
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(180),
+    pytest.mark.xdist_group("feature_docs"),
+]
 
 TWO_GROUPS = {"docs/features/static-topics.md"}
 """Pages that say that they need two broker groups."""

@@ -38,6 +38,7 @@ UNLED_MS = 2_500
 """Several times the longest time after which a controller that hears no leader asks for votes."""
 
 
+@pytest.mark.alone
 async def test_each_controller_is_replaced_under_load(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data") as cluster, taking_over(cluster) as machines:
         async with under_load(cluster, "orders") as load:

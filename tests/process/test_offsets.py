@@ -22,7 +22,11 @@ from paceline.runtime import SystemClock
 from paceline.types import GroupName, QueueId
 from paceline.wire.cluster import TopicView
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(90),
+    pytest.mark.xdist_group("offsets"),
+]
 
 QUEUES = 2
 COUNT = 100

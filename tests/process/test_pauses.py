@@ -72,6 +72,7 @@ async def test_master_resumed_after_three_seconds_acknowledges_nothing(tmp_path:
     check_stored(cluster, positions, load)
 
 
+@pytest.mark.alone
 async def test_paused_replica_leaves_the_set_and_comes_back(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data") as cluster:
         async with under_load(cluster, "orders") as load:
@@ -95,6 +96,7 @@ async def test_paused_replica_leaves_the_set_and_comes_back(tmp_path: Path) -> N
     check_stored(cluster, positions, load)
 
 
+@pytest.mark.alone
 async def test_nothing_is_acknowledged_without_the_replicas(tmp_path: Path) -> None:
     """R8, R11: nor lost, when the master then dies with a tail that only it has."""
     with running_cluster(tmp_path / "data", restart=True) as cluster:

@@ -31,7 +31,11 @@ from tests.process.load import WORKERS, reach, settled, under_load
 
 from paceline.sealed import seal, unseal
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(60),
+    pytest.mark.xdist_group("refusals"),
+]
 
 START_TIMEOUT_S = 20
 PROGRAMS = {"broker": "paceline_broker.app", "controller": "paceline_controller.app"}

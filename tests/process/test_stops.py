@@ -18,6 +18,7 @@ LONG_MS = 30_000
 """Long polls wait so long unless something happens."""
 
 
+@pytest.mark.alone
 async def test_long_polls_do_not_keep_a_broker_that_nobody_replaces(tmp_path: Path) -> None:
     """Its hand-over is impossible; while it lingers its group has a master that takes nothing."""
     one_of_each = ("--controllers", "1", "--brokers", "1")

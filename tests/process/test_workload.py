@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from tests.process.harness import RunningCluster, running_cluster
 
 from paceline.disk_real import RealDisk
@@ -59,6 +60,7 @@ async def history_of(cluster: RunningCluster) -> tuple[int, list[Entry]]:
     return topic.topic_id, recorder.history.entries
 
 
+@pytest.mark.alone  # no request may be answered too late
 def test_every_job_works_on_real_processes_and_every_message_is_acknowledged(
     tmp_path: Path,
 ) -> None:

@@ -8,6 +8,8 @@ from tests.sim.raft.cluster import NAMES, Cluster, eventually
 from paceline_controller.raft.library import RaftInvariantError
 from paceline_controller.raft.settings import RaftSettings
 
+pytestmark = pytest.mark.real_time
+
 SETTINGS = RaftSettings(digest_every_entries=4)
 
 

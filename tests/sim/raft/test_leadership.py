@@ -13,6 +13,8 @@ from paceline.types import ControllerId
 from paceline_controller.quorum import MembersWish
 from paceline_controller.raft.settings import RaftSettings
 
+pytestmark = pytest.mark.real_time
+
 C4 = ControllerId("c4")
 PATIENT = RaftSettings(election_min_ms=2_000, election_max_ms=4_000, leader_fallback_ms=4_000)
 """Nobody leads by accident on a busy machine."""

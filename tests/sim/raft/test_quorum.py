@@ -25,6 +25,8 @@ from paceline_controller.quorum import Quorum
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.settings import RaftSettings
 
+pytestmark = pytest.mark.real_time
+
 PATIENT = RaftSettings(election_min_ms=3_000, election_max_ms=6_000, leader_fallback_ms=6_000)
 
 

@@ -22,6 +22,8 @@ from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.members import configured
 from paceline_controller.raft.settings import RaftSettings
 
+pytestmark = pytest.mark.real_time
+
 C1, C2, C3 = NAMES
 PATIENT = RaftSettings(election_min_ms=3_000, election_max_ms=6_000, leader_fallback_ms=6_000)
 """The term must stay what it is, however busy the machine that tests."""

@@ -7,6 +7,8 @@ from tests.sim.world.tcp_scripts import SCRIPTS, Script
 
 from paceline_chaos.sim import Simulation
 
+pytestmark = pytest.mark.real_time
+
 
 def simulated(script: Script, seed: str) -> list[object]:
     results: list[list[object]] = []

@@ -17,7 +17,7 @@ from paceline_controller.raft.tls import Tls, make_contexts, open_tls
 
 C1, C2, C3 = NAMES
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(60)]
 
 
 class TlsCluster:
