@@ -28,6 +28,7 @@ from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.log.recovery import Damage
 from paceline_broker.log.repair import Mender, is_batch, kept_aside
 from paceline_broker.mastership import Mastership
+from paceline_broker.replication.handshake import Hello
 from paceline_broker.replication.repair_client import RepairConnection, Requester
 from paceline_broker.replication.repair_source import RepairSource
 from paceline_broker.scrubbing import Scrubber
@@ -239,15 +240,14 @@ class LogCare:
         assert known.cluster_id is not None
         assert known.replica_id is not None
         host, port = parse_address(source.replication_address)
-        requester = Requester(
+        hello = Hello(
             cluster_id=known.cluster_id,
             group=known.group,
             replica_id=known.replica_id,
             incarnation=known.incarnation,
-            epoch=epoch,
-            secret=self._around.secret,
             nonce=self._around.random.token(NONCE_BYTES),
         )
+        requester = Requester(hello=hello, epoch=epoch, secret=self._around.secret)
         local = self._around.config.source_host or None
         try:
             connection = await RepairConnection.open(

@@ -16,6 +16,7 @@ from paceline_broker.escape.connection import EscapeConnection, Sender
 from paceline_broker.escape.intake import Intake
 from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.escape.telling import Telling
+from paceline_broker.replication.handshake import Hello
 from paceline_broker.service.delivery import Lateness
 from paceline_broker.service.ports import Role
 from paceline_broker.service.routes import Routes
@@ -77,15 +78,14 @@ class Escape:
         known = self._role.identity
         if known.cluster_id is None or known.replica_id is None:
             raise PeerError("this broker is not registered yet")
-        sender = Sender(
+        hello = Hello(
             cluster_id=known.cluster_id,
             group=known.group,
             replica_id=known.replica_id,
             incarnation=known.incarnation,
-            secret=self._secret,
             nonce=self._random.token(NONCE_BYTES),
-            local=self._local,
         )
+        sender = Sender(hello=hello, secret=self._secret, local=self._local)
         return await EscapeConnection.open(sender, group)
 
     def register(self, metrics: Metrics) -> None:

@@ -32,11 +32,11 @@ from paceline.wire import properties as names
 from paceline.wire.names import RETRY_PREFIX
 from paceline_broker.escape.notes import Note
 from paceline_broker.escape.wait import EscapeWait
-from paceline_broker.escape.wire import EscapeHello, Told
+from paceline_broker.escape.wire import Told
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due
-from paceline_broker.replication.handshake import Refused
+from paceline_broker.replication.handshake import Hello, Refused
 from paceline_broker.service.ledger import Ledger, append_internal, append_messages
 from paceline_broker.service.ports import Identity, LogWriter, Role
 from paceline_broker.service.routes import Routes
@@ -68,7 +68,7 @@ class Intake:
     def epoch(self) -> int:
         return self._role.epoch
 
-    def refusal_of(self, hello: EscapeHello) -> Refused | None:
+    def refusal_of(self, hello: Hello) -> Refused | None:
         """Why the sender may not go on, as far as its hello tells."""
         known = self._role.identity
         if known.cluster_id is None or known.replica_id is None:

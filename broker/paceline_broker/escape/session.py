@@ -6,16 +6,13 @@ time; a request with an unknown outcome closes the connection, as no answer woul
 
 import asyncio
 import logging
-from typing import Protocol
 
 from paceline.errors import PacelineError, PeerError, UnauthenticatedError
-from paceline.ports import Buffer
 from paceline.runtime import spawn
 from paceline.types import MasterEpoch
 from paceline_broker.escape.intake import Intake
 from paceline_broker.escape.wire import (
     EscapeChallenge,
-    EscapeHello,
     Told,
     answer_document,
     challenge_document,
@@ -28,33 +25,24 @@ from paceline_broker.escape.wire import (
 from paceline_broker.replication.handshake import (
     HELLO_BYTES_MAX,
     MESSAGE_BYTES_MAX,
-    PREFIX_BYTES,
-    Refused,
+    Hello,
     encode_message,
-    encode_refused,
-    parse_prefix,
+    take_message,
 )
+from paceline_broker.replication.term_ports import Link
 
 log = logging.getLogger("paceline.escape")
-
-
-class EscapeLink(Protocol):
-    """The connection, as the server has it."""
-
-    def write(self, buffers: list[Buffer]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class EscapeSession:
     """One connection."""
 
-    def __init__(self, link: EscapeLink, intake: Intake, secret: bytes, nonce: bytes) -> None:
+    def __init__(self, link: Link, intake: Intake, secret: bytes, nonce: bytes) -> None:
         self._link = link
         self._intake = intake
         self._secret = secret
         self._nonce = nonce
-        self._hello: EscapeHello | None = None
+        self._hello: Hello | None = None
         self._sizes: tuple[int, ...] | None = None
         """Of the batches that come next."""
         self._work: asyncio.Task[None] | None = None
@@ -65,7 +53,7 @@ class EscapeSession:
         hello = parse_escape_hello(body)
         refused = self._intake.refusal_of(hello)
         if refused is not None:
-            self._refuse(refused)
+            self._link.refuse(refused)
             return
         self._hello = hello
         known = self._intake.identity
@@ -94,9 +82,8 @@ class EscapeSession:
                 self._on_messages(hello, self._sizes, body)
                 self._sizes = None
                 continue
-            message = _take_message(
-                received, MESSAGE_BYTES_MAX if self.is_proven else HELLO_BYTES_MAX
-            )
+            limit = MESSAGE_BYTES_MAX if self.is_proven else HELLO_BYTES_MAX
+            message = take_message(received, size_bytes_max=limit)
             if message is None:
                 return
             if not self.is_proven:
@@ -104,13 +91,13 @@ class EscapeSession:
             else:
                 self._on_request(hello, message)
 
-    def _on_proof(self, hello: EscapeHello, body: bytes) -> None:
+    def _on_proof(self, hello: Hello, body: bytes) -> None:
         if not is_sender_proof(parse_escape_proof(body), self._secret, hello, self._nonce):
             raise UnauthenticatedError("the sender does not hold this cluster's secret")
         self.is_proven = True
         self._answer([])
 
-    def _on_request(self, hello: EscapeHello, body: bytes) -> None:
+    def _on_request(self, hello: Hello, body: bytes) -> None:
         if self._work is not None and not self._work.done():
             raise PeerError("a second request came before the first was answered")
         request = parse_request(body)
@@ -121,14 +108,14 @@ class EscapeSession:
             return
         self._sizes = request
 
-    def _on_messages(self, hello: EscapeHello, sizes: tuple[int, ...], body: bytes) -> None:
+    def _on_messages(self, hello: Hello, sizes: tuple[int, ...], body: bytes) -> None:
         batches, at = [], 0
         for size in sizes:
             batches.append(body[at : at + size])
             at += size
         self._work = spawn(self._take(hello, batches), name="escape-take")
 
-    async def _take(self, hello: EscapeHello, batches: list[bytes]) -> None:
+    async def _take(self, hello: Hello, batches: list[bytes]) -> None:
         try:
             codes = await self._intake.take(hello.group, batches)
         except PacelineError as error:
@@ -147,18 +134,3 @@ class EscapeSession:
 
     def _answer(self, codes: list[str | None]) -> None:
         self._link.write([encode_message(answer_document(codes))])
-
-    def _refuse(self, refused: Refused) -> None:
-        self._link.write([encode_refused(refused)])
-        self._link.close()
-
-
-def _take_message(received: bytearray, limit: int) -> bytes | None:
-    if len(received) < PREFIX_BYTES:
-        return None
-    end = PREFIX_BYTES + parse_prefix(received, size_bytes_max=limit)
-    if len(received) < end:
-        return None
-    body = bytes(received[PREFIX_BYTES:end])
-    del received[:end]
-    return body

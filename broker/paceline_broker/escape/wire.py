@@ -13,18 +13,19 @@ Framing, limits and refusals are those of the replication handshake; proofs have
 own. A receiver that does not know what became of a request closes the connection.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from paceline.errors import BadRequestError, PeerError
+from paceline.errors import PeerError
 from paceline.ports import Buffer
 from paceline.records.header import BATCH_BYTES_MAX, HEADER_BYTES
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
-from paceline.wire.fields import Fields, parse_object
+from paceline.wire.fields import Fields
 from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, Statement
 from paceline_broker.escape.notes import Note
-from paceline_broker.replication.handshake import MESSAGE_BYTES_MAX, Refused
+from paceline_broker.replication.handshake import Hello, Refused
+from paceline_broker.replication.messages import parse_message, read_hello, read_refused
 
 PURPOSE = "escape"
 BATCHES_MAX = 256
@@ -34,20 +35,6 @@ NOTES_MAX = 1000
 """In one `escape_told`."""
 EPOCHS_MAX = 64
 CODE_LENGTH_MAX = 64
-
-Message = TypeVar("Message")
-Document = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EscapeHello:
-    """Nothing in it is believed yet."""
-
-    cluster_id: str
-    group: GroupName
-    replica_id: ReplicaId
-    incarnation: Incarnation
-    nonce: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +58,8 @@ class Told:
     """Of appointments of the sender of which nothing is left to tell after this."""
 
 
-def hello_document(hello: EscapeHello) -> dict[str, Any]:
-    return {
-        "kind": "escape_hello",
-        "cluster_id": hello.cluster_id,
-        "group": hello.group,
-        "replica_id": hello.replica_id,
-        "incarnation": hello.incarnation,
-        "nonce": hello.nonce.hex(),
-    }
+def hello_document(hello: Hello) -> dict[str, Any]:
+    return {"kind": "escape_hello", **hello.to_json()}
 
 
 def challenge_document(challenge: EscapeChallenge) -> dict[str, Any]:
@@ -119,17 +99,8 @@ def is_escape_hello(body: Buffer) -> bool:
     return b'"escape_hello"' in bytes(body)
 
 
-def parse_escape_hello(body: Buffer) -> EscapeHello:
-    def read(fields: Fields) -> EscapeHello:
-        return EscapeHello(
-            cluster_id=fields.text("cluster_id"),
-            group=GroupName(fields.text("group")),
-            replica_id=ReplicaId(fields.integer("replica_id")),
-            incarnation=Incarnation(fields.integer("incarnation")),
-            nonce=fields.hexadecimal("nonce", size_bytes=NONCE_BYTES),
-        )
-
-    return _parsed(body, {"escape_hello": read})
+def parse_escape_hello(body: Buffer) -> Hello:
+    return parse_message(body, {"escape_hello": read_hello})
 
 
 def parse_escape_challenge(body: Buffer) -> EscapeChallenge | Refused:
@@ -143,14 +114,14 @@ def parse_escape_challenge(body: Buffer) -> EscapeChallenge | Refused:
             proof=fields.hexadecimal("proof", size_bytes=PROOF_BYTES),
         )
 
-    return _parsed(body, {"escape_challenge": read, "refused": _refused})
+    return parse_message(body, {"escape_challenge": read, "refused": read_refused})
 
 
 def parse_escape_proof(body: Buffer) -> bytes:
     def read(fields: Fields) -> bytes:
         return fields.hexadecimal("proof", size_bytes=PROOF_BYTES)
 
-    return _parsed(body, {"escape_proof": read})
+    return parse_message(body, {"escape_proof": read})
 
 
 def parse_request(body: Buffer) -> tuple[int, ...] | Told:
@@ -176,7 +147,7 @@ def parse_request(body: Buffer) -> tuple[int, ...] | Told:
             raise PeerError("epochs is no list of epochs")
         return Told(notes=tuple(Note(*row) for row in rows), epochs=tuple(epochs))
 
-    return _parsed(body, {"escape_messages": sizes, "escape_told": told})
+    return parse_message(body, {"escape_messages": sizes, "escape_told": told})
 
 
 def parse_answer(body: Buffer) -> tuple[str | None, ...] | Refused:
@@ -189,34 +160,36 @@ def parse_answer(body: Buffer) -> tuple[str | None, ...] | Refused:
             raise PeerError("codes is no list of codes")
         return tuple(codes)
 
-    return _parsed(body, {"escape_answer": read, "refused": _refused})
+    return parse_message(body, {"escape_answer": read, "refused": read_refused})
 
 
-def sender_proof(secret: bytes, hello: EscapeHello, challenge: EscapeChallenge) -> bytes:
+def sender_proof(secret: bytes, hello: Hello, challenge: EscapeChallenge) -> bytes:
     return _of_sender(hello, challenge.nonce).proof(secret)
 
 
-def is_sender_proof(proof: bytes, secret: bytes, hello: EscapeHello, nonce: bytes) -> bool:
+def is_sender_proof(proof: bytes, secret: bytes, hello: Hello, nonce: bytes) -> bool:
     return _of_sender(hello, nonce).is_proven(proof, secret)
 
 
-def with_proof(challenge: EscapeChallenge, secret: bytes, hello: EscapeHello) -> EscapeChallenge:
+def with_proof(challenge: EscapeChallenge, secret: bytes, hello: Hello) -> EscapeChallenge:
     """The challenge with the receiver's proof, over the epoch that it claims."""
     return replace(challenge, proof=_of_receiver(challenge, hello).proof(secret))
 
 
-def is_receiver_proof(challenge: EscapeChallenge, secret: bytes, hello: EscapeHello) -> bool:
+def is_receiver_proof(challenge: EscapeChallenge, secret: bytes, hello: Hello) -> bool:
     return _of_receiver(challenge, hello).is_proven(challenge.proof, secret)
 
 
-def _of_sender(hello: EscapeHello, receiver_nonce: bytes) -> Statement:
-    who = f"{hello.cluster_id}/{hello.group}/{hello.replica_id}/{hello.incarnation}"
+def _of_sender(hello: Hello, receiver_nonce: bytes) -> Statement:
     return Statement(
-        purpose=PURPOSE, prover=f"sender:{who}", own_nonce=hello.nonce, peer_nonce=receiver_nonce
+        purpose=PURPOSE,
+        prover=f"sender:{hello.who}",
+        own_nonce=hello.nonce,
+        peer_nonce=receiver_nonce,
     )
 
 
-def _of_receiver(challenge: EscapeChallenge, hello: EscapeHello) -> Statement:
+def _of_receiver(challenge: EscapeChallenge, hello: Hello) -> Statement:
     who = f"{challenge.group}/{challenge.replica_id}/{challenge.incarnation}/{challenge.epoch}"
     return Statement(
         purpose=PURPOSE,
@@ -226,24 +199,7 @@ def _of_receiver(challenge: EscapeChallenge, hello: EscapeHello) -> Statement:
     )
 
 
-def _refused(fields: Fields) -> Refused:
-    return Refused(code=fields.text("code"), detail=fields.text("detail", length_max=1024))
-
-
 def _are_integers(found: object, low: int, high: int) -> bool:
     if not isinstance(found, list):
         return False
     return all(type(number) is int and low <= number <= high for number in found)
-
-
-def _parsed(body: Buffer, kinds: Mapping[str, Callable[[Fields], Message]]) -> Message:
-    """The message by its kind; PeerError for anything that is none of these."""
-    try:
-        document = parse_object(bytes(body), size_bytes_max=MESSAGE_BYTES_MAX)
-        fields = Fields(document, name="message")
-        read = kinds.get(fields.text("kind"))
-        if read is None:
-            raise PeerError(f"expected one of {', '.join(kinds)}, got another message")
-        return read(fields)
-    except BadRequestError as error:
-        raise PeerError(error.message) from error

@@ -41,13 +41,27 @@ Message = TypeVar("Message")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """First message of a replica; nothing in it is believed yet."""
+    """First message of whoever connects; nothing in it is believed yet."""
 
     cluster_id: str
     group: GroupName
     replica_id: ReplicaId
     incarnation: Incarnation
     nonce: bytes
+
+    @property
+    def who(self) -> str:
+        """As it is proven."""
+        return f"{self.cluster_id}/{self.group}/{self.replica_id}/{self.incarnation}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cluster_id": self.cluster_id,
+            "group": self.group,
+            "replica_id": self.replica_id,
+            "incarnation": self.incarnation,
+            "nonce": self.nonce.hex(),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,17 +159,20 @@ def parse_prefix(buffer: Buffer, *, size_bytes_max: int) -> int:
     return int(size)
 
 
+def take_message(received: bytearray, *, size_bytes_max: int) -> bytes | None:
+    """Take the JSON of a whole message from the front; None: it is not all there."""
+    if len(received) < PREFIX_BYTES:
+        return None
+    end = PREFIX_BYTES + parse_prefix(received, size_bytes_max=size_bytes_max)
+    if len(received) < end:
+        return None
+    body = bytes(received[PREFIX_BYTES:end])
+    del received[:end]
+    return body
+
+
 def encode_hello(hello: Hello) -> bytes:
-    return encode_message(
-        {
-            "kind": "hello",
-            "cluster_id": hello.cluster_id,
-            "group": hello.group,
-            "replica_id": hello.replica_id,
-            "incarnation": hello.incarnation,
-            "nonce": hello.nonce.hex(),
-        }
-    )
+    return encode_message({"kind": "hello", **hello.to_json()})
 
 
 def parse_hello(body: Buffer) -> Hello:
@@ -300,9 +317,11 @@ def is_master_proof(challenge: Challenge, secret: bytes, hello: Hello) -> bool:
 
 
 def _of_replica(hello: Hello, master_nonce: bytes) -> Statement:
-    who = f"{hello.cluster_id}/{hello.group}/{hello.replica_id}/{hello.incarnation}"
     return Statement(
-        purpose=PURPOSE, prover=f"replica:{who}", own_nonce=hello.nonce, peer_nonce=master_nonce
+        purpose=PURPOSE,
+        prover=f"replica:{hello.who}",
+        own_nonce=hello.nonce,
+        peer_nonce=master_nonce,
     )
 
 

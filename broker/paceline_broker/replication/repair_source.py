@@ -10,19 +10,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from paceline.errors import CorruptLogError, PeerError, StorageError, UnauthenticatedError
-from paceline.ports import Buffer
 from paceline.runtime import spawn
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId
 from paceline_broker.log.repair import first_bad
 from paceline_broker.replication.frames import encode_frame_header
-from paceline_broker.replication.handshake import Refused, encode_message, encode_refused
+from paceline_broker.replication.handshake import Hello, Refused, encode_message
 from paceline_broker.replication.repair_wire import (
     RepairChallenge,
     RepairClaim,
-    RepairHello,
     RepairOffer,
     RepairRange,
     challenge_document,
@@ -33,17 +30,10 @@ from paceline_broker.replication.repair_wire import (
     parse_repair_hello,
     parse_repair_range,
 )
+from paceline_broker.replication.term_ports import Link
 from paceline_broker.store import Store
 
 log = logging.getLogger("paceline.repair")
-
-
-class RepairLink(Protocol):
-    """The connection, as the server has it."""
-
-    def write(self, buffers: list[Buffer]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +47,7 @@ class RepairSource:
     doubted: Callable[[PhysicalOffset], None]
     """Reading there failed: damage here, or a position that is no boundary; to be looked at."""
 
-    def refusal_of(self, hello: RepairHello) -> Refused | None:
+    def refusal_of(self, hello: Hello) -> Refused | None:
         known = self.store.identity.identity
         if hello.group != known.group:
             return Refused(code="OTHER_GROUP", detail=f"this is broker group {known.group}")
@@ -67,7 +57,7 @@ class RepairSource:
             return Refused(code="OTHER_CLUSTER", detail="this broker is of another cluster")
         return None
 
-    def challenge(self, secret: bytes, hello: RepairHello, nonce: bytes) -> RepairChallenge:
+    def challenge(self, secret: bytes, hello: Hello, nonce: bytes) -> RepairChallenge:
         known = self.store.identity.identity
         assert known.replica_id is not None
         return make_challenge(
@@ -118,12 +108,12 @@ class RepairSource:
 class RepairSession:
     """One connection: hello, claim, then ranges."""
 
-    def __init__(self, link: RepairLink, source: RepairSource, secret: bytes, nonce: bytes) -> None:
+    def __init__(self, link: Link, source: RepairSource, secret: bytes, nonce: bytes) -> None:
         self._link = link
         self._source = source
         self._secret = secret
         self._nonce = nonce
-        self._hello: RepairHello | None = None
+        self._hello: Hello | None = None
         self._reading: asyncio.Task[None] | None = None
         self.is_proven = False
 
@@ -140,22 +130,22 @@ class RepairSession:
         if self._reading is not None:
             self._reading.cancel()
 
-    def _on_hello(self, hello: RepairHello) -> None:
+    def _on_hello(self, hello: Hello) -> None:
         refused = self._source.refusal_of(hello)
         if refused is not None:
-            self._refuse(refused)
+            self._link.refuse(refused)
             return
         self._hello = hello
         challenge = self._source.challenge(self._secret, hello, self._nonce)
         self._link.write([encode_message(challenge_document(challenge))])
 
-    def _on_claim(self, hello: RepairHello, claim: RepairClaim) -> None:
+    def _on_claim(self, hello: Hello, claim: RepairClaim) -> None:
         if not is_requester_proof(claim.proof, self._secret, hello, self._nonce):
             raise UnauthenticatedError("the replica does not hold this cluster's secret")
         self.is_proven = True
         offer = self._source.offer(claim)
         if isinstance(offer, Refused):
-            self._refuse(offer)
+            self._link.refuse(offer)
             return
         log.info(
             "repair_begins", extra={"replica": hello.replica_id, "position": int(claim.position)}
@@ -163,7 +153,7 @@ class RepairSession:
         self._source.claimed(hello.replica_id, hello.incarnation)
         self._link.write([encode_message(offer_document(offer))])
 
-    def _on_range(self, hello: RepairHello, wanted: RepairRange) -> None:
+    def _on_range(self, hello: Hello, wanted: RepairRange) -> None:
         if self._reading is not None and not self._reading.done():
             raise PeerError("a second range was asked for before the first was answered")
         self._source.claimed(hello.replica_id, hello.incarnation)
@@ -174,7 +164,7 @@ class RepairSession:
         try:
             piece = await self._source.read(wanted)
         except StorageError as error:
-            self._refuse(Refused(code=error.code, detail=error.message[:1000]))
+            self._link.refuse(Refused(code=error.code, detail=error.message[:1000]))
             return
         header = encode_frame_header(
             body_bytes=len(piece),
@@ -184,7 +174,3 @@ class RepairSession:
             round=0,
         )
         self._link.write([header, piece] if len(piece) else [header])
-
-    def _refuse(self, refused: Refused) -> None:
-        self._link.write([encode_refused(refused)])
-        self._link.close()

@@ -11,35 +11,20 @@ The last two repeat. Framing, limits and refusals are those of the handshake; pr
 of their own, so none of replication serves here.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from paceline.errors import BadRequestError, CorruptLogError, PeerError
 from paceline.ports import Buffer
-from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
-from paceline.wire.fields import Fields, parse_object
+from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
+from paceline.wire.fields import Fields
 from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, Statement
 from paceline_broker.log.epochs import EpochTable
-from paceline_broker.replication.handshake import MESSAGE_BYTES_MAX, Refused
+from paceline_broker.replication.handshake import Hello, Refused
+from paceline_broker.replication.messages import parse_message, read_hello, read_refused
 
 PURPOSE = "repair"
 RANGE_BYTES_MAX = 1024 * 1024
 """A range answers with at most this, or with one batch that is larger."""
-NUMBER_MAX = 2**63 - 1
-
-Message = TypeVar("Message")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairHello:
-    """Nothing in it is believed yet."""
-
-    cluster_id: str
-    group: GroupName
-    replica_id: ReplicaId
-    incarnation: Incarnation
-    nonce: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +65,8 @@ class RepairRange:
     size_bytes_max: int
 
 
-def hello_document(hello: RepairHello) -> dict[str, Any]:
-    return {
-        "kind": "repair_hello",
-        "cluster_id": hello.cluster_id,
-        "group": hello.group,
-        "replica_id": hello.replica_id,
-        "incarnation": hello.incarnation,
-        "nonce": hello.nonce.hex(),
-    }
+def hello_document(hello: Hello) -> dict[str, Any]:
+    return {"kind": "repair_hello", **hello.to_json()}
 
 
 def challenge_document(challenge: RepairChallenge) -> dict[str, Any]:
@@ -136,80 +114,69 @@ def is_repair_hello(body: Buffer) -> bool:
     return b'"repair_hello"' in bytes(body)
 
 
-def parse_repair_hello(body: Buffer) -> RepairHello:
-    fields = _fields(body, "repair_hello")
-    return _read(
-        lambda: RepairHello(
-            cluster_id=fields.text("cluster_id"),
-            group=GroupName(fields.text("group")),
-            replica_id=ReplicaId(fields.integer("replica_id")),
-            incarnation=Incarnation(fields.integer("incarnation")),
-            nonce=fields.hexadecimal("nonce", size_bytes=NONCE_BYTES),
-        )
-    )
+def parse_repair_hello(body: Buffer) -> Hello:
+    return parse_message(body, {"repair_hello": read_hello})
 
 
 def parse_repair_challenge(body: Buffer) -> RepairChallenge | Refused:
-    return _refused_or(
-        body,
-        "repair_challenge",
-        lambda fields: RepairChallenge(
+    def read(fields: Fields) -> RepairChallenge | Refused:
+        return RepairChallenge(
             replica_id=ReplicaId(fields.integer("replica_id")),
             incarnation=Incarnation(fields.integer("incarnation")),
             epoch=MasterEpoch(fields.integer("epoch")),
             nonce=fields.hexadecimal("nonce", size_bytes=NONCE_BYTES),
             proof=fields.hexadecimal("proof", size_bytes=PROOF_BYTES),
-        ),
-    )
+        )
+
+    return parse_message(body, {"repair_challenge": read, "refused": read_refused})
 
 
 def parse_repair_claim(body: Buffer) -> RepairClaim:
-    fields = _fields(body, "repair_claim")
-    return _read(
-        lambda: RepairClaim(
+    def read(fields: Fields) -> RepairClaim:
+        return RepairClaim(
             proof=fields.hexadecimal("proof", size_bytes=PROOF_BYTES),
             epoch=MasterEpoch(fields.integer("epoch")),
-            position=PhysicalOffset(fields.integer("position", high=NUMBER_MAX)),
+            position=PhysicalOffset(fields.integer("position")),
         )
-    )
+
+    return parse_message(body, {"repair_claim": read})
 
 
 def parse_repair_offer(body: Buffer) -> RepairOffer | Refused:
-    return _refused_or(
-        body,
-        "repair_offer",
-        lambda fields: RepairOffer(
+    def read(fields: Fields) -> RepairOffer | Refused:
+        return RepairOffer(
             epoch=MasterEpoch(fields.integer("epoch")),
             is_master=fields.flag("is_master"),
-            start=PhysicalOffset(fields.integer("start", high=NUMBER_MAX)),
-            end=PhysicalOffset(fields.integer("end", high=NUMBER_MAX)),
-            confirm=PhysicalOffset(fields.integer("confirm", high=NUMBER_MAX)),
+            start=PhysicalOffset(fields.integer("start")),
+            end=PhysicalOffset(fields.integer("end")),
+            confirm=PhysicalOffset(fields.integer("confirm")),
             epochs=EpochTable.from_json(fields.any("epochs")),
-        ),
-    )
+        )
+
+    return parse_message(body, {"repair_offer": read, "refused": read_refused})
 
 
 def parse_repair_range(body: Buffer) -> RepairRange:
-    fields = _fields(body, "repair_range")
-    return _read(
-        lambda: RepairRange(
-            position=PhysicalOffset(fields.integer("position", high=NUMBER_MAX)),
+    def read(fields: Fields) -> RepairRange:
+        return RepairRange(
+            position=PhysicalOffset(fields.integer("position")),
             size_bytes_max=fields.integer("size_bytes_max", low=1, high=RANGE_BYTES_MAX),
         )
-    )
+
+    return parse_message(body, {"repair_range": read})
 
 
-def requester_proof(secret: bytes, hello: RepairHello, challenge: RepairChallenge) -> bytes:
+def requester_proof(secret: bytes, hello: Hello, challenge: RepairChallenge) -> bytes:
     return _of_requester(hello, challenge.nonce).proof(secret)
 
 
-def is_requester_proof(proof: bytes, secret: bytes, hello: RepairHello, nonce: bytes) -> bool:
+def is_requester_proof(proof: bytes, secret: bytes, hello: Hello, nonce: bytes) -> bool:
     return _of_requester(hello, nonce).is_proven(proof, secret)
 
 
 def make_challenge(
     secret: bytes,
-    hello: RepairHello,
+    hello: Hello,
     *,
     replica_id: ReplicaId,
     incarnation: Incarnation,
@@ -223,53 +190,21 @@ def make_challenge(
     return replace(unproven, proof=_of_source(unproven, hello).proof(secret))
 
 
-def is_source_proof(challenge: RepairChallenge, secret: bytes, hello: RepairHello) -> bool:
+def is_source_proof(challenge: RepairChallenge, secret: bytes, hello: Hello) -> bool:
     return _of_source(challenge, hello).is_proven(challenge.proof, secret)
 
 
-def _of_requester(hello: RepairHello, source_nonce: bytes) -> Statement:
-    who = f"{hello.cluster_id}/{hello.group}/{hello.replica_id}/{hello.incarnation}"
+def _of_requester(hello: Hello, source_nonce: bytes) -> Statement:
     return Statement(
-        purpose=PURPOSE, prover=f"requester:{who}", own_nonce=hello.nonce, peer_nonce=source_nonce
+        purpose=PURPOSE,
+        prover=f"requester:{hello.who}",
+        own_nonce=hello.nonce,
+        peer_nonce=source_nonce,
     )
 
 
-def _of_source(challenge: RepairChallenge, hello: RepairHello) -> Statement:
+def _of_source(challenge: RepairChallenge, hello: Hello) -> Statement:
     who = f"{hello.group}/{challenge.replica_id}/{challenge.incarnation}/{challenge.epoch}"
     return Statement(
         purpose=PURPOSE, prover=f"source:{who}", own_nonce=challenge.nonce, peer_nonce=hello.nonce
     )
-
-
-def _document(body: Buffer) -> Mapping[str, Any]:
-    return parse_object(bytes(body), size_bytes_max=MESSAGE_BYTES_MAX)
-
-
-def _fields(body: Buffer, kind: str) -> Fields:
-    def read() -> Fields:
-        fields = Fields(_document(body), name=kind)
-        if fields.text("kind") != kind:
-            raise PeerError(f"expected a {kind}, got another message")
-        return fields
-
-    return _read(read)
-
-
-def _refused_or(body: Buffer, kind: str, read: Callable[[Fields], Message]) -> Message | Refused:
-    def parse() -> Message | Refused:
-        fields = Fields(_document(body), name=kind)
-        found = fields.text("kind")
-        if found == "refused":
-            return Refused(code=fields.text("code"), detail=fields.text("detail", length_max=1024))
-        if found != kind:
-            raise PeerError(f"expected a {kind}, got another message")
-        return read(fields)
-
-    return _read(parse)
-
-
-def _read(read: Callable[[], Message]) -> Message:
-    try:
-        return read()
-    except (BadRequestError, CorruptLogError) as error:
-        raise PeerError(error.message) from error

@@ -23,7 +23,6 @@ from paceline_broker.replication.frames import ACKNOWLEDGEMENT_BYTES, parse_ackn
 from paceline_broker.replication.handshake import (
     HELLO_BYTES_MAX,
     MESSAGE_BYTES_MAX,
-    PREFIX_BYTES,
     ConnectionId,
     Hello,
     Refused,
@@ -35,7 +34,7 @@ from paceline_broker.replication.handshake import (
     is_replica_proof,
     parse_hello,
     parse_introduction,
-    parse_prefix,
+    take_message,
 )
 from paceline_broker.replication.install import INSTALL_S_MAX, send_checkpoint
 from paceline_broker.replication.repair_source import RepairSession, RepairSource
@@ -240,7 +239,7 @@ class _Link(asyncio.Protocol):
 
     def _read_handshake(self) -> None:
         limit = HELLO_BYTES_MAX if self._hello is None else MESSAGE_BYTES_MAX
-        body = self._take_message(limit)
+        body = take_message(self._received, size_bytes_max=limit)
         if body is None:
             return
         repairs = self._server.repairs
@@ -257,7 +256,7 @@ class _Link(asyncio.Protocol):
             self._on_introduction(self._hello, body)
 
     def _read_repair(self, repair: RepairSession) -> None:
-        while (body := self._take_message(HELLO_BYTES_MAX)) is not None:
+        while (body := take_message(self._received, size_bytes_max=HELLO_BYTES_MAX)) is not None:
             repair.received(body)
             if repair.is_proven and self._deadline is not None:
                 self._set_deadline(IDLE_S_MAX)
@@ -266,16 +265,6 @@ class _Link(asyncio.Protocol):
         escape.read(self._received)
         if escape.is_proven:
             self._set_deadline(IDLE_S_MAX)
-
-    def _take_message(self, limit: int) -> bytes | None:
-        if len(self._received) < PREFIX_BYTES:
-            return None
-        end = PREFIX_BYTES + parse_prefix(self._received, size_bytes_max=limit)
-        if len(self._received) < end:
-            return None
-        body = bytes(self._received[PREFIX_BYTES:end])
-        del self._received[:end]
-        return body
 
     def _on_hello(self, hello: Hello) -> None:
         refused = self._server.refusal_of(hello)

@@ -62,18 +62,11 @@ class TermHooks(Protocol):
         ...
 
 
-class ReplicaLink(Protocol):
-    """One proven connection, as the server gives it to the term."""
-
-    @property
-    def connection(self) -> ConnectionId: ...
+class Link(Protocol):
+    """One connection, as the server has it."""
 
     def write(self, buffers: list[Buffer]) -> None:
-        """Send without waiting; the window bounds what piles up."""
-        ...
-
-    def send_welcome(self, welcome: Welcome, checkpoint: bytes | None) -> None:
-        """`checkpoint`: what `welcome.install` names; it follows (install.py)."""
+        """Send without waiting; windows, or one request at a time, bound what piles up."""
         ...
 
     def refuse(self, refused: Refused) -> None:
@@ -81,3 +74,14 @@ class ReplicaLink(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class ReplicaLink(Link, Protocol):
+    """A proven one of a replica, as the server gives it to the term."""
+
+    @property
+    def connection(self) -> ConnectionId: ...
+
+    def send_welcome(self, welcome: Welcome, checkpoint: bytes | None) -> None:
+        """`checkpoint`: what `welcome.install` names; it follows (install.py)."""
+        ...

@@ -20,6 +20,7 @@ from paceline_broker.escape.bridge import Bridge
 from paceline_broker.escape.connection import EscapeConnection, Sender
 from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.escape.telling import Telling
+from paceline_broker.replication.handshake import Hello
 from paceline_broker.replication.server import ReplicationServer
 from paceline_broker.service.ports import Acting, Identity
 
@@ -97,15 +98,14 @@ class Scene:
         return await EscapeConnection.open(self.sender(), group)
 
     def sender(self, group: GroupName = GROUP) -> Sender:
-        return Sender(
+        hello = Hello(
             cluster_id="cluster",
             group=group,
             replica_id=ReplicaId(3),
             incarnation=Incarnation(1),
-            secret=self.secret,
             nonce=self._random.token(16),
-            local=None,
         )
+        return Sender(hello=hello, secret=self.secret, local=None)
 
     def delay(self, *dues: int, topic_id: int = 1, queue_id: int = 0, **more: Any) -> None:
         """Messages that wait in g1, confirmed."""

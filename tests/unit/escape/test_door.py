@@ -159,15 +159,7 @@ async def test_who_does_not_hold_the_secret_is_given_nothing_and_gives_nothing()
 async def test_a_sender_without_the_secret_is_closed() -> None:
     async with a_scene() as scene:
         reader, writer = await asyncio.open_connection("127.0.0.1", scene.port)
-        sender = scene.sender()
-        hello = wire.EscapeHello(
-            cluster_id=sender.cluster_id,
-            group=sender.group,
-            replica_id=sender.replica_id,
-            incarnation=sender.incarnation,
-            nonce=sender.nonce,
-        )
-        writer.write(encode_message(wire.hello_document(hello)))
+        writer.write(encode_message(wire.hello_document(scene.sender().hello)))
         writer.write(encode_message(wire.proof_document(b"p" * 32)))
         writer.write(encode_message(wire.messages_document([a_batch()])) + a_batch())
         answer = await asyncio.wait_for(reader.read(), 5)
@@ -185,7 +177,8 @@ async def test_another_broker_at_the_address_of_the_master_is_given_nothing() ->
 
 async def test_a_sender_of_another_cluster_is_refused() -> None:
     async with a_scene() as scene:
-        sender = replace(scene.sender(), cluster_id="another")
+        sender = scene.sender()
+        sender = replace(sender, hello=replace(sender.hello, cluster_id="another"))
         with pytest.raises(PeerError, match="OTHER_CLUSTER"):
             await EscapeConnection.open(sender, scene.view().groups[OTHER])
 
@@ -211,10 +204,10 @@ async def test_a_sender_of_another_cluster_is_refused() -> None:
 async def test_malformed_requests_close_the_connection(request_document: dict[str, Any]) -> None:
     async with a_scene() as scene:
         connection = await a_connection(scene)
-        connection._writer.write(encode_message(request_document))
+        connection._receiver.say(request_document)
         # Closed with something unread, the other side may be told of a reset before it reads.
         with pytest.raises((PeerError, ConnectionError), match=r"refused|closed|reset"):
-            await connection._answer()
+            await connection._receiver.hear(wire.parse_answer)
         connection.close()
 
 
@@ -222,10 +215,10 @@ async def test_a_second_request_before_the_answer_closes() -> None:
     async with a_scene() as scene:
         scene.there.log.is_automatic = False
         connection = await a_connection(scene)
-        request = encode_message(wire.messages_document([a_batch()])) + a_batch()
-        connection._writer.write(request + request)
+        for _ in range(2):
+            connection._receiver.say(wire.messages_document([a_batch()]), followed_by=[a_batch()])
         with pytest.raises((PeerError, ConnectionError)):
-            await connection._answer()
+            await connection._receiver.hear(wire.parse_answer)
         connection.close()
         await until(lambda: len(scene.escaped()) == 1)
 

@@ -1,0 +1,73 @@
+"""The asking side of a connection for a repair or an escape: messages in turn, each in its time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from paceline.errors import DeadlineError, PeerError
+from paceline.ports import Buffer
+from paceline_broker.replication.handshake import (
+    MESSAGE_BYTES_MAX,
+    PREFIX_BYTES,
+    Refused,
+    encode_message,
+    parse_prefix,
+)
+
+CONNECT_TIMEOUT_S = 1.0
+
+T = TypeVar("T")
+
+
+class Conversation:
+    """Opened by `open`; `close` at the end, whatever happened.
+
+    What `hear` and `exactly` raise (PeerError, DeadlineError, OSError) is its end.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer_timeout_s: float
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._answer_timeout_s = answer_timeout_s
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, *, local: str | None, answer_timeout_s: float
+    ) -> "Conversation":
+        """Connect, from the address `local` if there is one. Raises DeadlineError, OSError."""
+        opening = asyncio.open_connection(
+            host, port, local_addr=None if local is None else (local, 0)
+        )
+        reader, writer = await _in_time(opening, CONNECT_TIMEOUT_S)
+        return cls(reader, writer, answer_timeout_s)
+
+    def say(self, document: Mapping[str, Any], followed_by: Sequence[Buffer] = ()) -> None:
+        self._writer.writelines([encode_message(document), *followed_by])
+
+    async def hear(self, parse: Callable[[bytes], T | Refused]) -> T:
+        """The next message. A refusal is raised as PeerError."""
+        prefix = await self.exactly(PREFIX_BYTES)
+        size = parse_prefix(prefix, size_bytes_max=MESSAGE_BYTES_MAX)
+        message = parse(await self.exactly(size))
+        if isinstance(message, Refused):
+            raise PeerError(f"refused: {message.code}: {message.detail}")
+        return message
+
+    async def exactly(self, size_bytes: int) -> bytes:
+        try:
+            return await _in_time(self._reader.readexactly(size_bytes), self._answer_timeout_s)
+        except asyncio.IncompleteReadError:
+            raise PeerError("the peer closed the connection") from None
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def _in_time(work: Awaitable[T], limit_s: float) -> T:
+    try:
+        async with asyncio.timeout(limit_s):
+            return await work
+    except TimeoutError:
+        raise DeadlineError(f"no answer of the peer in {limit_s:.0f} s") from None
