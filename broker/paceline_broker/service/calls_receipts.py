@@ -15,7 +15,6 @@ from paceline.errors import (
 )
 from paceline.filters import ALL, Filter
 from paceline.filters.filter import TAG
-from paceline.types import TopicName
 from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.fields import Fields
 from paceline.wire.names import CLIENT_ID_PATTERN, check_name, check_topic_name, retry_topic
@@ -125,8 +124,7 @@ class ReceiptCalls:
             raise QueueNotFoundError(
                 f"no queue of these topics is in broker group {self._routes.group}", queues=0
             )
-        view = self._routes.view
-        retries = None if view is None else view.topics.get(TopicName(retry_topic(group)))
+        retries = self._routes.find_topic(retry_topic(group))
         if retries is not None:
             self._add_queues(keys, retries.topic_id, ALL)
         return keys

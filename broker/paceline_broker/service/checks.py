@@ -22,7 +22,6 @@ from typing import Any
 from paceline.errors import NotYetAvailableError, OverloadedError, PacelineError
 from paceline.records.header import Cause, Kind
 from paceline.runtime import pause
-from paceline.types import TopicName
 from paceline.wire import properties as names
 from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 from paceline_broker.clocks import Trust
@@ -439,8 +438,7 @@ class TransactionChecks:
 
     def _check_max_topic(self) -> int | None:
         """The topic's id, if it has a queue here."""
-        view = self._routes.view
-        topic = None if view is None else view.topics.get(TopicName(TRANS_CHECK_MAX_TIME_TOPIC))
+        topic = self._routes.find_topic(TRANS_CHECK_MAX_TIME_TOPIC)
         if topic is None or not self._routes.queue_counts.get(topic.topic_id):
             return None
         return topic.topic_id

@@ -68,8 +68,7 @@ class Creator:
         when no controller has answered in time.
         """
         check_topic_name(name)
-        view = self._routes.view
-        found = None if view is None else view.topics.get(TopicName(name))
+        found = self._routes.find_topic(name)
         if found is not None:
             return found
         if not self.makes_topics:

@@ -17,7 +17,6 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.records.header import Cause, Kind
-from paceline.types import TopicName
 from paceline.wire import properties as names
 from paceline.wire.cluster import TopicView
 from paceline.wire.names import dlq_topic, is_system_topic, retry_topic
@@ -146,8 +145,7 @@ class Resend:
         name = retry_topic(group)
         if not is_for_group:
             name = source.properties.get(names.DLQ_ORIGIN_TOPIC, "")
-        view = self._routes.view
-        topic = None if view is None else view.topics.get(TopicName(name))
+        topic = self._routes.find_topic(name)
         count = 0 if topic is None else self._routes.queue_counts.get(topic.topic_id, 0)
         if topic is None or not count or (is_system_topic(name) and not is_for_group):
             raise TopicNotFoundError(

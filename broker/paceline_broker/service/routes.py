@@ -137,9 +137,13 @@ class Routes:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def find_topic(self, name: str) -> TopicView | None:
+        """The topic, if the view has one of that name."""
+        return None if self.view is None else self.view.topics.get(TopicName(name))
+
     def topic_named(self, name: str) -> TopicView:
         """The topic; TopicNotFoundError if the view has none of that name."""
-        topic = None if self.view is None else self.view.topics.get(TopicName(name))
+        topic = self.find_topic(name)
         if topic is None:
             raise TopicNotFoundError(f"no topic {name!r}", topic=name, version=self.version)
         return topic
@@ -246,13 +250,13 @@ class Routes:
 
     def dead_topic_id(self, group: str) -> int | None:
         """The topic of a consumer group's dead letters, if there is one."""
-        found = None if self.view is None else self.view.topics.get(TopicName(dlq_topic(group)))
+        found = self.find_topic(dlq_topic(group))
         return None if found is None else found.topic_id
 
     def group_id(self, group: str) -> int:
         """What tells a consumer group from an earlier one of its name: the id of the topic of its
         retries; 0 if there is none."""
-        found = None if self.view is None else self.view.topics.get(TopicName(retry_topic(group)))
+        found = self.find_topic(retry_topic(group))
         return 0 if found is None else int(found.topic_id)
 
     def topic_name(self, topic_id: int) -> str:

@@ -22,9 +22,7 @@ from paceline.errors import (
 )
 from paceline.message_ids import OffsetMessageId
 from paceline.records.header import Cause, Kind, unpack_source
-from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire import properties as names
-from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.names import dlq_topic, is_system_topic, retry_topic
 from paceline_broker.probe import Counters
 from paceline_broker.projections.locks import Token
@@ -270,7 +268,7 @@ class SendBack:
         times: int,
         delays_from_ms: int,
     ) -> tuple[SentBack, Target, Made]:
-        settings = self._settings(request.group)
+        settings = self._routes.settings_of(request.group)
         times_max = request.max_reconsume_times
         if times_max is None:
             times_max = settings.retry_max_times
@@ -328,19 +326,12 @@ class SendBack:
 
     # -- groups ------------------------------------------------------------------------------------
 
-    def _settings(self, group: str) -> ConsumerGroupSettings:
-        found = self._routes.consumer_groups.get(ConsumerGroupName(group))
-        return ConsumerGroupSettings() if found is None else found.settings
-
     def _topics(self, group: str) -> _Topics | None:
         """The group's system topics, if this broker knows both."""
-        routes = self._routes
-        if routes.view is None:
-            return None
         ids = []
         for name in (retry_topic(group), dlq_topic(group)):
-            topic = routes.view.topics.get(TopicName(name))
-            count = 0 if topic is None else routes.queue_counts.get(topic.topic_id, 0)
+            topic = self._routes.find_topic(name)
+            count = 0 if topic is None else self._routes.queue_counts.get(topic.topic_id, 0)
             if topic is None or not count:
                 return None
             ids += [topic.topic_id, count]

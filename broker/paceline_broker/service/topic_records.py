@@ -5,7 +5,6 @@ have here hangs on their retry topics, so whoever changes that calls `log_group`
 """
 
 from paceline.records.header import Kind
-from paceline.types import TopicName
 from paceline.wire.names import group_of_retries, retry_topic
 from paceline_broker.projections.offsets import Committed
 from paceline_broker.projections.projections import Projections, TopicRecord
@@ -52,8 +51,7 @@ def log_group(
     the own epoch: a later master's is then as new. The caller has asked `ensure_can_append`.
     """
     known = projections.group_ids.get(group)
-    view = routes.view
-    topic = None if view is None else view.topics.get(TopicName(retry_topic(group)))
+    topic = routes.find_topic(retry_topic(group))
     if known == (None if topic is None else topic.topic_id):
         return
     if not _is_of_own_epoch(writer, routes):
