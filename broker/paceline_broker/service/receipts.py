@@ -76,10 +76,6 @@ class Receipts:
         self.watch: Callable[[int], None] = lambda key: None
         """Asked to have `messages_came` told of a queue's next messages, also of such as are there
         and not confirmed yet."""
-        self.dead_topic_id: Callable[[str], int | None] = lambda group: None
-        """The topic of a group's dead letters."""
-        self.is_deleted: Callable[[int], bool] = lambda topic_id: False
-        """Whether a topic is, as far as this broker has heard."""
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -182,7 +178,7 @@ class Receipts:
             return
         may_expire = self._trust() is not Trust.DIFFERS
         position, reader = int(writer.end), self._role.reader
-        turn = Turn(projections, [], now, position, may_expire, reader, self.dead_topic_id)
+        turn = Turn(projections, [], now, position, may_expire, reader, self._routes.dead_topic_id)
         taken = self._as_many(new)
         decided: list[Operation] = []
         try:
@@ -282,7 +278,7 @@ class Receipts:
 
     def _has_topics(self, operation: Receive) -> bool:
         """Leave deleted topics out, whose state would come back else (R35); False: none is left."""
-        deleted = [topic_id for topic_id in operation.topic_ids if self.is_deleted(topic_id)]
+        deleted = list(filter(self._routes.is_deleted, operation.topic_ids))
         if not deleted:
             return True
         self._unwatch(operation)  # by the keys that it was watched by
@@ -377,7 +373,7 @@ class Receipts:
     def view_changed(self) -> None:
         """Who waits at a topic that is deleted now hears of it."""
         for operation in list(self._all_waiting):
-            if any(map(self.is_deleted, operation.topic_ids)):
+            if any(map(self._routes.is_deleted, operation.topic_ids)):
                 self._submit(operation)
 
     def role_changed(self) -> None:

@@ -105,8 +105,6 @@ class Service:
         receipts = self.receipts
         self.fetcher.on_messages = receipts.messages_came
         receipts.watch = self.fetcher.watch
-        receipts.dead_topic_id = self.routes.dead_topic_id
-        receipts.is_deleted = self.routes.is_deleted
         self.routes.on_change(receipts.view_changed)
         self.calls.on_freed = receipts.look_again
         receipts.on_exhausted = self.burying.bury
