@@ -38,7 +38,7 @@ from paceline.wire.http import message_to_json
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.planning import Planner
 from paceline_broker.service.ports import Role
-from paceline_broker.service.sources import source_of
+from paceline_broker.service.sources import DAMAGED, read_batch, source_of
 
 SEARCH_MS = 2_000
 """Of one request; the rest by asking again from where it stopped."""
@@ -47,7 +47,6 @@ TURN_BYTES = 256 * 1024
 RESULTS_DEFAULT = 32
 RESULTS_MAX = 64
 """RocketMQ's defaultQueryMaxNum and maxMsgsNumBatch."""
-_DAMAGED = "the log is damaged there; it is being repaired"
 
 
 class Range(NamedTuple):
@@ -106,7 +105,7 @@ class Finder:
             header = parse_header(head)
         except CorruptLogError:
             if reader.is_damaged(position, PhysicalOffset(position + HEADER_BYTES)):
-                raise NotYetAvailableError(_DAMAGED) from None  # R24: not denied (R3)
+                raise NotYetAvailableError(DAMAGED) from None  # R24: not denied (R3)
             raise gone from None
         queue = self._role.projections.consume_queues.get(
             queue_key(header.topic_id, header.queue_id)
@@ -181,18 +180,9 @@ class Finder:
     async def _view(self, place: _Place) -> BatchView | None:
         """The batch; None if retention has taken it meanwhile."""
         reader = self._role.reader
-        position = PhysicalOffset(place.position)
-        if position < reader.start:
+        if place.position < reader.start:
             return None
-        view = reader.read(position, place.size)
-        end = PhysicalOffset(position + place.size)
-        if len(view) < place.size or reader.is_damaged(position, end):
-            raise NotYetAvailableError(_DAMAGED)
-        if reader.is_cold(view):
-            await reader.warm(view)
-        if not reader.is_sound(view, position):  # R24
-            raise NotYetAvailableError(_DAMAGED)
-        return BatchView(view)
+        return await read_batch(reader, PhysicalOffset(place.position), place.size)
 
 
 def everything() -> Matches:

@@ -33,8 +33,9 @@ from paceline.records.header import (
 from paceline.runtime import pause
 from paceline.types import PhysicalOffset
 from paceline_broker.projections.consume_queues import queue_key
-from paceline_broker.service.ports import Role
+from paceline_broker.service.ports import LogReader, Role
 
+DAMAGED = "the log is damaged there; it is being repaired"
 _BYTES_A_TURN = 1024 * 1024
 """After so many bytes were checked and decompressed, others have their turn on the loop."""
 
@@ -103,7 +104,8 @@ class SourceReader:
                 position, size = self._place(one)
                 if view is None or position != at:
                     view = None  # given back before the next one is read
-                    view, at = await self._batch(position, size), position
+                    view = await read_batch(self._role.reader, position, size)
+                    at = position
                     checked += view.header.payload_raw_bytes
                     if checked >= _BYTES_A_TURN:
                         checked = 0
@@ -128,7 +130,8 @@ class SourceReader:
         if header is None:
             return None
         try:
-            view = await self._batch(PhysicalOffset(header.physical_offset), header.size_bytes)
+            position = PhysicalOffset(header.physical_offset)
+            view = await read_batch(self._role.reader, position, header.size_bytes)
         except (CorruptLogError, NotYetAvailableError):
             return None
         return view.due()[unpack_source(made)[1]]
@@ -168,16 +171,17 @@ class SourceReader:
         _, positions = queue.index(first, beyond)
         return PhysicalOffset(positions[0]), queue.sizes(first, beyond)[0]
 
-    async def _batch(self, position: PhysicalOffset, size: int) -> BatchView:
-        reader = self._role.reader
-        view = reader.read(position, size)
-        if len(view) < size or reader.is_damaged(position, PhysicalOffset(position + size)):
-            raise NotYetAvailableError("the log is damaged there; it is being repaired")
-        if reader.is_cold(view):
-            await reader.warm(view)
-        if not reader.is_sound(view, position):  # R24
-            raise NotYetAvailableError("the log is damaged there; it is being repaired")
-        return BatchView(view)
+
+async def read_batch(reader: LogReader, position: PhysicalOffset, size: int) -> BatchView:
+    """A batch, verified (R24). NotYetAvailableError where the log is damaged."""
+    view = reader.read(position, size)
+    if len(view) < size or reader.is_damaged(position, PhysicalOffset(position + size)):
+        raise NotYetAvailableError(DAMAGED)
+    if reader.is_cold(view):
+        await reader.warm(view)
+    if not reader.is_sound(view, position):
+        raise NotYetAvailableError(DAMAGED)
+    return BatchView(view)
 
 
 def source_of(view: BatchView, offset: int) -> Source:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import Bench
 from tests.unit.service.test_resend import resend
 from tests.unit.service.test_send import Answers
 from tests.unit.service.test_send_back import DEAD, KEY, ORDERS, a_bench, a_row, send, send_back
@@ -18,26 +17,27 @@ from paceline.types import PhysicalOffset
 from paceline_broker.service import resend as resend_module
 from paceline_broker.service import send_back as send_back_module
 from paceline_broker.service import sources as sources_module
+from paceline_broker.service.ports import LogReader
 from paceline_broker.service.sources import Source, Wanted
 
 
 class Batches:
     """Watches which batches a reader takes from the log, and which of them it still holds."""
 
-    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read: list[int] = []
         self.held_max = 0
         self._refs: list[weakref.ref[memoryview]] = []
-        take = bench.service.sources._batch
+        take = sources_module.read_batch
 
-        async def batch(position: PhysicalOffset, size: int) -> BatchView:
-            view = await take(position, size)
+        async def batch(reader: LogReader, position: PhysicalOffset, size: int) -> BatchView:
+            view = await take(reader, position, size)
             self.read.append(position)
             self._refs.append(weakref.ref(view.raw))
             self.held_max = max(self.held_max, sum(ref() is not None for ref in self._refs))
             return view
 
-        monkeypatch.setattr(bench.service.sources, "_batch", batch)
+        monkeypatch.setattr(sources_module, "read_batch", batch)
 
 
 async def test_each_batch_is_read_once_and_let_go_before_the_next(
@@ -46,7 +46,7 @@ async def test_each_batch_is_read_once_and_let_go_before_the_next(
     bench = a_bench()
     for _ in range(3):
         send(bench, 2)
-    batches = Batches(bench, monkeypatch)
+    batches = Batches(monkeypatch)
     wanted = [Wanted(KEY, offset) for offset in (5, 1, 3, 99, 6, 2, 4)]
 
     found = await bench.service.sources.read(wanted)
@@ -67,7 +67,7 @@ async def test_too_much_is_refused_before_the_rest_is_read(
     await send_back(bench, *[{**row, "delay_level": -1} for row in rows])
     for module in (send_back_module, resend_module):
         monkeypatch.setattr(module, "REQUEST_BYTES_MAX", 2 * len(b"body 0"))
-    batches = Batches(bench, monkeypatch)
+    batches = Batches(monkeypatch)
     end = bench.writer.end
 
     with pytest.raises(TooLargeError):
