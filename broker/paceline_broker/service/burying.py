@@ -10,6 +10,7 @@ master finds the first in its state and makes the second: once, as dead letters 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from paceline.errors import OffsetOutOfRangeError, PacelineError, StorageError
@@ -112,18 +113,15 @@ class Burying:
         """Finish what was begun, else bury some of one group."""
         self._role.writer()
         dying = self._role.projections.receipts.dying.values()
-        begun = [one for one in dying if one not in self._stuck]
+        begun = _some_of_one_group(one for one in dying if one not in self._stuck)
         if begun:
-            group = begun[0].group
-            some = [one for one in begun if one.group == group][:_AT_ONCE]
-            self._stuck.update(some)  # what this finishes is in `dying` no more
-            await self._finish(group, some)
+            self._stuck.update(begun)  # what this finishes is in `dying` no more
+            await self._finish(begun[0].group, begun)
         elif self._waiting:
-            group = next(iter(self._waiting)).group
-            found = [one for one in self._waiting if one.group == group][:_AT_ONCE]
+            found = _some_of_one_group(self._waiting)
             for one in found:
                 del self._waiting[one]  # if it fails, a look finds them again
-            await self._begin(group, found)
+            await self._begin(found[0].group, found)
         else:
             await pause(_AGAIN_MS)
             self._stuck.clear()
@@ -208,6 +206,14 @@ class Burying:
         except Exception as error:  # R28: the state is ahead of the log
             writer.abandon(f"burying failed: {error}")
             raise
+
+
+def _some_of_one_group(waiting: Iterable[_One]) -> list[_One]:
+    """Of the first one's group, so many as one step takes; the others are not gone through."""
+    rest = iter(waiting)
+    first = list(islice(rest, 1))
+    same = (one for one in rest if one.group == first[0].group)
+    return first + list(islice(same, _AT_ONCE - 1))
 
 
 def _is_exhausted(projections: Projections, one: Exhausted, now: int) -> bool:
