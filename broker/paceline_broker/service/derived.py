@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paceline.message_ids import OffsetMessageId, unique_key
-from paceline.records.encode import encode_batch
+from paceline.records.encode import encode_batch, texts_bytes_max
 from paceline.records.header import Cause, Kind, pack_source
 from paceline.wire import properties as names
 from paceline.wire.names import RETRY_PREFIX
@@ -114,6 +114,5 @@ def _parts(made: Sequence[Made]) -> Iterator[list[Made]]:
 
 def _size(one: Made) -> int:
     source = one.source
-    texts = sum(map(len, one.properties)) + sum(map(len, one.properties.values()))
-    # Text of any script, quoted and escaped, is at most six bytes a character.
-    return len(source.body) + 6 * (texts + len(source.message_key) + len(source.tag)) + 64
+    texts = texts_bytes_max(one.properties, source.message_key, source.tag)
+    return len(source.body) + texts + 64

@@ -19,7 +19,7 @@ from paceline.errors import (
 )
 from paceline.message_ids import OffsetMessageId, make_handle, unique_key
 from paceline.records.decode import BatchView
-from paceline.records.encode import encode_batch
+from paceline.records.encode import encode_batch, texts_bytes_max
 from paceline.records.header import (
     COLUMN_PROPERTY,
     PROPERTIES_BYTES_MAX,
@@ -72,10 +72,9 @@ class HalfBatch:
 
     def row_bytes(self, index: int) -> int:
         """At most about what one record takes in a JSON answer."""
-        some = self.properties[index]
-        texts = sum(map(len, some)) + sum(map(len, some.values())) + len(self.keys[index] or "")
+        texts = texts_bytes_max(self.properties[index], self.keys[index] or "")
         body = len(self.bodies[index])
-        return 6 * (min(body, TEXT_BYTES_MAX) + texts) + 4 * body // 3 + _ROW_BYTES
+        return 6 * min(body, TEXT_BYTES_MAX) + texts + 4 * body // 3 + _ROW_BYTES
 
     def producer_group(self, index: int) -> str:
         """Whom to ask about it; "" if it does not say."""
@@ -179,11 +178,9 @@ class Chosen(NamedTuple):
 def size_of(row: Chosen) -> int:
     """No less than what the half takes in the batch that is made of it."""
     batch, number = row.batch, row.number
-    texts = len(batch.keys[number] or "") + len(batch.tags[number])
-    for some in (batch.properties[number], row.more):
-        texts += sum(map(len, some)) + sum(map(len, some.values()))
-    # Text of any script, quoted and escaped, is at most six bytes a character.
-    return len(batch.bodies[number]) + 6 * texts + _ROW_BYTES
+    key, tag = batch.keys[number] or "", batch.tags[number]
+    texts = texts_bytes_max(batch.properties[number], key, tag) + texts_bytes_max(row.more)
+    return len(batch.bodies[number]) + texts + _ROW_BYTES
 
 
 def batches_of(

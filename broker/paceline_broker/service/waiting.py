@@ -14,6 +14,7 @@ from typing import NamedTuple
 from paceline.errors import CorruptLogError
 from paceline.message_ids import unique_key
 from paceline.records.decode import BatchView
+from paceline.records.encode import texts_bytes_max
 from paceline.records.header import HEADER_BYTES, BatchHeader, parse_header
 from paceline.types import GroupName, PhysicalOffset
 from paceline.wire import properties as names
@@ -37,9 +38,7 @@ class Waiting(NamedTuple):
 
     def size_bytes_max(self) -> int:
         """It takes no more than this in a batch."""
-        texts = sum(map(len, self.properties)) + sum(map(len, self.properties.values()))
-        # Text of any script, quoted and escaped, is at most six bytes a character.
-        return len(self.body) + 6 * (texts + len(self.key or "") + len(self.tag)) + 64
+        return len(self.body) + texts_bytes_max(self.properties, self.key or "", self.tag) + 64
 
 
 class SourceBatch:

@@ -57,6 +57,12 @@ class _Part(NamedTuple):
     buffers: Iterable[Buffer]
 
 
+def texts_bytes_max(properties: Mapping[str, str], *others: str) -> int:
+    """Of any script, quoted and escaped, a text takes at most six bytes a character."""
+    count = sum(map(len, properties)) + sum(map(len, properties.values())) + sum(map(len, others))
+    return 6 * count
+
+
 def encode_batch(
     bodies: Sequence[Buffer],
     *,
