@@ -17,12 +17,6 @@ def register_delays(metrics: Metrics, delivery: Delivery, role: Role, routes: Ro
         by_topic = role.projections.timers.by_topic
         return {(routes.topic_name(topic),): float(count) for topic, count in by_topic.items()}
 
-    def late() -> Samples:
-        bounds = [*map(str, Lateness.BOUNDS_MS), "+Inf"]
-        return {
-            (bound,): float(count) for bound, count in zip(bounds, lateness.buckets, strict=True)
-        }
-
     metrics.sampled(
         "paceline_delay_pending_messages",
         "Delayed messages that wait for their time (RocketMQ's timing_messages); alert near "
@@ -39,7 +33,7 @@ def register_delays(metrics: Metrics, delivery: Delivery, role: Role, routes: Ro
         "paceline_delay_late_total",
         "The same by how many ms late, from the bound before up to this one; alert: those above "
         "1000 rise while the group has a master.",
-        late,
+        lambda: late_samples(lateness),
         labels=("le_ms",),
     )
     metrics.sampled(
@@ -47,3 +41,9 @@ def register_delays(metrics: Metrics, delivery: Delivery, role: Role, routes: Ro
         "Delayed messages whose topic or queue was gone when they were due; alert on any.",
         lambda: lateness.dead_letters,
     )
+
+
+def late_samples(lateness: Lateness) -> Samples:
+    """Messages by the bound of how late they were."""
+    bounds = [*map(str, Lateness.BOUNDS_MS), "+Inf"]
+    return {(bound,): float(count) for bound, count in zip(bounds, lateness.buckets, strict=True)}

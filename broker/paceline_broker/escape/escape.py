@@ -6,7 +6,7 @@ from typing import Protocol
 
 from paceline.errors import PeerError
 from paceline.ports import Clock, Disk, Random
-from paceline.telemetry import Metrics, Samples
+from paceline.telemetry import Metrics
 from paceline.wire.cluster import GroupView
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.clocks import Trust
@@ -16,8 +16,8 @@ from paceline_broker.escape.connection import EscapeConnection, Sender
 from paceline_broker.escape.intake import Intake
 from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.escape.telling import Telling
+from paceline_broker.probe_delays import late_samples
 from paceline_broker.replication.handshake import Hello
-from paceline_broker.service.delivery import Lateness
 from paceline_broker.service.ports import Role
 from paceline_broker.service.routes import Routes
 
@@ -91,14 +91,6 @@ class Escape:
     def register(self, metrics: Metrics) -> None:
         """Name what went out, what came in, and what was not delivered because of it."""
         bridge, lateness = self.bridge, self.bridge.lateness
-
-        def late() -> Samples:
-            bounds = [*map(str, Lateness.BOUNDS_MS), "+Inf"]
-            return {
-                (bound,): float(count)
-                for bound, count in zip(bounds, lateness.buckets, strict=True)
-            }
-
         for name, meaning, value in (
             (
                 "sent",
@@ -132,7 +124,7 @@ class Escape:
             "paceline_escape_late_total",
             "Messages given to another group by how many ms late, counted from the appointment for "
             "those due before it: from the bound before up to this one.",
-            late,
+            lambda: late_samples(lateness),
             labels=("le_ms",),
         )
         metrics.sampled(
