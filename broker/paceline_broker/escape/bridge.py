@@ -16,12 +16,8 @@ from typing import NamedTuple
 from paceline.errors import (
     BadRequestError,
     CorruptLogError,
-    DiskFullError,
-    InSyncReplicasNotEnoughError,
     NoMasterError,
     NotMasterError,
-    NotYetAvailableError,
-    OverloadedError,
     PacelineError,
     StorageError,
 )
@@ -39,7 +35,7 @@ from paceline_broker.escape.notes import Note
 from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.projections.timers import Due
 from paceline_broker.service.delivered import Ready, Target, delivered_batch
-from paceline_broker.service.delivery import Lateness
+from paceline_broker.service.delivery import REFUSALS, Lateness
 from paceline_broker.service.ports import Acting, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.waiting import Sources
@@ -68,17 +64,7 @@ Connect = Callable[[GroupView], Awaitable[EscapeConnection]]
 _Place = tuple[int, int, int]
 """Topic id, queue of the other group, and a source that has a batch of its own, or 0."""
 Part = Mapping[_Place, Sequence[Ready]]
-_OF_THE_MASTER = frozenset(
-    error.code
-    for error in (
-        DiskFullError,
-        InSyncReplicasNotEnoughError,
-        NoMasterError,
-        NotMasterError,
-        NotYetAvailableError,
-        OverloadedError,
-    )
-)
+_OF_THE_MASTER = frozenset(error.code for error in (*REFUSALS, NoMasterError, NotMasterError))
 """Refusals of all that is sent to it; others are of one batch."""
 
 
