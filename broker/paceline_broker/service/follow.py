@@ -194,7 +194,7 @@ class _Session:
         room = min(request.max_bytes, ROOM_MAX)
         if self._has_filters:
             room = min(room, LOOK_BYTES_MAX)
-        writer = self._sessions.open_writer()
+        writer = open_writer(self._sessions.role)
         gathering = self._sessions.gathering(is_open=writer is not None, room=room)
         harvest = Harvest(gathering, self.seen)
         for row in list(islice(self._ready.values(), LOOKS_MAX)):
@@ -468,9 +468,6 @@ class Sessions:
 
     def gathering(self, *, is_open: bool, room: int) -> Gathering:
         return Gathering(self.role, self._routes, self._slow, is_open=is_open, room=room)
-
-    def open_writer(self) -> LogWriter | None:
-        return open_writer(self.role)
 
     def _refuse(self, sink: FetchSink, request_id: int, error: PacelineError) -> None:
         session = self._by_sink.get(sink)
