@@ -79,6 +79,8 @@ class MasterNode:
         self.fence: str | None = None
         self.proposals: list[AlterSyncStateSet] = []
         self.probed: list[ReplicaId] = []
+        self.gone: set[int] = set()
+        """Members whose port refuses. The others may be slow to come, and are probed as well."""
         self.term: MasterTerm | None = None
 
     async def start(self) -> None:
@@ -145,7 +147,7 @@ class MasterNode:
 
     async def probe(self, replica: ReplicaId, incarnation: Incarnation) -> bool:
         self.probed.append(replica)
-        return True
+        return replica in self.gone
 
 
 class ReplicaNode:

@@ -329,6 +329,7 @@ async def test_lost_member_is_probed_and_a_smaller_set_proposed() -> None:
     async with Group() as group:
         term = await group.form()
         lost = group.replicas.pop()
+        group.master.gone.add(lost.replica)
         await lost.client.stop()  # type: ignore[union-attr]
 
         await eventually(lambda: bool(group.master.proposals))
