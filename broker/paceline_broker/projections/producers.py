@@ -177,8 +177,9 @@ class Producers:
         return b"".join(parts)
 
     @classmethod
-    def restore(cls, snapshot: memoryview) -> "Producers":
+    def restore(cls, snapshot: memoryview, voided_at: int = 0) -> "Producers":
         producers = cls()
+        producers.voided_at = voided_at
         (count,) = _COUNT.unpack_from(snapshot)
         at = _COUNT.size
         for _ in range(count):

@@ -469,8 +469,8 @@ class Projections:
         projections.position = found.position
         projections.log_time_ms = found.log_time_ms
         projections.consume_queues = ConsumeQueues.restore(memoryview(found.consume_queues))
-        projections.producers = Producers.restore(memoryview(found.producers))
-        projections.producers.voided_at = found.document.get("producers_voided_at", 0)  # as below
+        voided_at = found.document.get("producers_voided_at", 0)  # absent in older ones
+        projections.producers = Producers.restore(memoryview(found.producers), voided_at)
         withheld = found.document.get("locks_withheld", (0, 0))
         projections.locks = Locks.from_json(found.document["locks"], withheld)
         joined = found.document.get("offsets_joined", [])  # absent in older ones
