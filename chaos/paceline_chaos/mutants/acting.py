@@ -10,7 +10,7 @@ from paceline_broker.acting.withheld import WithheldWatch
 from paceline_broker.projections.locks import Withheld
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.service import calls as calls_module
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
 def _locks_at_once() -> list[Patch]:
@@ -56,11 +56,7 @@ def _unmarked() -> list[Patch]:
     return [(calls_module, "MAYBE_STALE", {})]
 
 
-_MOMENT: dict[str, Any] = {
-    "bed": "moments",
-    "script": "acting",
-    "caught_by": frozenset({"moments:acting"}),
-}
+_MOMENT = of_moment("acting")
 
 ACTING = (
     Mutant(

@@ -12,7 +12,7 @@ from paceline.message import LockToken
 from paceline.outbox import Outbox
 from paceline.routing import QueueKey
 from paceline.wire.static_topics import Segment
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
 def _unknown_forgotten() -> list[Patch]:
@@ -96,34 +96,26 @@ CLIENTS = (
     Mutant(
         rule="R32-moved",
         meaning="batches move to the next segment before those before them are answered",
-        caught_by=frozenset({"S37"}),
         patches=_moved_while_unknown,
-        bed="moments",
-        script="moving",
+        **of_moment("moving", "S37"),
     ),
     Mutant(
         rule="R32-chosen",
         meaning="a message for a chosen queue goes to another one after an unknown attempt",
-        caught_by=frozenset({"S1"}),
         patches=_chosen_queue_left,
-        bed="moments",
-        script="permits",
+        **of_moment("permits", "S1"),
     ),
     Mutant(
         rule="R33-segments",
         meaning="a group begins with the newest segment of a logical queue before it is done",
-        caught_by=frozenset({"S37"}),
         patches=_newest_segment_first,
-        bed="moments",
-        script="moving",
+        **of_moment("moving", "S37"),
     ),
     Mutant(
         rule="R33-lease",
         meaning="a member relies on its lease after it has run out by its own clock",
-        caught_by=frozenset({"S26", "moments:frozen"}),
         patches=_lease_for_ever,
-        bed="moments",
-        script="frozen",
+        **of_moment("frozen", "S26", "moments:frozen"),
     ),
     Mutant(
         rule="R32",

@@ -4,9 +4,7 @@ from paceline_broker import cleaner
 from paceline_broker.cleaner import Cleaner
 from paceline_broker.projections.offsets import Offsets
 from paceline_broker.service import calls
-from paceline_chaos.mutants.mutant import Mutant, Patch
-
-_CAUGHT = frozenset({"moments:deleted"})
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
 def _never_logged() -> list[Patch]:
@@ -37,33 +35,25 @@ DELETION = (
         rule="R35-record",
         meaning="the record of a deletion is never logged",
         patches=_never_logged,
-        bed="moments",
-        script="deleted",
-        caught_by=_CAUGHT,
+        **of_moment("deleted"),
     ),
     Mutant(
         rule="R35-fold",
         meaning="commits outlive their topic",
         patches=_commits_stay,
-        bed="moments",
-        script="deleted",
-        caught_by=_CAUGHT,
+        **of_moment("deleted"),
     ),
     Mutant(
         rule="R35-group",
         meaning="commits outlive their consumer group",
         patches=_group_stays,
-        bed="moments",
-        script="group-deleted",
-        caught_by=frozenset({"moments:group-deleted"}),
+        **of_moment("group-deleted"),
     ),
     Mutant(
         rule="R35-group-record",
         meaning="the log does not know which topic's deletion is a group's",
         patches=_group_unknown,
-        bed="moments",
-        script="group-deleted",
-        caught_by=frozenset({"moments:group-deleted"}),
+        **of_moment("group-deleted"),
     ),
 )
 """Each with the script of its rule."""

@@ -9,7 +9,7 @@ from paceline_broker.escape.connection import Codes, EscapeConnection
 from paceline_broker.escape.telling import Telling
 from paceline_broker.escape.wait import EscapeWait
 from paceline_broker.projections.projections import Projections
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
 def _noted_unsent() -> list[Patch]:
@@ -50,11 +50,7 @@ def _no_record() -> list[Patch]:
     return [(intake_module, "append_internal", append)]
 
 
-_MOMENT: dict[str, Any] = {
-    "bed": "moments",
-    "script": "escape",
-    "caught_by": frozenset({"moments:escape"}),
-}
+_MOMENT = of_moment("escape")
 
 ESCAPING = (
     Mutant(

@@ -6,7 +6,7 @@ from typing import Any
 from paceline.consumer.pull import PullConsumer
 from paceline.filters.filter import TagFilter
 from paceline.filters.sql import SqlFilter
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
 def _shifted(kind: Any) -> list[Patch]:
@@ -45,10 +45,8 @@ def _mutant(rule: str, meaning: str, patches: Any) -> Mutant:
     return Mutant(
         rule=rule,
         meaning=meaning,
-        caught_by=frozenset({"S39"}),
         patches=patches,
-        bed="moments",
-        script="filters",
+        **of_moment("filters", "S39"),
     )
 
 

@@ -10,7 +10,7 @@ from paceline.wire.cluster import GroupSettings
 from paceline.wire.session_commands import RegisterReplica
 from paceline_broker.identity import StoreIdentity
 from paceline_broker.replication.peer import Peer
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_controller import liveness as liveness_module
 from paceline_controller.election import choose_unclean
 from paceline_controller.raft.identity import Identity
@@ -125,46 +125,42 @@ def _amnesia_forgiven() -> list[Patch]:
     return [(Identity, "may_vote", property(lambda identity: True)), (Identity, "meet", meet)]
 
 
-def _moment(script: str) -> dict[str, Any]:
-    return {"bed": "moments", "script": script, "caught_by": frozenset({f"moments:{script}"})}
-
-
 FOUNDING = (
     Mutant(
         rule="R18-first",
         meaning="a learner begins the group as a member",
         patches=_first_of_all,
-        **_moment("learner"),
+        **of_moment("learner"),
     ),
     Mutant(
         rule="R18-grow",
         meaning="a learner that has caught up becomes a member",
         patches=_grows,
-        **_moment("learner"),
+        **of_moment("learner"),
     ),
     Mutant(
         rule="R18-ordered",
         meaning="a learner is made master by order",
         patches=_ordered,
-        **_moment("learner"),
+        **of_moment("learner"),
     ),
     Mutant(
         rule="R18-amnesia",
         meaning="a controller that lost its disk votes at once",
         patches=_amnesia_forgiven,
-        **_moment("amnesia"),
+        **of_moment("amnesia"),
     ),
     Mutant(
         rule="R18-records",
         meaning="stores with records found a group",
         patches=_on_records,
-        **_moment("forgotten"),
+        **of_moment("forgotten"),
     ),
     Mutant(
         rule="R18-anew",
         meaning="stores with records found a group, and forget their cluster",
         patches=_anew,
-        **_moment("forgotten"),
+        **of_moment("forgotten"),
     ),
 )
 """Each with the script of its rule."""

@@ -7,7 +7,7 @@ from paceline.consumer.local_offsets import LocalOffsets
 from paceline.records.header import SOURCE_INDEX_BITS
 from paceline_broker.projections import offsets
 from paceline_broker.projections.send_backs import SendBacks
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 _AHEAD = 3
 
@@ -66,10 +66,8 @@ def _mutant(rule: str, meaning: str, patches: Any, *caught_by: str) -> Mutant:
     return Mutant(
         rule=rule,
         meaning=meaning,
-        caught_by=frozenset(caught_by),
         patches=patches,
-        bed="moments",
-        script="groups",
+        **of_moment("groups", *caught_by),
     )
 
 

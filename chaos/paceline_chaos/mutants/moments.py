@@ -15,7 +15,7 @@ from paceline_broker.repairing import LogCare
 from paceline_broker.replication.pace import Paces
 from paceline_broker.role import BrokerRole
 from paceline_broker.service.calls_offsets import OffsetCalls
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_controller.liveness import Liveness
 
 
@@ -118,84 +118,78 @@ def _damage_served() -> list[Patch]:
     return [(StoreReader, "is_damaged", lambda reader, start, end: False)]
 
 
-def _moment(script: str) -> dict[str, Any]:
-    return {"bed": "moments", "script": script, "caught_by": frozenset({f"moments:{script}"})}
-
-
 MOMENTS = (
     Mutant(
         rule="R28-resets",
         meaning="members are told of a reset before it is confirmed",
         patches=_resets_at_once,
-        bed="moments",
-        script="reset-lost",
-        caught_by=frozenset({"moments:reset-lost"}),
+        **of_moment("reset-lost"),
     ),
     Mutant(
         rule="R6-open",
         meaning="a master that opens nothing is left alone",
         patches=_left_alone,
-        **_moment("opens-nothing"),
+        **of_moment("opens-nothing"),
     ),
     Mutant(
         rule="R6-progress",
         meaning="a master that confirms nothing is left alone",
         patches=_left_alone,
-        **_moment("confirms-nothing"),
+        **of_moment("confirms-nothing"),
     ),
     Mutant(
         rule="R6-refused",
         meaning="refused sends are no waiting work",
         patches=_refused_is_idle,
-        **_moment("confirms-nothing"),
+        **of_moment("confirms-nothing"),
     ),
     Mutant(
         rule="R12-lag",
         meaning="silence of a moment is lag",
         patches=_lag_at_once,
-        **_moment("short-silence"),
+        **of_moment("short-silence"),
     ),
     Mutant(
         rule="R12-probe",
         meaning="a connection that ended is a replica that has died",
         patches=_lost_is_gone,
-        **_moment("short-silence"),
+        **of_moment("short-silence"),
     ),
     Mutant(
         rule="R12-stall",
         meaning="the master's own stall is lag of its replicas",
         patches=_own_stall_counts,
-        **_moment("own-stall"),
+        **of_moment("own-stall"),
     ),
     Mutant(
         rule="R20",
         meaning="a drained master that hears no answer takes messages again",
         patches=_unheard_is_refused,
-        **_moment("asked-unheard"),
+        **of_moment("asked-unheard"),
     ),
     Mutant(
         rule="R24-found",
         meaning="damage that was found is left alone",
         patches=_damage_ignored,
-        **_moment("damage"),
+        **of_moment("damage"),
     ),
     Mutant(
         rule="R24-elected",
         meaning="a damaged replica calls itself healthy, so it may be elected",
         patches=_damaged_is_healthy,
-        **_moment("damage"),
+        **of_moment("damage"),
     ),
     Mutant(
         rule="R24-served",
         meaning="damaged bytes are served",
         patches=_damage_served,
-        **_moment("damage"),
+        **of_moment("damage"),
     ),
     Mutant(
         rule="R21-record",
         meaning="an unclean epoch does not say so",
         patches=_unclean_untold,
-        **_moment("unclean"),
+        **of_moment("unclean"),
     ),
 )
 """Each with the script of its rule."""

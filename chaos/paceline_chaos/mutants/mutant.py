@@ -9,7 +9,7 @@ exists, so a mutant cannot outlive the code that it is about. Product code has n
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 from unittest.mock import patch
 
 from paceline_chaos.verdict import HARNESS
@@ -51,3 +51,15 @@ class Mutant:
                 assert hasattr(owner, name), f"{owner} has no {name} any more: {self.rule}"
                 stack.enter_context(patch.object(owner, name, value))
             yield
+
+
+class _OfMoment(TypedDict):
+    bed: str
+    script: str
+    caught_by: frozenset[str]
+
+
+def of_moment(script: str, *caught_by: str) -> _OfMoment:
+    """Members of a mutant that a script of the moments plays, and catches if nothing else does."""
+    found = frozenset(caught_by or {f"moments:{script}"})
+    return {"bed": "moments", "script": script, "caught_by": found}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from paceline_broker.service.send import Sender
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
 class _Nobody:
@@ -40,10 +40,8 @@ PERMITS = (
     Mutant(
         rule="S4-permit",
         meaning="what is refused for want of a permission is stored",
-        caught_by=frozenset({"S4"}),
         patches=_refused_is_stored,
-        bed="moments",
-        script="permits",
+        **of_moment("permits", "S4"),
     ),
 )
 """Judged by the script of permissions."""

@@ -7,7 +7,7 @@ from paceline_broker.projections.send_backs import SendBacks
 from paceline_broker.service.ports import LogWriter
 from paceline_broker.service.receipt_operations import Operation
 from paceline_broker.service.receipts import Receipts
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 _EARLY_MS = 9_000
 
@@ -79,10 +79,8 @@ RECEIPTS = (
     Mutant(
         rule="R29-expired",
         meaning="a message that was forgotten is never given anew",
-        caught_by=frozenset({"moments:expiring"}),
         patches=_never_due,
-        bed="moments",
-        script="expiring",
+        **of_moment("expiring"),
     ),
     Mutant(
         rule="R28-grants",

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from paceline.types import PhysicalOffset
 from paceline_broker import cleaner as cleaner_module
@@ -13,7 +12,7 @@ from paceline_broker.projections.pins import Pin
 from paceline_broker.projections.projections import Projections
 from paceline_broker.retention import Decision, RetentionSettings, Situation, decide
 from paceline_broker.store import Store
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
 def _beyond_the_record() -> list[Patch]:
@@ -74,11 +73,7 @@ def _any_clock() -> list[Patch]:
     return [(Clocks, "trust", lambda clocks, **of: Trust.AGREES)]
 
 
-_MOMENT: dict[str, Any] = {
-    "bed": "moments",
-    "script": "kept",
-    "caught_by": frozenset({"moments:kept"}),
-}
+_MOMENT = of_moment("kept")
 
 RETENTION = (
     Mutant(

@@ -9,7 +9,7 @@ from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.replication import master as master_module
 from paceline_broker.replication import peer as peer_module
 from paceline_broker.standstill import Standstill, Way
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_chaos.mutants.replication import grow_without_catching_up
 
 
@@ -50,46 +50,42 @@ def _length_is_enough() -> list[Patch]:
     return [(master_module, "why_lossy", why_lossy)]
 
 
-def _moment(script: str) -> dict[str, Any]:
-    return {"bed": "moments", "script": script, "caught_by": frozenset({f"moments:{script}"})}
-
-
 RETURNING = (
     Mutant(
         rule="R10-early",
         meaning="a replica that comes back is a member before it has caught up",
         patches=grow_without_catching_up,
-        **_moment("returns"),
+        **of_moment("returns"),
     ),
     Mutant(
         rule="R16-parting",
         meaning="a master with other records than what was confirmed goes on",
         patches=_length_is_enough,
-        **_moment("stale-master"),
+        **of_moment("stale-master"),
     ),
     Mutant(
         rule="R16-member",
         meaning="a member that lacks what was confirmed follows at once",
         patches=_as_a_member,
-        **_moment("stale-master"),
+        **of_moment("stale-master"),
     ),
     Mutant(
         rule="R16-back",
         meaning="who stood still never comes back by itself",
         patches=_never,
-        **_moment("stale-master"),
+        **of_moment("stale-master"),
     ),
     Mutant(
         rule="R14-back",
         meaning="who lost its state never comes back by itself",
         patches=_never,
-        **_moment("state-lost"),
+        **of_moment("state-lost"),
     ),
     Mutant(
         rule="R5-aside",
         meaning="data that is given up is destroyed",
         patches=_dropped,
-        **_moment("state-lost"),
+        **of_moment("state-lost"),
     ),
 )
 """Each with the script of its rule."""

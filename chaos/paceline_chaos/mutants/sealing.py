@@ -5,7 +5,7 @@ from typing import Any
 from paceline.wire.static_topics import Segment
 from paceline_broker import sealing
 from paceline_broker.projections.seals import Seal, Seals
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
 class _Unheeded(dict[int, Seal]):
@@ -39,16 +39,12 @@ SEALING = (
         rule="R28-seal",
         meaning="a seal is told before it is confirmed",
         patches=_told_at_once,
-        bed="moments",
-        script="sealed",
-        caught_by=frozenset({"moments:sealed"}),
+        **of_moment("sealed"),
     ),
     Mutant(
         rule="R28-sealed",
         meaning="a sealed queue takes what still comes",
         patches=_takes_on,
-        bed="moments",
-        script="sealed",
-        caught_by=frozenset({"moments:sealed"}),
+        **of_moment("sealed"),
     ),
 )

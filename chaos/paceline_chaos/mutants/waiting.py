@@ -8,7 +8,7 @@ from paceline_broker.projections.receipt_queue import Done, QueueReceipts, Run
 from paceline_broker.projections.send_backs import SendBacks
 from paceline_broker.projections.timers import Timers
 from paceline_broker.projections.transactions import Transactions
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
 def _checkpointed_empty(projection: type[Any]) -> Callable[[], list[Patch]]:
@@ -52,10 +52,8 @@ def _missing(rule: str, projection: type[Any], what: str, caught_by: str) -> Mut
     return Mutant(
         rule=rule,
         meaning=f"checkpoints hold no {what}",
-        caught_by=frozenset({caught_by}),
         patches=_checkpointed_empty(projection),
-        bed="moments",
-        script="waiting",
+        **of_moment("waiting", caught_by),
     )
 
 
@@ -65,18 +63,14 @@ WAITING = (
     Mutant(
         rule="INV-9-receipts",
         meaning="checkpoints do not say how long a message is out",
-        caught_by=frozenset({"S23"}),
         patches=_receipts_over,
-        bed="moments",
-        script="waiting",
+        **of_moment("waiting", "S23"),
     ),
     Mutant(
         rule="R28-floor",
         meaning="a group's offset passes over messages that are out",
-        caught_by=frozenset({"S23"}),
         patches=_receipts_passed_over,
-        bed="moments",
-        script="waiting",
+        **of_moment("waiting", "S23"),
     ),
     _missing("INV-9-retries", SendBacks, "messages that were sent back", "S29"),
 )
