@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from paceline.message_ids import OffsetMessageId
+from paceline.records.header import pack_source, unpack_source
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.history.model import SKIPPED, Queue, ReplicaDump, StoredBatch
-
-_INDEX_BITS = 16
 
 
 def escaped_messages_are_marked_and_skipped_for_a_reason(evidence: Evidence) -> Findings:
@@ -21,15 +20,17 @@ def escaped_messages_are_marked_and_skipped_for_a_reason(evidence: Evidence) -> 
     own = set(stored_without_mark(evidence))
     for dump in evidence.truth.values():
         origins: dict[int, int] = {}
+        skipped: list[int] = []
         for batch in dump.batches:
             if batch.marks:
                 _judge_marks(evidence, found, dump, batch, own)
             elif batch.cause == "AGAIN":
                 for index, source in enumerate(batch.sources):
-                    made = batch.position << _INDEX_BITS | index
+                    made = pack_source(batch.position, index)
                     origins[made] = origins.get(source, source)
             elif batch.cause == SKIPPED:
-                _judge_skipped(evidence, found, dump, batch, origins)
+                skipped += [origins.get(source, source) for source in batch.sources]
+        _judge_skipped(evidence, found, dump, skipped)
     return found
 
 
@@ -78,24 +79,21 @@ def _judge_marks(
 
 
 def _judge_skipped(
-    evidence: Evidence,
-    found: Findings,
-    dump: ReplicaDump,
-    batch: StoredBatch,
-    origins: dict[int, int],
+    evidence: Evidence, found: Findings, dump: ReplicaDump, skipped: list[int]
 ) -> None:
+    if not skipped:
+        return
+    found.counters["skipped"] += len(skipped)
     others = [group for group in evidence.groups if group != dump.group]
     is_whole = all(
         group in evidence.truth and not evidence.truth[group].start for group in others
     ) and not any(evidence.is_lossy(group) for group in evidence.groups)
+    if not is_whole:
+        return
     marks = set(evidence.escaped.values())
-    for source in batch.sources:
-        found.counters["skipped"] += 1
-        if not is_whole:
-            continue
+    for origin in skipped:
         found.judged += 1
-        origin = origins.get(source, source)
-        place = OffsetMessageId(dump.group, origin >> _INDEX_BITS, origin & (1 << _INDEX_BITS) - 1)
+        place = OffsetMessageId(dump.group, *unpack_source(origin))
         if str(place) not in marks:
             found.violate(f"{place} was skipped, and no other group has it", dump)
 

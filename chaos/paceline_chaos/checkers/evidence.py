@@ -10,11 +10,12 @@ The world may say: `durability` ("fsync"), `min_in_sync_replicas`, `all_ack_in_s
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from functools import cached_property
 from typing import TypeVar, cast
 
 from paceline_chaos.checkers.bounds import SECOND_US, Bounds
+from paceline_chaos.checkers.chains import Chains
 from paceline_chaos.checkers.excuses import RETIRED, Excuses
 from paceline_chaos.checkers.parts import Claim, ProbeLine, QueueLog, Ruling, SetTimeline
 from paceline_chaos.history.model import (
@@ -283,6 +284,18 @@ class Evidence:
                     for offset, mark in enumerate(batch.marks, start=batch.base_offset):
                         found[batch.queue, offset] = mark
         return found
+
+    @cached_property
+    def chains(self) -> dict[str, Chains]:
+        """By broker group: what masters made of messages for consumer groups."""
+        return {group: Chains(dump) for group, dump in self.truth.items()}
+
+    def sent_back(self, consumer_group: str, queue: Queue) -> Set[int]:
+        """Offsets of which a retry or dead letter was made for a consumer group."""
+        chains = self.chains.get(queue.group)
+        return (
+            frozenset() if chains is None else chains.sent_back.get((consumer_group, queue), set())
+        )
 
     def replica_of(self, dump: ReplicaDump) -> int | None:
         """Which replica a log is of; if nobody could say so in the end, who its node was last."""

@@ -5,6 +5,7 @@ from collections import defaultdict
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.checkers.groups import judge_lane, words_of
+from paceline_chaos.checkers.progress import Progress
 from paceline_chaos.checkers.wanting import is_wanted
 from paceline_chaos.history.model import Deliver, Queue
 
@@ -39,9 +40,9 @@ def filtered_groups_get_what_they_want(evidence: Evidence) -> Findings:
         if group not in wants or evidence.is_lossy(queue.group) or not evidence.has_truth(queue):
             continue
         unwanted = _unwanted(evidence, queue, wants[group])
-        start = evidence.start_of(queue)
-        mine = delivers.get(lane, [])
-        judge_lane(evidence, found, start, mine, said, resets.get(lane, []), unwanted=unwanted)
+        start, mine = evidence.start_of(queue), delivers.get(lane, [])
+        progress = Progress(evidence, start, mine, unwanted=unwanted)
+        judge_lane(found, progress, said, resets.get(lane, []))
     return found
 
 

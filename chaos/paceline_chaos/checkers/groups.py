@@ -3,15 +3,15 @@
 S21 and S27 need deliveries: of groups that pull by themselves nobody sees what was processed.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.checkers.progress import Progress
 from paceline_chaos.checkers.resets import resets_hold
-from paceline_chaos.checkers.retries import chains_of
 from paceline_chaos.history.model import (
     Commit,
     Deliver,
@@ -22,7 +22,6 @@ from paceline_chaos.history.model import (
 )
 
 _Lane: TypeAlias = tuple[str, Queue]
-_NEVER = 1 << 62
 
 
 class _Word(NamedTuple):
@@ -46,15 +45,13 @@ def nothing_is_committed_unprocessed(evidence: Evidence) -> Findings:
         if not deliver.is_broadcast and not deliver.wanted:
             delivers[deliver.consumer_group, deliver.queue].append(deliver)
     words, resets = words_of(evidence)
-    chains = chains_of(evidence)
     for lane, mine in delivers.items():
         start = evidence.start_of(lane[1])
         if evidence.world.get("consume_from", "first") != "first":
             start = max(start, min(deliver.message.offset for deliver in mine))
         if not evidence.is_lossy(lane[1].group):
-            known = chains.get(lane[1].group)
-            sent_back = set() if known is None else known.sent_back.get(lane, set())
-            judge_lane(evidence, found, start, mine, words[lane], resets[lane], sent_back)
+            progress = Progress(evidence, start, mine, sent_back=evidence.sent_back(*lane))
+            judge_lane(found, progress, words[lane], resets[lane])
     return found
 
 
@@ -78,40 +75,17 @@ def words_of(
 
 
 def judge_lane(
-    evidence: Evidence,
-    found: Findings,
-    frontier: int,
-    delivers: list[Deliver],
-    words: list[_Word],
-    resets: list[Commit],
-    sent_back: Collection[int] = (),
-    unwanted: Collection[int] = (),
+    found: Findings, progress: Progress, words: list[_Word], resets: list[Commit]
 ) -> None:
-    """Walk in time: `frontier` is the first offset that is not processed, and not unwanted."""
-    delivers = sorted(delivers, key=attrgetter("answered_us", "number"))
-    resets = sorted(resets, key=attrgetter("asked_us"))
-    processed = set(unwanted)
-    failures: Counter[int] = Counter()
-    done = resets_done = 0
+    """Walk in time; whoever resets the group to an offset takes all before it for processed."""
+    coming = deque(sorted(resets, key=attrgetter("asked_us")))
     for word in sorted(words, key=lambda one: (one.at_us, one.entry.number)):
-        while done < len(delivers) and delivers[done].answered_us <= word.at_us:
-            offset = delivers[done].message.offset
-            failures[offset] += delivers[done].outcome is not Outcome.OK
-            if (
-                delivers[done].outcome is Outcome.OK
-                or offset in sent_back
-                or failures[offset] >= evidence.bounds.attempts_max
-            ):
-                processed.add(offset)
-            done += 1
-        while resets_done < len(resets) and resets[resets_done].asked_us <= word.at_us:
-            frontier = max(frontier, resets[resets_done].offset)
-            resets_done += 1
-        while frontier in processed:
-            frontier += 1
+        while coming and coming[0].asked_us <= word.at_us:
+            progress.pass_over(coming.popleft().offset)
+        frontier = progress.at(word.at_us)
         found.judged += 1
         if word.offset > frontier:
-            _passed_over(found, word, frontier, delivers)
+            _passed_over(found, word, frontier, progress.delivers)
 
 
 def _passed_over(found: Findings, word: _Word, frontier: int, delivers: Iterable[Deliver]) -> None:

@@ -5,7 +5,6 @@ from typing import TypeAlias
 
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
-from paceline_chaos.checkers.retries import chains_of
 from paceline_chaos.history.model import Ack, Outcome, Pop, QueryOffset, Queue
 
 _NEVER_US = 1 << 62
@@ -63,13 +62,11 @@ def _passed_over(evidence: Evidence, found: Findings, pops: defaultdict[_Place, 
     received: defaultdict[_Lane, list[Pop]] = defaultdict(list)
     for (group, queue, _), given in pops.items():
         received[group, queue].append(given[0])
-    chains = chains_of(evidence)
     for query in evidence.offset_queries:
         lane = (query.consumer_group, query.queue)
         if query.outcome is not Outcome.OK or query.offset is None or lane not in received:
             continue
-        known = chains.get(query.queue.group)
-        dead = set() if known is None else known.sent_back.get(lane, set())
+        dead = evidence.sent_back(*lane)
         for pop in received[lane]:
             if pop.message.offset >= query.offset or pop.message.offset in dead:
                 continue

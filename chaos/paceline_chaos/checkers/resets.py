@@ -1,12 +1,12 @@
 """Pure: what a reset of a consumer group is worth: the third part of S22 (R33)."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from operator import attrgetter
 from typing import TypeAlias
 
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
-from paceline_chaos.checkers.retries import chains_of
+from paceline_chaos.checkers.progress import Progress
 from paceline_chaos.history.model import Commit, Deliver, Outcome, QueryOffset, Queue
 
 Lane: TypeAlias = tuple[str, Queue]
@@ -28,15 +28,12 @@ def resets_hold(evidence: Evidence, found: Findings, resets: dict[Lane, list[Com
     for query in evidence.offset_queries:
         if query.outcome is Outcome.OK and query.offset is not None:
             queries[query.consumer_group, query.queue].append(query)
-    chains = chains_of(evidence)
     for lane, mine in delivers.items():
         if evidence.is_lossy(lane[1].group):
             continue
         if any(reset.outcome is not Outcome.OK for reset in resets[lane]):
             found.counters["resets_not_judged"] += len(resets[lane])
             continue
-        known = chains.get(lane[1].group)
-        sent_back = set() if known is None else known.sent_back.get(lane, set())
         ordered = sorted(resets[lane], key=attrgetter("asked_us"))
         for index, reset in enumerate(ordered):
             later_us = [other.asked_us for other in ordered[index + 1 :]]
@@ -50,34 +47,17 @@ def resets_hold(evidence: Evidence, found: Findings, resets: dict[Lane, list[Com
                 and (not later_us or query.answered_us < later_us[0])
             ]
             since = [deliver for deliver in mine if deliver.asked_us > reset.asked_us]
-            _judge_reset(evidence, found, reset, asked, since, sent_back)
+            start = max(reset.offset, evidence.start_of(reset.queue))
+            progress = Progress(evidence, start, since, sent_back=evidence.sent_back(*lane))
+            _judge_reset(found, reset, asked, progress)
 
 
 def _judge_reset(
-    evidence: Evidence,
-    found: Findings,
-    reset: Commit,
-    queries: list[QueryOffset],
-    delivers: list[Deliver],
-    sent_back: set[int],
+    found: Findings, reset: Commit, queries: list[QueryOffset], progress: Progress
 ) -> None:
-    """Walk in time: `frontier` is the first offset that was not processed since the reset."""
-    frontier = max(reset.offset, evidence.start_of(reset.queue))
-    delivers = sorted(delivers, key=attrgetter("answered_us"))
-    processed: set[int] = set()
-    failures: Counter[int] = Counter()
-    done = 0
+    """Walk in time, with what was processed since the reset."""
     for query in sorted(queries, key=attrgetter("answered_us")):
-        while done < len(delivers) and delivers[done].answered_us <= query.answered_us:
-            deliver = delivers[done]
-            offset = deliver.message.offset
-            failures[offset] += deliver.outcome is not Outcome.OK
-            is_given_up = failures[offset] >= evidence.bounds.attempts_max or offset in sent_back
-            if deliver.outcome is Outcome.OK or is_given_up:
-                processed.add(offset)
-            done += 1
-        while frontier in processed:
-            frontier += 1
+        frontier = progress.at(query.answered_us)
         found.judged += 1
         assert query.offset is not None
         if query.offset > frontier:

@@ -1,99 +1,11 @@
-"""Pure: messages sent back and dead letters: S29, and what they mean for S21.
-
-A consumer group g that sends messages back has the topics %RETRY%g and %DLQ%g. Its *links* are the
-records that masters made for them, in the truth: cause RETRIED (it waits), DEAD; each names the
-record it was made from, which is one of a queue that g reads. A retry that was due is a record of
-%RETRY%g, cause DELAYED, made from the one that waited. So the links of a message are a chain from
-its first storing on.
-"""
+"""Pure: messages sent back and dead letters: S29, and what they mean for S21."""
 
 from collections import defaultdict
-from functools import cached_property
-from typing import NamedTuple
 
+from paceline_chaos.checkers.chains import Chains, Link, Place
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
-from paceline_chaos.history.model import Commit, Deliver, Outcome, Queue, ReplicaDump, StoredBatch
-
-RETRY, DLQ = "%RETRY%", "%DLQ%"
-_INDEX_BITS = 16
-
-
-class Link(NamedTuple):
-    """One record made of another for a consumer group."""
-
-    cause: str
-    source: int
-    made: int
-
-
-class _Place(NamedTuple):
-    queue: Queue
-    offset: int
-
-
-class Chains:
-    """The links of one broker group's truth, by consumer group."""
-
-    def __init__(self, dump: ReplicaDump) -> None:
-        self.links: defaultdict[str, list[Link]] = defaultdict(list)
-        self.waited: dict[int, int] = {}
-        """Record of a queue -> the one that waited for it."""
-        self.delivered: defaultdict[int, list[int]] = defaultdict(list)
-        """Record that waited -> what was made of it when it was due."""
-        self.resent: defaultdict[int, list[int]] = defaultdict(list)
-        """Dead letter -> what was made of it when it was given to its group again."""
-        self._batches: dict[int, StoredBatch] = {}
-        for batch in dump.batches:
-            if batch.queue is not None:
-                self._batches[batch.position] = batch
-            self._sort_in(batch)
-
-    def _sort_in(self, batch: StoredBatch) -> None:
-        made = [batch.position << _INDEX_BITS | index for index in range(len(batch.sources))]
-        if batch.cause in ("RETRIED", "DEAD"):
-            prefix = RETRY if batch.cause == "RETRIED" else DLQ
-            group = batch.target.removeprefix(prefix)
-            for source, record in zip(batch.sources, made, strict=True):
-                self.links[group].append(Link(batch.cause, source, record))
-        elif batch.cause == "DELAYED":
-            for source, record in zip(batch.sources, made, strict=True):
-                self.waited[record] = source
-                self.delivered[source].append(record)
-        elif batch.cause == "RESENT":
-            for source, record in zip(batch.sources, made, strict=True):
-                self.resent[source].append(record)
-
-    def place(self, record: int) -> _Place | None:
-        """Queue and offset of a record; None if it is in no queue, or deleted."""
-        batch = self._batches.get(record >> _INDEX_BITS)
-        if batch is None or batch.queue is None:
-            return None
-        return _Place(batch.queue, batch.base_offset + (record & (1 << _INDEX_BITS) - 1))
-
-    @cached_property
-    def sent_back(self) -> dict[tuple[str, Queue], set[int]]:
-        """(consumer group, queue) -> offsets of which a retry or dead letter was made."""
-        return self._made_of({"RETRIED", "DEAD"})
-
-    @cached_property
-    def dead(self) -> dict[tuple[str, Queue], set[int]]:
-        """The same of dead letters alone."""
-        return self._made_of({"DEAD"})
-
-    def _made_of(self, causes: set[str]) -> dict[tuple[str, Queue], set[int]]:
-        found: defaultdict[tuple[str, Queue], set[int]] = defaultdict(set)
-        for group, links in self.links.items():
-            for link in links:
-                place = self.place(link.source)
-                if place is not None and link.cause in causes:
-                    found[group, place.queue].add(place.offset)
-        return found
-
-
-def chains_of(evidence: Evidence) -> dict[str, Chains]:
-    """By broker group."""
-    return {group: Chains(dump) for group, dump in evidence.truth.items()}
+from paceline_chaos.history.model import Commit, Deliver, Outcome, Queue, ReplicaDump
 
 
 def dead_letters_had_their_attempts(evidence: Evidence) -> Findings:
@@ -111,11 +23,11 @@ def dead_letters_had_their_attempts(evidence: Evidence) -> Findings:
     That nothing is lost between is S21's: no offset is committed of which neither a member was done
     nor a link was made. O(n)."""
     found = Findings("S29")
-    delivers: defaultdict[_Place, list[Deliver]] = defaultdict(list)
-    by_group: dict[str, defaultdict[_Place, list[Deliver]]] = {}
+    delivers: defaultdict[Place, list[Deliver]] = defaultdict(list)
+    by_group: dict[str, defaultdict[Place, list[Deliver]]] = {}
     for deliver in evidence.delivers:
         delivers = by_group.setdefault(deliver.consumer_group, defaultdict(list))
-        delivers[_Place(deliver.queue, deliver.message.offset)].append(deliver)
+        delivers[Place(deliver.queue, deliver.message.offset)].append(deliver)
     resets = {
         (commit.consumer_group, commit.queue)
         for commit in evidence.commits
@@ -123,7 +35,7 @@ def dead_letters_had_their_attempts(evidence: Evidence) -> Findings:
     }
     receiving = {pop.consumer_group for pop in evidence.pops}
     times_max = evidence.world.get("max_reconsume_times")
-    for name, chains in chains_of(evidence).items():
+    for name, chains in evidence.chains.items():
         if evidence.is_lossy(name):
             continue
         dump = evidence.truth[name]
@@ -167,7 +79,7 @@ def _failed_before(
     dump: ReplicaDump,
     chains: Chains,
     links: list[Link],
-    delivers: dict[_Place, list[Deliver]],
+    delivers: dict[Place, list[Deliver]],
 ) -> None:
     for link in links:
         place = chains.place(link.source)
@@ -195,7 +107,7 @@ def _never_both(
             continue
         found.judged += 1
         if ack.offset in chains.dead.get(lane, ()):
-            place = _name(_Place(ack.queue, ack.offset))
+            place = _name(Place(ack.queue, ack.offset))
             sentence = f"{place} was acknowledged, and is a dead letter of {ack.consumer_group}"
             found.violate(sentence, evidence.truth[broker_group], ack)
 
@@ -218,7 +130,7 @@ def _had_attempts(
 
 
 def _resent_once(evidence: Evidence, found: Findings, dump: ReplicaDump, chains: Chains) -> None:
-    places: set[_Place] = set()
+    places: set[Place] = set()
     for source, made in chains.resent.items():
         place = chains.place(source)
         found.judged += 1
@@ -229,13 +141,13 @@ def _resent_once(evidence: Evidence, found: Findings, dump: ReplicaDump, chains:
             found.violate(f"{_name(place)} was resent {len(made)} times", dump)
     for resend in evidence.resends:
         is_here = resend.queue.group == dump.group and resend.outcome is Outcome.OK
-        place = _Place(resend.queue, resend.offset)
+        place = Place(resend.queue, resend.offset)
         if not is_here or place in places or evidence.start_of(resend.queue) > resend.offset:
             continue
         found.violate(f"{_name(place)} was said to be resent, and is not", resend, dump)
 
 
-def _name(place: _Place | None) -> str:
+def _name(place: Place | None) -> str:
     if place is None:
         return "a record that is deleted"
     queue = place.queue
