@@ -4,23 +4,28 @@ Jobs know the cluster by its bootstrap addresses only, and the world by the port
 the same code runs on a virtual loop and against real processes.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar
 
+from paceline.admin import AdminClient
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import NotLeaderError, PacelineError
 from paceline.net.cluster import Cluster
 from paceline.ports import Clock, Disk, Random
 from paceline.routing import broker_addresses
-from paceline.runtime import pause
+from paceline.runtime import SeededRandom, pause
 from paceline_chaos.history.model import Queue
 from paceline_chaos.history.recorder import Recorder
 
 T = TypeVar("T")
+Close: TypeAlias = Callable[[], Awaitable[None]]
 
 CALL_TIMEOUT_MS = 4_000
 """After that a client gives an operation up and records what it knows."""
+TOOL_TIMEOUT_MS = 10_000
+"""After that an operator's tool does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,32 @@ class Around:
             self.bootstrap, clock=self.clock, random=self.random, source_host=self.source_host
         )
 
+    def apart(self, name: str) -> "Around":
+        """With a stream of chance of its own: what the client's other jobs draw stays as it is."""
+        return replace(self, random=SeededRandom(f"{self.alias}/{name}"))
+
+    def turns(self, count: int) -> Iterator[int]:
+        """So many, or fewer if it is over."""
+        for number in range(count):
+            if self.is_over():
+                return
+            yield number
+
+    def session(self, *closes: Close) -> "Session":
+        """For `async with`: what it closes, in this order, when it ends."""
+        return Session(self, closes)
+
+    async def as_admin(
+        self, work: Callable[[AdminClient], Awaitable[T]], *, timeout_ms: int = TOOL_TIMEOUT_MS
+    ) -> T:
+        """Have an administrator with a view of his own do something."""
+        cluster = self.cluster()
+        try:
+            async with AdminClient(cluster, timeout_ms=timeout_ms) as admin:
+                return await work(admin)
+        finally:
+            await cluster.close()
+
     @property
     def alias(self) -> str:
         """Name of this life of the client."""
@@ -85,6 +116,34 @@ class Around:
             except PacelineError:
                 await pause(self.random.uniform(50, 300))
         return None
+
+
+class Session:
+    """A client at work. If nobody answers it ends, and whoever began it may begin another one.
+
+    No generator: what is freed with a dead process must not call the loop.
+    """
+
+    def __init__(self, around: Around, closes: Sequence[Close]) -> None:
+        self._around = around
+        self._closes = closes
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        is_over = isinstance(error, PacelineError)
+        try:
+            if is_over:
+                await self._around.think()
+        finally:
+            for close in self._closes:
+                await close()
+        return is_over
 
 
 def queues_in(cluster: Cluster, topic: str) -> list[Queue]:

@@ -15,7 +15,7 @@ from paceline.errors import OffsetOutOfRangeError, PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import reading_address
-from paceline.runtime import SeededRandom, pause
+from paceline.runtime import pause
 from paceline.types import GroupName
 from paceline.wire import properties as names
 from paceline.wire.names import retry_topic
@@ -56,8 +56,7 @@ class Pusher:
     def __init__(self, around: Around) -> None:
         self._around = around
         self._sessions = 0
-        # A stream of its own: what the client's other jobs draw stays as it is.
-        self._late = SeededRandom(f"{around.alias}/again")
+        self._late = around.apart("again")
         self._sent_back: list[tuple[Queue, int]] = []
 
     async def run(self) -> None:
@@ -81,26 +80,15 @@ class Pusher:
                 ),
                 client_id=member,
             )
-            try:
+            async with around.session(links.close, consumer.close, cluster.close):
                 await consumer.start()
-                for _ in range(_SESSION_POLLS):
-                    if around.is_over():
-                        break
+                for _ in around.turns(_SESSION_POLLS):
                     await pause(100)
-                    queues = queues_in(cluster, around.topic)
-                    queues += queues_in(cluster, retry_topic(PUSH_GROUP))
-                    if queues and around.happens(_LOOK_SHARE):
-                        # What the library has committed is judged by what the group is told (S21).
-                        await ask_committed(around, links, PUSH_GROUP, around.choice(queues))
-                    if self._sent_back and self._late.uniform(0, 1) < _LATE_SHARE:
-                        at = int(self._late.uniform(0, len(self._sent_back)))
-                        await self._ask_to_send_back(links, *self._sent_back[at])
-            except PacelineError:
-                await around.think()
-            finally:
-                await links.close()
-                await consumer.close()
-                await cluster.close()
+                    await look_at_offsets(
+                        around, cluster, links, PUSH_GROUP, around.topic, retry_topic(PUSH_GROUP)
+                    )
+                    if self._sent_back and self._late.happens(_LATE_SHARE):
+                        await self._ask_to_send_back(links, *self._late.choice(self._sent_back))
 
     def _listener(self, member: str, links: GroupLinks) -> Any:
         around = self._around
@@ -177,6 +165,20 @@ async def ask_committed(around: Around, links: GroupLinks, group: str, queue: Qu
         offset: int | None = answer["offsets"][0]["offset"]
         asking.ok(offset=offset, maybe_stale=bool(answer.get("maybe_stale")))
         return offset or 0
+
+
+async def look_at_offsets(
+    around: Around,
+    cluster: Cluster,
+    links: GroupLinks,
+    group: str,
+    *topics: str,
+    share: float = _LOOK_SHARE,
+) -> None:
+    """Now and then: what the library has committed is judged by what the group is told (S21)."""
+    queues = [queue for topic in topics for queue in queues_in(cluster, topic)]
+    if queues and around.happens(share):
+        await ask_committed(around, links, group, around.choice(queues))
 
 
 class _ListenerFailedError(ConsumeLater):

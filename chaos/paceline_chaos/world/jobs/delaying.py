@@ -4,6 +4,8 @@ Their values are read by whoever reads the topic. What is due when the clients a
 for, so that a history knows what became of it (S25).
 """
 
+from functools import partial
+
 from paceline.errors import PacelineError
 from paceline.message import Message
 from paceline.producer import Producer
@@ -11,8 +13,9 @@ from paceline.producer_settings import ProducerSettings
 from paceline.runtime import pause
 from paceline_chaos.history.model import Queue, Recall, Send
 from paceline_chaos.history.recorder import Asking
-from paceline_chaos.world.bodies import crc_of, make_body
+from paceline_chaos.world.bodies import make_body
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
+from paceline_chaos.world.jobs.sending import asking_to_send
 
 _BURST_MAX = 4
 _DELAYS_MS = (1, 40, 300, 1000, 1000, 2500, 6000)
@@ -43,16 +46,11 @@ class Delayer:
         cluster = around.cluster()
         producer = Producer(cluster, settings=_SETTINGS)
         end = self._numbers + _SESSION_MESSAGES
-        try:
+        async with around.session(partial(producer.close, timeout_ms=0), cluster.close):
             await producer.start()
             while not around.is_over() and self._numbers < end:
                 await self._burst(producer)
                 await around.think()
-        except PacelineError:  # nobody answered yet: another session tries again
-            await around.think()
-        finally:
-            await producer.close(timeout_ms=0)
-            await cluster.close()
 
     async def _burst(self, producer: Producer) -> None:
         """Some messages in one turn, their outcomes, and perhaps a recall."""
@@ -86,16 +84,8 @@ class Delayer:
             message.delay_level = 1
         else:
             message.delay_ms = delay_ms
-        asking = around.recorder.asking(
-            Send,
-            client=around.client,
-            topic=around.topic,
-            key=None,
-            value=value,
-            crc=crc_of(body),
-            session=f"{around.alias}/later-{self._sessions}",
-            delay_ms=delay_ms,
-        )
+        session = f"{around.alias}/later-{self._sessions}"
+        asking = asking_to_send(around, value, body, session, delay_ms=delay_ms)
         return asking, value, message
 
     async def _recall(self, producer: Producer, value: str, handle: str) -> None:

@@ -5,7 +5,7 @@ members push and pull; what they are given, and where their groups stand, is ent
 """
 
 import asyncio
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from paceline.consumer.links import GroupLinks
@@ -17,15 +17,15 @@ from paceline.message import Message, ReceivedMessage
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
 from paceline.routing import QueueName
-from paceline.runtime import SeededRandom, pause
+from paceline.runtime import pause
 from paceline_chaos.checkers.wanting import SQL, TAGS
-from paceline_chaos.history.model import Commit, Deliver, Queue, Send
+from paceline_chaos.history.model import Commit, Send
 from paceline_chaos.history.recorder import Asking
-from paceline_chaos.world.bodies import crc_of, make_body
-from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
-from paceline_chaos.world.jobs.consuming import ask_committed
-from paceline_chaos.world.jobs.reading import history_queue, seen
-from paceline_chaos.world.jobs.sending import enter_sent
+from paceline_chaos.world.bodies import make_body
+from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
+from paceline_chaos.world.jobs.consuming import ask_committed, look_at_offsets
+from paceline_chaos.world.jobs.reading import asking_to_process, history_queue
+from paceline_chaos.world.jobs.sending import asking_to_send, enter_outcome
 
 TAGS_GROUP, SQL_GROUP = "tagged-1", "graded-1"
 PULL_GROUP = "picked-"
@@ -45,8 +45,7 @@ class Filterer:
     """A client that sends what is wanted and what is not; a member of groups with filters."""
 
     def __init__(self, around: Around) -> None:
-        # A stream of its own: what the client's other jobs draw stays as it is.
-        self._around = replace(around, random=SeededRandom(f"{around.alias}/filter"))
+        self._around = around.apart("filter")
         self._numbers = 0
         self._sessions = 0
 
@@ -66,18 +65,11 @@ class Filterer:
             self._sessions += 1
             cluster = around.cluster()
             producer = Producer(cluster, settings=_SETTINGS)
-            try:
+            async with around.session(partial(producer.close, timeout_ms=0), cluster.close):
                 await producer.start()
-                for _ in range(_SESSION_TURNS):
-                    if around.is_over():
-                        break
+                for _ in around.turns(_SESSION_TURNS):
                     await self._burst(producer)
                     await around.think()
-            except PacelineError:  # nobody answered yet: another session tries again
-                await around.think()
-            finally:
-                await producer.close(timeout_ms=0)
-                await cluster.close()
 
     async def _burst(self, producer: Producer) -> None:
         asked = []
@@ -88,12 +80,7 @@ class Filterer:
             except PacelineError as error:
                 asking.raised(error)
         for asking, sending in asked:
-            try:
-                result = await sending
-            except PacelineError as error:
-                asking.raised(error)
-            else:
-                enter_sent(asking, result)
+            await enter_outcome(asking, sending)
 
     def _message(self) -> tuple[Message, Asking[Send]]:
         around = self._around
@@ -101,17 +88,8 @@ class Filterer:
         value = f"{around.alias}-filter-{self._numbers}"
         body = make_body(value, around.whole(8, around.body_bytes_max))
         tag, properties = around.choice(_TAGS), self._properties()
-        asking = around.recorder.asking(
-            Send,
-            client=around.client,
-            topic=around.topic,
-            key=None,
-            value=value,
-            crc=crc_of(body),
-            session=f"{around.alias}/filter-{self._sessions}",
-            tag=tag,
-            properties=properties,
-        )
+        session = f"{around.alias}/filter-{self._sessions}"
+        asking = asking_to_send(around, value, body, session, tag=tag, properties=properties)
         return Message(around.topic, body, tag=tag or None, properties=properties), asking
 
     def _properties(self) -> dict[str, str]:
@@ -148,45 +126,24 @@ class Filterer:
                 ),
                 client_id=member,
             )
-            try:
+            async with around.session(links.close, consumer.close, cluster.close):
                 await consumer.start()
-                for _ in range(_SESSION_TURNS):
-                    if around.is_over():
-                        break
+                for _ in around.turns(_SESSION_TURNS):
                     await pause(_LOOK_MS)
-                    queues = queues_in(cluster, around.topic)
-                    if queues and around.happens(_LOOK_SHARE):
-                        await ask_committed(around, links, group, around.choice(queues))
-            except PacelineError:
-                await around.think()
-            finally:
-                await links.close()
-                await consumer.close()
-                await cluster.close()
+                    await look_at_offsets(
+                        around, cluster, links, group, around.topic, share=_LOOK_SHARE
+                    )
 
     def _listener(self, group: str, member: str, wanted: str) -> Any:
         around = self._around
 
         async def listen(message: ReceivedMessage) -> None:
-            with self._given(group, member, message, wanted) as asking:
+            with asking_to_process(around, group, member, message, wanted=wanted) as asking:
                 if around.happens(0.05):
                     await pause(around.random.uniform(0, 100))
                 asking.ok()
 
         return listen
-
-    def _given(
-        self, group: str, member: str, message: ReceivedMessage, wanted: str
-    ) -> Asking[Deliver]:
-        return self._around.recorder.asking(
-            Deliver,
-            client=self._around.client,
-            consumer_group=group,
-            member=member,
-            queue=Queue(message.topic, message.group, message.queue_id),
-            message=seen(message.queue_offset, message.body),
-            wanted=wanted,
-        )
 
     # -- pulled ------------------------------------------------------------------------------------
 
@@ -197,15 +154,9 @@ class Filterer:
             cluster = around.cluster()
             links = GroupLinks(cluster)
             consumer = PullConsumer(cluster, settings=PullSettings(call_timeout_ms=CALL_TIMEOUT_MS))
-            try:
+            async with around.session(links.close, consumer.close, cluster.close):
                 await consumer.start()
                 await self._pull(consumer, links)
-            except PacelineError:
-                await around.think()
-            finally:
-                await links.close()
-                await consumer.close()
-                await cluster.close()
 
     async def _pull(self, consumer: PullConsumer, links: GroupLinks) -> None:
         around = self._around
@@ -219,14 +170,12 @@ class Filterer:
                 return
             positions[name] = max(stood, int(ranges[name].start))
         await consumer.assign(positions, wanted=make_filter(_TYPES[SQL], SQL))
-        for _ in range(_SESSION_TURNS):
-            if around.is_over():
-                return
+        for _ in around.turns(_SESSION_TURNS):
             messages = await consumer.poll(
                 messages_max=around.whole(1, 20), timeout_ms=int(2 * around.think_ms)
             )
             for message in messages:
-                self._given(group, around.alias, message, SQL).ok()
+                asking_to_process(around, group, around.alias, message, wanted=SQL).ok()
             if around.happens(_COMMIT_SHARE):
                 await self._commit(consumer, group, around.choice(names))
 

@@ -8,13 +8,11 @@ from typing import Any
 
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings, SuspendQueueError
-from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
 from paceline.runtime import pause
-from paceline_chaos.history.model import Deliver, Queue
-from paceline_chaos.world.jobs.around import Around, queues_in
-from paceline_chaos.world.jobs.consuming import ask_committed
-from paceline_chaos.world.jobs.reading import seen
+from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.consuming import look_at_offsets
+from paceline_chaos.world.jobs.reading import asking_to_process
 
 GROUP = "inorder-1"
 _SETTINGS = OrderedSettings(
@@ -30,7 +28,6 @@ _PROCESS_MS_MAX = 20.0
 _SLOW_MS_MAX = 3_000.0
 """Longer than a lease, so that it is renewed while a listener runs, or runs out."""
 _SESSION_POLLS = 100
-_LOOK_SHARE = 0.1
 
 
 class InOrder:
@@ -58,21 +55,11 @@ class InOrder:
                 settings=_SETTINGS,
                 client_id=member,
             )
-            try:
+            async with around.session(links.close, consumer.close, cluster.close):
                 await consumer.start()
-                for _ in range(_SESSION_POLLS):
-                    if around.is_over():
-                        break
+                for _ in around.turns(_SESSION_POLLS):
                     await pause(100)
-                    queues = queues_in(cluster, around.topic)
-                    if queues and around.happens(_LOOK_SHARE):
-                        await ask_committed(around, links, self._group, around.choice(queues))
-            except PacelineError:
-                await around.think()
-            finally:
-                await links.close()
-                await consumer.close()
-                await cluster.close()
+                    await look_at_offsets(around, cluster, links, self._group, around.topic)
 
     def _listener(self, member: str) -> Any:
         around = self._around
@@ -80,15 +67,8 @@ class InOrder:
         async def listen(message: ReceivedMessage) -> None:
             assert message.lock_token is not None
             epoch, position = message.lock_token
-            with around.recorder.asking(
-                Deliver,
-                client=around.client,
-                consumer_group=self._group,
-                member=member,
-                queue=Queue(message.topic, message.group, message.queue_id),
-                message=seen(message.queue_offset, message.body),
-                token=(epoch << 64) + position,
-            ) as asking:
+            token = (epoch << 64) + position
+            with asking_to_process(around, self._group, member, message, token=token) as asking:
                 if around.happens(0.005):
                     await pause(around.random.uniform(0, _SLOW_MS_MAX))
                 elif around.happens(0.2):

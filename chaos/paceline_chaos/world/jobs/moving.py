@@ -11,12 +11,12 @@ from paceline.consumer.links import GroupLinks
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
-from paceline.runtime import SeededRandom, pause
+from paceline.runtime import pause
 from paceline.types import GroupName
-from paceline_chaos.history.model import Commit, Deliver, Queue
+from paceline_chaos.history.model import Commit, Queue
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
 from paceline_chaos.world.jobs.consuming import ask_committed
-from paceline_chaos.world.jobs.reading import seen
+from paceline_chaos.world.jobs.reading import asking_to_process
 
 MOVED_GROUP = "moved-1"
 BROADCAST_GROUP = "broadcast-1"
@@ -57,14 +57,9 @@ class Member:
 
     async def _listen(self, message: ReceivedMessage) -> None:
         around = self._around
-        with around.recorder.asking(
-            Deliver,
-            client=around.client,
-            consumer_group=self._group,
-            member=self._member,
-            queue=Queue(message.topic, message.group, message.queue_id),
-            message=seen(message.queue_offset, message.body),
-            is_broadcast=self._group == BROADCAST_GROUP,
+        is_broadcast = self._group == BROADCAST_GROUP
+        with asking_to_process(
+            around, self._group, self._member, message, is_broadcast=is_broadcast
         ) as asking:
             if around.happens(0.1):
                 await pause(around.random.uniform(0, _PROCESS_MS_MAX))
@@ -79,8 +74,7 @@ class Mover:
     def __init__(self, around: Around) -> None:
         self._around = around
         self._sessions = 0
-        # A stream of its own: what the client's other jobs draw stays as it is.
-        self._looks = SeededRandom(f"{around.alias}/moved")
+        self._looks = around.apart("moved").random
 
     async def run(self) -> None:
         """One membership after another until it is over."""
@@ -93,19 +87,12 @@ class Mover:
             name = f"{around.alias}/move-{self._sessions}"
             member = Member(around, MOVED_GROUP, name, settings)
             links = GroupLinks(member.cluster)
-            try:
+            async with around.session(links.close, member.close):
                 await member.consumer.start()
-                for _ in range(_LOOKS):
-                    if around.is_over():
-                        break
+                for _ in around.turns(_LOOKS):
                     await pause(_LOOK_MS)
                     if around.happens(_ACT_SHARE):
                         await self._act(member, links, name)
-            except PacelineError:
-                await around.think()
-            finally:
-                await links.close()
-                await member.close()
 
     async def _act(self, member: Member, links: GroupLinks, name: str) -> None:
         around = self._around
@@ -187,13 +174,7 @@ class Broadcaster:
         )
         while not around.is_over():
             member = Member(around, BROADCAST_GROUP, around.client, settings)
-            try:
+            async with around.session(member.close):
                 await member.consumer.start()
-                for _ in range(around.whole(1, 2 * _LOOKS)):
-                    if around.is_over():
-                        break
+                for _ in around.turns(around.whole(1, 2 * _LOOKS)):
                     await pause(_LOOK_MS)
-            except PacelineError:
-                await around.think()
-            finally:
-                await member.close()

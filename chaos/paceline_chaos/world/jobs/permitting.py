@@ -6,8 +6,10 @@ all is given back everything goes on.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from paceline.admin import AdminClient
 from paceline.errors import PacelineError, TopicExistsError
@@ -15,7 +17,7 @@ from paceline.message import Message
 from paceline.net.cluster import Cluster
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
-from paceline.runtime import SeededRandom, pause
+from paceline.runtime import pause
 from paceline.types import GroupName
 from paceline_chaos.world.bodies import make_body
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
@@ -35,10 +37,7 @@ class Permitter:
     """See the module."""
 
     def __init__(self, around: Around) -> None:
-        # A stream of its own: what the client's other jobs draw stays as it is.
-        self._around = replace(
-            around, topic=PERMIT_TOPIC, random=SeededRandom(f"{around.alias}/permit")
-        )
+        self._around = replace(around.apart("permit"), topic=PERMIT_TOPIC)
         self._numbers = 0
         self._sessions = 0
 
@@ -61,11 +60,7 @@ class Permitter:
         while not around.is_over():
             await self._rest()
             for perm in (around.choice((_READ, _WRITE, 0)), _BOTH):
-                for _ in range(_TRIES):
-                    with suppress(PacelineError):
-                        await admin.alter_topic(PERMIT_TOPIC, perm=perm)
-                        break
-                    await pause(_AWAY_MS_MIN)
+                await _insist(partial(admin.alter_topic, PERMIT_TOPIC, perm=perm))
                 await self._away()
 
     async def _wipe_all(self, cluster: Cluster, admin: AdminClient) -> None:
@@ -79,11 +74,8 @@ class Permitter:
         with suppress(PacelineError):
             await admin.set_write_permission(str(group), writable=False)
             await self._away()
-        for _ in range(_TRIES):  # also if nobody knows whether it was taken away
-            with suppress(PacelineError):
-                await admin.set_write_permission(str(group), writable=True)
-                return
-            await pause(_AWAY_MS_MIN)
+        # Also if nobody knows whether it was taken away.
+        await _insist(partial(admin.set_write_permission, str(group), writable=True))
 
     async def _away(self) -> None:
         await pause(self._around.random.uniform(_AWAY_MS_MIN, _AWAY_MS_MAX))
@@ -99,18 +91,11 @@ class Permitter:
             self._sessions += 1
             cluster = around.cluster()
             producer = Producer(cluster, settings=_SETTINGS)
-            try:
+            async with around.session(partial(producer.close, timeout_ms=0), cluster.close):
                 await producer.start()
-                for _ in range(_SESSION_SENDS):
-                    if around.is_over():
-                        break
+                for _ in around.turns(_SESSION_SENDS):
                     await self._send(producer)
                     await around.think()
-            except PacelineError:  # nobody answered yet: another session tries again
-                await around.think()
-            finally:
-                await producer.close(timeout_ms=0)
-                await cluster.close()
 
     async def _send(self, producer: Producer) -> None:
         around = self._around
@@ -119,24 +104,26 @@ class Permitter:
         body = make_body(value, around.whole(8, around.body_bytes_max))
         asking = asking_to_send(around, value, body, f"{around.alias}/permit-{self._sessions}")
         try:
-            result = await producer.send(Message(PERMIT_TOPIC, body))
+            enter_sent(asking, await producer.send(Message(PERMIT_TOPIC, body)))
         except PacelineError as error:
             asking.raised(error)
-        else:
-            enter_sent(asking, result)
 
 
-async def _make(admin: AdminClient) -> bool:
+async def _make(admin: AdminClient) -> None:
     with suppress(TopicExistsError):  # made in an earlier life
         await admin.create_topic(PERMIT_TOPIC, queues=QUEUES)
-    return True
+
+
+async def _insist(order: Callable[[], Awaitable[object]]) -> None:
+    """Give an order until it is heard, or nobody has answered for long."""
+    for _ in range(_TRIES):
+        with suppress(PacelineError):
+            await order()
+            return
+        await pause(_AWAY_MS_MIN)
 
 
 async def permit(cluster: Cluster, around: Around) -> None:
     """All permissions again, for who reads everything in the end."""
     async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
-        for _ in range(_TRIES):
-            with suppress(PacelineError):
-                await admin.alter_topic(PERMIT_TOPIC, perm=_BOTH)
-                return
-            await pause(_AWAY_MS_MIN)
+        await _insist(partial(admin.alter_topic, PERMIT_TOPIC, perm=_BOTH))

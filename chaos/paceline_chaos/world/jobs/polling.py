@@ -4,26 +4,26 @@ A message is processed once the member says so: by the poll after it, by a commi
 close. What was polled when its process dies, or when it closes after an error, was not.
 """
 
+from functools import partial
+
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.errors import PacelineError
-from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueName
-from paceline.runtime import SeededRandom, pause
-from paceline_chaos.history.model import Commit, Deliver, Queue
+from paceline.runtime import pause
+from paceline_chaos.history.model import Commit, Deliver
 from paceline_chaos.history.recorder import Asking
-from paceline_chaos.world.jobs.around import Around, queues_in
-from paceline_chaos.world.jobs.consuming import ask_committed
-from paceline_chaos.world.jobs.reading import seen
+from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.consuming import ask_committed, look_at_offsets
+from paceline_chaos.world.jobs.reading import asking_to_process, history_queue
 
 LITE_GROUP = "lite-1"
 _SESSION_POLLS = 40
 _POLL_MS = 500
 _MESSAGES_MAX = 20
-_LOOK_SHARE = 0.1
 _ACT_SHARE = 0.1
-_BACK_MAX = 30
+_BACK_MAX = 29
 _CRASH_SHARE = 0.2
 
 
@@ -31,9 +31,7 @@ class LitePoller:
     """A member that polls; joins and leaves."""
 
     def __init__(self, around: Around) -> None:
-        self._around = around
-        # A stream of its own: what the client's other jobs draw stays as it is.
-        self._random = SeededRandom(f"{around.alias}/lite")
+        self._around = around.apart("lite")
         self._sessions = 0
         self._polled: list[Asking[Deliver]] = []
 
@@ -42,15 +40,10 @@ class LitePoller:
         around = self._around
         while not around.is_over():
             self._sessions += 1
-            cluster = Cluster(
-                around.bootstrap,
-                clock=around.clock,
-                random=self._random,
-                source_host=around.source_host,
-            )
+            cluster = around.cluster()
             links = GroupLinks(cluster)
             member = f"{around.alias}/lite-{self._sessions}"
-            is_auto = self._random.uniform(0, 1) < 0.5
+            is_auto = around.happens(0.5)
             consumer = LitePullConsumer(
                 cluster,
                 group=LITE_GROUP,
@@ -60,19 +53,20 @@ class LitePoller:
                 ),
                 client_id=member,
             )
-            try:
+            leave = partial(self._leave, consumer, is_auto=is_auto)
+            async with around.session(links.close, leave, cluster.close):
                 await consumer.start()
                 await self._session(cluster, links, consumer, member, is_auto=is_auto)
-            except PacelineError:
-                await pause(self._random.uniform(0, 2 * around.think_ms))
-            finally:
-                await links.close()
-                is_clean = self._random.uniform(0, 1) >= _CRASH_SHARE
-                if is_clean and is_auto:
-                    self._processed()
-                self._left()
-                await consumer.close(is_processed=is_clean)
-                await cluster.close()
+
+    async def _leave(self, consumer: LitePullConsumer, *, is_auto: bool) -> None:
+        """Some crash: nobody will say that what they have polled was processed."""
+        is_clean = not self._around.happens(_CRASH_SHARE)
+        if is_clean and is_auto:
+            self._processed()
+        for asking in self._polled:
+            asking.fail("LEFT")
+        self._polled.clear()
+        await consumer.close(is_processed=is_clean)
 
     async def _session(
         self,
@@ -84,33 +78,29 @@ class LitePoller:
         is_auto: bool,
     ) -> None:
         around = self._around
-        for _ in range(_SESSION_POLLS):
-            if around.is_over():
-                return
+        for _ in around.turns(_SESSION_POLLS):
             if is_auto:
                 self._processed()
             for message in await consumer.poll(messages_max=_MESSAGES_MAX, timeout_ms=_POLL_MS):
-                self._polled.append(self._begin(member, message))
-            await pause(self._random.uniform(0, around.think_ms))
-            if not is_auto and self._random.uniform(0, 1) < 0.5:
+                self._polled.append(asking_to_process(around, LITE_GROUP, member, message))
+            await pause(around.random.uniform(0, around.think_ms))
+            if not is_auto and around.happens(0.5):
                 self._processed()  # from here on it counts, whatever becomes of the commit
                 await consumer.commit_sync()
-            queues = queues_in(cluster, around.topic)
-            if queues and self._random.uniform(0, 1) < _LOOK_SHARE:
-                await ask_committed(around, links, LITE_GROUP, self._choice(queues))
-            if self._random.uniform(0, 1) < _ACT_SHARE:
+            await look_at_offsets(around, cluster, links, LITE_GROUP, around.topic)
+            if around.happens(_ACT_SHARE):
                 await self._act(links, consumer, member)
 
     async def _act(self, links: GroupLinks, consumer: LitePullConsumer, member: str) -> None:
         """Pause, go on, or seek back a little."""
-        ours = consumer.queues
+        around, ours = self._around, consumer.queues
         if not ours:
             return
-        name = ours[int(self._random.uniform(0, len(ours)))]
-        match int(self._random.uniform(0, 3)):
+        name = around.choice(ours)
+        match around.whole(0, 2):
             case 0:
                 consumer.pause([name])
-                await pause(self._random.uniform(0, 1_000))
+                await pause(around.random.uniform(0, 1_000))
                 consumer.resume()
             case 1:
                 consumer.resume()
@@ -121,11 +111,11 @@ class LitePoller:
         self, links: GroupLinks, consumer: LitePullConsumer, name: QueueName, member: str
     ) -> None:
         around = self._around
-        queue = Queue(str(name.topic), str(name.group), int(name.queue))
+        queue = history_queue(name)
         stood = await ask_committed(around, links, LITE_GROUP, queue)
         if stood is None:
             return
-        offset = max(0, stood - int(self._random.uniform(0, _BACK_MAX)))
+        offset = max(0, stood - around.whole(0, _BACK_MAX))
         with around.recorder.asking(
             Commit,
             client=around.client,
@@ -142,26 +132,7 @@ class LitePoller:
             else:
                 asking.ok()
 
-    def _choice(self, queues: list[Queue]) -> Queue:
-        return queues[int(self._random.uniform(0, len(queues)))]
-
-    def _begin(self, member: str, message: ReceivedMessage) -> Asking[Deliver]:
-        return self._around.recorder.asking(
-            Deliver,
-            client=self._around.client,
-            consumer_group=LITE_GROUP,
-            member=member,
-            queue=Queue(message.topic, message.group, message.queue_id),
-            message=seen(message.queue_offset, message.body),
-        )
-
     def _processed(self) -> None:
         for asking in self._polled:
             asking.ok()
-        self._polled.clear()
-
-    def _left(self) -> None:
-        """Nobody will say that these were processed."""
-        for asking in self._polled:
-            asking.fail("LEFT")
         self._polled.clear()

@@ -10,11 +10,10 @@ from paceline.consumer.popped import PoppedMessage, SimpleSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
-from paceline.runtime import SeededRandom, pause
 from paceline_chaos.history.model import Ack, Pop, Queue
 from paceline_chaos.world.bodies import crc_of
-from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
-from paceline_chaos.world.jobs.consuming import ask_committed
+from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
+from paceline_chaos.world.jobs.consuming import look_at_offsets
 from paceline_chaos.world.jobs.reading import seen
 
 POP_GROUP = "simple-1"
@@ -26,7 +25,6 @@ _MEMBERS = 2
 _SESSION_RECEIVES = 40
 _FORGET_SHARE = 0.15
 _BACK_SHARE = 0.1
-_LOOK_SHARE = 0.1
 _POISON_ONE_IN = 23
 
 
@@ -43,9 +41,7 @@ class Popper:
     group = POP_GROUP
 
     def __init__(self, around: Around) -> None:
-        self._around = around
-        # A stream of its own: what the client's other jobs draw stays as it is.
-        self._random = SeededRandom(f"{around.alias}/{self._name}")
+        self._around = around.apart(self._name)
         self._sessions = 0
 
     @property
@@ -58,33 +54,17 @@ class Popper:
         around = self._around
         while not around.is_over():
             self._sessions += 1
-            cluster = Cluster(
-                around.bootstrap,
-                clock=around.clock,
-                random=self._random,
-                source_host=around.source_host,
-            )
+            cluster = around.cluster()
             settings = SimpleSettings(invisible_ms=INVISIBLE_MS, wait_ms=_WAIT_MS)
             members = [self._member(cluster, number, settings) for number in range(_MEMBERS)]
             links = GroupLinks(cluster)
-            try:
+            closes = [member.consumer.close for member in members]
+            async with around.session(links.close, *closes, cluster.close):
                 for member in members:
                     await member.consumer.start()
-                for _ in range(_SESSION_RECEIVES):
-                    if around.is_over():
-                        break
+                for _ in around.turns(_SESSION_RECEIVES):
                     await self._round(members)
-                    queues = queues_in(cluster, around.topic)
-                    if queues and self._random.uniform(0, 1) < _LOOK_SHARE:
-                        queue = queues[int(self._random.uniform(0, len(queues)))]
-                        await ask_committed(around, links, self.group, queue)
-            except PacelineError:
-                await pause(self._random.uniform(0, 2 * around.think_ms))
-            finally:
-                await links.close()
-                for member in members:
-                    await member.consumer.close()
-                await cluster.close()
+                    await look_at_offsets(around, cluster, links, self.group, around.topic)
 
     def _member(self, cluster: Cluster, number: int, settings: SimpleSettings) -> _Member:
         around = self._around
@@ -97,18 +77,17 @@ class Popper:
     async def _round(self, members: list[_Member]) -> None:
         """One receive of one of them, and what becomes of its messages."""
         around = self._around
-        member = members[int(self._random.uniform(0, len(members)))]
-        consumer, name = member
+        consumer, name = around.choice(members)
         if not consumer.is_quiet:
             # What comes now may have been asked for at any time before: nothing can be judged.
             for message in await consumer.receive(wait_ms=0):
                 if around.is_over():
                     return
                 await self._ack(consumer, name, message)
-            await pause(self._random.uniform(0, 2 * around.think_ms))
+            await around.think()
             return
         asked_us = around.recorder.now_us()
-        messages = await consumer.receive(int(self._random.uniform(1, 17)))
+        messages = await consumer.receive(around.whole(1, 16))
         for message in messages:
             with around.recorder.asking(
                 Pop,
@@ -122,14 +101,14 @@ class Popper:
                 invisible_ms=INVISIBLE_MS,
             ) as asking:
                 asking.ok()
-        await pause(self._random.uniform(0, 2 * around.think_ms))
+        await around.think()
         for message in messages:
             if around.is_over():
                 return  # without a master each acknowledgement lasts as long as it may
             await self._settle(consumer, name, message)
 
     async def _settle(self, consumer: SimpleConsumer, name: str, message: PoppedMessage) -> None:
-        drawn = self._random.uniform(0, 1)
+        drawn = self._around.random.uniform(0, 1)
         if drawn < _FORGET_SHARE:
             return  # it comes again
         is_back = drawn < _FORGET_SHARE + _BACK_SHARE
@@ -192,13 +171,11 @@ class DeadLetters:
                 both.create_task(_Failer(around, group).run(), name=f"{around.client}-{group}")
 
     async def _make(self, group: str) -> None:
-        cluster = self._around.cluster()
-        try:
-            async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
-                if group not in {str(known.group) for known in await admin.consumer_groups()}:
-                    await admin.create_consumer_group(group, retry_max_times=1)
-        finally:
-            await cluster.close()
+        async def make(admin: AdminClient) -> None:
+            if group not in {str(known.group) for known in await admin.consumer_groups()}:
+                await admin.create_consumer_group(group, retry_max_times=1)
+
+        await self._around.as_admin(make, timeout_ms=CALL_TIMEOUT_MS)
 
 
 def _queue(message: PoppedMessage) -> Queue:

@@ -7,6 +7,7 @@ as such; that it reaches the one who asked, and nobody else, the requester sees 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from paceline.consumer.push import PushConsumer, PushSettings
@@ -56,18 +57,11 @@ class OtherSender:
             self._sessions += 1
             cluster = around.cluster()
             producer = Producer(cluster, settings=_SETTINGS)
-            try:
+            async with around.session(partial(producer.close, timeout_ms=0), cluster.close):
                 await producer.start()
-                for _ in range(_SESSION_SENDS):
-                    if around.is_over():
-                        break
+                for _ in around.turns(_SESSION_SENDS):
                     await self._send(cluster, producer)
                     await around.think()
-            except PacelineError:  # nobody answered yet: another session tries again
-                await around.think()
-            finally:
-                await producer.close(timeout_ms=0)
-                await cluster.close()
 
     async def _send(self, cluster: Cluster, producer: Producer) -> None:
         match self._around.whole(0, 3):
@@ -117,10 +111,9 @@ class OtherSender:
         body, asking = self._next()
         try:
             result = await producer.send(Message(chosen.topic, body, queue=name))
+            enter_sent(asking, result, wanted=name)
         except PacelineError as error:
             asking.raised(error)
-            return
-        enter_sent(asking, result, wanted=name)
 
     async def _selected(self, producer: Producer) -> None:
         """A message whose queue a selector chooses."""
@@ -134,10 +127,9 @@ class OtherSender:
         message = Message(self._around.topic, body)
         try:
             result = await producer.send(message, selector=select, arg=self._numbers % 7)
+            enter_sent(asking, result, wanted=chosen[-1])
         except PacelineError as error:
             asking.raised(error)
-            return
-        enter_sent(asking, result, wanted=chosen[-1])
 
     def _oneway(self, producer: Producer) -> None:
         """A message that nobody knows the fate of."""
@@ -176,21 +168,13 @@ class Requester:
                 ),
                 client_id=f"{around.alias}/replier-{self._sessions}",
             )
-            try:
+            producers = [partial(one.close, timeout_ms=0) for one in (asking, answering)]
+            async with around.session(consumer.close, *producers, cluster.close):
                 await asking.start()
                 await consumer.start()
-                for _ in range(_SESSION_SENDS):
-                    if around.is_over():
-                        break
+                for _ in around.turns(_SESSION_SENDS):
                     await self._request(asking)
                     await pause(around.random.uniform(100, 600))
-            except PacelineError:
-                await around.think()
-            finally:
-                await consumer.close()
-                await asking.close(timeout_ms=0)
-                await answering.close(timeout_ms=0)
-                await cluster.close()
 
     async def _request(self, producer: Producer) -> None:
         """Ask; the reply, if one comes, is the one to this request."""

@@ -14,7 +14,8 @@ from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueName
 from paceline.types import GroupName, QueueId, TopicName
-from paceline_chaos.history.model import Commit, Pull, QueryOffset, QueryRange, Queue, Seen
+from paceline_chaos.history.model import Commit, Deliver, Pull, QueryOffset, QueryRange, Queue, Seen
+from paceline_chaos.history.recorder import Asking
 from paceline_chaos.world.bodies import crc_of, value_of
 from paceline_chaos.world.jobs.around import (
     CALL_TIMEOUT_MS,
@@ -31,6 +32,21 @@ _FROM_THE_START = 0.01
 def seen(offset: int, body: bytes) -> Seen:
     """A message as it was shown."""
     return Seen(offset, value_of(body), crc_of(body))
+
+
+def asking_to_process(
+    around: Around, group: str, member: str, message: ReceivedMessage, **more: Any
+) -> Asking[Deliver]:
+    """The entry of a message that a member was given; `more` members of it."""
+    return around.recorder.asking(
+        Deliver,
+        client=around.client,
+        consumer_group=group,
+        member=member,
+        queue=Queue(message.topic, message.group, message.queue_id),
+        message=seen(message.queue_offset, message.body),
+        **more,
+    )
 
 
 async def pull_http(
@@ -127,23 +143,16 @@ class Puller:
             self._round += 1
             cluster = around.cluster()
             consumer = PullConsumer(cluster, settings=PullSettings(call_timeout_ms=CALL_TIMEOUT_MS))
-            try:
+            async with around.session(consumer.close, cluster.close):
                 await consumer.start()
                 await self._consume(consumer)
-            except PacelineError:
-                await around.think()
-            finally:
-                await consumer.close()
-                await cluster.close()
 
     async def _consume(self, consumer: PullConsumer) -> None:
         around = self._around
         names = await consumer.queues(around.topic)
         positions = {name: await self._start_of(consumer, name) for name in names}
         await consumer.assign(positions)
-        for _ in range(300):
-            if around.is_over():
-                return
+        for _ in around.turns(300):
             await self._poll(consumer, positions)
             if around.happens(0.25):
                 await self._commit(consumer, around.choice(names), positions)

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from paceline.admin import AdminClient
 from paceline.errors import PacelineError, TopicExistsError
@@ -25,7 +26,7 @@ from paceline_chaos.history.recorder import Asking
 from paceline_chaos.world.bodies import make_body
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
 from paceline_chaos.world.jobs.inorder import InOrder
-from paceline_chaos.world.jobs.sending import asking_to_send, enter_sent
+from paceline_chaos.world.jobs.sending import asking_to_send, enter_outcome
 
 STATIC_TOPIC = "mapped"
 GROUP = "inorder-mapped"
@@ -48,7 +49,7 @@ class Remapper:
         """Until it is over."""
         around = self._around
         # Before anybody asks for it: where topics make themselves it would be an ordinary one.
-        await around.try_again(self._made)
+        await around.try_again(lambda: around.as_admin(_make_topic, timeout_ms=CALL_TIMEOUT_MS))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._remap_all(), name="remap")
             for number in range(2):
@@ -60,14 +61,6 @@ class Remapper:
                 await self._send_all(f"{around.alias}/mapped-{session}")
 
     # -- the operator ------------------------------------------------------------------------------
-
-    async def _made(self) -> None:
-        cluster = self._around.cluster()
-        try:
-            async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
-                await _make(admin)
-        finally:
-            await cluster.close()
 
     async def _remap_all(self) -> None:
         around = self._around
@@ -101,27 +94,21 @@ class Remapper:
         cluster = around.cluster()
         producer = Producer(cluster, settings=_SETTINGS)
         senders: list[asyncio.Task[None]] = []
-        try:
+        async with around.session(
+            lambda: cancel_and_wait(*senders), partial(producer.close, timeout_ms=0), cluster.close
+        ):
             await producer.start()
-            senders = [
+            senders += [
                 spawn(self._send(producer, session, f"{around.client}-mapped{n}"), name=f"key-{n}")
                 for n in range(_KEYS)
             ]
             await asyncio.wait(senders)
-        except PacelineError:  # nobody answered yet: another session tries again
-            await around.think()
-        finally:
-            await cancel_and_wait(*senders)
-            await producer.close(timeout_ms=0)
-            await cluster.close()
 
     async def _send(self, producer: Producer, session: str, key: str) -> None:
         """One message after another, without waiting for each."""
         around = self._around
         under_way: deque[tuple[Asking[Send], Sending]] = deque()
-        for _ in range(_SESSION_MESSAGES // _KEYS):
-            if around.is_over():
-                break
+        for _ in around.turns(_SESSION_MESSAGES // _KEYS):
             self._numbers += 1
             value = f"{around.alias}-mapped-{self._numbers}"
             body = make_body(value, around.whole(8, around.body_bytes_max))
@@ -131,22 +118,12 @@ class Remapper:
             except PacelineError as error:
                 asking.raised(error)
             while under_way and (under_way[0][1].done() or len(under_way) > _UNDER_WAY_MAX):
-                await _enter(*under_way.popleft())
+                await enter_outcome(*under_way.popleft())
             await pause(around.random.uniform(0, around.think_ms / 2))
         for asked in under_way:
-            await _enter(*asked)
+            await enter_outcome(*asked)
 
 
-async def _enter(asking: Asking[Send], sending: Sending) -> None:
-    try:
-        result = await sending
-    except PacelineError as error:
-        asking.raised(error)
-    else:
-        enter_sent(asking, result)
-
-
-async def _make(admin: AdminClient) -> bool:
+async def _make_topic(admin: AdminClient) -> None:
     with suppress(TopicExistsError):  # made in an earlier life
         await admin.create_topic(STATIC_TOPIC, logical_queues=LOGICAL_QUEUES, message_type=FIFO)
-    return True

@@ -8,8 +8,7 @@ import asyncio
 from paceline.admin import AdminClient
 from paceline.admin_dead_letters import TO_GROUP, DeadLetter, name_of
 from paceline.errors import PacelineError
-from paceline.net.cluster import Cluster
-from paceline.runtime import SeededRandom, pause
+from paceline.runtime import pause
 from paceline.wire.names import dlq_topic
 from paceline_chaos.history.model import Queue, Resend
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
@@ -26,42 +25,27 @@ class Resender:
     """Two at once, who do not know of each other."""
 
     def __init__(self, around: Around) -> None:
-        self._around = around
-        # A stream of its own: what the client's other jobs draw stays as it is.
-        self._random = SeededRandom(f"{around.alias}/resend")
+        self._around = around.apart("resend")
 
     async def run(self) -> None:
         """Until it is over."""
-        around = self._around
-        cluster = Cluster(
-            around.bootstrap,
-            clock=around.clock,
-            random=self._random,
-            source_host=around.source_host,
-        )
-        cluster.start()
-        try:
-            async with (
-                AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin,
-                asyncio.TaskGroup() as group,
-            ):
-                for number in range(_WORKERS):
-                    group.create_task(self._work(admin), name=f"resend-{number}")
-        finally:
-            await cluster.close()
+        await self._around.as_admin(self._resend_all, timeout_ms=CALL_TIMEOUT_MS)
+
+    async def _resend_all(self, admin: AdminClient) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(_WORKERS):
+                group.create_task(self._work(admin), name=f"resend-{number}")
 
     async def _work(self, admin: AdminClient) -> None:
-        while not self._around.is_over():
-            await pause(self._random.uniform(_PAUSE_MS_MIN, _PAUSE_MS_MAX))
+        around = self._around
+        while not around.is_over():
+            await pause(around.random.uniform(_PAUSE_MS_MIN, _PAUSE_MS_MAX))
             try:
                 found = await admin.dead_letters(PUSH_GROUP, limit=_LIMIT)
             except PacelineError:
                 continue  # there is no such group yet, or nobody answers
-            for _ in range(min(_AT_ONCE_MAX, len(found))):
-                if self._around.is_over():
-                    return
-                chosen = found[int(self._random.uniform(0, len(found)))]
-                await self._resend(admin, name_of(chosen))
+            for _ in around.turns(min(_AT_ONCE_MAX, len(found))):
+                await self._resend(admin, name_of(around.choice(found)))
 
     async def _resend(self, admin: AdminClient, letter: DeadLetter) -> None:
         around = self._around

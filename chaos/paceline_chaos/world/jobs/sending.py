@@ -7,7 +7,9 @@ up before a failover is over: much of what it sends fails for certain, and must 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any
 
 from paceline.errors import PacelineError
 from paceline.message import Message
@@ -62,20 +64,16 @@ class Sender:
         cluster = around.cluster()
         producer = Producer(cluster, settings=self._settings)
         workers: list[asyncio.Task[None]] = []
-        try:
+        async with around.session(
+            lambda: cancel_and_wait(*workers), partial(producer.close, timeout_ms=0), cluster.close
+        ):
             await producer.start()
             end = self._numbers + _SESSION_MESSAGES
-            workers = [
+            workers += [
                 spawn(self._work(producer, name, number, end), name=f"sender-{number}")
                 for number in range(self._workers)
             ]
             await asyncio.wait(workers)
-        except PacelineError:  # nobody answered yet: another session tries again
-            await around.think()
-        finally:
-            await cancel_and_wait(*workers)
-            await producer.close(timeout_ms=0)
-            await cluster.close()
 
     async def _work(self, producer: Producer, session: str, number: int, end: int) -> None:
         around = self._around
@@ -95,13 +93,8 @@ class Sender:
         for asking, sending in asked:
             if isinstance(sending, PacelineError):
                 asking.raised(sending)
-                continue
-            try:
-                result = await sending
-            except PacelineError as error:
-                asking.raised(error)
             else:
-                enter_sent(asking, result)
+                await enter_outcome(asking, sending)
 
     def _begin(
         self, producer: Producer, session: str, key: str | None
@@ -129,9 +122,9 @@ def asking_to_send(
     session: str,
     *,
     key: str | None = None,
-    is_idempotent: bool = True,
+    **more: Any,
 ) -> Asking[Send]:
-    """The entry of a message that is about to be sent."""
+    """The entry of a message that is about to be sent; `more` members of it."""
     return around.recorder.asking(
         Send,
         client=around.client,
@@ -140,8 +133,16 @@ def asking_to_send(
         value=value,
         crc=crc_of(body),
         session=session,
-        is_idempotent=is_idempotent,
+        **more,
     )
+
+
+async def enter_outcome(asking: Asking[Send], sending: Awaitable[SendResult]) -> None:
+    """What becomes of a message that is on its way."""
+    try:
+        enter_sent(asking, await sending)
+    except PacelineError as error:
+        asking.raised(error)
 
 
 def enter_sent(

@@ -6,6 +6,7 @@ is entered: ends of its own, and those that the library sends for an answer to a
 """
 
 import asyncio
+from functools import partial
 
 from paceline.errors import PacelineError
 from paceline.message import Message
@@ -54,20 +55,16 @@ class Transactor:
             cluster, group=self._group, check=self._check, settings=_SETTINGS
         )
         workers: list[asyncio.Task[None]] = []
-        try:
+        async with around.session(
+            lambda: cancel_and_wait(*workers), partial(producer.close, timeout_ms=0), cluster.close
+        ):
             await producer.start()
             end = self._numbers + _SESSION_TRANSACTIONS
-            workers = [
+            workers += [
                 spawn(self._work(producer, end), name=f"transactor-{number}")
                 for number in range(_WORKERS)
             ]
             await asyncio.wait(workers)
-        except PacelineError:  # nobody answered yet: another session tries again
-            await around.think()
-        finally:
-            await cancel_and_wait(*workers)
-            await producer.close(timeout_ms=0)
-            await cluster.close()
 
     async def _work(self, producer: TransactionProducer, end: int) -> None:
         around = self._around
