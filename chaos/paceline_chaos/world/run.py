@@ -261,13 +261,11 @@ class _World:
         self.topic_id = int(made.topic_id)
 
     async def _put_settings(self, around: Around) -> None:
-        cluster = around.cluster()
-        try:
-            async with AdminClient(cluster) as admin:
-                for group in self.topology.groups:
-                    await admin.set_group_settings(group, **self.settings)
-        finally:
-            await cluster.close()
+        async def put(admin: AdminClient) -> None:
+            for group in self.topology.groups:
+                await admin.set_group_settings(group, **self.settings)
+
+        await around.as_admin(put)
 
     def _has_settings(self) -> bool:
         """Whether every group has begun an epoch with them (R8)."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from paceline.runtime import SeededRandom
+from paceline.types import TopicName
 from paceline_broker.mastership import Mastership
 from paceline_broker.projections.projections import Projections
 from paceline_chaos.faults.plan import Fault
@@ -19,6 +20,7 @@ from paceline_chaos.world.inject import Injector
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.stage import Stage
 from paceline_chaos.world.topology import FAST, Client, Topology, draw_topology
+from paceline_controller.state.model import Topic
 
 LOOK_MS = 0.2
 """Less than a message takes from machine to machine."""
@@ -132,6 +134,12 @@ class Director:
         for node in nodes:
             self.begin("kill", node.name, for_ms=for_ms)
 
+    def fail_over(self, *, for_ms: int) -> Steps:
+        """The master dies; go on when everybody is in the set again."""
+        self.kill(self.master, for_ms=for_ms)
+        yield lambda: not self.is_whole()
+        yield self.is_whole
+
     def pass_ms(self, duration_ms: float) -> Condition:
         """Some time is over."""
         end_us = self.stage.simulation.now_us + duration_ms * 1000
@@ -151,6 +159,16 @@ class Director:
         """The others, in order of their names."""
         master = self.stage.master(GROUP)
         return [node for node in self.stage.group(GROUP) if node is not master]
+
+    @property
+    def running(self) -> list[BrokerNode]:
+        """Whoever of the group is up."""
+        return [node for node in self.stage.group(GROUP) if node.broker is not None]
+
+    def topic(self, name: str) -> Topic | None:
+        """As the controllers have it."""
+        machine = self.stage.machine()
+        return None if machine is None else machine.topics.get(TopicName(name))
 
     def mastership_of(self, node: BrokerNode) -> Mastership | None:
         return None if node.broker is None else node.broker.role.mastership

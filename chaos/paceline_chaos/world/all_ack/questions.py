@@ -1,6 +1,8 @@
 """What scripts ask of a running world, and scenarios of a finished one."""
 
-from paceline_chaos.history.model import Outcome, ReplicaDump, Send
+from collections.abc import Collection
+
+from paceline_chaos.history.model import Deliver, Outcome, ReplicaDump, Send
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import Director
@@ -60,6 +62,18 @@ def unequal_logs(result: Result) -> list[str]:
     dumps = [entry for entry in result.history.entries if isinstance(entry, ReplicaDump)]
     ends = {dump.end for dump in dumps}
     return [] if len(ends) == 1 else [f"logs end at {sorted(ends)}"]
+
+
+def unserved(result: Result, groups: Collection[str], *, since: str) -> list[str]:
+    """Consumer groups of which no member was given anything after a mark."""
+    assert result.notes is not None
+    since_us = result.notes.marks[since]
+    served = {
+        entry.consumer_group
+        for entry in result.history.entries
+        if isinstance(entry, Deliver) and entry.asked_us > since_us
+    }
+    return [f"group {name} got nothing any more" for name in sorted(set(groups) - served)]
 
 
 def unconfirmed(result: Result) -> list[str]:

@@ -1,6 +1,5 @@
 """A controller that lost its disk has forgotten what it promised, and must not vote (R18)."""
 
-from paceline.admin import AdminClient
 from paceline.types import TopicName
 from paceline_chaos.history.model import FaultEvent
 from paceline_chaos.world.all_ack.questions import acknowledged, unseen
@@ -59,12 +58,7 @@ def amnesia(d: Director) -> Steps:
 
 
 async def _make(around: Around) -> None:
-    cluster = around.cluster()
-    try:
-        async with AdminClient(cluster) as admin:
-            await admin.create_topic(PROMISED, queues=1)
-    finally:
-        await cluster.close()
+    await around.as_admin(lambda admin: admin.create_topic(PROMISED, queues=1))
 
 
 def _has(node: ControllerServer) -> bool:

@@ -4,8 +4,13 @@ Members poll, are moved back while they work, keep their offsets in files of the
 letters again. Judged by S21, S22, S29 and S35.
 """
 
-from paceline_chaos.history.model import Commit, Deliver, Outcome, Resend
-from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
+from paceline_chaos.history.model import Commit, Outcome, Resend
+from paceline_chaos.world.all_ack.questions import (
+    acknowledged,
+    unequal_logs,
+    unseen,
+    unserved,
+)
 from paceline_chaos.world.jobs.moving import BROADCAST_GROUP, MOVED_GROUP
 from paceline_chaos.world.jobs.polling import LITE_GROUP
 from paceline_chaos.world.run import Result
@@ -23,9 +28,7 @@ def groups(d: Director) -> Steps:
         yield d.pass_ms(_BETWEEN_MS)
         d.begin("kill", BROADCASTER, for_ms=300)
         yield d.pass_ms(_BETWEEN_MS)
-        d.kill(d.master, for_ms=800)
-        yield lambda: not d.is_whole()
-        yield d.is_whole
+        yield from d.fail_over(for_ms=800)
         d.saw("failovers")
     d.mark("after")
     yield d.pass_ms(_BETWEEN_MS)
@@ -33,14 +36,7 @@ def groups(d: Director) -> Steps:
 
 def have_gone_on(result: Result) -> list[str]:
     """Each sort of group did what it is there for, also after the last failover."""
-    assert result.notes is not None
-    after_us = result.notes.marks["after"]
     entries = result.history.entries
-    served = {
-        entry.consumer_group
-        for entry in entries
-        if isinstance(entry, Deliver) and entry.asked_us > after_us
-    }
     moved = {
         entry.consumer_group
         for entry in entries
@@ -51,10 +47,7 @@ def have_gone_on(result: Result) -> list[str]:
     ]
     return [
         *unseen(result, failovers=_ROUNDS),
-        *[
-            f"group {name} got nothing after the last failover"
-            for name in sorted({LITE_GROUP, MOVED_GROUP, BROADCAST_GROUP} - served)
-        ],
+        *unserved(result, {LITE_GROUP, MOVED_GROUP, BROADCAST_GROUP}, since="after"),
         *[f"group {name} was never moved" for name in sorted({LITE_GROUP, MOVED_GROUP} - moved)],
         *([] if resent else ["no dead letter was resent"]),
         *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),

@@ -3,11 +3,11 @@ is unknown, and nothing that came later may be stored at the new place before th
 """
 
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from paceline.admin import AdminClient
 from paceline.errors import PacelineError
-from paceline.types import TopicName
 from paceline_chaos.history.model import LogicalQueueDump
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
 from paceline_chaos.world.jobs.remapping import LOGICAL_QUEUES, STATIC_TOPIC
@@ -25,7 +25,7 @@ _SEGMENTS_MIN = 2 * ROUNDS
 def moving(d: Director) -> Steps:
     """There, while the sender is cut off, and back; several times."""
     yield d.is_whole
-    yield lambda: _is_made(d)
+    yield lambda: d.topic(STATIC_TOPIC) is not None
     yield d.pass_ms(1_500)
     for _ in range(ROUNDS):
         for node in d.stage.group(GROUP):
@@ -48,22 +48,10 @@ def moved(result: Result) -> list[str]:
     return []
 
 
-def _is_made(d: Director) -> bool:
-    machine = d.stage.machine()
-    return machine is not None and TopicName(STATIC_TOPIC) in machine.topics
-
-
 def _all_to(group: str) -> Callable[[Around], Coroutine[Any, Any, None]]:
-    async def move(around: Around) -> None:
-        cluster = around.cluster()
-        try:
-            async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
-                for number in range(LOGICAL_QUEUES):
-                    try:
-                        await admin.remap_queue(STATIC_TOPIC, number, group)
-                    except PacelineError:
-                        continue  # it is on its way already
-        finally:
-            await cluster.close()
+    async def remap_all(admin: AdminClient) -> None:
+        for number in range(LOGICAL_QUEUES):
+            with suppress(PacelineError):  # it is on its way already
+                await admin.remap_queue(STATIC_TOPIC, number, group)
 
-    return move
+    return lambda around: around.as_admin(remap_all, timeout_ms=CALL_TIMEOUT_MS)

@@ -15,9 +15,7 @@ def permits(d: Director) -> Steps:
     yield d.is_whole
     for _ in range(_ROUNDS):
         yield d.pass_ms(_BETWEEN_MS)
-        d.kill(d.master, for_ms=800)
-        yield lambda: not d.is_whole()
-        yield d.is_whole
+        yield from d.fail_over(for_ms=800)
         d.saw("failovers")
     d.mark("after")
     yield d.pass_ms(_BETWEEN_MS)

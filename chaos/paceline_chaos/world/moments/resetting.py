@@ -118,8 +118,7 @@ async def _reset(around: Around, *, timeout_ms: int) -> None:
 
 def _standing(d: Director) -> list[dict[int, Any]]:
     """What each running broker knows of the readers."""
-    running = [node for node in d.stage.group(GROUP) if node.broker is not None]
-    return [d.projections(node).offsets.of_group(READERS) for node in running]
+    return [d.projections(node).offsets.of_group(READERS) for node in d.running]
 
 
 def was_told(result: Result) -> list[str]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from paceline.admin import AdminClient
 from paceline.types import GroupName, TopicName
 from paceline.wire.static_topics import LogicalQueue, Segment
 from paceline_broker.projections.consume_queues import queue_key
@@ -85,9 +84,8 @@ def _check(d: Director) -> None:
 
 
 def _topic(d: Director) -> tuple[int, LogicalQueue]:
-    machine = d.stage.machine()
-    assert machine is not None
-    topic = machine.topics[MOVED]
+    topic = d.topic(MOVED)
+    assert topic is not None
     return int(topic.topic_id), topic.logical_queues[0]
 
 
@@ -97,8 +95,7 @@ def _last(d: Director) -> Segment:
 
 def _count(d: Director) -> int:
     """Messages in the last segment, as the master of the script's group has them."""
-    machine = d.stage.machine()
-    if machine is None or MOVED not in machine.topics or not d.is_open():
+    if d.topic(MOVED) is None or not d.is_open():
         return 0
     topic_id, logical = _topic(d)
     if logical.last.group != GROUP:
@@ -111,18 +108,12 @@ def _seal(d: Director) -> Seal | None:
     if d.stage.master(GROUP) is None:
         return None
     topic_id, logical = _topic(d)
-    key = queue_key(topic_id, logical.segments[-1].queue)
-    return dict(d.projections(d.master).seals.by_key).get(key)
+    return d.projections(d.master).seals.by_key.get(queue_key(topic_id, logical.last.queue))
 
 
 async def _serve(around: Around) -> None:
     """Make the topic; then send to it and read it without an end."""
-    cluster = around.cluster()
-    try:
-        async with AdminClient(cluster) as admin:
-            await admin.create_topic(MOVED, logical_queues=1, groups=[GROUP])
-    finally:
-        await cluster.close()
+    await around.as_admin(lambda admin: admin.create_topic(MOVED, logical_queues=1, groups=[GROUP]))
     around = replace(around, topic=MOVED, think_ms=THINK_MS)
     async with asyncio.TaskGroup() as group:
         reader = InOrder(around, group=READERS, label="moved")
@@ -132,12 +123,7 @@ async def _serve(around: Around) -> None:
 
 def _to(group: str) -> Callable[[Around], Coroutine[Any, Any, None]]:
     async def move(around: Around) -> None:
-        cluster = around.cluster()
-        try:
-            async with AdminClient(cluster) as admin:
-                await admin.remap_queue(MOVED, 0, GroupName(group))
-        finally:
-            await cluster.close()
+        await around.as_admin(lambda admin: admin.remap_queue(MOVED, 0, GroupName(group)))
 
     return move
 

@@ -7,7 +7,7 @@ from paceline.wire.names import retry_topic
 from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.run import Result
-from paceline_chaos.world.script import GROUP, Director, Steps
+from paceline_chaos.world.script import Director, Steps
 
 DOOMED = TopicName("doomed")
 """Of nobody's load; nothing is sent to it: a commit hangs on it."""
@@ -20,18 +20,16 @@ def deleted(d: Director) -> Steps:
     """A topic with a commit is deleted; then the master dies, and another one folds the same."""
     yield d.is_whole
     d.stage.begin_tool(_make)
-    yield lambda: _topic_id(d) is not None
-    topic_id = _topic_id(d)
+    yield lambda: d.topic(DOOMED) is not None
+    topic_id = _id_of(d, DOOMED)
     assert topic_id is not None
     yield lambda: all(_hanging(d, topic_id))
     d.saw("a commit on every replica")
     d.stage.begin_tool(_delete)
-    yield lambda: _topic_id(d) is None
+    yield lambda: d.topic(DOOMED) is None
     yield d.pass_ms(WATCHED_MS)
     d.expect(not any(_hanging(d, topic_id)), "a replica keeps what hangs on a deleted topic (R35)")
-    d.kill(d.master, for_ms=1_000)
-    yield lambda: not d.is_whole()
-    yield d.is_whole
+    yield from d.fail_over(for_ms=1_000)
     d.expect(not any(_hanging(d, topic_id)), "a deleted topic came back with a new master (R35)")
     d.mark("after")
     yield d.pass_ms(500)
@@ -42,17 +40,15 @@ def group_deleted(d: Director) -> Steps:
     nor with the next master."""
     yield d.is_whole
     d.stage.begin_tool(_make)
-    yield lambda: _topic_id(d) is not None
+    yield lambda: d.topic(DOOMED) is not None
     yield lambda: all(_standing(d))
     d.saw("a commit on every replica")
-    first = _retry_id(d)
+    first = _id_of(d, retry_topic(READERS))
     d.stage.begin_tool(_make_group_again)
-    yield lambda: _retry_id(d) not in (None, first)
+    yield lambda: _id_of(d, retry_topic(READERS)) not in (None, first)
     yield d.pass_ms(WATCHED_MS)
     d.expect(not any(_standing(d)), "a replica keeps what a deleted group committed (R35)")
-    d.kill(d.master, for_ms=1_000)
-    yield lambda: not d.is_whole()
-    yield d.is_whole
+    yield from d.fail_over(for_ms=1_000)
     d.expect(not any(_standing(d)), "a deleted group's commits came back with a new master (R35)")
     d.mark("after")
     yield d.pass_ms(500)
@@ -71,46 +67,30 @@ async def _make(around: Around) -> None:
 
 
 async def _delete(around: Around) -> None:
-    cluster = around.cluster()
-    try:
-        async with AdminClient(cluster) as admin:
-            await admin.delete_topic(DOOMED)
-    finally:
-        await cluster.close()
+    await around.as_admin(lambda admin: admin.delete_topic(DOOMED))
 
 
 async def _make_group_again(around: Around) -> None:
-    cluster = around.cluster()
-    try:
-        async with AdminClient(cluster) as admin:
-            await admin.delete_consumer_group(READERS)
-            await admin.create_consumer_group(READERS)
-    finally:
-        await cluster.close()
+    async def make_again(admin: AdminClient) -> None:
+        await admin.delete_consumer_group(READERS)
+        await admin.create_consumer_group(READERS)
+
+    await around.as_admin(make_again)
 
 
-def _retry_id(d: Director) -> int | None:
-    machine = d.stage.machine()
-    topic = None if machine is None else machine.topics.get(TopicName(retry_topic(READERS)))
+def _id_of(d: Director, name: str) -> int | None:
+    topic = d.topic(name)
     return None if topic is None else int(topic.topic_id)
 
 
 def _standing(d: Director) -> list[bool]:
     """For each running broker, whether the readers stand anywhere."""
-    running = [node for node in d.stage.group(GROUP) if node.broker is not None]
-    return [bool(d.projections(node).offsets.of_group(READERS)) for node in running]
-
-
-def _topic_id(d: Director) -> int | None:
-    machine = d.stage.machine()
-    topic = None if machine is None else machine.topics.get(DOOMED)
-    return None if topic is None else int(topic.topic_id)
+    return [bool(d.projections(node).offsets.of_group(READERS)) for node in d.running]
 
 
 def _hanging(d: Director, topic_id: int) -> list[bool]:
     """For each running broker, whether anything of its state hangs on that id."""
-    running = [node for node in d.stage.group(GROUP) if node.broker is not None]
-    return [topic_id in d.projections(node).topic_ids() for node in running]
+    return [topic_id in d.projections(node).topic_ids() for node in d.running]
 
 
 def were_dropped(result: Result) -> list[str]:

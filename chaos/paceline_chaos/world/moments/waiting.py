@@ -10,7 +10,6 @@ until every member has one above them, and commits them when power is back: who 
 checkpoint without them says that there are none (S24).
 """
 
-from paceline.types import TopicName
 from paceline.wire.names import dlq_topic
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
@@ -57,9 +56,7 @@ def _all_wait(d: Director) -> bool:
     """Whether the master has something of each sort that waits, and a dead letter."""
     if d.stage.master(GROUP) is None:
         return False
-    found, machine = d.projections(d.master), d.stage.machine()
-    assert machine is not None
-    letters = machine.topics.get(TopicName(dlq_topic(PUSH_GROUP)))
+    found, letters = d.projections(d.master), d.topic(dlq_topic(PUSH_GROUP))
     if letters is None:
         return False
     receipts = sum(
