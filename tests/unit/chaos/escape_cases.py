@@ -4,7 +4,7 @@ from tests.unit.chaos.cases import case
 from tests.unit.chaos.hand import SIZE, Hand, Q, crc_of
 from tests.unit.chaos.transaction_cases import CASES as CASES
 
-from paceline_chaos.history.model import SKIPPED, Queue, ReplicaDump, StoredBatch
+from paceline_chaos.history.model import SKIPPED, Queue, StoredBatch
 
 OTHER = Queue("t", "g2", 0)
 PLACE = "g:5:0"
@@ -29,17 +29,7 @@ def _batch(
 
 
 def _log(hand: Hand, group: str, *batches: StoredBatch) -> None:
-    end = SIZE * len(batches)
-    hand.add(
-        ReplicaDump,
-        node=f"{group}-b1",
-        group=group,
-        replica=1,
-        start=0,
-        confirm=end,
-        end=end,
-        batches=batches,
-    )
+    hand.log(1, batches, node=f"{group}-b1", group=group)
 
 
 @case("S38")

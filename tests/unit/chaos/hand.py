@@ -203,9 +203,7 @@ class Hand:
     def phase(self, name: str, at: int, *broken: str) -> None:
         self.add(Phase, at_us=at, name=name, broken=broken)
 
-    def dump(
-        self, replica: int, values: Sequence[str], *, is_known: bool = True, **members: Any
-    ) -> None:
+    def dump(self, replica: int, values: Sequence[str], **members: Any) -> None:
         """A log of one message in each batch, in `Q`, epoch 1, all confirmed."""
         batches = tuple(
             StoredBatch(
@@ -220,7 +218,18 @@ class Hand:
             )
             for index, value in enumerate(values)
         )
-        end = SIZE * len(values)
+        self.log(replica, batches, **members)
+
+    def log(
+        self,
+        replica: int,
+        batches: Sequence[StoredBatch],
+        *,
+        is_known: bool = True,
+        **members: Any,
+    ) -> None:
+        """A log of these batches, all confirmed."""
+        end = SIZE * len(batches)
         found: dict[str, Any] = {
             "node": f"b{replica}",
             "group": "g",
@@ -228,7 +237,7 @@ class Hand:
             "start": 0,
             "confirm": end,
             "end": end,
-            "batches": batches,
+            "batches": tuple(batches),
         }
         self.add(ReplicaDump, **found | members)
 

@@ -4,7 +4,7 @@ from tests.unit.chaos.cases import case
 from tests.unit.chaos.hand import SIZE, Hand, Q, crc_of
 from tests.unit.chaos.member_cases import CASES
 
-from paceline_chaos.history.model import Outcome, Queue, ReplicaDump, StoredBatch
+from paceline_chaos.history.model import Outcome, Queue, StoredBatch
 
 __all__ = ["CASES"]
 RETRY_Q, DEAD_Q = Queue("%RETRY%G", "g", 0), Queue("%DLQ%G", "g", 0)
@@ -49,17 +49,7 @@ class RetryLog:
         return self.put(value, RETRY_Q, cause="DELAYED", source=waiting)
 
     def dump(self, hand: Hand) -> None:
-        end = SIZE * len(self._batches)
-        hand.add(
-            ReplicaDump,
-            node="b1",
-            group="g",
-            replica=1,
-            start=0,
-            confirm=end,
-            end=end,
-            batches=tuple(self._batches),
-        )
+        hand.log(1, self._batches)
 
 
 @case("S29")

@@ -1,11 +1,12 @@
 """Where a group that starts "last" begins on queues that came after it had subscribed."""
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.client.fake_calls import JOINED_UNIX_MS
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import committed, eventually, fill
+from tests.unit.client.test_group_rules import publish
 
 from paceline.consumer.lite_pull import LitePullConsumer
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
@@ -14,8 +15,8 @@ from paceline.disk_memory import MemoryDisk
 from paceline.message import ReceivedMessage
 from paceline.records.encode import encode_batch
 from paceline.records.header import parse_header
-from paceline.types import ConsumerGroupName, GroupName
-from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
+from paceline.types import GroupName
+from paceline.wire.consumer_groups import ConsumerGroupSettings
 
 PUSH = PushSettings(commit_interval_ms=20)
 BROADCASTING = PushSettings(
@@ -41,25 +42,13 @@ class Member:
     ) -> None:
         self.seen: list[int] = []
         self.consumer: PushConsumer | OrderedConsumer
+        fields: dict[str, Any] = {"group": "audit", "topics": ["orders"], "client_id": name}
+        fields |= {"listener": self._listen, "settings": settings}
         if isinstance(settings, OrderedSettings):
-            self.consumer = OrderedConsumer(
-                cluster.controller,
-                group="audit",
-                topics=["orders"],
-                listener=self._listen,
-                settings=settings,
-                client_id=name,
-            )
+            self.consumer = OrderedConsumer(cluster.controller, **fields)
         else:
-            self.consumer = PushConsumer(
-                cluster.controller,
-                group="audit",
-                topics=["orders"],
-                listener=self._listen,
-                settings=settings,
-                client_id=name,
-                disk=disk or MemoryDisk(),
-            )
+            disk = disk or MemoryDisk()
+            self.consumer = PushConsumer(cluster.controller, disk=disk, **fields)
 
     async def _listen(self, message: ReceivedMessage) -> None:
         self.seen.append(int(message.body))
@@ -112,9 +101,7 @@ async def test_a_topic_that_comes_after_its_subscription_is_read_from_its_first_
 async def test_a_group_without_consume_from_min_begins_at_the_end_of_new_queues_too() -> None:
     async with FakeCluster() as cluster:
         cluster.add_topic("orders", 1)
-        settings = replace(ConsumerGroupSettings(), consume_from_min_enable=False)
-        name = ConsumerGroupName("audit")
-        cluster.publish(consumer_groups={name: ConsumerGroupView(group=name, settings=settings)})
+        publish(cluster, ConsumerGroupSettings(consume_from_min_enable=False))
         member = Member(cluster)
         async with member.consumer:
             await eventually(lambda: len(member.consumer.queues) == 1)

@@ -140,6 +140,12 @@ class Scene:
     async def until_noted(self, count: int) -> None:
         await until(lambda: len(self.kept.notes) == count and not self.bridge.is_busy)
 
+    async def act(self, noted: int, *, epoch: int = 7) -> None:
+        """The broker acts until so many messages are noted as sent elsewhere."""
+        self.here.role.become_acting(epoch)
+        async with self.running():
+            await self.until_noted(noted)
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         task = spawn(self.bridge.run(), name="bridge")

@@ -94,9 +94,7 @@ async def test_retried_messages_go_with_what_their_retry_says() -> None:
             flags=Cause.RETRIED,
         )
         scene.here.append_derived(retry)
-        scene.here.role.become_acting(7)
-        async with scene.running():
-            await scene.until_noted(1)
+        await scene.act(1)
 
         [batch] = scene.escaped()
         assert (batch.header.topic_id, batch.header.queue_id) == (RETRY_ID, 0)
@@ -206,9 +204,7 @@ async def test_a_refused_message_holds_back_none_of_its_queue(
         now = scene.here.clock.unix_ms()
         poison = now - 5
         scene.delay(*range(now - 10, now))
-        scene.here.role.become_acting(7)
-        async with scene.running():
-            await scene.until_noted(9)
+        await scene.act(9)
         assert len(scene.bodies()) == 9
         assert b"due %d" % poison not in scene.bodies()
 
@@ -269,9 +265,7 @@ async def test_a_backlog_goes_in_parts_and_each_message_once() -> None:
         count = 2 * PART_MESSAGES + 10
         for at in range(0, count, 100):
             scene.delay(*range(now - count + at, now - count + min(count, at + 100)))
-        scene.here.role.become_acting(7)
-        async with scene.running():
-            await scene.until_noted(count)
+        await scene.act(count)
         assert sorted(scene.bodies()) == sorted(b"due %d" % (now - count + n) for n in range(count))
 
 
@@ -296,9 +290,7 @@ async def test_a_second_appointment_sends_nothing_that_is_noted() -> None:
     async with a_scene() as scene:
         now = scene.here.clock.unix_ms()
         scene.delay(now, now + 1)
-        scene.here.role.become_acting(7)
-        async with scene.running():
-            await scene.until_noted(1)
+        await scene.act(1)
         scene.restart()
         assert len(scene.kept.notes) == 1
         scene.here.role.become_acting(8)

@@ -5,14 +5,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.unit.escape.scene import SECRET, Scene, a_scene
-from tests.unit.service.fakes import GROUP, until
+from tests.unit.service.fakes import GROUP, replayed, until
 
 from paceline.records.header import Cause, Kind
 from paceline.runtime import SeededRandom, cancel_and_wait, spawn
 from paceline_broker.escape.notes import Note
 from paceline_broker.escape.wait import GRACE_MS, EscapeWait
 from paceline_broker.escape.wire import EPOCHS_MAX
-from paceline_broker.projections.projections import Projections
 from paceline_broker.replication.server import ReplicationServer
 
 
@@ -53,9 +52,7 @@ async def test_what_was_sent_elsewhere_is_not_delivered_here_and_all_replicas_kn
     async with a_scene() as scene:
         now = scene.here.clock.unix_ms()
         scene.delay(now, now + 50_000)
-        scene.here.role.become_acting(7)
-        async with scene.running():
-            await scene.until_noted(1)
+        await scene.act(1)
         async with returned(scene):
             await scene.telling.tell()
             assert len(scene.kept.notes) == 0
@@ -65,11 +62,8 @@ async def test_what_was_sent_elsewhere_is_not_delivered_here_and_all_replicas_kn
             scene.here.clock.advance(50_000)
             turn(scene)
             assert delivered(scene) == [b"due %d" % (now + 50_000)]
-        folded = Projections()
-        for view in scene.here.log.views():
-            folded.apply(view.header, view)
-        assert folded.snapshot() == scene.here.role.projections.snapshot()
-        assert len(folded.timers) == 0
+        assert replayed(scene.here) == scene.here.role.projections.snapshot()
+        assert len(scene.here.role.projections.timers) == 0
 
 
 async def test_many_appointments_are_told_of_in_parts() -> None:
@@ -84,9 +78,7 @@ async def test_a_master_waits_for_what_an_acting_one_has_to_tell() -> None:
     """The gap between the epochs of its log says that there may be one."""
     async with a_scene() as scene:
         scene.delay(scene.here.clock.unix_ms())
-        scene.here.role.become_acting(2)
-        async with scene.running():
-            await scene.until_noted(1)
+        await scene.act(1, epoch=2)
         async with returned(scene, epoch=3):
             assert 0 < turn(scene) <= GRACE_MS
             assert delivered(scene) == []
@@ -102,9 +94,7 @@ async def test_a_master_waits_for_what_an_acting_one_has_to_tell() -> None:
 async def test_after_the_grace_it_delivers_and_being_told_then_changes_nothing() -> None:
     async with a_scene() as scene:
         scene.delay(scene.here.clock.unix_ms())
-        scene.here.role.become_acting(7)
-        async with scene.running():
-            await scene.until_noted(1)
+        await scene.act(1)
         async with returned(scene):
             turn(scene)
             scene.here.clock.advance(GRACE_MS)
@@ -118,9 +108,7 @@ async def test_after_the_grace_it_delivers_and_being_told_then_changes_nothing()
 async def test_a_restart_tells_what_the_file_has_and_twice_is_as_good_as_once() -> None:
     async with a_scene() as scene:
         scene.delay(scene.here.clock.unix_ms())
-        scene.here.role.become_acting(7)
-        async with scene.running():
-            await scene.until_noted(1)
+        await scene.act(1)
         [note] = scene.kept.notes.first(9)
         async with returned(scene):
             view = scene.returned.group_view
@@ -136,9 +124,7 @@ async def test_a_restart_tells_what_the_file_has_and_twice_is_as_good_as_once() 
 async def test_who_acted_and_was_elected_tells_himself() -> None:
     async with a_scene() as scene:
         scene.delay(scene.here.clock.unix_ms())
-        scene.here.role.become_acting(7)
-        async with scene.running():
-            await scene.until_noted(1)
+        await scene.act(1)
         async with returned(scene):
             connected = scene.connected
             scene.returned.identity = scene.here.role.identity
@@ -149,9 +135,7 @@ async def test_who_acted_and_was_elected_tells_himself() -> None:
 async def test_it_is_told_again_until_the_master_is_open() -> None:
     async with a_scene() as scene:
         scene.delay(scene.here.clock.unix_ms())
-        scene.here.role.become_acting(7)
-        async with scene.running():
-            await scene.until_noted(1)
+        await scene.act(1)
         async with returned(scene):
             scene.here.writer.is_open = False
             task = spawn(scene.telling.run(), name="telling")
@@ -177,9 +161,7 @@ async def test_a_note_of_another_message_skips_nothing(change: dict[str, int]) -
     """After an unclean election another message may lie at the same place."""
     async with a_scene() as scene:
         scene.delay(scene.here.clock.unix_ms())
-        scene.here.role.become_acting(7)
-        async with scene.running():
-            await scene.until_noted(1)
+        await scene.act(1)
         [note] = scene.kept.notes.first(1)
         await scene.kept.settle(1)
         scene.kept.add([Note(**{**note._asdict(), **change})])
@@ -193,9 +175,7 @@ async def test_a_message_that_was_moved_meanwhile_is_found() -> None:
     """R26: retention has stored it again; a note names the place it had first."""
     async with a_scene() as scene:
         scene.delay(scene.here.clock.unix_ms())
-        scene.here.role.become_acting(7)
-        async with scene.running():
-            await scene.until_noted(1)
+        await scene.act(1)
         async with returned(scene):
             needs = scene.here.service.delivery.needs
             needs.append_again(scene.here.log.end)

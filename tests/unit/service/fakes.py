@@ -366,6 +366,15 @@ class Bench:
         return self.service.calls.call({"call": name, **fields})
 
 
+def replayed(bench: Bench) -> bytes:
+    """What the log alone says (INV-9)."""
+    projections = Projections()
+    for view in bench.log.views():
+        projections.apply(view.header, view)
+    assert Projections.restore(projections.snapshot()).snapshot() == projections.snapshot()
+    return projections.snapshot()
+
+
 async def until(is_true: Callable[[], bool]) -> None:
     """Let the loop turn until the condition holds; fails after 10 s of the loop's time."""
     loop = asyncio.get_running_loop()

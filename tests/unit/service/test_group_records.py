@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view
+from tests.unit.service.fakes import Bench, a_view, replayed
 from tests.unit.service.test_send import Answers
 
 from paceline.records.encode import encode_batch
@@ -14,7 +14,6 @@ from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire import properties as names
 from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupView
-from paceline_broker.projections.projections import Projections
 
 QUEUE = {"topic": "orders", "queue": 0}
 RETRIES = "%RETRY%g"
@@ -98,10 +97,7 @@ async def test_a_group_that_was_made_again_stands_nowhere_from_the_moment_of_the
     assert await offset_of(bench) == (1, 5)
     assert topic_records(bench)[-2:] == [(RETRIES, 2, True), (RETRIES, 3, False)]
     assert not bench.role.projections.locks.keys(), "nor does it lock anything"
-    folded = Projections()
-    for view in bench.log.views():
-        folded.apply(view.header, view)
-    assert folded.snapshot() == bench.role.projections.snapshot()
+    assert replayed(bench) == bench.role.projections.snapshot()
     await bench.service.close()
 
 

@@ -58,6 +58,16 @@ def old_halves(bench: HalfBench) -> PhysicalOffset:
     return bench.writer.end
 
 
+async def all_written_again(bench: HalfBench, below: PhysicalOffset) -> None:
+    """No open half is left there."""
+    needs = bench.service.transactions.needs
+    while await needs.turn():
+        pass
+    oldest = needs.oldest()
+    assert oldest is not None
+    assert oldest >= below
+
+
 async def test_open_halves_are_written_again_a_little_at_a_time() -> None:
     """R26: others have the loop, and the log is asked each time whether it takes more."""
     bench = HalfBench()
@@ -95,11 +105,7 @@ async def test_a_log_that_takes_no_more_is_asked_between_two_turns() -> None:
 
     assert bench.writer.end == end
     bench.writer.refusal = None
-    while await needs.turn():
-        pass
-    oldest = needs.oldest()
-    assert oldest is not None
-    assert oldest >= old
+    await all_written_again(bench, old)
 
 
 async def test_nothing_is_written_again_while_the_last_turn_is_not_confirmed() -> None:
@@ -132,13 +138,8 @@ async def test_halves_in_cold_batches_are_written_again_one_after_another(
     needs = bench.service.transactions.needs
     needs.append_again(old)
 
-    while await needs.turn():
-        pass
-
+    await all_written_again(bench, old)
     assert bench.log.warmed >= 4
-    oldest = needs.oldest()
-    assert oldest is not None
-    assert oldest >= old
 
 
 async def test_a_batch_that_is_being_mended_does_not_hold_up_the_others() -> None:
@@ -157,10 +158,5 @@ async def test_a_batch_that_is_being_mended_does_not_hold_up_the_others() -> Non
 
     bench.log.bad.clear()
     needs.append_again(old)
-    while await needs.turn():
-        pass
-
-    oldest = needs.oldest()
-    assert oldest is not None
-    assert oldest >= old
+    await all_written_again(bench, old)
     assert await bench.end(commit=[text]) == ["COMMITTED"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view, turn
+from tests.unit.service.fakes import Bench, a_view, replayed, turn
 from tests.unit.service.test_calls import started
 from tests.unit.service.test_send import Answers
 
@@ -22,7 +22,6 @@ from paceline.records.decode import BatchView
 from paceline.records.header import Kind
 from paceline.wire.receipts import Receipt, format_handle
 from paceline_broker.clocks import Trust
-from paceline_broker.projections.projections import Projections
 from paceline_broker.service import receipt_operations
 from paceline_broker.service import receipts as receipts_module
 from paceline_broker.service.ledger import append_decided
@@ -320,15 +319,6 @@ def offset_row(offset: int) -> dict[str, Any]:
     return {"topic": "orders", "queue": 0, "offset": offset}
 
 
-def replayed(bench: Bench) -> bytes:
-    """What the log alone says (INV-9)."""
-    projections = Projections()
-    for view in bench.log.views():
-        projections.apply(view.header, view)
-    assert Projections.restore(projections.snapshot()).snapshot() == projections.snapshot()
-    return projections.snapshot()
-
-
 async def test_what_retention_has_deleted_is_passed_over() -> None:
     bench = Bench()
     for _ in range(4):
@@ -424,10 +414,7 @@ async def test_what_is_asked_at_once_is_in_as_many_records_as_it_needs() -> None
     made = bench.log.batches[before:]
     assert len(made) > 1
     assert max(map(len, made)) < 1.5 * 1024 * 1024
-    projections = Projections()
-    for view in bench.log.views():
-        projections.apply(view.header, view)
-    assert projections.snapshot() == bench.role.projections.snapshot()  # INV-9
+    assert replayed(bench) == bench.role.projections.snapshot()
 
 
 async def test_group_begins_on_its_queues_in_as_many_turns_as_it_needs(

@@ -1,6 +1,5 @@
 """Sends to static topics: sealed queues refuse definitely, and what they took stays answered."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from paceline.errors import (
 )
 from paceline.records.header import Kind
 from paceline.routing import index_of_key
-from paceline.types import GroupName, QueueId, TopicName
+from paceline.types import GroupName, QueueId
 from paceline.wire.http import parse_send
 from paceline.wire.static_topics import LogicalQueue, Segment
 from paceline.wire.stream import PRODUCE_FLAG_DUPLICATE
@@ -207,11 +206,7 @@ async def test_a_dead_letter_is_resent_into_an_open_queue_or_refused() -> None:
     bench = a_bench()
     await a_dead_letter(bench)
     await send_back(bench, a_row(0, delay_level=-1))
-    view = bench.service.routes.view
-    assert view is not None
-    orders = replace(view.topics[TopicName("orders")], logical_queues=logical(GROUP, GROUP))
-    topics = {**view.topics, orders.topic: orders}
-    bench.service.view_changed(replace(view, version=view.version + 1, topics=topics))
+    is_static(bench, GROUP, GROUP)
     queue = index_of_key(b"key-0", 2)
     seal(bench, queue)
 
@@ -229,11 +224,7 @@ async def test_a_dead_letter_that_was_resent_before_the_seal_is_told_where_it_is
     """R34: "nothing was stored" would have the operator send it once more elsewhere."""
     bench = a_bench()
     await a_dead_letter(bench)
-    view = bench.service.routes.view
-    assert view is not None
-    orders = replace(view.topics[TopicName("orders")], logical_queues=logical(GROUP, GROUP))
-    topics = {**view.topics, orders.topic: orders}
-    bench.service.view_changed(replace(view, version=view.version + 1, topics=topics))
+    is_static(bench, GROUP, GROUP)
     [first] = await resend(bench, 0)
     seal(bench, 0, 1)
 

@@ -42,7 +42,8 @@ def altered(bench: Bench, **changes: Any) -> TopicView:
     assert view is not None
     orders = view.topics[TopicName("orders")]
     topic = replace(orders, **changes)
-    newer: ClusterView = replace(view, version=view.version + 1, topics={topic.topic: topic})
+    topics = {**view.topics, topic.topic: topic}
+    newer: ClusterView = replace(view, version=view.version + 1, topics=topics)
     bench.service.view_changed(newer)
     return topic
 
