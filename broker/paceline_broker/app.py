@@ -382,6 +382,7 @@ async def run_broker(
         boot=boot or boot_id(),
         node=node,
     )
+    settle_heap()  # of this process: not in `serve`, many of which one simulated world runs
     await serve(broker)
     log.info("stopped")
 
@@ -393,7 +394,6 @@ async def serve(broker: Broker) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, broker.ended.set)
-    settle_heap()
     try:
         await broker.start()
         await broker.ended.wait()
