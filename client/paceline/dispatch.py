@@ -367,11 +367,7 @@ class Dispatcher:
         self._active[outbox] = None
         outbox.lane.ready[outbox] = None
         return outbox.open_batch(
-            cost,
-            self._batch_bytes_max,
-            deadline=self._deadline,
-            born_unix_ms=self._born_unix_ms,
-            kind=kind,
+            cost, self._batch_bytes_max, deadline=self._deadline, born_unix_ms=self._born_unix_ms
         )
 
     def _is_up(self, group: GroupName) -> bool:

@@ -39,13 +39,9 @@ log = logging.getLogger("paceline.client")
 
 
 class QueueOutbox(Outbox):
-    """An outbox with its place in the shell; for batches of one kind.
+    """An outbox with its place in the shell."""
 
-    What waits for its time has no order with what does not, and may be refused for longer (full
-    timers): with a numbering of its own (R31) that is no gap before the others.
-    """
-
-    __slots__ = ("kind", "lane")
+    __slots__ = ("lane",)
 
     def __init__(
         self,
@@ -56,8 +52,7 @@ class QueueOutbox(Outbox):
         lane: "GroupLane",
         compression: Compression,
     ) -> None:
-        super().__init__(queue, new_producer_id, compression=compression)
-        self.kind = kind
+        super().__init__(queue, new_producer_id, kind=kind, compression=compression)
         self.lane = lane
 
 

@@ -1,4 +1,4 @@
-"""Pure: the batches of one producer for one queue, in order, from first message to outcome.
+"""Pure: the batches of one kind and producer for a queue, in order, from message to outcome.
 
 Owned by the `Producer` on its event loop. An outbox gives every batch its sequence (R31) and keeps
 queue order through any failure:
@@ -53,6 +53,7 @@ class Outbox:
         "is_behind",
         "is_closed",
         "is_retired",
+        "kind",
         "next_sequence",
         "pending",
         "place",
@@ -68,6 +69,7 @@ class Outbox:
         queue: QueueKey,
         new_producer_id: Callable[[], int],
         *,
+        kind: Kind = Kind.NORMAL,
         compression: Compression = NO_COMPRESSION,
     ) -> None:
         """`new_producer_id` gives 64 random bits, not 0."""
@@ -80,6 +82,9 @@ class Outbox:
         self.is_behind = False
         """Another one, of the segment before, has yet to hand on what it has."""
         self.queue = queue
+        self.kind = kind
+        """What waits for its time has no order with what does not, and may be refused for longer
+        (full timers): with a numbering of its own (R31) that is no gap before the others."""
         self.place: Place | None = None
         """Which segment of a logical queue it is, if the topic is static."""
         self._new_producer_id = new_producer_id
@@ -124,25 +129,18 @@ class Outbox:
         )
 
     def open_batch(
-        self,
-        size_bytes: int,
-        batch_bytes_max: int,
-        *,
-        deadline: float,
-        born_unix_ms: int,
-        kind: Kind = Kind.NORMAL,
+        self, size_bytes: int, batch_bytes_max: int, *, deadline: float, born_unix_ms: int
     ) -> Batch:
         """The batch that takes the next message: the last unsent one, or a new one."""
         if self.unsent:
             last = self.unsent[-1]
             if (
-                last.kind == kind
-                and last.cost_bytes + size_bytes <= batch_bytes_max
+                last.cost_bytes + size_bytes <= batch_bytes_max
                 and len(last.bodies) < RECORDS_MAX
                 and deadline - last.deadline <= JOIN_WINDOW_S
             ):
                 return last
-        batch = Batch(self.queue, deadline=deadline, born_unix_ms=born_unix_ms, kind=kind)
+        batch = Batch(self.queue, deadline=deadline, born_unix_ms=born_unix_ms, kind=self.kind)
         self.unsent.append(batch)
         return batch
 
