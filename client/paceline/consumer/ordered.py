@@ -150,11 +150,11 @@ class OrderedConsumer(ReadingConsumer):
 
         Listener calls that run go on. The locks stay ours; offsets are still committed.
         """
-        self._owner.pause(None if queues is None else set(queues))
+        self._owner.pause(queues)
 
     def resume(self, queues: Iterable[QueueKey] | None = None) -> None:
         """Undo `pause` for these queues; for None every pause."""
-        self._owner.resume(None if queues is None else set(queues))
+        self._owner.resume(queues)
 
     async def close(self) -> None:
         """Stop taking messages, let running listeners end, commit, unlock, leave the group."""

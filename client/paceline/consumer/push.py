@@ -124,11 +124,11 @@ class PushConsumer(ReadingConsumer):
 
         Listener calls that run go on. The queues stay ours; their offsets are still committed.
         """
-        self._owner.pause(None if queues is None else set(queues))
+        self._owner.pause(queues)
 
     def resume(self, queues: Iterable[QueueKey] | None = None) -> None:
         """Undo `pause` for these queues; for None every pause."""
-        self._owner.resume(None if queues is None else set(queues))
+        self._owner.resume(queues)
 
     async def seek(self, queue: QueueKey, position: int | str) -> None:
         """Go on from an offset (moved into the queue's range), "first" or "last" in one of our

@@ -9,7 +9,7 @@ begins where we stopped.
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from paceline.consumer.fetch_session import FetchSession
@@ -197,7 +197,7 @@ class QueueOwner:
 
     # -- pausing ----------------------------------------------------------------------------------
 
-    def pause(self, keys: Collection[QueueKey] | None) -> None:
+    def pause(self, keys: Iterable[QueueKey] | None) -> None:
         """Hand out nothing more of these queues, or of all; also when they come back to us."""
         if keys is None:
             self._is_suspended = True
@@ -205,7 +205,7 @@ class QueueOwner:
             self._paused.update(map(self._book.logical_key, keys))
         self._apply_pauses()
 
-    def resume(self, keys: Collection[QueueKey] | None) -> None:
+    def resume(self, keys: Iterable[QueueKey] | None) -> None:
         """Undo `pause`; of all: every pause."""
         if keys is None:
             self._is_suspended = False
