@@ -402,10 +402,8 @@ class PullConsumer(ReadingConsumer):
         assigned.error = assigned.goes_on_at = None
         assigned.position = position
         assigned.fetch.seek(position)
-        assigned.fetch.has_room = not assigned.is_behind
+        self._regulate(assigned)
         self._sessions[assigned.fetch.key.group].wake()
-        if assigned.place is not None:
-            self._in_line((assigned.fetch.key,))
 
     async def _resolve(self, positions: Mapping[QueueName, int | str]) -> dict[QueueName, int]:
         named = [name for name, position in positions.items() if isinstance(position, str)]
