@@ -59,7 +59,7 @@ test: java $(SPARK_MADE) check ## Everything: check, simulated clusters, real on
 spark: java $(SPARK_MADE) ## Tests of the Spark source, sinks and export alone, on a real cluster.
 	@$(PARTS) spark
 
-check: $(MADE) ## Format, lint, types, house rules and unit tests: under a minute.
+check: $(MADE) ## Format, lint, types, house rules and unit tests: some two minutes.
 	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "Not formatted: run make format"; exit 1; }
 	@$(BIN)/ruff check --quiet $(SOURCES)
 	@$(BIN)/mypy --no-error-summary
