@@ -51,13 +51,15 @@ class Verdict(Enum):
 class ProducerState:
     """One producer in one queue."""
 
-    __slots__ = ("epoch", "last_sequence", "last_unix_ms", "window")
+    __slots__ = ("_packed", "epoch", "last_sequence", "last_unix_ms", "window")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.last_sequence = -1
         self.last_unix_ms = 0
         self.window: list[StoredBatch] = []
+        self._packed = b""
+        """What `to_bytes` gave last, until the next batch; not state."""
 
     def decide(self, header: BatchHeader) -> tuple[Verdict, StoredBatch | None]:
         """Verdict on a batch of this producer; raises the refusals of R31. Changes nothing."""
@@ -104,6 +106,17 @@ class ProducerState:
         self.window.append(
             StoredBatch(base, header.record_count, QueueOffset(base_queue_offset), store_unix_ms)
         )
+        self._packed = b""
+
+    def to_bytes(self, producer_id: int, key: int) -> bytes:
+        """Its part of a snapshot; always asked with the same two. Most queues of many have had no
+        batch since the snapshot before."""
+        if not self._packed:
+            window = self.window
+            self._packed = _STATE.pack(
+                producer_id, key, self.epoch, len(window), self.last_sequence, self.last_unix_ms
+            ) + _WINDOWS[len(window)].pack(*chain.from_iterable(window))
+        return self._packed
 
 
 class Producers:
@@ -161,19 +174,7 @@ class Producers:
 
     def snapshot(self) -> bytes:
         parts = [_COUNT.pack(len(self._states))]
-        for (producer_id, key), state in sorted(self._states.items(), key=lambda item: item[0]):
-            parts.append(
-                _STATE.pack(
-                    producer_id,
-                    key,
-                    state.epoch,
-                    len(state.window),
-                    state.last_sequence,
-                    state.last_unix_ms,
-                )
-            )
-            window = state.window
-            parts.append(_WINDOWS[len(window)].pack(*chain.from_iterable(window)))
+        parts.extend(self._states[at].to_bytes(*at) for at in sorted(self._states))
         return b"".join(parts)
 
     @classmethod

@@ -89,6 +89,17 @@ def test_queues_and_producers_do_not_know_each_other() -> None:
     assert producers.decide(KEY, a_header(sequence=0, producer_id=8))[0] is Verdict.NEW
 
 
+def test_snapshot_knows_the_batches_since_the_snapshot_before() -> None:
+    producers, later = producers_with((0, 3)), producers_with((0, 3))
+    assert producers.snapshot() == later.snapshot()
+
+    later.add(KEY, a_header(sequence=3, count=2), 3, 9)
+    assert producers.snapshot() != later.snapshot()
+    producers.add(KEY, a_header(sequence=3, count=2), 3, 9)
+    assert producers.snapshot() == later.snapshot()
+    assert Producers.restore(memoryview(later.snapshot())).snapshot() == later.snapshot()
+
+
 def test_sequences_go_on_at_zero_after_the_last_one() -> None:
     producers = producers_with((0, 1))
     state = producers._states[7, KEY]
