@@ -184,9 +184,12 @@ class TopicRoutes:
             written = {**topic.write_queues, **(command.write_queues or {})}.get(group, 0)
             is_less = queues < topic.read_queues.get(group, 0)
             if is_less and written <= queues >= topic.write_queues.get(group, 0):
+                found = node.machine.groups.get(group)
+                if found is None:  # removed while another one's master was asked
+                    raise GroupNotFoundError("there is no such broker group", group=group)
                 await check_drained(
                     topic,
-                    node.machine.groups[group],
+                    found,
                     queues=queues,
                     version=node.machine.version,
                     source_host=node.config.source_host,

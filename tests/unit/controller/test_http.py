@@ -10,10 +10,12 @@ from tests.unit.controller.test_sessions import a_cluster
 
 from paceline.admin import AdminClient
 from paceline.errors import DeadlineError
+from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import SYSTEM_TOPICS
 from paceline_controller import http_topics
 from paceline_controller.http import ControllerHttp
+from paceline_controller.state.operator_commands import RemoveGroup
 
 
 async def test_a_new_cluster_answers_its_view_and_status() -> None:
@@ -98,6 +100,34 @@ async def test_queues_that_were_written_again_after_they_were_found_read_are_not
         monkeypatch.setattr(http_topics, "check_drained", still_read)
         status, shrunk = await cluster.ask("PUT", "/v1/topics/t", {"read_queues": 2})
         assert (status, shrunk["read_queues"]) == (200, {"g1": 2})
+
+
+@pytest.mark.parametrize("is_state_replaced", [False, True])
+async def test_a_group_that_is_removed_while_queues_are_looked_at_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, is_state_replaced: bool
+) -> None:
+    """The master of one group may take seconds to say whether its queues are read. A controller
+    that fell behind has its state out of a snapshot then: not the topic that was looked at."""
+
+    async def forgotten_meanwhile(*_: Any, **__: Any) -> None:
+        if is_state_replaced:
+            machine = cluster.leader.machine
+            machine.restore(machine.snapshot())
+        command = RemoveGroup(group=GroupName("g2"), is_forced=True)
+        await cluster.leader.proposer.submit(command)
+
+    async with a_cluster() as (cluster, _):
+        other = TalkingBroker(cluster, 1, group="g2")
+        await other.join()
+        await cluster.ask("POST", "/v1/topics", {"topic": "t", "queues": 4})
+        await cluster.ask("PUT", "/v1/topics/t", {"write_queues": 2})
+        await other.stop()
+
+        monkeypatch.setattr(http_topics, "check_drained", forgotten_meanwhile)
+        status, answer = await cluster.ask("PUT", "/v1/topics/t", {"read_queues": 2})
+
+        assert (status, answer["code"]) == (404, "GROUP_NOT_FOUND"), answer
+        assert (await cluster.ask("GET", "/v1/topics/t"))[1]["read_queues"] == {"g1": 4}
 
 
 async def test_a_topic_may_have_other_numbers_of_queues_in_each_group() -> None:
