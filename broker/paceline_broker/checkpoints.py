@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from paceline.errors import CorruptLogError
-from paceline.ports import Buffer, Disk
+from paceline.errors import CorruptLogError, StorageError
+from paceline.ports import Buffer, Disk, File
 from paceline.runtime import pause
 from paceline.types import PhysicalOffset
 from paceline_broker.log.layout import ASIDE_SUFFIX, aside_name
@@ -111,20 +111,16 @@ class CheckpointFolder:
         loop, and between slices others have their turn.
 
         The caller guarantees that `position` is confirmed and flushed. Nothing is kept, and False
-        returned, if `is_current` no longer holds after the sync. Raises StorageError.
+        returned, if `is_current` no longer holds after the sync, nor after a StorageError.
         """
         path = f"{self._folder}/{position:020d}{SUFFIX}"
         temporary = f"{self._folder}/.{position:020d}{UNFINISHED_SUFFIX}"
-        tail = [_POSITION.pack(position), *snapshot]
         file = self._disk.open(temporary, create=True)
         try:
-            self._disk.truncate(file, 0)
-            at = 0
-            for buffers in _slices([_HEAD.pack(MAGIC, crc_of(tail)), *tail]):
-                if at:
-                    await pause(SLICE_PAUSE_MS)
-                at += self._disk.writev(file, buffers, at)
-            await self._disk.sync(file)
+            await self._fill(file, [_POSITION.pack(position), *snapshot])
+        except StorageError:
+            self._disk.unlink(temporary)  # on a full disk it has taken the last room
+            raise
         finally:
             file.close()
         if not is_current():
@@ -135,6 +131,15 @@ class CheckpointFolder:
         for name in self._names()[:-KEPT_COUNT]:
             self._disk.unlink(f"{self._folder}/{name}")
         return True
+
+    async def _fill(self, file: File, tail: Sequence[bytes]) -> None:
+        self._disk.truncate(file, 0)
+        at = 0
+        for buffers in _slices([_HEAD.pack(MAGIC, crc_of(tail)), *tail]):
+            if at:
+                await pause(SLICE_PAUSE_MS)
+            at += self._disk.writev(file, buffers, at)
+        await self._disk.sync(file)
 
     def newest_file(
         self, *, limit: PhysicalOffset, log_start: PhysicalOffset

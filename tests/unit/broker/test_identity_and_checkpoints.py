@@ -207,6 +207,26 @@ async def test_a_large_checkpoint_is_written_while_others_have_their_turn() -> N
     assert turns >= len(disk.written) - 1
 
 
+async def test_a_checkpoint_that_finds_no_room_leaves_none_taken() -> None:
+    """Each further one would leave another such file: the room is the log's."""
+    disk = MemoryDisk()
+    folder = CheckpointFolder(disk, "/data/projections")
+    await folder.write(PhysicalOffset(100), [b"one"], is_current=lambda: True)
+    before = disk.list("/data/projections")
+    disk.capacity_bytes = 3 * SLICE_BYTES
+
+    with pytest.raises(StorageError, match="no space left"):
+        await folder.write(PhysicalOffset(200), [bytes(5 * SLICE_BYTES)], is_current=lambda: True)
+    assert disk.list("/data/projections") == before
+
+    disk.capacity_bytes = None
+    disk.fail_next("sync")
+    with pytest.raises(StorageError, match="input/output"):
+        await folder.write(PhysicalOffset(200), [b"two"], is_current=lambda: True)
+    assert disk.list("/data/projections") == before
+    assert await folder.write(PhysicalOffset(200), [b"two"], is_current=lambda: True)
+
+
 def _snapshot(folder: CheckpointFolder, limit: int) -> bytes:
     found = folder.newest(limit=PhysicalOffset(limit))
     assert found is not None
