@@ -38,6 +38,9 @@ each other is at most this, too."""
 OWNED_TEXT = 24
 """A queue in a heartbeat counts as so many."""
 
+LOOK_MS = 100
+"""However many are refused: to look for silent ones is to go through all members."""
+
 GENERATION_BITS = 32
 """A generation is (epoch << 32) + count, so it rises over coordinators too."""
 
@@ -212,6 +215,8 @@ class Coordinator:
         self._table = MemberTable(settings.member_expiry_ms, 0, settings.member_lost_ms)
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
+        self._looked_ms = -LOOK_MS
+        """When the silent ones were looked for last."""
 
     def role_changed(self) -> None:
         """A new mastership begins with an empty table; otherwise there is none."""
@@ -299,7 +304,8 @@ class Coordinator:
         limit = self._settings.members_max
         if self._table.has_room_for(group, client_id, text, members_max=limit):
             return
-        self._drop_silent()
+        if self._clock.monotonic_ms() - self._looked_ms >= LOOK_MS:
+            self._drop_silent()
         if not self._table.has_room_for(group, client_id, text, members_max=limit):
             raise OverloadedError(
                 f"{self._table.members_count} members of consumer groups are coordinated here, and"
@@ -365,5 +371,6 @@ class Coordinator:
         self._schedule_sweep()
 
     def _drop_silent(self) -> None:
-        for group in self._table.expire(self._clock.monotonic_ms()):
+        self._looked_ms = self._clock.monotonic_ms()
+        for group in self._table.expire(self._looked_ms):
             self._changed(group)

@@ -199,6 +199,30 @@ async def test_members_that_name_very_much_do_not_fill_memory(
     assert table.text == 0
 
 
+async def test_those_who_are_refused_do_not_make_the_coordinator_go_through_all_members(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There are as many members as may be, and whoever is refused asks again each second."""
+    looks = 0
+    expire = MemberTable.expire
+
+    def counted(table: MemberTable, now_ms: int) -> list[str]:
+        nonlocal looks
+        looks += 1
+        return expire(table, now_ms)
+
+    monkeypatch.setattr(MemberTable, "expire", counted)
+    bench = Bench(members_max=1)
+    bench.clock.advance(bench.service.settings.member_interval_ms)
+    fields = {"group": "billing", "topics": [], "owned": [], "generation": 0}
+    await bench.call("heartbeat", client_id="a", **fields)
+    for number in range(200):
+        with pytest.raises(OverloadedError):
+            await bench.call("heartbeat", client_id=f"b{number}", **fields)
+        bench.clock.advance(1)
+    assert 1 <= looks <= 5
+
+
 async def test_who_begins_to_wait_as_others_are_woken_hears_of_the_next_change() -> None:
     bench = Bench(member_interval_ms=60_000)
     coordinator = bench.service.coordinator
