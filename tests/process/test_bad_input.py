@@ -66,6 +66,13 @@ REQUESTS: dict[str, tuple[str, str, bytes | None, int, str]] = {
         "BAD_REQUEST",
     ),
     "unknown field": ("POST", MESSAGES, a_send(body="x", colour="red"), 400, "BAD_REQUEST"),
+    "property of the system": (
+        "POST",
+        MESSAGES,
+        a_send(body="x", properties={"UNIQ_KEY": "1"}),
+        400,
+        "BAD_REQUEST",
+    ),
     "bad base64": ("POST", MESSAGES, a_send(body_base64="a*b"), 400, "BAD_REQUEST"),
     "oversized json": ("POST", MESSAGES, a_send(body="x" * 1_100_000), 413, "TOO_LARGE"),
     "unknown queue": (

@@ -24,13 +24,16 @@ from paceline.ports import Buffer, Clock
 from paceline.records.decode import BatchView, check_batch
 from paceline.records.header import (
     COLUMN_DUE,
+    COLUMN_PROPERTY,
     COLUMN_SOURCE,
     HEADER_BYTES,
     BatchHeader,
     Kind,
+    Section,
     stamp,
 )
 from paceline.types import PhysicalOffset
+from paceline.wire.properties import check_sent_properties
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
@@ -143,7 +146,7 @@ class Sender:
         hooks: Hooks | None = None,
     ) -> None:
         self._hooks = hooks or Hooks()
-        self._checks = (_check_from_client, _check_halves, *self._hooks.put)
+        self._checks = (_check_from_client, _check_properties, _check_halves, *self._hooks.put)
         self._role = role
         self._routes = routes
         self._clock = clock
@@ -417,6 +420,13 @@ def _duplicate_answer(
         original.store_unix_ms,
         PRODUCE_FLAG_DUPLICATE,
     )
+
+
+def _check_properties(header: BatchHeader, batch: Buffer) -> None:
+    """What brokers say of a message nobody else may say: who reads it relies on it."""
+    if header.columns & COLUMN_PROPERTY:
+        view = BatchView(batch)
+        check_sent_properties(bytes(view.section(Section.PROPERTY_BLOB)), view.properties)
 
 
 def _check_halves(header: BatchHeader, batch: Buffer) -> None:

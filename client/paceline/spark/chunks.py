@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from paceline.routing import index_of_key
+from paceline.wire.properties import without_brokers
 
 Row = tuple[bytes, bytes | None, str | None, Mapping[str, str] | None]
 """Body, key, tag, properties."""
@@ -76,7 +77,10 @@ def by_queue(rows: Sequence[Row], *, queues_count: int, turn: int) -> dict[int, 
 
 
 def rows_of(columns: Mapping[str, Sequence[Any]], topic: str | None) -> Iterator[tuple[str, Row]]:
-    """Rows of parallel columns: `body` and, where there, `key`, `tag`, `properties`, `topic`."""
+    """Rows of parallel columns: `body` and, where there, `key`, `tag`, `properties`, `topic`.
+
+    What brokers had added to messages that were read is left out: these are new messages.
+    """
     bodies = columns["body"]
     nothing: Sequence[None] = [None] * len(bodies)
     rows = zip(
@@ -90,5 +94,5 @@ def rows_of(columns: Mapping[str, Sequence[Any]], topic: str | None) -> Iterator
     for named, body, key, tag, properties in rows:
         raw = body.encode() if isinstance(body, str) else body
         raw_key = key.encode() if isinstance(key, str) else key
-        pairs = None if properties is None else dict(properties)
+        pairs = None if properties is None else without_brokers(dict(properties))
         yield topic or named, (raw, raw_key or None, tag or None, pairs)

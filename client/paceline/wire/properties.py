@@ -4,7 +4,8 @@ Applications may not set them; the library sets some for its features, brokers t
 batches that they derive.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from paceline.errors import BadRequestError
 
@@ -54,14 +55,40 @@ TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEV
 DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID ESCAPED_FROM
 """
 RESERVED = frozenset(_NAMES.split())
+BROKERS = RESERVED - LIBRARY
+"""What no client may send, whatever library it uses."""
+# A quote that no backslash comes before, and a colon behind: in JSON that is a member's name.
+_BROKERS = re.compile(rb'(?<!\\)"(%s)"\s*:' % "|".join(sorted(BROKERS)).encode())
 
 
 def check_application_properties(properties: Mapping[str, str]) -> None:
     """Refuse names of the system in what an application sets; BadRequestError names the first."""
     taken = RESERVED.intersection(properties)
     if taken:
-        name = min(taken)
-        raise BadRequestError(
-            f"property {name} belongs to the system: choose another name",
-            field=f"properties.{name}",
-        )
+        _refuse(min(taken))
+
+
+def check_sent_properties(blob: bytes, rows: Callable[[], Sequence[Mapping[str, str]]]) -> None:
+    """Refuse names that are the brokers' in what a client sends; BadRequestError names one.
+
+    `blob`: all properties of a batch, JSON as it came; `rows` decodes them, which only
+    names that are spelt with escapes need.
+    """
+    found = _BROKERS.search(blob)
+    taken = {found[1].decode()} if found else set()
+    if b"\\u" in blob:
+        taken = taken.union(*(BROKERS.intersection(row) for row in rows()))
+    if taken:
+        _refuse(min(taken))
+
+
+def without_brokers(properties: Mapping[str, str]) -> dict[str, str]:
+    """What of a message that was read can be sent again, as a new message."""
+    return {name: value for name, value in properties.items() if name not in BROKERS}
+
+
+def _refuse(name: str) -> None:
+    raise BadRequestError(
+        f"property {name} belongs to the system: choose another name",
+        field=f"properties.{name}",
+    )

@@ -394,8 +394,10 @@ async def test_message_without_a_target_becomes_a_dead_letter(is_gone: str, is_m
 
 @pytest.mark.parametrize("is_moved", [False, True])
 async def test_no_client_says_where_a_message_was_first_stored(is_moved: bool) -> None:
-    """What is derived is believed to say that, when the message is sent back."""
+    """What is derived is believed to say that, when the message is sent back. It is refused by
+    now, and may stand in the log of an earlier version."""
     bench = DelayBench()
+    bench.service.sender._checks = ()
     bench.delay([due_of_delay(10)], properties=[{"ORIGIN_MESSAGE_ID": "g1:7:7", "a": "b"}])
     assert bench.turn() > 0
     if is_moved:

@@ -3,24 +3,27 @@
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 from tests.unit.http.door import a_batch
 from tests.unit.service.fakes import GROUP, Bench, a_view, until
 from tests.unit.service.test_send import Answers
 
 from paceline.errors import (
+    BadRequestError,
     ForbiddenError,
     MessageTypeError,
     NoPermissionError,
     PacelineError,
     QueueNotFoundError,
 )
-from paceline.records.header import Kind
+from paceline.records.header import Codec, Kind
 from paceline.types import ConsumerGroupName, QueueOffset, TopicName
 from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline.wire.http import PullRequest, parse_send
 from paceline.wire.names import REPLY_TOPIC
+from paceline.wire.properties import check_sent_properties
 from paceline.wire.stream import PRODUCE_FLAG_DUPLICATE
 from paceline.wire.topics import (
     DELAY,
@@ -222,3 +225,39 @@ def test_the_view_says_what_may_be_sent_where() -> None:
     assert routes.sendable[1].writes == 4
     bench.service.view_changed(a_view(version=9, topics={"orders": 4, "new": 2}))
     assert routes.sendable[2].writes == routes.sendable[2].reads == 2
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("name", ["UNIQ_KEY", "RECONSUME_TIME", "ESCAPED_FROM", "TIMER_OUT_MS"])
+async def test_properties_that_are_the_brokers_are_refused_at_both_doors(
+    name: str, codec: Codec
+) -> None:
+    """Who reads a message relies on them, and a client of its own making need not check."""
+    bench = Bench()
+    before = bench.log.end
+    rows = [{"colour": "red"}, {"colour": "blue", name: "7"}]
+
+    sink = Answers()
+    batch = a_batch(b"x", b"y" * 9000, properties=rows, codec=codec)
+    bench.service.sender.send(batch, sink, 0)
+    [(_, error)] = sink.answers
+    assert isinstance(error, BadRequestError)
+    assert error.details["field"] == f"properties.{name}"
+    orders = bench.service.routes.topic_named("orders")
+    body = {"messages": [{"body": "x", "properties": row} for row in rows]}
+    with pytest.raises(BadRequestError, match=f"property {name} belongs to the system"):
+        await bench.service.messages.send(orders, parse_send(body))
+
+    assert bench.log.end == before
+
+
+def test_a_name_of_the_system_is_known_however_it_is_spelt() -> None:
+    def check(blob: bytes) -> None:
+        check_sent_properties(blob, lambda: [orjson.loads(blob)])
+
+    with pytest.raises(BadRequestError, match="UNIQ_KEY"):
+        check(rb'{"\u0055NIQ_KEY":"1"}')
+    with pytest.raises(BadRequestError, match="DELAY"):
+        check(rb'{"a":"b", "DELAY" : "1"}')
+    check(rb'{"CORRELATION_ID":"1","__SHARDINGKEY":"k","PGROUP":"p"}')
+    check(rb'{"a":"DELAY","b":"\"DELAY\":","c\"DELAY":"\u0041","delay":""}')

@@ -61,7 +61,7 @@ def test_keys_go_where_every_producer_sends_them() -> None:
 
 
 def test_columns_of_text_and_of_bytes_make_the_same_rows() -> None:
-    others: dict[str, Any] = {"tag": ["t"], "properties": [[("a", "1")]]}
+    others: dict[str, Any] = {"tag": ["t"], "properties": [[("a", "1"), ("UNIQ_KEY", "2")]]}
     as_text = {"body": ["x"], "key": ["k"], **others}
     as_bytes = {"body": [b"x"], "key": [b"k"], **others}
 
