@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from crc32c import crc32c
 
+from paceline.errors import StorageError
 from paceline.ports import Disk
 from paceline.runtime import pause
 from paceline_broker.escape.notes import Note, Notes
@@ -23,6 +24,10 @@ _HEAD = struct.Struct("<III")  # magic, count of notes, CRC of them
 _NOTE = struct.Struct("<" + Notes.TYPES)
 _PART_NOTES = 4096
 """Packed in one turn of the loop."""
+MANY_NOTES = 16_384
+"""So many take some 20 ms to write anew."""
+AGAIN_S = 5.0
+"""Many are not written anew again before: each message that goes out would wait for that."""
 
 
 class NotesFile:
@@ -37,6 +42,8 @@ class NotesFile:
         self._size = 0
         self._is_suspect = False
         """A write or fsync of the file failed: what it has now nobody knows (R22)."""
+        self._again_at = 0.0
+        """When many notes may be written anew, in the loop's time."""
         self._unsaved: list[bytes] = []
         self._writing = asyncio.Lock()
         self._load()
@@ -85,14 +92,23 @@ class NotesFile:
         A second one would succeed without those pages that the first one has given up.
         """
         temporary = f"{self._path}.new"
-        if self._disk.exists(temporary):  # it has failed, too
-            self._disk.unlink(temporary)
         chunks: list[bytes] = []
         self._unsaved.clear()  # they are among all that there are now
+        now = asyncio.get_running_loop().time()
+        if len(self.notes) > MANY_NOTES and now < self._again_at:
+            raise StorageError(f"{self._path} could not be written anew a moment ago")
+        self._again_at = now + AGAIN_S
+        if self._disk.exists(temporary):  # it has failed, too
+            self._disk.unlink(temporary)
         for notes in self.notes.parts(_PART_NOTES):
             chunks.append(_chunk(notes))
             await pause(0)  # others have their turn
-        await self._put(temporary, chunks, at=0)
+        try:
+            await self._put(temporary, chunks, at=0)
+        except StorageError:
+            if self._disk.exists(temporary):
+                self._disk.unlink(temporary)  # on a full disk it has taken the last room
+            raise
         self._disk.rename(temporary, self._path)
         await self._disk.sync_folder_later(self._folder)
         self._size = sum(map(len, chunks))

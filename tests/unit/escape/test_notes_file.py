@@ -1,9 +1,13 @@
 """The notes on disk, when the disk fails: nothing that was noted is lost by it."""
 
+import asyncio
+import contextlib
+
 import pytest
 
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import StorageError
+from paceline.runtime import pause
 from paceline_broker.escape import notes_file
 from paceline_broker.escape.notes import Note
 from paceline_broker.escape.notes_file import FILE, NotesFile
@@ -81,3 +85,37 @@ async def test_a_file_whose_fsync_failed_is_never_synced_again() -> None:
     path = f"/data/{FILE}"
     assert [row for row in changed if row[1] == path and row[0] != "rename"] == []
     assert after_a_restart(disk) == [a_note(1)]
+
+
+async def test_many_notes_are_not_written_anew_for_each_that_comes_to_a_full_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of them would be packed again and again; and what was written takes the last room."""
+    monkeypatch.setattr(notes_file, "MANY_NOTES", 10)
+    monkeypatch.setattr(notes_file, "AGAIN_S", 0.5)
+    disk = a_disk()
+    kept = NotesFile(disk, "/data")
+    kept.add([a_note(number) for number in range(11)])
+    await kept.save()
+    disk.capacity_bytes = disk.space("/data").total_bytes - disk.space("/data").free_bytes
+    made = 0
+
+    def observe(operation: str, path: str) -> None:
+        nonlocal made
+        made += operation == "create"
+
+    disk.observer = observe
+    for number in range(11, 100):
+        kept.add([a_note(number)])
+        with pytest.raises(StorageError):
+            await kept.save()
+    assert 1 <= made < 20
+    assert disk.list("/data") == [FILE]
+
+    disk.capacity_bytes = None
+    async with asyncio.timeout(10):
+        while len(after_a_restart(disk)) < 100:
+            await pause(5)
+            with contextlib.suppress(StorageError):
+                await kept.save()
+    assert after_a_restart(disk) == [a_note(number) for number in range(100)]
