@@ -1,7 +1,7 @@
 """`python -m tests.parts`: what `make test` runs after `make check`; with names, those parts alone.
 
 A real cluster waits more than it computes, and minds the time; a simulated one computes and has no
-time but its own. So clusters run side by side, simulations take at the lowest priority what those
+time but its own. So clusters run side by side, simulations take at a low priority what those
 leave of the machine, and what judges a time of this machine runs last, with nothing beside it
 (marker `alone`).
 """
@@ -23,6 +23,8 @@ from tests.process.harness import end_with_parent
 from paceline.runtime import SystemClock
 
 ROOT = Path(__file__).parents[1]
+NICE = 10
+"""A tenth of a processor where clusters want it whole; less would starve on a busy machine."""
 STOP_TIMEOUT_S = 30
 """After an interrupt: clusters stop, which they do within 20 s."""
 
@@ -37,7 +39,7 @@ class Part:
     """What `-m` selects; the tests of a folder that one part leaves out are another one's."""
     options: tuple[str, ...] = ()
     is_background: bool = False
-    """It runs at the lowest priority, and its output is shown when it has ended."""
+    """It runs at a low priority, and its output is shown when it has ended."""
 
     @property
     def arguments(self) -> list[str]:
@@ -54,7 +56,7 @@ def parts(*, jobs: str = "auto", clusters: str = "2") -> dict[str, Part]:
             folders=("tests/sim",),
             marks="not real_time",
             # A test that computes for half a minute takes minutes beside others with priority.
-            options=(*computing, "--timeout", "900"),
+            options=(*computing, "--timeout", "1800"),
             is_background=True,
         ),
         "processes": Part(
@@ -139,10 +141,10 @@ async def _interrupt(process: asyncio.subprocess.Process) -> None:
 def _in_background() -> None:
     """In the child before exec: whoever else wants a processor gets it first."""
     end_with_parent()
-    os.nice(19)
+    os.nice(NICE)
     # Where Linux shares processors out between sessions first, the session counts.
     with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text("19")
+        Path("/proc/self/autogroup").write_text(str(NICE))
 
 
 def say(what: str) -> None:

@@ -47,7 +47,7 @@ def a_part(folder: Path, name: str, text: str, *, is_background: bool = False) -
 async def test_after_a_part_that_fails_nothing_more_begins(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # At the lowest priority it would wait for all other tests of a busy machine.
+    # At a low priority it would wait for all other tests of a busy machine.
     monkeypatch.setattr(tests.parts, "_in_background", end_with_parent)
     good = a_part(tmp_path, "good", "def test_it(): assert True")
     bad = a_part(tmp_path, "bad", "def test_it(): assert not 'shown'", is_background=True)
