@@ -72,6 +72,10 @@ COMMANDS = {
     ),
     "receive": _Entry("paceline.cli.receive:command", "Receive messages of topics by receipt."),
     "ack": _Entry("paceline.cli.receive:ack", "Acknowledge received messages by their handles."),
+    "change-invisible": _Entry(
+        "paceline.cli.receive:change_invisible",
+        "Let nobody else be given received messages for so long from now.",
+    ),
     "transaction": _Entry(
         "paceline.cli.transaction:command", "Show half messages; commit or roll them back."
     ),

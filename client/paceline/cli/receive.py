@@ -1,4 +1,4 @@
-"""`paceline receive` and `paceline ack`: a simple consumer by hand."""
+"""`paceline receive`, `ack` and `change-invisible`: a simple consumer by hand."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -152,3 +152,40 @@ async def _ack(connect: Connect, handles: tuple[str, ...], group: str) -> None:
         parse_handle(handle, group)
     async with open_cluster(connect) as cluster, SimpleConsumer(cluster, group=group) as consumer:
         await consumer.ack(handles)
+
+
+@click.command("change-invisible")
+@click.argument("handles", nargs=-1, required=True)
+@click.option("--group", required=True, help="The consumer group that received the messages.")
+@click.option(
+    "--invisible-ms",
+    type=click.IntRange(0, 43_200_000),
+    required=True,
+    help="From now: 10000 or more, or 0 to give them back at once.",
+)
+@cluster_options
+def change_invisible(
+    handles: tuple[str, ...], group: str, invisible_ms: int, connect: Connect, as_json: bool
+) -> None:
+    """Let nobody else be given received messages for so long from now.
+
+    Prints the new handle of each; the old ones are void.
+    """
+    run_async(_change_invisible(connect, handles, group, invisible_ms, as_json=as_json))
+
+
+async def _change_invisible(
+    connect: Connect, handles: tuple[str, ...], group: str, invisible_ms: int, *, as_json: bool
+) -> None:
+    from paceline.consumer.simple import SimpleConsumer
+    from paceline.wire.receipts import parse_handle
+
+    for handle in handles:
+        parse_handle(handle, group)
+    async with open_cluster(connect) as cluster, SimpleConsumer(cluster, group=group) as consumer:
+        for handle in handles:
+            changed, until_unix_ms = await consumer.change_handle(handle, invisible_ms)
+            if as_json:
+                echo_json({"handle": changed, "invisible_until_unix_ms": until_unix_ms})
+            else:
+                click.echo(changed)

@@ -387,16 +387,20 @@ class SimpleConsumer(Opened):
         Returns the message with its new receipt; the old one is void. ReceiptExpiredError as for
         `ack`, also when an earlier attempt of this call succeeded and its answer was lost.
         """
-        handle = await self._renewing.release(message.handle)
-        [row] = await self._change(message.group, [handle], invisible_ms)
-        if row["code"] is not None:
-            raise refusal(row["code"])
-        changed = message._replace(
-            handle=row["handle"], invisible_until_unix_ms=row["invisible_until_unix_ms"]
-        )
+        handle, until_unix_ms = await self.change_handle(message.handle, invisible_ms)
+        changed = message._replace(handle=handle, invisible_until_unix_ms=until_unix_ms)
         if invisible_ms:
             self._held([changed], invisible_ms)
         return changed
+
+    async def change_handle(self, handle: str, invisible_ms: int) -> tuple[str, int]:
+        """`change_invisible` of the message that `handle` is of: the new handle, and until when."""
+        group = parse_handle(handle, self.group).broker_group
+        handle = await self._renewing.release(handle)
+        [row] = await self._change(group, [handle], invisible_ms)
+        if row["code"] is not None:
+            raise refusal(row["code"])
+        return row["handle"], row["invisible_until_unix_ms"]
 
     async def _change(
         self, group: str, handles: list[str], invisible_ms: int, *, is_unseen: bool = False

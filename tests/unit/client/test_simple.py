@@ -31,15 +31,20 @@ async def a_consumer(
     door: Door, settings: SimpleSettings | None = None, **options: Any
 ) -> AsyncIterator[SimpleConsumer]:
     """A consumer of group "g" whose cluster is that door."""
+    asked = {"group": "g", "topics": ["orders"], **options}
+    async with SimpleConsumer(lead(door), settings=settings, **asked) as consumer:
+        yield consumer
+
+
+def lead(door: Door) -> str:
+    """The address of the door, which leads its group from now on."""
     view = a_view(version=2)
     group = view.groups[GROUP]
     address = f"127.0.0.1:{door.port}"
     master = replace(group.replicas[ReplicaId(1)], client_address=address)
     group = replace(group, replicas={**group.replicas, ReplicaId(1): master})
     door.service.view_changed(replace(view, groups={GROUP: group}))
-    asked = {"group": "g", "topics": ["orders"], **options}
-    async with SimpleConsumer(address, settings=settings, **asked) as consumer:
-        yield consumer
+    return address
 
 
 def bodies(messages: list[PoppedMessage]) -> list[bytes]:
