@@ -9,7 +9,7 @@ import click
 
 from paceline.cli.filters import filter_options
 from paceline.cli.group_offsets import parse_target
-from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
+from paceline.cli.options import Connect, cluster_options, find_readable, open_cluster, run_async
 from paceline.cli.output import echo_messages
 from paceline.runtime import SystemClock
 
@@ -124,7 +124,7 @@ async def _consume(
     make: "_Make",
 ) -> None:
     async with open_cluster(connect) as cluster:
-        await find_topic(cluster, subscription.topic)
+        await find_readable(cluster, subscription.topic)
         async with make(cluster, group, subscription, start, printer):
             await printer.wait_end(idle_exit_ms)
     if printer.error is not None:

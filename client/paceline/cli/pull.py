@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paceline.cli.filters import filter_options
-from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
+from paceline.cli.options import Connect, cluster_options, find_readable, open_cluster, run_async
 from paceline.cli.output import echo_messages
 from paceline.errors import (
     BadRequestError,
@@ -110,7 +110,7 @@ async def _pull(
     from paceline.consumer.pull import PullConsumer
 
     async with open_cluster(connect) as cluster:
-        names = choose_queues(await find_topic(cluster, topic), queue)
+        names = choose_queues(await find_readable(cluster, topic), queue)
         async with PullConsumer(cluster) as consumer:
             ranges = await consumer.ranges(names)
             starts = {name: start_of(name, ranges[name], offset, len(names)) for name in names}

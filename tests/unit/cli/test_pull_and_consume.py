@@ -1,5 +1,6 @@
 """`paceline pull` and `paceline consume`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ from tests.unit.cli.conftest import Runner
 from tests.unit.client.fake_cluster import FakeCluster
 
 from paceline.cli.output import shown
+from paceline.types import TopicName
+from paceline.wire.topics import PERM_WRITE
 
 
 def test_pull_prints_bodies_from_the_first_to_the_end(paceline: Runner) -> None:
@@ -207,3 +210,20 @@ def test_deleted_messages_are_told_on_stderr_and_passed_over(paceline: Runner) -
 
 def test_a_body_cannot_take_over_a_terminal() -> None:
     assert shown(b"a\x1b[31m\tb\xff") == "a\\x1b[31m\tb\ufffd"
+
+
+@pytest.mark.parametrize("asked", [("pull",), ("consume", "--group", "g", "--idle-exit-ms", "50")])
+def test_topic_that_gives_no_messages_is_said_to(paceline: Runner, asked: tuple[str, ...]) -> None:
+    """It waited, and then asked whether there is a master, or said nothing at all."""
+
+    def forbid(cluster: FakeCluster) -> None:
+        topics = cluster.view.topics
+        orders = replace(topics[TopicName("orders")], perm=PERM_WRITE)
+        cluster.publish(topics={**topics, orders.topic: orders})
+
+    paceline.on_cluster(forbid)
+
+    outcome = paceline(asked[0], "orders", *asked[1:])
+
+    assert (outcome.exit_code, outcome.stdout) == (1, "")
+    assert "topic orders gives no messages: its permissions are -W-" in outcome.stderr
