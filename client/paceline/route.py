@@ -31,11 +31,22 @@ class Route:
         try:
             return self.names.index(name)
         except ValueError:
-            hint = f"; name one like {self.names[0].group}/0" if self.topic.is_static else ""
-            raise QueueNotFoundError(
-                f"topic {name.topic} has no queue {name.group}/{name.queue}{hint}",
-                queue=name.queue,
-            ) from None
+            raise QueueNotFoundError(self._why_not(name), queue=name.queue) from None
+
+    def _why_not(self, name: QueueName) -> str:
+        """What is the matter with a queue that no message can be sent to."""
+        topic, group = self.topic, name.group
+        if topic.is_static:
+            hint = f"; name one like {self.names[0].group}/0"
+            return f"topic {name.topic} has no queue {group}/{name.queue}{hint}"
+        if name.queue >= topic.queues.get(group, 0):
+            return f"topic {name.topic} has no queue {group}/{name.queue}"
+        return (
+            f"queue {group}/{name.queue} of topic {name.topic} is read only: group {group} takes"
+            f" messages in {topic.write_queues.get(group, 0)} of {topic.queues[group]} queues;"
+            f" its operator can change that (paceline topic alter {name.topic} --write-queues,"
+            f" paceline cluster add-write-perm {group})"
+        )
 
     def next_index(
         self, is_up: Callable[[GroupName], bool], is_quick: Callable[[GroupName], bool] | None

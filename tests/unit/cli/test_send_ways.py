@@ -1,10 +1,14 @@
 """`paceline send --queue, --sharding-key, --compress, --oneway`."""
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.cli.conftest import Runner
+from tests.unit.client.fake_cluster import FakeCluster
 
 from paceline.records.decode import BatchView
 from paceline.records.header import Codec
+from paceline.types import GroupName, TopicName
 
 
 def test_a_queue_is_chosen_by_name_or_by_a_sharding_key(paceline: Runner) -> None:
@@ -52,3 +56,23 @@ def test_wrong_options_are_refused(paceline: Runner, arguments: tuple[str, ...],
 
     assert said.exit_code in (1, 2)
     assert says in said.stderr
+
+
+def test_a_queue_that_is_only_read_is_not_said_to_be_missing(paceline: Runner) -> None:
+    """Its broker group is being emptied, or the topic shrinks: what to do is said."""
+
+    def narrow(cluster: FakeCluster) -> None:
+        topics = cluster.view.topics
+        orders = topics[TopicName("orders")]
+        narrower = replace(orders, write_queues={GroupName("g1"): 1})
+        cluster.publish(topics={**topics, orders.topic: narrower})
+
+    paceline.on_cluster(narrow)
+
+    outcome = paceline("send", "orders", "x", "--queue", "g1/1")
+
+    assert outcome.exit_code == 1
+    assert "queue g1/1 of topic orders is read only: group g1 takes messages in 1 of 2" in (
+        outcome.stderr
+    )
+    assert "paceline cluster add-write-perm g1" in outcome.stderr
