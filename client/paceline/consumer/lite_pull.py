@@ -25,6 +25,7 @@ from paceline.consumer.queue_owner import GroupMember, HeldQueue, QueueOwner
 from paceline.consumer.starts import Start
 from paceline.errors import ConfigError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
+from paceline.hooks import ConsumeHooks, ConsumeMessageHook
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.opened import Opened
@@ -50,6 +51,8 @@ class LitePullSettings:
     span_max: int = 2_000
     """(consumeMaxSpan)"""
     close_timeout_ms: int = 10_000
+    consume_hooks: tuple[ConsumeMessageHook, ...] = ()
+    """Called around the handing out of messages."""
 
     def as_push(self) -> PushSettings:
         """What the queues are held by. ConfigError with the sentence for the user."""
@@ -89,6 +92,7 @@ class LitePullConsumer(Opened):
         self._settings = settings or LitePullSettings()
         push = self._settings.as_push()
         self.group = check_name(group, "group")
+        self.hooks = ConsumeHooks(self._settings.consume_hooks, consumer_group=self.group)
         subscribed = subscriptions(topics)
         self._topics = [check_topic_name(topic) for topic, _ in subscribed]
         self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
@@ -221,6 +225,7 @@ class LitePullConsumer(Opened):
                     await self._waiter
         except TimeoutError:
             return []
+        self.hooks.hand_out(found)
         return found
 
     async def commit_sync(self) -> None:

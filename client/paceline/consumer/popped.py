@@ -1,9 +1,10 @@
-"""Pure: what a simple consumer is told to do, and what it receives."""
+"""What a simple consumer is told to do, and what it receives."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from paceline.errors import ConfigError
+from paceline.hooks import ConsumeMessageHook
 from paceline.message import ReceivedMessage
 
 MESSAGES_MAX = 32
@@ -30,6 +31,8 @@ class SimpleSettings:
     """No longer than this after the receive (RocketMQ's consumeTimeout)."""
     call_timeout_ms: int = 10_000
     """For acknowledgements and changes, over failovers."""
+    consume_hooks: tuple[ConsumeMessageHook, ...] = ()
+    """Called around the handing out of messages."""
 
     def validate(self) -> None:
         """Raises ConfigError with the sentence for the user."""

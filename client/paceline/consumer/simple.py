@@ -33,6 +33,7 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.filters import ALL, Subscription, subscriptions
+from paceline.hooks import ConsumeHooks
 from paceline.net.cluster import Cluster
 from paceline.opened import Opened
 from paceline.retry import Backoff
@@ -90,6 +91,7 @@ class SimpleConsumer(Opened):
         self._settings = settings or SimpleSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
+        self.hooks = ConsumeHooks(self._settings.consume_hooks, consumer_group=self.group)
         self._retry_topic = retry_topic(group)
         asked = subscriptions(topics)
         self._topics = [TopicName(check_topic_name(one.topic)) for one in asked]
@@ -157,7 +159,7 @@ class SimpleConsumer(Opened):
             raise ConfigError("this consumer has no topics to receive from")
         kept = self._take_kept(count)
         if kept:
-            return self._held(kept, invisible)
+            return self._handed(kept, invisible)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait / 1000
         by_group = await self._topics_by_group()
@@ -166,7 +168,7 @@ class SimpleConsumer(Opened):
             asking = _Asking(group)
             work = self._ask_for(asking, topics, count, invisible, deadline)
             under_way[spawn(work, name="receive")] = asking
-        return self._held(await self._first_of(under_way), invisible)
+        return self._handed(await self._first_of(under_way), invisible)
 
     async def _first_of(
         self, under_way: "dict[asyncio.Task[None], _Asking]"
@@ -415,6 +417,11 @@ class SimpleConsumer(Opened):
             document["unseen"] = True
         timeout_ms = self._settings.call_timeout_ms
         return await receipts_call(self._links, GroupName(group), document, timeout_ms=timeout_ms)
+
+    def _handed(self, messages: list[PoppedMessage], invisible_ms: int) -> list[PoppedMessage]:
+        """The messages, which a receive returns now."""
+        self.hooks.hand_out(messages)
+        return self._held(messages, invisible_ms)
 
     def _held(self, messages: list[PoppedMessage], invisible_ms: int) -> list[PoppedMessage]:
         """The messages, which are renewed from now on if they are to be."""

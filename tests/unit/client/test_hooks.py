@@ -1,12 +1,19 @@
 """Hooks of applications: called once for each batch and listener call, and never in the way."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import pytest
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.fake_log import NO_FAULT, Fault
+from tests.unit.client.test_consumers import fill
+from tests.unit.client.test_simple import lead, send
+from tests.unit.http.door import a_door
 
+from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
+from paceline.consumer.popped import SimpleSettings
+from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import (
     CorruptBatchError,
     ForbiddenError,
@@ -173,3 +180,56 @@ async def test_without_hooks_the_listener_is_called_as_it_is() -> None:
         return None
 
     assert ConsumeHooks((), consumer_group="readers").around(listen) is listen
+
+
+@pytest.mark.parametrize("raises", [False, True])
+async def test_a_lite_pull_consumer_tells_of_each_queues_part_of_a_poll(raises: bool) -> None:
+    hook = Watching(raises=raises)
+    settings = LitePullSettings(start="first", consume_hooks=(hook,))
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 2)
+        await fill(cluster, 10)
+        consumer = LitePullConsumer(
+            cluster.controller, group="readers", topics=["orders"], settings=settings
+        )
+        parts: list[tuple[int, int]] = []
+        async with consumer:
+            while sum(count for _, count in parts) < 10:
+                polled = await consumer.poll(messages_max=7)
+                for queue_id, part in groupby(polled, key=lambda message: message.queue_id):
+                    parts.append((queue_id, len(list(part))))
+            assert await consumer.poll(timeout_ms=1) == []
+            errors = consumer.hooks.errors
+
+    assert {queue_id for queue_id, _ in parts} == {0, 1}
+    assert hook.notes == [
+        note
+        for _, count in parts
+        for note in (("before", "readers", count), ("after", count, "None"))
+    ]
+    assert errors == (len(hook.notes) if raises else 0)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+async def test_a_simple_consumer_tells_of_what_a_receive_hands_out(raises: bool) -> None:
+    hook = Watching(raises=raises)
+    settings = SimpleSettings(consume_hooks=(hook,))
+    async with a_door() as door:
+        consumer = SimpleConsumer(lead(door), group="g", topics=["orders"], settings=settings)
+        async with consumer:
+            send(door, b"a", b"b", b"c")
+            first = await consumer.receive(2)
+            await consumer.ack(first)
+            [last] = await consumer.receive(2)
+            await consumer.change_invisible(last, 10_000)
+            assert await consumer.receive(wait_ms=0) == []
+            errors = consumer.hooks.errors
+
+    assert [message.body for message in (*first, last)] == [b"a", b"b", b"c"]
+    assert hook.notes == [
+        ("before", "g", 2),
+        ("after", 2, "None"),
+        ("before", "g", 1),
+        ("after", 1, "None"),
+    ]
+    assert errors == (4 if raises else 0)
