@@ -68,9 +68,9 @@ def flip(node: Node, fault: Fault, *, chance: SeededRandom) -> bool:
     positions = broker.role.status()
     limit = positions["confirm"] if fault.details.get("region") == 1 else positions["end"]
     firsts = [int(name[:20]) for name in node.segment_files()]
-    if limit <= 0 or not firsts:
+    if limit <= min(firsts, default=limit):
         return False
-    at = int(chance.uniform(0, limit))
+    at = max(min(firsts), int(chance.uniform(0, limit)))  # what lies lower was let go
     first = max(f for f in firsts if f <= at)
     path, bit = f"{DATA}/log/{first:020d}.log", int(chance.uniform(0, 8))
     zeros = int(fault.details.get("zeros", 0))
