@@ -97,11 +97,19 @@ class HandOver:
             key: "QUEUE_NOT_FOUND" if provisional.is_of(group_id) else "GROUP_NOT_FOUND"  # R35
             for key, provisional in rows
         }
-        if known:
-            decided = await self._ask(master.client_address, group, known)
+        # A token may have been fenced with all others, by locks of another acting master: no fault
+        # of who committed. So it counts without one then, unless somebody has the lock.
+        asking = known
+        while asking:
+            decided = await self._ask(master.client_address, group, asking)
             if decided is None:
                 return False
             codes.update(decided)
+            asking = [
+                (key, provisional._replace(token=None))
+                for key, provisional in asking
+                if codes[key] == "LOCK_FENCED" and provisional.token is not None
+            ]
         for key, provisional in rows:
             if codes[key] not in _TAKEN:
                 log.warning(

@@ -73,6 +73,9 @@ class Scene:
         rows = [{**QUEUE, "offset": offset}]
         await self.bench.call("commit", group="g", reset=reset, offsets=rows)
 
+    async def lock(self, client_id: str) -> None:
+        await self.bench.call("lock", group="g", client_id=client_id, queues=[QUEUE])
+
 
 @asynccontextmanager
 async def a_scene() -> AsyncIterator[Scene]:
@@ -162,13 +165,26 @@ async def test_an_offset_beyond_the_queue_is_decided_by_the_master() -> None:
         assert len(scene.kept.offsets) == 0
 
 
-async def test_a_token_that_is_not_the_masters_is_fenced() -> None:
+async def test_a_token_that_was_fenced_with_all_others_does_not_cost_the_offset() -> None:
+    """An acting master took it (S34); another one granted locks, so no older token counts."""
     async with a_scene() as scene:
         scene.keep(7, token=Token.from_json([1, 1]))
 
         await scene.hand_over.hand_over()
 
+        assert scene.committed() == 7
+
+
+async def test_whoever_lost_the_lock_to_another_member_commits_nothing() -> None:
+    """INV-11."""
+    async with a_scene() as scene:
+        await scene.lock("another")
+        scene.keep(7, token=Token.from_json([1, 1]))
+
+        await scene.hand_over.hand_over()
+
         assert scene.committed() is None
+        assert len(scene.kept.offsets) == 0
 
 
 async def test_without_a_master_or_its_answer_everything_is_kept() -> None:
