@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from paceline.consumer.membership import coordinating_group
 from paceline.consumer.segments import not_begun
-from paceline.errors import BadRequestError, TopicNotFoundError
+from paceline.errors import BadRequestError, GroupNotFoundError, TopicNotFoundError
 from paceline.master_requests import MasterRequests
 from paceline.net.cluster import Cluster
-from paceline.types import GroupName, QueueId, TopicName
+from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.names import check_name
 from paceline.wire.static_topics import places
@@ -36,6 +36,10 @@ class _Asker(Protocol):
 
     async def _move(self, call: str, topic: str, fields: Row) -> list[Row]: ...
 
+    async def _check_known(self, consumer_group: str) -> None: ...
+
+    async def consumer_members(self, consumer_group: str) -> Row: ...
+
 
 class OffsetAdmin:
     """Mixed into `AdminClient`. Rows name a queue by `topic`, `group` (broker group), `queue`."""
@@ -56,21 +60,27 @@ class OffsetAdmin:
         message stored at or after `unix_ms`. `back_only` skips nothing. Members that consume go on
         from there within about a second; messages they work on may be processed again. Not to an
         `offset` in a static topic, of which each segment has its own. Rows have
-        `before` (None: never committed), `offset`, `generation`. TopicNotFoundError.
+        `before` (None: never committed), `offset`, `generation`. TopicNotFoundError;
+        GroupNotFoundError: the group is not on record, has committed nothing and has no members.
         """
         target = {"to": to, "offset": offset, "unix_ms": unix_ms}
         fields = {name: value for name, value in target.items() if value is not None}
         if len(fields) != 1:
             raise BadRequestError("name one of to, offset, unix_ms", field="to")
-        document = {"group": check_name(consumer_group, "group"), **fields}
+        document = {"group": check_name(consumer_group, "group"), **fields, "new": True}
+        await self._check_known(consumer_group)
         return await self._move("reset", topic, {**document, "back_only": back_only})
 
     async def clone_offsets(
         self: _Asker, consumer_group: str, topic: str, *, source: str
     ) -> list[Row]:
-        """Give a consumer group the offsets that `source` has on a topic; rows as of a reset."""
+        """Give a consumer group, which may be new, the offsets that `source` has on a topic.
+
+        Rows and errors as of a reset.
+        """
         names = {"group": check_name(consumer_group, "group")}
         names["source"] = check_name(source, "source")
+        await self._check_known(source)
         return await self._move("clone_offsets", topic, names)
 
     async def consumer_lag(self: _Asker, consumer_group: str) -> list[Row]:
@@ -107,6 +117,24 @@ class OffsetAdmin:
         return await self._of_master(coordinator, document)
 
     # -- inside -----------------------------------------------------------------------------------
+
+    async def _check_known(self: _Asker, consumer_group: str) -> None:
+        """GroupNotFoundError unless somebody knows the group: it is on record, or has committed
+        somewhere (groups without a record do), or has members that have not done so yet."""
+        view = await self.view()
+        if ConsumerGroupName(consumer_group) in view.consumer_groups:
+            return
+        document = {"call": "offsets", "group": consumer_group}
+        answers = await self._of_masters(dict.fromkeys(view.groups, document))
+        if any(answer["offsets"] for answer in answers.values()):
+            return
+        if (await self.consumer_members(consumer_group))["members"]:
+            return
+        raise GroupNotFoundError(
+            f"consumer group {consumer_group} does not exist: it is not on record, has committed"
+            f" nothing and has no members; make it with `paceline group create {consumer_group}`",
+            group=consumer_group,
+        )
 
     async def _move(self: _Asker, call: str, topic: str, fields: Row) -> list[Row]:
         view = (await self.view()).topics.get(TopicName(topic))

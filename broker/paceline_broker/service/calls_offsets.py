@@ -7,7 +7,7 @@ it, and members that consume learn of it by asking `resets` each second.
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from paceline.errors import BadRequestError
+from paceline.errors import BadRequestError, GroupNotFoundError
 from paceline.records.header import Kind
 from paceline.wire.fields import I64_MAX, Fields
 from paceline.wire.names import check_name
@@ -97,14 +97,25 @@ class OffsetCalls:
         return {"resets": await self._ledger.query(ask)}
 
     async def reset(self, fields: Fields) -> dict[str, Any]:
-        """Move a group on a topic's queues here: to the first or last offset, to one, to a time."""
+        """Move a group on a topic's queues here: to the first or last offset, to one, to a time.
+
+        One that is not on record must have committed something here, or be called `new`: offsets
+        under a misspelt name would be nobody's, and a client has looked at the other brokers too.
+        """
         group = check_name(fields.text("group"), "group")
         keys = self._keys(fields)
         at = self._target(fields)
         is_back_only = fields.has("back_only") and fields.flag("back_only")
+        may_be_new = fields.has("new") and fields.flag("new")
         fields.done()
         wanted = await at(keys)
         committed = await self._ledger.query(lambda found: standing(found, self._routes, group))
+        if not (committed or may_be_new or group in self._routes.consumer_groups):
+            raise GroupNotFoundError(
+                f"consumer group {group} does not exist: it is not on record, and has committed"
+                " nothing at this broker; `new` moves it all the same",
+                group=group,
+            )
         if is_back_only:  # RocketMQ's reset without force: nothing is skipped
             wanted = [row for row in wanted if row[1] < _offset(committed.get(row[0]), row[1])]
         return await self._move(group, wanted, committed)

@@ -13,6 +13,8 @@ from tests.unit.client.test_static_consumers import segments
 from tests.unit.http.test_http import send
 
 from paceline.cli.group_offsets import parse_target
+from paceline.types import ConsumerGroupName
+from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.static_topics import LogicalQueue
 
 NOW_MS = 1_800_000_000_000
@@ -40,6 +42,8 @@ def groups() -> Iterator[Operator]:
         async with a_master() as (cluster, door, _):
             for body in "abc":
                 await send(door, body)
+            audit = ConsumerGroupView(group=ConsumerGroupName("audit"))
+            cluster.publish(consumer_groups={audit.group: audit})
             yield Operator(cluster.controller)
 
     with beside(serve()) as served:
@@ -111,6 +115,25 @@ def test_what_cannot_be_is_told_and_moves_nothing(groups: Operator) -> None:
     assert "topic nothing does not exist" in no_topic.stderr
     assert "neither" in no_time.stderr
     assert groups.json("lag", "audit") == []
+
+
+def test_a_misspelt_group_is_told_and_is_none_afterwards(groups: Operator) -> None:
+    reset = groups("reset", "typo", "orders", "--to", "first")
+    cloned = groups("clone", "audit", "orders", "--from", "typo")
+    lag = groups.json("lag", "typo")
+    committed = groups.json("clone", "copy", "orders", "--from", "audit")
+    groups("reset", "audit", "orders", "--to", "last")
+    groups("clone", "copy", "orders", "--from", "audit")
+    known = groups.json("reset", "copy", "orders", "--to", "first")
+
+    for outcome in (reset, cloned):
+        assert outcome.exit_code == 1
+        assert outcome.stderr == (
+            "paceline: consumer group typo does not exist: it is not on record, has committed"
+            " nothing and has no members; make it with `paceline group create typo`\n"
+        )
+    assert lag == committed == []
+    assert [row["offset"] for row in known if row["queue"] == 0] == [0], "it is not on record"
 
 
 @pytest.mark.parametrize(

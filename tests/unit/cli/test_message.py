@@ -10,6 +10,9 @@ from tests.unit.cli.conftest import Outcome, beside, run_command
 from tests.unit.client.test_pins import a_master
 from tests.unit.http.door import a_batch
 
+from paceline.types import ConsumerGroupName
+from paceline.wire.consumer_groups import ConsumerGroupView
+
 BATCH = "application/vnd.paceline.batch"
 
 
@@ -37,6 +40,8 @@ def messages() -> Iterator[Reader]:
             path = "/v1/topics/orders/queues/0/batches"
             status, _ = await door.ask("POST", path, data=batch, headers={"Content-Type": BATCH})
             assert status == 200
+            audit = ConsumerGroupView(group=ConsumerGroupName("audit"))
+            cluster.publish(consumer_groups={audit.group: audit})
             yield Reader(cluster.controller)
 
     with beside(serve()) as served:

@@ -159,7 +159,7 @@ class FakeBroker:
         if path == "/v1/call" and self.cluster.makes_topics:
             self.cluster.add_topic(orjson.loads(body)["topic"], 2)
             return 200, b"{}"
-        if path == "/v1/call" and orjson.loads(body)["call"] == "reset":
+        if path == "/v1/call" and orjson.loads(body)["call"] in ("reset", "offsets"):
             return 200, orjson.dumps(await self.cluster.answer_call(self, orjson.loads(body)))
         return 404, orjson.dumps({"code": "NOT_FOUND", "detail": path})
 

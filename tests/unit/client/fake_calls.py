@@ -67,9 +67,8 @@ class FakeGroupCalls:
             return self.canned[call]
         match call:
             case "offsets":
-                return {
-                    "offsets": [self._committed(broker, document, row) for row in _rows(document)]
-                }
+                rows = _rows(document) if "queues" in document else _all_rows(broker, document)
+                return {"offsets": [self._committed(broker, document, row) for row in rows]}
             case "ends":
                 return {"queues": [self._range(broker, row) for row in _rows(document)]}
             case "times":
@@ -263,6 +262,15 @@ class FakeGroupCalls:
         )
         broker.log.put(batch, parse_header(batch), 1)
         return {**answer, "outcome": "retry", "reconsume_times": times + 1}
+
+
+def _all_rows(broker: "FakeBroker", document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The queues that the group has committed."""
+    return [
+        {"topic_id": topic_id, "queue": queue}
+        for group, topic_id, queue in broker.log.offsets
+        if group == document["group"]
+    ]
 
 
 def _rows(document: dict[str, Any]) -> list[dict[str, Any]]:

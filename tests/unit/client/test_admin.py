@@ -154,6 +154,9 @@ async def test_scripts_look_for_messages_dead_letters_and_clients() -> None:
     async with a_master() as (cluster, door, _):
         for body in "abc":
             await send(door, body)
+        offsets = [{"topic": "orders", "queue": 0, "offset": 1}]
+        commit = {"call": "commit", "group": "audit", "offsets": offsets}
+        await door.ask("POST", "/v1/call", commit)
         await door.ask("POST", "/v1/call", {"call": "client", **CONSUMER})
         assert await asyncio.to_thread(script, cluster.controller) == ["c1"]
 

@@ -1,6 +1,7 @@
 """Groups that are moved: reset to an end, an offset or a time, cloned; who hears of it (R33)."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,13 @@ from tests.unit.service.test_send import Answers
 
 from paceline.errors import (
     BadRequestError,
+    GroupNotFoundError,
     OffsetMovedBackError,
     OutcomeUnknownError,
     TopicNotFoundError,
 )
+from paceline.types import ConsumerGroupName
+from paceline.wire.consumer_groups import ConsumerGroupView
 
 QUEUE = {"topic": "orders", "queue": 0}
 
@@ -62,7 +66,9 @@ async def test_a_reset_to_a_time_goes_to_the_first_batch_stored_then_or_later() 
         bench.clock.advance(60_000)
     second_at = bench.clock.unix_ms() - 2 * 60_000
 
-    answer = await bench.call("reset", group="g", topic="orders", queues=[0], unix_ms=second_at)
+    answer = await bench.call(
+        "reset", group="g", new=True, topic="orders", queues=[0], unix_ms=second_at
+    )
 
     assert [row["offset"] for row in answer["queues"]] == [10]
     await bench.service.close()
@@ -73,11 +79,31 @@ async def test_a_reset_of_a_topic_moves_all_its_queues_also_those_never_consumed
     stored(bench, 5)
     count = bench.service.routes.queue_counts[1]
 
-    answer = await bench.call("reset", group="new", topic="orders", to="last")
+    answer = await bench.call("reset", group="new", new=True, topic="orders", to="last")
 
     assert [(row["queue"], row["offset"]) for row in answer["queues"]] == [
         (queue, 5 if queue == 0 else 0) for queue in range(count)
     ]
+    await bench.service.close()
+
+
+async def test_a_group_that_nobody_knows_is_not_made_by_a_reset() -> None:
+    """A misspelt name is told, and is not a group from then on."""
+    bench = Bench()
+    stored(bench, 5)
+    end = bench.log.end
+
+    with pytest.raises(GroupNotFoundError, match="consumer group typo does not exist"):
+        await bench.call("reset", group="typo", topic="orders", to="first")
+    assert bench.log.end == end
+    assert (await bench.call("lag", group="typo"))["queues"] == []
+
+    known = ConsumerGroupView(group=ConsumerGroupName("idle"))
+    bench.service.view_changed(replace(a_view(version=2), consumer_groups={known.group: known}))
+    await bench.call("commit", group="unrecorded", offsets=[{**QUEUE, "offset": 3}])
+    for group in ("idle", "unrecorded"):
+        moved = await bench.call("reset", group=group, topic="orders", queues=[0], offset=1)
+        assert [row["offset"] for row in moved["queues"]] == [1]
     await bench.service.close()
 
 
@@ -101,7 +127,7 @@ async def test_resets_is_a_number_that_changes_with_every_reset_and_with_no_comm
     await bench.call("commit", group="g", offsets=[{**QUEUE, "offset": 3}])
     seen.append((await bench.call("resets", group="g"))["resets"])
     for _ in range(2):
-        await bench.call("reset", group="g", topic="orders", queues=[0], to="first")
+        await bench.call("reset", group="g", new=True, topic="orders", queues=[0], to="first")
         seen.append((await bench.call("resets", group="g"))["resets"])
 
     assert seen[:2] == [0, 0]
@@ -120,7 +146,7 @@ async def test_a_reset_that_is_not_confirmed_is_told_to_nobody() -> None:
             told.append(await bench.call(name, group="g", **fields))
 
     async with asyncio.TaskGroup() as calls:
-        calls.create_task(call("reset", topic="orders", queues=[0], to="first"))
+        calls.create_task(call("reset", new=True, topic="orders", queues=[0], to="first"))
         await until(lambda: bench.role.projections.offsets.resets("g") != 0)
         calls.create_task(call("resets"))
         for _ in range(5):
@@ -134,13 +160,13 @@ async def test_a_reset_that_is_not_confirmed_is_told_to_nobody() -> None:
 async def test_a_reset_is_seen_though_a_topic_that_was_reset_before_goes() -> None:
     bench = Bench()
     stored(bench, 10)
-    await bench.call("reset", group="g", topic="orders", queues=[0], to="first")
+    await bench.call("reset", group="g", new=True, topic="orders", queues=[0], to="first")
     offsets = bench.role.projections.offsets
     before = offsets.resets("g")
 
     offsets.drop_topic(1)
     bench.service.view_changed(a_view(version=2, topics={"gone": 4, "other": 4}))
-    await bench.call("reset", group="g", topic="other", queues=[0], to="first")
+    await bench.call("reset", group="g", new=True, topic="other", queues=[0], to="first")
 
     assert (await bench.call("resets", group="g"))["resets"] not in (before, 0)
     await bench.service.close()

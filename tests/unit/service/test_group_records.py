@@ -68,7 +68,7 @@ async def test_whatever_a_group_does_first_the_log_knows_it_before(first: str) -
         case "lock":
             await bench.call("lock", group="g", client_id="c", queues=[QUEUE])
         case "reset":
-            await bench.call("reset", group="g", topic="orders", queues=[0], to="last")
+            await bench.call("reset", group="g", new=True, topic="orders", queues=[0], to="last")
         case "receive":
             await bench.call("receive", group="g", client_id="c", topics=["orders"])
 

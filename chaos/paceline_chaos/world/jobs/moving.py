@@ -151,6 +151,7 @@ async def _reset(links: GroupLinks, queue: Queue, offset: int) -> None:
         "topic": queue.topic,
         "queues": [queue.queue],
         "offset": offset,
+        "new": True,  # its first member may not have been heard of here
     }
     await links.call(GroupName(queue.group), document, timeout_ms=CALL_TIMEOUT_MS, attempt_ms=1_000)
 
