@@ -101,7 +101,9 @@ def command(
     subscription = Subscription(topic, wanted)
     begin = _beginning(start, now_ms=SystemClock().unix_ms())
     run_async(
-        _consume(connect, subscription, group, begin, idle_exit_ms, printer, make), is_bulk=True
+        _consume(connect, subscription, group, begin, idle_exit_ms, printer, make),
+        is_bulk=True,
+        told=("offset_out_of_range", "listener_late"),  # `missed`, `printed_again`
     )
 
 
@@ -175,8 +177,11 @@ def _ordered(
     )
 
 
-class _NotWantedError(Exception):
-    """We have all we wanted: the message stays with the group, for its next member."""
+def _not_wanted() -> Exception:
+    """The answer to a message that stays with the group."""
+    from paceline.consumer.ordered_settings import SUSPEND_MS_MAX, SuspendQueueError
+
+    return SuspendQueueError(SUSPEND_MS_MAX)
 
 
 class _Printer:
@@ -190,14 +195,17 @@ class _Printer:
         self._news = asyncio.Event()
 
     async def listen(self, message: "ReceivedMessage") -> None:
-        """Print one message; returning means that the group is done with it."""
+        """Print one message; returning means that the group is done with it.
+
+        What came beyond the wanted ones stays with the group, for its next member: not a failure.
+        """
         if self._is_over():
-            raise _NotWantedError
+            raise _not_wanted()
         try:
             echo_messages([message], as_json=self._as_json)
         except OSError as error:
             self.error = error
-            raise
+            raise _not_wanted() from error
         finally:
             self._news.set()
         if self._left is not None:

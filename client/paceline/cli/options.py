@@ -4,7 +4,7 @@ Nothing of the client library is imported before a command runs: `--help` and wr
 at once.
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -79,19 +79,27 @@ def _default_bootstrap() -> str:
     return BOOTSTRAP_DEFAULT if defaults is None else defaults.bootstrap
 
 
-def run_async(work: Coroutine[Any, Any, Result], *, is_bulk: bool = False) -> Result:
-    """Run a command's coroutine; with `is_bulk` on uvloop, whose import a short command saves."""
+def run_async(
+    work: Coroutine[Any, Any, Result], *, is_bulk: bool = False, told: Collection[str] = ()
+) -> Result:
+    """Run a command's coroutine; with `is_bulk` on uvloop, whose import a short command saves.
+
+    What the library logs meanwhile goes to stderr, but for the events `told`.
+    """
     import asyncio
 
-    if is_bulk:
-        try:
-            import uvloop
-        except ImportError:
-            pass  # asyncio's own loop does the same, slower
-        else:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(work)
-    return asyncio.run(work)
+    from paceline.cli.logs import logs_on_stderr
+
+    with logs_on_stderr(told=told):
+        if is_bulk:
+            try:
+                import uvloop
+            except ImportError:
+                pass  # asyncio's own loop does the same, slower
+            else:
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    return runner.run(work)
+        return asyncio.run(work)
 
 
 @asynccontextmanager

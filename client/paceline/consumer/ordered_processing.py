@@ -216,10 +216,12 @@ class OrderedProcessing:
         queue, first = held.queue, messages[0]
         failures = held.attempts[first.queue_offset] = held.attempts.get(first.queue_offset, 0) + 1
         fields = {"queue": str(queue.key), "offset": first.queue_offset, "failures": failures}
-        log.warning("message_failed", extra={**fields, "error": repr(error)})
         wait_ms = self._settings.suspend_current_queue_time_ms
-        if isinstance(error, SuspendQueueError):
+        if isinstance(error, SuspendQueueError):  # asked for: no news to anybody
             wait_ms = error.suspend_ms
+            log.info("queue_suspended", extra={**fields, "suspend_ms": wait_ms})
+        else:
+            log.warning("message_failed", extra={**fields, "error": repr(error)})
         if self._is_dead(error, failures) and await self._bury(held, first, error):
             messages, wait_ms = messages[1:], 0
         self._put_back(held, messages)

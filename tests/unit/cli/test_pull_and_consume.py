@@ -1,5 +1,6 @@
 """`paceline pull` and `paceline consume`."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 from tests.unit.cli.conftest import Runner
 from tests.unit.client.fake_cluster import FakeCluster
 
+from paceline.cli.logs import line_of
 from paceline.cli.output import shown
-from paceline.types import TopicName
+from paceline.types import ConsumerGroupName, TopicName
+from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline.wire.topics import PERM_WRITE
 
 
@@ -180,6 +183,32 @@ def test_consume_ordered_prints_each_queue_in_order_under_its_lock(paceline: Run
     assert epoch >= 1
     assert position >= 1
     assert again.stdout == "three\n"
+
+
+def test_messages_beyond_the_wanted_ones_are_not_told_as_failures(paceline: Runner) -> None:
+    paceline("send", "orders", "--key", "k", stdin=b"one\ntwo\nthree\n")
+
+    for way in ((), ("--ordered",)):
+        outcome = paceline("consume", "orders", "--group", f"g{len(way)}", "--max", "1", *way)
+        assert (outcome.stdout, outcome.stderr) == ("one\n", "")
+
+
+def test_what_the_library_logs_is_told_with_its_fields(paceline: Runner) -> None:
+    name = ConsumerGroupName("off")
+    settings = ConsumerGroupSettings(consume_enable=False)
+    view = ConsumerGroupView(group=name, settings=settings)
+    paceline.on_cluster(lambda cluster: cluster.publish(consumer_groups={name: view}))
+
+    outcome = paceline("consume", "orders", "--group", "off", "--idle-exit-ms", "300")
+
+    assert outcome.stderr == "paceline: consumer_group_off: consumer_group=off\n"
+
+
+def test_a_field_of_a_log_line_breaks_no_line() -> None:
+    fields = {"queue": "orders g1/0", "error": "a\nb\x1b[31m", "count": 3, "none": None}
+    record = logging.makeLogRecord({"msg": "message_failed", "levelname": "WARNING", **fields})
+
+    assert line_of(record) == (r"message_failed: queue='orders g1/0' error='a\nb\x1b[31m' count=3")
 
 
 def test_deleted_messages_are_told_on_stderr_and_passed_over(paceline: Runner) -> None:
