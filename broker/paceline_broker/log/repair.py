@@ -142,7 +142,6 @@ class Mender:
         self._plan = plan
         self._files: dict[PhysicalOffset, File] = {}
         self._mended: list[tuple[PhysicalOffset, PhysicalOffset]] = []
-        self._worked_on: set[PhysicalOffset] = set()
         self.position = plan.damage.position
         self.mark = plan.damage.mark
         self._epoch = plan.epochs.last_epoch
@@ -158,8 +157,12 @@ class Mender:
         return sum(end - start for start, end in self._mended)
 
     def files(self) -> list[File]:
-        """What was worked on, to be synced before `finish`."""
-        return [self._files[first] for first in sorted(self._worked_on)]
+        """Those of the stretch, to be synced before `finish`.
+
+        Also what was intact already: an attempt that was given up may have written it, and gone.
+        """
+        begin = self._first_of(self._plan.damage.position)
+        return [self._files[first] for first in self._plan.firsts if begin <= first < self.mark]
 
     def scan(self, epochs: EpochTable) -> bool:
         """Step over intact batches, some 256 KiB of them; True if it stands at a bad one.
@@ -202,7 +205,6 @@ class Mender:
                 self._keep_aside(file, start, end, first)
                 self._disk.writev(file, [part], start - first)
                 self._mended.append((start, end))
-                self._worked_on.add(first)
         self.position = PhysicalOffset(self.position + len(view))
         if self.position > self.mark:
             # What was taken for the next intact batch lay inside of one: look on behind it.

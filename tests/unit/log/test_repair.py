@@ -146,6 +146,28 @@ def test_old_bytes_are_kept_aside_and_only_what_was_bad_is_replaced() -> None:
     assert sum(a != b for a, b in zip(kept, good, strict=True)) == 1
 
 
+def test_what_an_attempt_wrote_that_was_given_up_is_durable_when_the_next_one_says_so() -> None:
+    """R24: the second one finds it intact, but only in the page cache."""
+    disk, peer = _two_logs()
+    _flip(disk)
+    _without_checkpoint_margin(disk)
+    log, _ = open_log(disk)
+    first = log.begin_repair(ASIDE)
+    while not first.scan(peer.epochs):
+        pass
+    first.fill(bytes(peer.read_raw(first.position, 1)), peer.epochs)
+    first.close()  # its connection broke
+
+    second = log.begin_repair(ASIDE)
+    _mend(second, peer)
+
+    assert second.mended_bytes == 0
+    disk.crash(SeededRandom("power"), keep_page_cache=False, survival=0.0)
+    again, report = open_log(disk)
+    assert report.damage is None
+    assert content(again) == content(peer)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
