@@ -4,8 +4,9 @@ Owned by the role. While the log is damaged this replica acknowledges nothing (i
 stopped), reports itself unhealthy, so it is not elected, and does not lead; a master hands over
 first. The repair dials the master of the present epoch, then the other members of its set: what
 lies below a member's confirm may come from any of them, what must be cut only while a master is
-there that sends it again. Then the log is opened anew, the state is made anew, and the role follows
-as after a start.
+there that sends it again. That master need not be open: where the set cannot do without this member
+(R8) it opens only once this one acknowledges. Then the log is opened anew, the state is made anew,
+and the role follows as after a start.
 """
 
 import asyncio
@@ -100,7 +101,7 @@ class LogCare:
         self.repaired_bytes = 0
         around.server.repairs = RepairSource(
             store=around.store,
-            is_master=lambda: role.mastership is not None and role.mastership.is_open,
+            is_master=lambda: role.mastership is not None,
             claimed=self._claimed,
             doubted=self.scrubber.look_at,
         )
@@ -273,14 +274,18 @@ class LogCare:
         if not self._may_go_on(epoch) or commit_log.damage is None:
             return False
         planned = commit_log.damage
+        # R16: what this replica itself knows as confirmed it may not cut.
+        own_confirm = commit_log.checkpointed.confirm if offer.is_master else 0
         mender = commit_log.begin_repair(self._quarantine)
         try:
             while not mender.is_done:
                 is_bad = mender.scan(offer.epochs)
-                if is_bad and mender.position >= offer.confirm:
+                if is_bad and mender.position >= max(connection.confirm, own_confirm):
                     return offer.is_master and self._cut(mender)
                 if is_bad:
                     data = await connection.fetch(mender.position, FETCH_BYTES)
+                    limit = max(connection.confirm, own_confirm)
+                    data = data[: max(0, limit - mender.position)]  # a boundary: whole batches
                     if not data:
                         raise PeerError(f"{mender.position} is not to be had there")
                 else:

@@ -40,6 +40,8 @@ class RepairConnection:
     def __init__(self, source: Conversation, offer: RepairOffer) -> None:
         self._source = source
         self.offer = offer
+        self.confirm = offer.confirm
+        """Of the peer, as it said last."""
 
     @classmethod
     async def open(
@@ -63,7 +65,9 @@ class RepairConnection:
         frame = parse_frame_header(await self._source.exactly(FRAME_HEADER_BYTES))
         if frame.epoch != self.offer.epoch or frame.position != position:
             raise PeerError(f"bytes of {frame.position} in epoch {frame.epoch}, not of {position}")
-        return await self._source.exactly(frame.size_bytes - FRAME_HEADER_BYTES)
+        data = await self._source.exactly(frame.size_bytes - FRAME_HEADER_BYTES)
+        self.confirm = max(self.confirm, frame.confirm)
+        return data
 
     def close(self) -> None:
         self._source.close()

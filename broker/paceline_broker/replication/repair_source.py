@@ -2,8 +2,10 @@
 
 Any member gives, not only the master: with two damaged members and no master each may be the
 other's only help. What it gives lies below its own confirm, outside of damage of its own, and is
-verified as it is read: damage found here is this broker's own to repair. One range at a time, at
-most 1 MiB, cold pages off the loop.
+verified as it is read: damage found here is this broker's own to repair. A master gives what it has
+flushed: its confirm may be behind what the damaged member knows as confirmed, and moves on only
+with that member (R8); who asks takes nothing above its own confirm and that of the answer. One
+range at a time, at most 1 MiB, cold pages off the loop.
 """
 
 import asyncio
@@ -87,13 +89,13 @@ class RepairSource:
         """Verified whole batches from the position on; empty if they are not to be had here."""
         commit_log = self.store.log
         damage = commit_log.damage
-        end = commit_log.confirm
+        end = max(commit_log.confirm, commit_log.flushed if self.is_master() else 0)
         if damage is not None and damage.position < end:
             end = damage.position
         if not commit_log.start <= wanted.position < end:
             return memoryview(b"")
         try:
-            piece = commit_log.read_raw(wanted.position, wanted.size_bytes_max, end)
+            piece = commit_log.read_raw(wanted.position, wanted.size_bytes_max, PhysicalOffset(end))
             if commit_log.is_cold(piece):
                 await commit_log.warm(piece)
             is_sound = first_bad(piece, wanted.position) is None

@@ -296,3 +296,69 @@ async def test_the_scrubber_finds_damage_by_itself_and_replaces_small_files() ->
     again = Broker(2, disk=replica.disk)
     assert again.store.report.damage is None
     assert again.identity.identity.incarnation == 2
+
+
+def _end_all(master: Broker, replica: Broker) -> None:
+    """Both die; what their page caches hold is there at their next start."""
+    for broker in (master, replica):
+        broker.store.close(clean=False)
+        broker.disk.crash(SeededRandom("down"), keep_page_cache=True)
+
+
+async def test_a_tail_lost_above_confirm_is_cut_for_a_master_that_opens_only_with_this_member() -> (
+    None
+):
+    """R8, R24: without it the set is below min, so the cut must not wait for an open master."""
+    master, replica = Broker(1), Broker(2)
+    async with master.running():
+        async with replica.running():
+            await _fill(master, replica)
+        end = replica.store.log.end
+        last = _positions(replica.store.log)[-1]
+        replica.store.log.save_checkpoint()
+        assert replica.store.log.checkpointed.confirm == end
+        master.send(b"its own")  # durable on the master only, and then its disk loses it
+        await eventually(lambda: master.store.log.flushed == master.store.log.end > end)
+    master.store.log.save_checkpoint()
+    assert last < end == master.store.log.confirm
+    _end_all(master, replica)
+    segment = master.store.log._segments.locate(end)
+    file = master.disk.open(segment.path)
+    master.disk.writev(file, [bytes(400)], end - segment.first)
+    master.disk.sync_now(file)
+
+    damaged, elected = Broker(1, disk=master.disk), Broker(2, disk=replica.disk)
+    assert damaged.store.log.damage is not None
+    assert damaged.store.log.damage.position == end
+    async with damaged.running(), elected.running():
+        pair = a_group(damaged, elected, epoch=4, master=2, sync_state_set=BOTH)
+        tell(pair, 2, elected, damaged)
+
+        await eventually(lambda: bool(elected.role.status()["is_open"]))
+        assert damaged.role.is_healthy()
+        assert _content(damaged.store.log) == _content(elected.store.log)
+
+
+async def test_what_this_member_knows_as_confirmed_comes_from_a_master_that_does_not_yet() -> None:
+    """R16, R24: its own confirm forbids the cut; the master opens only once this one is whole."""
+    master, replica = Broker(1), Broker(2)
+    async with master.running(), replica.running():
+        await _fill(master, replica)
+        positions = _positions(replica.store.log)
+        replica.store.log.flush_now()
+        replica.store.log.save_checkpoint()
+        assert master.store.log.checkpointed.confirm < positions[20]
+    _end_all(master, replica)
+    first = replica.store.log._segments.locate(positions[30])
+    replica.disk.flip_bit(first.path, positions[30] - first.first + 100)
+
+    elected, damaged = Broker(1, disk=master.disk), Broker(2, disk=replica.disk)
+    damaged.role.care.scrubber.look_at(positions[30])
+    assert elected.store.log.confirm < positions[30] < damaged.store.log.checkpointed.confirm
+    async with elected.running(), damaged.running():
+        await eventually(lambda: damaged.store.log.damage is not None)
+        tell(a_group(elected, damaged, epoch=4, sync_state_set=BOTH), 2, elected, damaged)
+
+        await eventually(lambda: bool(elected.role.status()["is_open"]))
+        assert damaged.role.is_healthy()
+        assert _content(damaged.store.log) == _content(elected.store.log)
