@@ -1,5 +1,6 @@
 """Pure: one entry of a history as a sentence, for whoever reads the proof of a violation."""
 
+from paceline_chaos.history.hooked import HookCall
 from paceline_chaos.history.model import (
     AlterTopic,
     BeginTransaction,
@@ -37,7 +38,7 @@ SHOWN_MAX = 4
 
 def actor(entry: Entry) -> str:
     """Who: a client, a member of a consumer group, a node, or what a fault hit."""
-    if isinstance(entry, Operation):
+    if isinstance(entry, Operation | HookCall):
         return entry.client
     if isinstance(entry, FaultEvent):
         return entry.target
@@ -59,6 +60,8 @@ def sentence(entry: Entry) -> str:
     """What happened."""
     if isinstance(entry, Operation):
         return f"{_asked(entry)}: {_answered(entry)}{_by(entry)}"
+    if isinstance(entry, HookCall):
+        return _told(entry)
     if isinstance(entry, Probe):
         opened = "open" if entry.is_open else "not open"
         return (
@@ -87,6 +90,17 @@ def sentence(entry: Entry) -> str:
         )
     replayed = "" if entry.replayed_digest is None else f", replayed {entry.replayed_digest}"
     return f"state at the end: index {entry.index}, digest {entry.digest}{replayed}"
+
+
+def _told(entry: HookCall) -> str:
+    named = (*entry.values, *(message.value for message in entry.messages))
+    more = ", ..." if len(named) > SHOWN_MAX else ""
+    where = "" if entry.queue is None else f" in {place(entry.queue, entry.offset)}"
+    failed = "" if entry.error is None else f": {entry.error}"
+    return (
+        f"hooks of {entry.name}: {entry.what} {entry.call} of "
+        f"[{', '.join(named[:SHOWN_MAX])}{more}]{where}{failed}"
+    )
 
 
 def place(queue: Queue | None, offset: int | None = None) -> str:

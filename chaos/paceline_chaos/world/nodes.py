@@ -24,6 +24,7 @@ from paceline_broker.config import HOUR_MS, BrokerConfig
 from paceline_chaos.sim.machine import Machine
 from paceline_chaos.sim.process import Process, State
 from paceline_chaos.verdict import Violation, code_or_harness
+from paceline_chaos.world import refusing
 from paceline_chaos.world.addresses import (
     CLIENT_PORT,
     CONTROLLER_PORT,
@@ -372,6 +373,7 @@ class BrokerNode(Node):
             transaction_check_max=TRANSACTION_CHECKS,
             enable_remote_escape=topology.escapes,
             access_message_in_memory_max_ratio=0 if topology.reads_replicas else 40,
+            hooks=(refusing.NAME,) if topology.has_hooks else (),
             # Else every send to a topic that was deleted would make it again.
             auto_create_topic_enable=False,
         )

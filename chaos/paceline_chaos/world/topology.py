@@ -113,6 +113,11 @@ class Topology:
         return {name: group for group, names in self.groups.items() for name in names}
 
     @property
+    def has_hooks(self) -> bool:
+        """Whether brokers have a hook before what they store (S41)."""
+        return any("hook" in client.jobs for client in self.clients)
+
+    @property
     def has_rescue(self) -> bool:
         """Whether an operator goes on with what is left when all members of a group are dead."""
         return any("rescue" in client.jobs for client in self.clients)
@@ -178,6 +183,8 @@ def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
     is_altered = random.Random(f"alter-{seed}").random() < _ALTER_SHARE
     if is_altered and not jobs & _NOT_BESIDE_ALTER:
         clients = _with_job(clients, "alter")
+    elif random.Random(f"{seed}/hook").random() < _HOOK_SHARE:
+        clients = _with_job(clients, "hook")
     calm_ms = CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0
     drawn = Topology(
         seed=seed,
@@ -265,6 +272,8 @@ _LITE_SHARE = 0.2
 _RESEND_SHARE = 0.3
 """It finds something to do where push consumers are."""
 _FILTER_SHARE = 0.15
+_HOOK_SHARE = 0.2
+"""Of worlds in which no topic changes; all brokers of these have a hook, too."""
 _SLOW_READS_SHARE = 0.3
 """Worlds in which everything counts as far behind, so that consumers read from replicas."""
 _JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, *(0,) * (len(JOBS) - 8))

@@ -17,6 +17,7 @@ from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
 from paceline_chaos.world.jobs.delaying import Delayer
 from paceline_chaos.world.jobs.filtering import Filterer
+from paceline_chaos.world.jobs.hooking import Hooker
 from paceline_chaos.world.jobs.inorder import InOrder
 from paceline_chaos.world.jobs.moving import Broadcaster, Mover
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
@@ -68,6 +69,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "resend": Resender,
     "filter": Filterer,
     "permit": Permitter,
+    "hook": Hooker,
 }
 """Names in topologies and scenario files."""
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from paceline_chaos.history.hooked import AFTER_SEND, HookCall
 from paceline_chaos.history.model import (
     Commit,
     ControllerDump,
@@ -57,6 +58,20 @@ GROUP: dict[str, Any] = {"consumer_group": "readers", "queue": QUEUE}
                 error="PEER",
             ),
             "sent c-1 to orders: outcome unknown (PEER)",
+        ),
+        (
+            HookCall(
+                number=1,
+                at_us=2,
+                client="client-1",
+                name="s-1",
+                what=AFTER_SEND,
+                call=3,
+                values=("a", "b"),
+                queue=QUEUE,
+                offset=4,
+            ),
+            "hooks of s-1: after_send 3 of [a, b] in orders g1/0 @ 4",
         ),
         (
             Pull(**BY, queue=QUEUE, offset=3, messages=(Seen(3, "c-1", 1),), start=0, end=9),

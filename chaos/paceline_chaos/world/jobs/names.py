@@ -26,4 +26,5 @@ JOBS = (
     "remap",
     "filter",
     "permit",
+    "hook",
 )

@@ -1,0 +1,56 @@
+"""Pure: what all entries of a history have, and what most of them speak of."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Outcome(StrEnum):
+    """How an operation ended for the client that asked."""
+
+    OK = "ok"
+    FAIL = "fail"
+    """Definitely not done: the effect must never show (S4)."""
+    UNKNOWN = "unknown"
+    """Done or not, now or later: a lost connection, a timeout, the end of the run."""
+
+
+class Queue(NamedTuple):
+    """One queue of the cluster, as people name it."""
+
+    topic: str
+    group: str
+    queue: int
+
+
+class Seen(NamedTuple):
+    """One message as somebody saw it at an offset."""
+
+    offset: int
+    value: str
+    """What the sender called it ("c3-17": client and number), unique in a history."""
+    crc: int
+    """crc32c of the whole body as it was seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What all entries of a history have."""
+
+    number: int
+    """Place in the history, rising with the time of entry; how violations name it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Event):
+    """What one client asked and what came of it; entered when it is answered or given up."""
+
+    client: str
+    asked_us: int
+    answered_us: int
+    """For an UNKNOWN one: when the client gave up."""
+    outcome: Outcome
+    error: str | None = None
+    """Code of the error (`PacelineError.code`) if it was not OK."""
+    node: str | None = None
+    """The node that answered, where the client knows it."""
