@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.pull import PullConsumer
 from paceline.errors import BadRequestError, OffsetOutOfRangeError
+from paceline.master_requests import check_broker_group
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueName
@@ -99,6 +100,15 @@ class DeadLetterAdmin:
         topic = TopicName(dlq_topic(check_group_name(group)))
         name = QueueName(topic, GroupName(letter.group), QueueId(letter.queue))
         async with PullConsumer(self._cluster) as consumer:
+            await check_broker_group(self._cluster, name.group)
+            kept = (await consumer.ranges([name]))[name]
+            if not kept.start <= letter.offset < kept.end:
+                why = f"the queue has {kept.start} to {kept.end - 1}"
+                if kept.start == kept.end:
+                    why = "the queue has none"
+                raise OffsetOutOfRangeError(
+                    f"there is no dead letter {letter}: {why}", offset=letter.offset
+                )
             await consumer.assign({name: letter.offset})
             [*found] = await consumer.poll(messages_max=1, timeout_ms=_POLL_MS)
         if not found or found[0].queue_offset != letter.offset:
@@ -121,6 +131,7 @@ class DeadLetterAdmin:
         links = GroupLinks(self._cluster)
         try:
             for name, mine in sorted(by_group.items()):
+                await check_broker_group(self._cluster, GroupName(name))
                 for at in range(0, len(mine), _ROWS_MAX):
                     part = mine[at : at + _ROWS_MAX]
                     document = {

@@ -10,6 +10,7 @@ from typing import Any
 from paceline.consumer.links import PASSING
 from paceline.errors import (
     DeadlineError,
+    GroupNotFoundError,
     NoMasterError,
     OutcomeUnknownError,
     PacelineError,
@@ -24,7 +25,19 @@ from paceline.types import GroupName
 
 _REQUEST_TIMEOUT_MS = 3_000
 _BEHIND_MS = 1_500
-"""For so long a broker may not know a topic yet that the client's view has."""
+"""For so long a broker may not know a topic yet that the client's view has, or the client a group."""
+
+
+async def check_broker_group(cluster: Cluster, group: GroupName) -> None:
+    """GroupNotFoundError unless the view has the broker group, which may be new. PeerError."""
+    try:
+        await cluster.watch.wait_for(lambda view: group in view.groups, timeout_ms=_BEHIND_MS)
+    except DeadlineError:
+        known = sorted(cluster.view.groups) if cluster.view is not None else []
+        there = f"there is {', '.join(known)}" if known else "there is none yet"
+        raise GroupNotFoundError(
+            f"there is no broker group {group}; {there}", group=group
+        ) from None
 
 
 class MasterRequests:
@@ -37,8 +50,12 @@ class MasterRequests:
     async def ask(
         self, group: GroupName, method: str, path: str, document: Mapping[str, Any] | None
     ) -> tuple[dict[str, Any], bool]:
-        """The answer of the group's master, and whether an earlier try may have done it too."""
+        """The answer of the group's master, and whether an earlier try may have done it too.
+
+        GroupNotFoundError: there is no such broker group.
+        """
         cluster = self._cluster
+        await check_broker_group(cluster, group)
         backoff = Backoff(cluster.random, first_ms=20)
         began_ms = cluster.clock.monotonic_ms()
         was_tried = False

@@ -12,6 +12,8 @@ from crc32c import crc32c
 
 from paceline.errors import (
     BadRequestError,
+    MessageNotFoundError,
+    NotYetAvailableError,
     PacelineError,
     QueueSealedError,
     TopicNotFoundError,
@@ -81,9 +83,27 @@ class Resend:
         self._role.writer().ensure_can_append()  # before anything is read
         found = await self._sources.read(rows, bytes_max=REQUEST_BYTES_MAX)
         writer = self._role.writer()
+        found = [self._denied(writer, *pair) for pair in zip(rows, found, strict=True)]
         answers = self._decide(writer, group, found, is_for_group=is_for_group)
         await self._ledger.confirmed(writer)
         return [await self._with_queue(answer) for answer in answers]
+
+    def _denied(
+        self, writer: LogWriter, row: Wanted, found: Source | PacelineError
+    ) -> Source | PacelineError:
+        """MessageNotFoundError where no log has come so far: an open master knows (R3)."""
+        if not isinstance(found, NotYetAvailableError) or not writer.is_open:
+            return found
+        queue = self._role.projections.consume_queues.get(row.key)
+        end = 0 if queue is None else queue.end
+        if row.offset < end:
+            return found
+        return MessageNotFoundError(
+            f"there is no dead letter {row.offset} in queue {row.key & 0xFFFF} of broker group"
+            f" {self._routes.group}: the queue ends at {end}",
+            offset=row.offset,
+            end=end,
+        )
 
     def _decide(
         self,

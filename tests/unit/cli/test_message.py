@@ -96,12 +96,28 @@ def test_groups_are_told_by_whether_they_are_past_it(messages: Reader) -> None:
     [
         (("show", "nonsense"), "a message id reads GROUP:POSITION:NUMBER"),
         (("show", "g1:fffff8:0"), "no message g1:fffff8:0: it was deleted"),
+        (("track", "g9:1:0"), "there is no broker group g9; there is g1"),
         (("find", "nothing"), "topic nothing does not exist"),
         (("find", "orders", "--from", "yesterday"), "--from 'yesterday' is no time"),
     ],
 )
-def test_what_is_wrong_is_said(messages: Reader, arguments: tuple[str, ...], said: str) -> None:
+def test_what_is_wrong_is_said(
+    messages: Reader, arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.master_requests._BEHIND_MS", 20)
     outcome = messages(*arguments)
 
     assert outcome.exit_code != 0
     assert said in outcome.stderr
+
+
+@pytest.mark.parametrize("what", ["show", "resend"])
+def test_dead_letters_of_no_broker_group_are_denied(
+    messages: Reader, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.master_requests._BEHIND_MS", 20)
+
+    outcome = messages(what, "audit", "g9/0/0", of="dlq")
+
+    assert outcome.exit_code == 1
+    assert outcome.stderr == "paceline: there is no broker group g9; there is g1\n"

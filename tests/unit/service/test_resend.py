@@ -20,7 +20,13 @@ from tests.unit.service.test_send_back import (
     send_back,
 )
 
-from paceline.errors import BadRequestError, QueueNotFoundError, TopicNotFoundError
+from paceline.errors import (
+    BadRequestError,
+    MessageNotFoundError,
+    NotYetAvailableError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+)
 from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source
 from paceline.routing import index_of_key
@@ -62,6 +68,24 @@ async def test_dead_letter_goes_back_to_its_topic_as_it_was() -> None:
         names.UNIQ_KEY: f"{7:016x}:0:1:0:0",
     }
     assert row["message_id"] == f"g1:{header.physical_offset:x}:0"
+
+
+async def test_letter_that_never_was_is_denied_at_once() -> None:
+    """By the master; while its epoch has no confirmed record, another may know more (R3)."""
+    bench = a_bench()
+    await a_dead_letter(bench)
+    end = bench.writer.end
+
+    with pytest.raises(MessageNotFoundError, match="no dead letter 1 in queue 0 .* ends at 1"):
+        await resend(bench, 1)
+    bench.writer.is_open = False
+    with pytest.raises(NotYetAvailableError):
+        await resend(bench, 1)
+    bench.writer.is_open = True
+    first, second = await resend(bench, 0, 7)
+
+    assert (first["code"], second["code"]) == (None, "MESSAGE_NOT_FOUND")
+    assert bench.writer.end > end
 
 
 async def test_dead_letter_is_resent_once() -> None:
