@@ -25,7 +25,8 @@ from paceline.types import GroupName
 
 _REQUEST_TIMEOUT_MS = 3_000
 _BEHIND_MS = 1_500
-"""For so long a broker may not know a topic yet that the client's view has, or the client a group."""
+"""For so long a broker may not know a topic yet that the client has in its view, or the client a
+broker group."""
 
 
 async def check_broker_group(cluster: Cluster, group: GroupName) -> None:

@@ -33,6 +33,8 @@ _TAKES = {
     MIXED: _NORMAL | _DELAY | _HALF,
 }
 """Message type of a topic -> kinds of batches that clients may send to it, as bits."""
+_TYPES = {int(Kind.NORMAL): NORMAL, int(Kind.DELAY): DELAY, int(Kind.HALF): TRANSACTION}
+"""What users call messages of a kind."""
 
 
 class Sendable(NamedTuple):
@@ -183,10 +185,12 @@ class Routes:
                 queues=here.writes,
             )
         if not here.kinds >> kind & 1:
+            sent = _TYPES.get(kind, Kind(kind).name)
             raise MessageTypeError(
-                f"topic {topic.topic} is of type {topic.message_type} and takes no batch of kind"
-                f" {Kind(kind).name}; its operator can change that"
-                f" (paceline topic alter {topic.topic} --message-type)",
+                f"topic {topic.topic} takes {topic.message_type} messages, not {sent} ones; for"
+                f" those make a topic (paceline topic create NAME --message-type {sent}), or have"
+                f" its operator change this one (paceline topic alter {topic.topic} --message-type"
+                f" {sent})",
                 topic=topic.topic,
                 message_type=topic.message_type,
             )

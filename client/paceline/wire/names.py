@@ -69,7 +69,9 @@ def check_topic_name(name: object, field: str = "topic") -> str:
     """
     if is_system_topic(name):
         raise ForbiddenError(
-            "system topics are not for clients: sending to one is forbidden", field=field
+            f"{name} is the name of a system topic and reserved: clients neither make, change nor"
+            " send to it; choose another name",
+            field=field,
         )
     return check_name(name, field)
 

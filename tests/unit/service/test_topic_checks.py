@@ -132,6 +132,20 @@ async def test_a_topic_takes_its_type_of_messages(name: str) -> None:
     )
 
 
+async def test_a_refusal_by_type_says_what_is_taken_and_what_to_make() -> None:
+    bench = Bench()
+    altered(bench, message_type=FIFO)
+
+    answer = await sent(bench, kind=Kind.HALF, properties=[{"PGROUP": "billing"}])
+
+    assert isinstance(answer, MessageTypeError)
+    assert answer.message == (
+        "topic orders takes FIFO messages, not TRANSACTION ones; for those make a topic (paceline"
+        " topic create NAME --message-type TRANSACTION), or have its operator change this one"
+        " (paceline topic alter orders --message-type TRANSACTION)"
+    )
+
+
 async def test_an_ordered_topic_wants_a_key_or_a_queue() -> None:
     bench = Bench()
     topic = altered(bench, message_type=FIFO)

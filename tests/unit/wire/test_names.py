@@ -33,5 +33,5 @@ def test_a_bad_name_is_refused_with_its_field(name: object) -> None:
     "name", ["%RETRY%g", "%DLQ%g", "RMQ_SYS_TRACE", "SCHEDULE_TOPIC_XXXX", "TBW102", "rmq_sys_x"]
 )
 def test_a_topic_of_the_system_is_forbidden(name: str) -> None:
-    with pytest.raises(ForbiddenError):
+    with pytest.raises(ForbiddenError, match=f"^{name} is the name of a system topic and reserved"):
         check_topic_name(name)
