@@ -18,7 +18,7 @@ from paceline.records.header import (
     PROPERTIES_BYTES_MAX,
     TAG_BYTES_MAX,
 )
-from paceline.wire.names import RETRY_PREFIX
+from paceline.wire.names import RETRY_PREFIX, check_topic_name
 from paceline.wire.properties import SHARDING_KEY, check_application_properties
 
 UNIT_BYTES_MAX = MESSAGE_BYTES_MAX
@@ -32,6 +32,8 @@ def cost_of(message: Message, body_bytes_max: int, *, is_library: bool = False) 
 
     `is_library`: this library sets properties of the system; applications may not.
     """
+    if not message.topic:
+        check_topic_name(message.topic)  # it says what a name is
     body = message.body
     if body.__class__ is not bytes:
         raise BadRequestError(

@@ -48,6 +48,7 @@ from paceline.selecting import Selector, selected
 from paceline.sending import OnSent, Run, Sending, SendingMany
 from paceline.topic_maker import TopicMaker
 from paceline.types import GroupName, TopicName
+from paceline.wire.names import check_topic_name
 
 
 class Producer(Opened):
@@ -230,6 +231,8 @@ class Producer(Opened):
         They are split into batches of `batch_bytes_max`; without a key each batch may go to another
         queue. Waits and errors as for `send`.
         """
+        if not topic:
+            check_topic_name(topic)  # it says what a name is
         listed = list(bodies)
         overhead = MESSAGE_OVERHEAD_BYTES + (check_key(key) if key else 0)
         body_bytes_max = self._body_bytes_max

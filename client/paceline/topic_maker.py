@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from paceline.errors import (
+    BadNameError,
     BadRequestError,
     CommandRefusedError,
     ForbiddenError,
@@ -61,6 +62,8 @@ class TopicMaker:
     async def _run(self, topic: str) -> None:
         try:
             await self._ask(topic)
+        except BadNameError as error:
+            self._on_refused(topic, error)
         except (NotFoundError, BadRequestError) as error:
             # Also a broker of a version that does not know the call.
             log.debug("topic_not_made", extra={"topic": topic, "why": error.message})

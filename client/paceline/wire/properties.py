@@ -57,19 +57,24 @@ DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID ESCAPED_FROM
 RESERVED = frozenset(_NAMES.split())
 BROKERS = RESERVED - LIBRARY
 """What no client may send, whatever library it uses."""
+_REFUSED = ("", *sorted(BROKERS))
 # A quote that no backslash comes before, and a colon behind: in JSON that is a member's name.
-_BROKERS = re.compile(rb'(?<!\\)"(%s)"\s*:' % "|".join(sorted(BROKERS)).encode())
+_BROKERS = re.compile(rb'(?<!\\)"(%s)"\s*:' % "|".join(_REFUSED).encode())
 
 
 def check_application_properties(properties: Mapping[str, str]) -> None:
-    """Refuse names of the system in what an application sets; BadRequestError names the first."""
+    """Refuse the empty name and names of the system in what an application sets; BadRequestError
+    names the first."""
+    if "" in properties:
+        _refuse("")
     taken = RESERVED.intersection(properties)
     if taken:
         _refuse(min(taken))
 
 
 def check_sent_properties(blob: bytes, rows: Callable[[], Sequence[Mapping[str, str]]]) -> None:
-    """Refuse names that are the brokers' in what a client sends; BadRequestError names one.
+    """Refuse the empty name and the brokers' names in what a client sends; BadRequestError names
+    one.
 
     `blob`: all properties of a batch, JSON as it came; `rows` decodes them, which only
     names that are spelt with escapes need.
@@ -84,10 +89,12 @@ def check_sent_properties(blob: bytes, rows: Callable[[], Sequence[Mapping[str, 
 
 def without_brokers(properties: Mapping[str, str]) -> dict[str, str]:
     """What of a message that was read can be sent again, as a new message."""
-    return {name: value for name, value in properties.items() if name not in BROKERS}
+    return {name: value for name, value in properties.items() if name and name not in BROKERS}
 
 
 def _refuse(name: str) -> None:
+    if not name:
+        raise BadRequestError("a property needs a name: it is empty", field="properties")
     raise BadRequestError(
         f"property {name} belongs to the system: choose another name",
         field=f"properties.{name}",

@@ -9,6 +9,7 @@ from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.fake_log import NO_FAULT, Fault
 
 from paceline.errors import (
+    BadNameError,
     CommandRefusedError,
     MessageTypeError,
     NoPermissionError,
@@ -61,6 +62,9 @@ async def test_a_topic_that_can_never_be_fails_at_once_with_the_reason() -> None
 
         with pytest.raises(CommandRefusedError, match="10000"):
             await producer.send(Message("new", b"x"))
+        cluster.refuses_topics = BadNameError("topic must be 1 to 127 of ...", field="topic")
+        with pytest.raises(BadNameError, match="1 to 127"):
+            await producer.send(Message("a/b", b"x"))
 
 
 async def test_messages_of_a_queue_that_takes_no_more_go_to_the_others() -> None:

@@ -8,6 +8,7 @@ from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.fake_log import Fault
 
 from paceline.errors import (
+    BadNameError,
     BadRequestError,
     PacelineError,
     PayloadLimitError,
@@ -137,6 +138,13 @@ async def test_an_unknown_topic_and_bad_messages_are_refused_clearly() -> None:
         async with Producer(cluster.controller, settings=settings) as producer:
             with pytest.raises(TopicNotFoundError, match="topic nosuch does not exist"):
                 await producer.send(Message("nosuch", b""))
+            for nothing in ("", None):
+                with pytest.raises(BadNameError, match="topic must be 1 to 127 of"):
+                    producer.send(Message(nothing, b"x"))  # type: ignore[arg-type]
+            with pytest.raises(BadNameError):
+                await producer.send_bodies("", [b"x"])
+            with pytest.raises(BadRequestError, match="a property needs a name"):
+                producer.send(Message("nosuch", b"", properties={"a": "b", "": "c"}))
             with pytest.raises(BadRequestError, match="bytes, not str"):
                 producer.send(Message("nosuch", "text"))  # type: ignore[arg-type]
             with pytest.raises(TooLargeError):

@@ -265,6 +265,26 @@ async def test_properties_that_are_the_brokers_are_refused_at_both_doors(
     assert bench.log.end == before
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+async def test_property_without_a_name_is_refused_at_both_doors(codec: Codec) -> None:
+    bench = Bench()
+    before = bench.log.end
+    rows = [{"colour": "red"}, {"colour": "", "": "7"}]
+
+    sink = Answers()
+    bench.service.sender.send(a_batch(b"x", b"y" * 9000, properties=rows, codec=codec), sink, 0)
+    [(_, error)] = sink.answers
+    assert isinstance(error, BadRequestError)
+    assert error.message == "a property needs a name: it is empty"
+    orders = bench.service.routes.topic_named("orders")
+    body = {"messages": [{"body": "x", "properties": row} for row in rows]}
+    with pytest.raises(BadRequestError, match="must not have an empty name"):
+        await bench.service.messages.send(orders, parse_send(body))
+
+    assert bench.log.end == before
+    check_sent_properties(rb'{"a":"","b":"\\","c":"\"\":","d":": \"\" :"}', list)
+
+
 def test_a_name_of_the_system_is_known_however_it_is_spelt() -> None:
     def check(blob: bytes) -> None:
         check_sent_properties(blob, lambda: [orjson.loads(blob)])
