@@ -4,6 +4,7 @@ groups make themselves; permissions and types are kept."""
 import asyncio
 import signal
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from tests.process.harness import RunningCluster, eventually, running_cluster, t
 
 from paceline.admin import AdminClient
 from paceline.cli.main import main
+from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
+from paceline.consumer.popped import PoppedMessage
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import (
     CommandRefusedError,
     ForbiddenError,
@@ -29,6 +33,7 @@ from paceline.runtime import cancel_and_wait, spawn
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 TOPIC, GROUP = "parcels", "porters"
+Way = Callable[..., Awaitable[Sequence[ReceivedMessage | PoppedMessage]]]
 
 
 def cli(
@@ -149,6 +154,106 @@ async def everything(cluster: RunningCluster) -> list[ReceivedMessage]:
         while len(messages) < count:
             messages += await reader.poll(timeout_ms=5_000)
     return messages
+
+
+async def test_readers_hear_of_a_permission_that_was_taken_and_go_on_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Taken, kept across a failover, given back: polls and receives raise meanwhile, push logs."""
+    pushed: set[bytes] = set()
+    warned: list[str] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        pushed.add(message.body)
+
+    async def has_pushed(count: int) -> bool:
+        return len(pushed) == count
+
+    async def is_warned() -> bool:
+        warned[:] = [record.message for record in caplog.records]
+        return "topic_not_readable" in warned
+
+    with running_cluster(tmp_path / "data", restart=True) as cluster:
+        at = cluster.bootstrap
+        push_settings = PushSettings(start="first")
+        lite_settings = LitePullSettings(start="first")
+        async with AdminClient(at) as admin, Producer(at) as producer:
+            await admin.create_topic(TOPIC, queues=2)
+            async with (
+                PullConsumer(at) as pull,
+                LitePullConsumer(at, group="lite", topics=[TOPIC], settings=lite_settings) as lite,
+                SimpleConsumer(at, group="simple", topics=[TOPIC]) as simple,
+                PushConsumer(
+                    at, group=GROUP, topics=[TOPIC], listener=listen, settings=push_settings
+                ),
+            ):
+                await pull.subscribe(TOPIC)
+
+                ways: dict[str, Way] = {
+                    "pull": pull.poll,
+                    "lite pull": lite.poll,
+                    "simple": receiving(simple),
+                }
+
+                await producer.send_many([Message(TOPIC, b"%d" % n) for n in range(10)])
+                await read_by_all(ways, {b"%d" % n for n in range(10)})
+                await eventually(lambda: has_pushed(10), what="the listener to have all")
+
+                await admin.alter_topic(TOPIC, perm=2)
+                await eventually(is_warned, what="a warning")
+                await producer.send_many([Message(TOPIC, b"%d" % n) for n in range(10, 20)])
+                await all_are_refused(ways)
+                cluster.send_signal(await the_master(cluster), signal.SIGKILL)
+                await the_master(cluster)  # the next one
+                await all_are_refused(ways)
+                assert len(pushed) == 10
+
+                await admin.alter_topic(TOPIC, perm=6)
+                await read_by_all(ways, {b"%d" % n for n in range(10, 20)})
+                await eventually(lambda: has_pushed(20), what="the listener to have all")
+
+
+async def got(way: Way, count: int) -> set[bytes]:
+    """Bodies of the next messages, each once; views may be a moment behind a permission."""
+    found: list[bytes] = []
+    async with asyncio.timeout(30):
+        while len(found) < count:
+            try:
+                found += [message.body for message in await way(timeout_ms=1_000)]
+            except NoPermissionError:
+                continue
+    assert len(found) == count
+    return set(found)
+
+
+async def read_by_all(ways: dict[str, Way], bodies: set[bytes]) -> None:
+    for name, way in ways.items():
+        assert await got(way, len(bodies)) == bodies, name
+
+
+async def all_are_refused(ways: dict[str, Way]) -> None:
+    """With NoPermissionError, once all have heard of it; no message comes before."""
+    for name, way in ways.items():
+        async with asyncio.timeout(30):
+            while not await is_refused(way, name):
+                pass
+
+
+async def is_refused(way: Way, name: str) -> bool:
+    try:
+        assert not await way(timeout_ms=1_000), name
+    except NoPermissionError:
+        return True
+    return False
+
+
+def receiving(simple: SimpleConsumer) -> Way:
+    async def receive(*, timeout_ms: int) -> list[PoppedMessage]:
+        messages = await simple.receive(wait_ms=timeout_ms)
+        await simple.ack(messages)
+        return messages
+
+    return receive
 
 
 async def test_topics_and_groups_are_managed_and_kept(

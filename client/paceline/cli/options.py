@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from paceline.errors import NoPermissionError, PacelineError, PeerError, TopicNotFoundError
+from paceline.errors import PacelineError, PeerError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from paceline.net.cluster import Cluster
@@ -147,11 +147,9 @@ async def find_topic(cluster: "Cluster", name: str) -> "TopicView":
 
 async def find_readable(cluster: "Cluster", name: str) -> "TopicView":
     """As `find_topic`, and NoPermissionError where waiting for messages would be in vain."""
+    from paceline.consumer.refusals import not_readable
+
     topic = await find_topic(cluster, name)
     if not topic.can_read:
-        raise NoPermissionError(
-            f"topic {topic.topic} gives no messages: its permissions are {topic.perm_letters};"
-            f" its operator can change that (paceline topic alter {topic.topic} --perm rw)",
-            topic=topic.topic,
-        )
+        raise not_readable(topic)
     return topic

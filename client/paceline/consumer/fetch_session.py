@@ -9,10 +9,11 @@ application decodes. Everything here runs in callbacks on the event loop.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from paceline.consumer.fetched import (
+    TROUBLES,
     Ask,
     FetchedBatch,
     Place,
@@ -20,8 +21,8 @@ from paceline.consumer.fetched import (
     Run,
     Trouble,
     Wanted,
+    landed,
     place_of,
-    waiting,
     wanted_of,
 )
 from paceline.consumer.following import Following, UnderWay
@@ -63,6 +64,8 @@ WAIT_MS_MAX = 5_000
 WAIT_MS_CROWDED = 500
 """With many fetches under way each waits less, so that their queues come together again."""
 _CROWD = 4
+_REFUSED_PAUSE_S = 1.0
+"""Without permission a queue is asked for again after so long."""
 _SILENCE_MS = 5_000
 """A broker that answers this much later than it was asked to wait is given up."""
 
@@ -75,8 +78,8 @@ class FetchSession:
     """All fetches of one consumer from one broker group.
 
     `on_batches(queue, batches, end)`: whole batches in order, CRCs checked; nothing else is wanted
-    below `end`. `on_trouble(queue, trouble,
-    part)`: the owner seeks or removes the queue; until then it is asked for again with back-off.
+    below `end`. `on_trouble(queue, trouble, part)`: the owner seeks or removes the queue; until
+    then it is asked for again with back-off.
     """
 
     def __init__(
@@ -359,6 +362,15 @@ class FetchSession:
             self._timer = None
         self._arm(wait_ms + 1)
 
+    def _pause(self, refused: list[QueueFetch]) -> None:
+        retry_at = self._loop.time() + _REFUSED_PAUSE_S
+        for queue in refused:
+            queue.retry_at = retry_at
+        if self._timer is not None and self._timer.when() > retry_at:
+            self._timer.cancel()
+            self._timer = None
+        self._arm(_REFUSED_PAUSE_S * 1000 + 1)
+
     # -- answers ----------------------------------------------------------------------------------
 
     def _land(self, fetch: UnderWay) -> list[QueueFetch]:
@@ -409,11 +421,11 @@ class FetchSession:
         except PacelineError as error:
             if isinstance(error, OverloadedError):
                 self._without_session = fetch.connection
-            self._fail(fetch, self._land(fetch) + _landed(asks), error)
+            self._fail(fetch, self._land(fetch) + landed(asks), error)
             return
         self._under_way.discard(fetch)
         following.under_way -= 1
-        _landed(asks)
+        landed(asks)
         self._accept(wanted, None)
 
     def _check_epoch(self, epoch: int) -> None:
@@ -441,6 +453,7 @@ class FetchSession:
         """
         taken: list[tuple[QueueFetch, int, Run]] = []
         waiting: list[QueueFetch] = []
+        refused: list[QueueFetch] = []
         for queue, part, run in wanted:
             if self._replicas is not None:
                 suggested = part.flags >> FETCH_SUGGESTION_SHIFT
@@ -449,7 +462,7 @@ class FetchSession:
                 self._replica_filters.pop(asked, None)  # perhaps it has forgotten them
                 continue  # what a replica has not, the master is asked for
             if part.code != FetchCode.OK:
-                waiting.append(queue)
+                (refused if part.code == FetchCode.NO_PERMISSION else waiting).append(queue)
                 self._report(queue, part)
             elif part.size or part.next_offset > queue.position:
                 queue.position = run.end
@@ -458,15 +471,16 @@ class FetchSession:
                     self._backoff.reset()
         if waiting:
             self._retry_later(waiting)
+        if refused:
+            self._pause(refused)
         return taken
 
     def _report(self, queue: QueueFetch, part: FetchPart) -> None:
-        if part.code == FetchCode.OFFSET_OUT_OF_RANGE:
-            self._loop.call_soon(self._on_trouble, queue, Trouble.OUT_OF_RANGE, part)
-        elif part.code == FetchCode.UNKNOWN_FILTER:
+        if part.code == FetchCode.UNKNOWN_FILTER:
             self._filters.forget()
-        elif part.code == FetchCode.UNKNOWN_QUEUE:
-            self._loop.call_soon(self._on_trouble, queue, Trouble.UNKNOWN_QUEUE, part)
+        trouble = TROUBLES.get(part.code)
+        if trouble is not None:
+            self._loop.call_soon(self._on_trouble, queue, trouble, part)
 
     def _hand_over(self, queue: QueueFetch, run: Run, asked: ReplicaId | None) -> None:
         good, end, fault = run.verified()
@@ -483,11 +497,3 @@ class FetchSession:
             self._on_trouble(queue, Trouble.CORRUPT, None)
         if good or fault is None:
             self._on_batches(queue, good, end)
-
-
-def _landed(asks: Mapping[Place, Ask]) -> list[QueueFetch]:
-    """These asks stand no more: the queues that waited."""
-    queues = waiting(asks.values())
-    for queue in queues:
-        queue.land()
-    return queues

@@ -28,6 +28,15 @@ class Trouble(Enum):
     OUT_OF_RANGE = "out_of_range"
     UNKNOWN_QUEUE = "unknown_queue"
     CORRUPT = "corrupt"
+    NO_PERMISSION = "no_permission"
+
+
+TROUBLES: dict[int, Trouble] = {
+    FetchCode.OFFSET_OUT_OF_RANGE: Trouble.OUT_OF_RANGE,
+    FetchCode.UNKNOWN_QUEUE: Trouble.UNKNOWN_QUEUE,
+    FetchCode.NO_PERMISSION: Trouble.NO_PERMISSION,
+}
+"""What a queue's owner is told of an answer's code."""
 
 
 class QueueFetch:
@@ -136,6 +145,14 @@ def place_of(queue: QueueFetch) -> Place:
 def waiting(asks: Iterable[Ask]) -> list[QueueFetch]:
     """The queues that still wait for an answer to this: a seek goes its own way."""
     return [queue for queue, _, generation in asks if queue.generation == generation]
+
+
+def landed(asks: Mapping[Place, Ask]) -> list[QueueFetch]:
+    """These asks stand no more: the queues that waited."""
+    queues = waiting(asks.values())
+    for queue in queues:
+        queue.land()
+    return queues
 
 
 def wanted_of(asks: Mapping[Place, Ask], parts: list[tuple[FetchPart, memoryview]]) -> list[Wanted]:

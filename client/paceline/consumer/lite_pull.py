@@ -130,6 +130,7 @@ class LitePullConsumer(Opened):
             on_gap=on_gap,
             filters=self._filters,
         )
+        self._owner.refusals.on_refused = self._wake
 
     async def __aexit__(
         self,
@@ -215,15 +216,19 @@ class LitePullConsumer(Opened):
         """At least one message, or none after `timeout_ms`; in order within each queue.
 
         With `auto_commit` the messages of the poll before are counted as processed now.
+        NoPermissionError while a topic gives no messages: later polls go on when it does again.
         """
         if self._settings.auto_commit:
             self._finish()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
+                self._owner.refusals.raise_fresh()
                 while not (found := self._take(messages_max)):
                     self._waiter = asyncio.get_running_loop().create_future()
                     await self._waiter
+                    self._owner.refusals.raise_fresh()
         except TimeoutError:
+            self._owner.refusals.raise_standing()
             return []
         self.hooks.hand_out(found)
         return found
@@ -242,13 +247,16 @@ class LitePullConsumer(Opened):
         if held.queue.has_waiting and not held.is_paused and not held.is_ready:
             held.is_ready = True
             self._ready.append(held)
-            if self._waiter is not None and not self._waiter.done():
-                self._waiter.set_result(None)
+            self._wake()
 
     def dropped(self, held: HeldQueue) -> None:
         """What was polled of it is still counted when it is finished."""
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _take(self, messages_max: int) -> list[ReceivedMessage]:
         found: list[ReceivedMessage] = []

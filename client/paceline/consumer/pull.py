@@ -16,6 +16,7 @@ from paceline.consumer.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.pull_lines import SegmentLines
+from paceline.consumer.refusals import Refusals
 from paceline.consumer.replica_reads import ReplicaReads
 from paceline.consumer.segments import SegmentBook
 from paceline.errors import (
@@ -29,7 +30,7 @@ from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.records.header import BATCH_BYTES_MAX, Kind
 from paceline.routing import QueueKey, QueueName, queues_of
-from paceline.types import GroupName, QueueOffset
+from paceline.types import GroupName, QueueOffset, TopicName
 from paceline.wire.stream import FetchPart
 
 FIRST = "first"
@@ -82,10 +83,13 @@ class PullConsumer(ReadingConsumer):
         self._ready: OrderedDict[QueueKey, None] = OrderedDict()
         self._waiter: asyncio.Future[None] | None = None
         self._lines = SegmentLines(SegmentBook(lambda: self._cluster.view), self._assigned)
+        self._refusals = Refusals(self._cluster, self._reads)
+        self._refusals.on_refused = self._wake
         self._end_listening = self._cluster.watch.listen(lambda view: self._follow())
 
     async def close(self) -> None:
         self._end_listening()
+        self._refusals.close()
         for session in self._sessions.values():
             session.close()
         await self._links.close()
@@ -184,7 +188,8 @@ class PullConsumer(ReadingConsumer):
         queue's position is not there any more. With `goes_on_at` it was deleted by retention: that
         is said once, and the next poll goes on at the first kept message; else seek it. The other
         queues go on. QueueNotFoundError: the topic was deleted. CorruptLogError: brokers keep
-        answering damaged bytes.
+        answering damaged bytes. NoPermissionError while a topic gives no messages: later polls go
+        on when it does again.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
@@ -275,12 +280,14 @@ class PullConsumer(ReadingConsumer):
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
+                    self._refusals.raise_fresh()
                     assigned = self._take_ready(is_first=True)
                     if assigned is not None:
                         return assigned
                     self._waiter = asyncio.get_running_loop().create_future()
                     await self._waiter
         except TimeoutError:
+            self._refusals.raise_standing()
             return None
 
     def _take_ready(self, *, is_first: bool) -> Assigned | None:
@@ -359,6 +366,9 @@ class PullConsumer(ReadingConsumer):
         if assigned is None or assigned.fetch is not queue:
             return
         name = assigned.name
+        if trouble is Trouble.NO_PERMISSION:
+            self._refusals.note(name.topic)
+            return
         if trouble is Trouble.OUT_OF_RANGE and part is not None:
             self._out_of_range(assigned, part)
         elif trouble is Trouble.UNKNOWN_QUEUE:
@@ -391,6 +401,12 @@ class PullConsumer(ReadingConsumer):
 
     def _make_ready(self, assigned: Assigned) -> None:
         self._ready[assigned.fetch.key] = None  # where it stands, if it does
+        self._wake()
+
+    def _reads(self, topic: TopicName) -> bool:
+        return any(assigned.name.topic == topic for assigned in self._assigned.values())
+
+    def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

@@ -2,8 +2,7 @@
 
 A `QueueOwner` says which queues are ours and what was fetched of them; a `Processing` decides what
 becomes of the messages. Offsets are committed up to what was processed without a gap. A queue is
-given up only when its listeners have ended and its offset is committed, so that its next owner
-begins where we stopped.
+given up only when its listeners have ended and its offset is committed: its next owner goes on.
 """
 
 import asyncio
@@ -20,6 +19,7 @@ from paceline.consumer.held_queue import HeldQueue as HeldQueue
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push_settings import PushSettings
+from paceline.consumer.refusals import Refusals
 from paceline.consumer.replica_reads import ReplicaReads
 from paceline.consumer.segment_member import GroupMember as GroupMember
 from paceline.consumer.segment_member import Join as Join
@@ -107,6 +107,7 @@ class QueueOwner:
         """Those of them that give a queue up."""
         self._quiet = Wakeup()
         self._is_closing = False
+        self.refusals = Refusals(cluster, self._reads)
         self._book = SegmentBook(lambda: cluster.view)
         self._end_listening: Callable[[], None] = lambda: None
         self._membership = SegmentMember(
@@ -153,6 +154,7 @@ class QueueOwner:
     async def close(self) -> None:
         """Close what was opened; also after a failure of the others."""
         self._end_listening()
+        self.refusals.close()
         await self._membership.end()
         await cancel_and_wait(self._commit_task, *self._changes)
         for session in self._sessions.values():
@@ -184,12 +186,10 @@ class QueueOwner:
         Returns when it goes on from there. Raises PacelineError.
         """
         key = held.queue.key
-        document = {"call": "reset", "group": self._group, "topic": held.topic, **target}
-        answer = await self._links.call(
-            key.group,
-            {**document, "queues": [key.queue]},
-            timeout_ms=self._settings.close_timeout_ms,
-        )
+        what = {"topic": held.topic, "queues": [key.queue], **target}
+        document = {"call": "reset", "group": self._group, **what}
+        timeout_ms = self._settings.close_timeout_ms
+        answer = await self._links.call(key.group, document, timeout_ms=timeout_ms)
         [row] = answer["queues"]
         now = self.held.get(key)
         if now is not None and row["generation"] > now.queue.generation:
@@ -280,9 +280,8 @@ class QueueOwner:
 
     def _hold(self, queue: ProcessQueue, topic: TopicName) -> None:
         held = HeldQueue(queue, topic, self._filters.get(topic, ALL))
-        before = self.held.get(queue.key)
+        self._held_counts[topic] += queue.key not in self.held
         self.held[queue.key] = held
-        self._held_counts[topic] += before is None
         held.is_paused = self._is_suspended or self._book.logical_key(queue.key) in self._paused
         held.place = self._book.place_of(queue.key)
         held.fetch.has_room = not held.is_paused
@@ -405,8 +404,11 @@ class QueueOwner:
 
     def _on_trouble(self, fetch: QueueFetch, trouble: Trouble, part: FetchPart | None) -> None:
         held = self.held.get(fetch.key)
-        is_ours = held is not None and held.fetch is fetch and not held.queue.is_dropped
-        if held is None or not is_ours or trouble is not Trouble.OUT_OF_RANGE:
+        if held is None or held.fetch is not fetch or held.queue.is_dropped:
+            return
+        if trouble is Trouble.NO_PERMISSION:
+            self.refusals.note(held.topic)
+        if trouble is not Trouble.OUT_OF_RANGE:
             return  # damage and brokers that lag are asked again; deleted topics leave the targets
         assert part is not None
         position = min(max(fetch.position, part.start), part.end)
@@ -416,6 +418,9 @@ class QueueOwner:
             self._skip(held, position)
         else:  # an unclean election (R21) has cut what was here
             self._restart(held, position)
+
+    def _reads(self, name: TopicName) -> bool:
+        return any(held.topic == name and not held.is_paused for held in self.held.values())
 
     def _skip(self, held: HeldQueue, start: int) -> None:
         """Retention was faster (R26). What was fetched before it is processed all the same."""

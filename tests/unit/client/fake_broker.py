@@ -288,6 +288,8 @@ class FakeBroker:
                 code = FetchCode.NOT_YET_AVAILABLE
             elif self.cluster.queue_count(self.group, queue.topic_id) <= queue.queue_id:
                 code = FetchCode.UNKNOWN_QUEUE
+            elif self.cluster.refuses_reads(queue.topic_id):
+                code = FetchCode.NO_PERMISSION
             elif not start <= queue.offset <= end:
                 code = FetchCode.OFFSET_OUT_OF_RANGE
             else:

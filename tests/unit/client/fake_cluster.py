@@ -44,6 +44,8 @@ class FakeCluster:
         self.holds_remaps = False
         """What is asked over HTTP to move does not arrive: its group has no master, say."""
         self.refuses_topics: PacelineError | None = None
+        self.unread: set[int] = set()
+        """Topic ids that brokers give no messages of, though no view says so."""
         self.break_off_writes = 0
         """How many next writes at the controller are carried out and not answered."""
         self.done: dict[tuple[str, str], dict[str, Any]] = {}
@@ -179,6 +181,9 @@ class FakeCluster:
         self.view = replace(self.view, version=self.view.version + 1, **changes)
         self._changed.set()
         self._changed = asyncio.Event()
+        for log in self.logs.values():  # as real brokers look again at what waits
+            log.changed.set()
+            log.changed = asyncio.Event()
 
     def epoch(self, group: str) -> int:
         return self.view.groups[GroupName(group)].master_epoch
@@ -188,6 +193,11 @@ class FakeCluster:
             if topic.topic_id == topic_id:
                 return topic.queues.get(GroupName(group), 0)
         return 0
+
+    def refuses_reads(self, topic_id: int) -> bool:
+        return topic_id in self.unread or any(
+            topic.topic_id == topic_id and not topic.can_read for topic in self.view.topics.values()
+        )
 
     def write_count(self, group: str, topic_id: int) -> int:
         for topic in self.view.topics.values():
