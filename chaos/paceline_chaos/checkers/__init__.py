@@ -10,8 +10,8 @@ a violation is always proved by the entries that it names. `judged.X` in the cou
 there was to judge; 0 means that the history is silent on X, not that X holds. `excused.NAME` says
 how often something was not judged, or not held against anybody: see `excuses`.
 
-Not judged, because the system has no such features yet: S31 (rights), L7
-(search by key). They come with their features.
+Not judged, because the system has no such a feature yet: S31 (rights). It comes
+with its feature.
 """
 
 from collections import Counter
@@ -33,6 +33,7 @@ from paceline_chaos.checkers import (
     messages,
     metadata,
     order,
+    queries,
     receipts,
     repairs,
     replicas,
@@ -90,6 +91,7 @@ ALL: dict[str, Checker] = {
     "S37": logical.logical_queues_are_one_queue,
     "S38": escaping.escaped_messages_are_marked_and_skipped_for_a_reason,
     "S39": filters.filtered_groups_get_what_they_want,
+    "S40": queries.answers_are_true,
     "S41": hooks.hooks_are_told_of_everything_once,
     "INV-2": replicas.positions_are_in_order,
     "INV-8": visibility.nothing_above_confirm_is_served,
@@ -105,6 +107,7 @@ ALL: dict[str, Checker] = {
     "L4": liveness.everybody_gets_an_answer,
     "L5": liveness.groups_make_progress,
     "L6": liveness.elections_are_few,
+    "L7": queries.what_is_stored_is_found,
     "L8": repairs.damage_is_mended,
 }
 """Property -> its checker."""

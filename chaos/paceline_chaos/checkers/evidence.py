@@ -32,6 +32,7 @@ from paceline_chaos.history.model import (
     EndTransaction,
     Event,
     FaultEvent,
+    Find,
     History,
     Lock,
     LogicalQueueDump,
@@ -78,6 +79,7 @@ class Evidence:
         self.commits = self._of(Commit)
         self.offset_queries = self._of(QueryOffset)
         self.range_queries = self._of(QueryRange)
+        self.finds = self._of(Find)
         self.locks = self._of(Lock)
         self.unlocks = self._of(Unlock)
         self.pops = self._of(Pop)

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
+from paceline_chaos.history.found import Found
 from paceline_chaos.history.model import Entry, Event, History, Queue, Seen, StoredBatch
 
 VERSION = 1
@@ -284,6 +285,12 @@ def _read_seen(value: Any) -> Seen:
     raise TypeError(f"{value!r} is not [offset, value, crc]")
 
 
+def _read_found(value: Any) -> Found:
+    kinds = Found.__annotations__.values()
+    pairs = zip(_read_type(value, list), kinds, strict=True)
+    return Found(*(_read_type(member, kind) for member, kind in pairs))
+
+
 def _read_stored(value: Any) -> tuple[str, int]:
     text, crc = _read_type(value, list)
     if type(text) is str and type(crc) is int:
@@ -317,6 +324,7 @@ _TUPLES: dict[Any, tuple[Convert, Convert]] = {
     str: _sequence(str, _read_name),
     Seen: _sequence(list, _read_seen),
     Queue: _sequence(list, _read_queue),
+    Found: _sequence(list, _read_found),
     tuple[str, int]: _sequence(list, _read_stored),
     int: _sequence(int, lambda value: _read_type(value, int)),
     StoredBatch: _sequence(

@@ -18,6 +18,7 @@ from paceline_chaos.history.basis import Operation as Operation
 from paceline_chaos.history.basis import Outcome as Outcome
 from paceline_chaos.history.basis import Queue as Queue
 from paceline_chaos.history.basis import Seen as Seen
+from paceline_chaos.history.found import Found
 from paceline_chaos.history.hooked import HookCall
 
 ALL_ACK = "all_ack_in_sync_state_set"
@@ -125,6 +126,17 @@ class QueryRange(Operation):
     start: int | None = None
     end: int | None = None
     maybe_stale: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Find(Operation):
+    """All messages of a topic are looked for that have a key, a unique key, an id, a time."""
+
+    topic: str
+    by: str
+    wanted: str
+    """Of a time "from-to", both included."""
+    found: tuple[Found, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,6 +418,7 @@ Entry: TypeAlias = (
     | Commit
     | QueryOffset
     | QueryRange
+    | Find
     | Lock
     | Unlock
     | Pop

@@ -21,6 +21,7 @@ from paceline_chaos.mutants.moments import MOMENTS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.mutants.permits import PERMITS
 from paceline_chaos.mutants.projections import PROJECTIONS
+from paceline_chaos.mutants.queries import QUERIES
 from paceline_chaos.mutants.raft import RAFT
 from paceline_chaos.mutants.receipts import RECEIPTS
 from paceline_chaos.mutants.replication import REPLICATION
@@ -40,6 +41,7 @@ _ALL = (
     *DISKS,
     *PERMITS,
     *PROJECTIONS,
+    *QUERIES,
     *CLIENTS,
     *WORLD,
     *MOMENTS,

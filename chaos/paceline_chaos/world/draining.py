@@ -13,6 +13,7 @@ from paceline_chaos.world.jobs.altering import restore
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import ask_committed
 from paceline_chaos.world.jobs.permitting import PERMIT_TOPIC, permit
+from paceline_chaos.world.jobs.querying import ask_for_all
 from paceline_chaos.world.jobs.reading import first_of, pull_http
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.workload import TOPIC
@@ -45,6 +46,7 @@ async def drain(
             for _ in range(_TRIES):
                 if await ask_committed(around, links, group, queue) is not None:
                     break
+        await ask_for_all(cluster, around, history)
     finally:
         await links.close()
         await cluster.close()

@@ -222,6 +222,8 @@ def _with_group_jobs(
     for job, share in (("lite", _LITE_SHARE), ("resend", _RESEND_SHARE), ("filter", _FILTER_SHARE)):
         if random.Random(f"{seed}/{job}").random() < share:
             clients = _with_job(clients, job)
+    if random.Random(f"{seed}/queries").random() < _QUERY_SHARE:
+        clients = _with_job(clients, "query")
     return clients
 
 
@@ -274,6 +276,7 @@ _RESEND_SHARE = 0.3
 _FILTER_SHARE = 0.15
 _HOOK_SHARE = 0.2
 """Of worlds in which no topic changes; all brokers of these have a hook, too."""
+_QUERY_SHARE = 0.25
 _SLOW_READS_SHARE = 0.3
 """Worlds in which everything counts as far behind, so that consumers read from replicas."""
 _JOB_WEIGHTS = (2, 1, 2, 3, 2, 3, 2, 2, *(0,) * (len(JOBS) - 8))

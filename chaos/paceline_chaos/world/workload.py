@@ -26,6 +26,7 @@ from paceline_chaos.world.jobs.polling import LitePoller
 from paceline_chaos.world.jobs.popping import DeadLetters, Popper
 from paceline_chaos.world.jobs.posting import Poster
 from paceline_chaos.world.jobs.producing import OtherSender, Requester
+from paceline_chaos.world.jobs.querying import Querier
 from paceline_chaos.world.jobs.reading import Puller, Reader
 from paceline_chaos.world.jobs.remapping import Remapper
 from paceline_chaos.world.jobs.resending import Resender
@@ -70,6 +71,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "filter": Filterer,
     "permit": Permitter,
     "hook": Hooker,
+    "query": Querier,
 }
 """Names in topologies and scenario files."""
 

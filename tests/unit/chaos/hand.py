@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from paceline_chaos.history.found import Found
 from paceline_chaos.history.model import (
     Ack,
     AlterTopic,
@@ -14,6 +15,7 @@ from paceline_chaos.history.model import (
     DescribeTopic,
     Event,
     FaultEvent,
+    Find,
     History,
     Lock,
     LogicalQueueDump,
@@ -112,6 +114,10 @@ class Hand:
 
     def range(self, start: int, end: int, at: Any = None, **members: Any) -> None:
         self._ask(QueryRange, "q", at, queue=Q, start=start, end=end, **members)
+
+    def find(self, by: str, wanted: str, *rows: Found, at: Any = None, **members: Any) -> None:
+        """All messages of t that were found so."""
+        self._ask(Find, "f", at, topic="t", by=by, wanted=wanted, found=rows, **members)
 
     def pop(self, member: str, at: Any = None, invisible_ms: int = 10, **members: Any) -> None:
         """Message 0, received."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.chaos.cases import history_of
-from tests.unit.chaos.hook_cases import CASES
+from tests.unit.chaos.query_cases import CASES
 
 from paceline_chaos.checkers import ALL, judge
 

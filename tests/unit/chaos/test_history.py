@@ -8,10 +8,12 @@ import pytest
 
 from paceline.errors import ConflictError, PacelineError
 from paceline_chaos.history.codec import HistoryFormatError, HistoryWriter, load, save
+from paceline_chaos.history.found import Found
 from paceline_chaos.history.model import (
     ControllerDump,
     Decision,
     Event,
+    Find,
     History,
     Lock,
     Outcome,
@@ -90,6 +92,17 @@ def sample() -> History:
         ReplicaDump, node="b1", group="g1", replica=1, start=0, confirm=96, end=96, batches=(batch,)
     )
     made.add(ControllerDump, node="c1", index=4, digest="ab")
+    row = Found("g1", 0, 4, "c1-1", 9, "k", "g1:0:0", "p:0", 17)
+    made.add(
+        Find,
+        client="c2",
+        asked_us=9,
+        outcome=Outcome.OK,
+        topic="orders",
+        by="key",
+        wanted="k",
+        found=(row,),
+    )
     return made.history
 
 

@@ -27,4 +27,5 @@ JOBS = (
     "filter",
     "permit",
     "hook",
+    "query",
 )

@@ -25,6 +25,7 @@ from paceline_chaos.world.moments import (
     moving,
     pace,
     permits,
+    queries,
     resetting,
     returning,
     sealing,
@@ -211,6 +212,20 @@ SCENARIOS: Mapping[str, Scripted] = {
                 Client(name="client-1", jobs=("send",)),
                 Client(name="client-2", jobs=("filter",)),
                 Client(name="client-3", jobs=("filter",)),
+            ),
+            "think_ms": 60.0,
+        },
+    ),
+    "queries": Scripted(
+        rule="S40, L7: what is found is true, and by key, unique key, id and time all is found",
+        script=queries.queries,
+        unmet=queries.were_answered,
+        load_ms=9_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("query",)),
+                Client(name="client-3", jobs=("query", "delay")),
             ),
             "think_ms": 60.0,
         },
