@@ -5,14 +5,14 @@ at once.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from paceline.errors import PacelineError, PeerError, TopicNotFoundError
+from paceline.errors import NotFoundError, PacelineError, PeerError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from paceline.net.cluster import Cluster
@@ -23,6 +23,8 @@ BOOTSTRAP_DEFAULT = "127.0.0.1:7700"
 CONNECT_TIMEOUT_DEFAULT_MS = 3_000
 TOPIC_WAIT_MS = 1_000
 """How long a topic made a moment ago may take to reach the node that we ask."""
+TOPIC_MADE_MS = 5_000
+"""How long brokers may take to have a topic made."""
 
 Result = TypeVar("Result")
 
@@ -143,6 +145,24 @@ async def find_topic(cluster: "Cluster", name: str) -> "TopicView":
             f"topic {topic} does not exist; create it with `paceline topic create {topic}`",
             topic=topic,
         ) from None
+
+
+async def find_or_make_topic(cluster: "Cluster", name: str) -> "TopicView":
+    """As `find_topic`, for a send: brokers make a topic that does not exist, unless they are told
+    not to (`auto_create_topic_enable`)."""
+    from paceline.master_requests import MasterRequests
+    from paceline.routing import master_address
+    from paceline.wire.names import check_topic_name
+
+    topic, view = check_topic_name(name), cluster.view
+    if view is not None and cluster.topic(topic) is None:
+        groups = [group for group in sorted(view.groups) if master_address(view, group)]
+        document = {"call": "ensure_topic", "topic": topic}
+        with suppress(NotFoundError):  # they make none: told below
+            for group in groups[:1]:
+                masters = MasterRequests(cluster, timeout_ms=TOPIC_MADE_MS)
+                await masters.ask(group, "POST", "/v1/call", document)
+    return await find_topic(cluster, topic)
 
 
 async def find_readable(cluster: "Cluster", name: str) -> "TopicView":

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
+from paceline.cli.options import (
+    Connect,
+    cluster_options,
+    find_or_make_topic,
+    find_topic,
+    open_cluster,
+    run_async,
+)
 from paceline.cli.output import echo_messages
 
 if TYPE_CHECKING:
@@ -54,7 +61,7 @@ async def _request(connect: Connect, message: "Message", timeout_ms: int) -> "Re
     from paceline.producer import Producer
 
     async with open_cluster(connect) as cluster:
-        await find_topic(cluster, message.topic)
+        await find_or_make_topic(cluster, message.topic)
         async with Producer(cluster) as producer:
             return await producer.request(message, timeout_ms=timeout_ms)
 

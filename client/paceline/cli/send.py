@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
+from paceline.cli.options import (
+    Connect,
+    cluster_options,
+    find_or_make_topic,
+    open_cluster,
+    run_async,
+)
 from paceline.cli.output import echo_json
 from paceline.cli.send_delay import When, delay_options
 from paceline.cli.send_ways import Way, say_oneway, send_once, way_options
@@ -160,7 +166,7 @@ async def _send_one(connect: Connect, template: Template, body: bytes) -> "SendR
     from paceline.producer import Producer
 
     async with open_cluster(connect) as cluster:
-        await find_topic(cluster, template.topic)
+        await find_or_make_topic(cluster, template.topic)
         async with Producer(cluster, settings=template.way.settings()) as producer:
             return await producer.send(template.message(body))
 
@@ -173,7 +179,7 @@ def _send_oneway(connect: Connect, template: Template, text: str | None, *, as_j
         from paceline.producer import Producer
 
         async with open_cluster(connect) as cluster:
-            await find_topic(cluster, template.topic)
+            await find_or_make_topic(cluster, template.topic)
             async with Producer(cluster) as producer:
                 body = text.encode(errors="surrogateescape")
                 return await send_once(producer, template.message(body))
@@ -223,7 +229,7 @@ async def _send_file(
 
     clock = SystemClock()
     async with open_cluster(connect) as cluster:
-        await find_topic(cluster, template.topic)
+        await find_or_make_topic(cluster, template.topic)
         began_ms = clock.monotonic_ms()
         upload = Upload(Producer(cluster, settings=template.way.settings()), template)
         try:

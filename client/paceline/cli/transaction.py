@@ -149,11 +149,11 @@ async def begin_and_end(
     connect: Connect, message: "Message", *, group: str, end: str
 ) -> "Transaction":
     """For `paceline send --transaction`: a half, ended as `end` says: commit, rollback or none."""
-    from paceline.cli.options import find_topic
+    from paceline.cli.options import find_or_make_topic
     from paceline.transaction import TransactionProducer
 
     async with open_cluster(connect) as cluster:
-        await find_topic(cluster, message.topic)
+        await find_or_make_topic(cluster, message.topic)
         async with TransactionProducer(cluster, group=group) as producer:
             transaction = await producer.begin(message)
             if end == "commit":

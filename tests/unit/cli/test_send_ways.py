@@ -76,3 +76,17 @@ def test_a_queue_that_is_only_read_is_not_said_to_be_missing(paceline: Runner) -
         outcome.stderr
     )
     assert "paceline cluster add-write-perm g1" in outcome.stderr
+
+
+def test_a_send_makes_its_topic_as_the_library_does(paceline: Runner) -> None:
+    def allow(cluster: FakeCluster) -> None:
+        cluster.makes_topics = True
+
+    paceline.on_cluster(allow)
+    one = paceline("send", "new", "x")
+    lines = paceline("send", "newer", "-", stdin=b"x\ny\n")
+    oneway = paceline("send", "newest", "x", "--oneway")
+
+    assert [one.exit_code, lines.exit_code, oneway.exit_code] == [0, 0, 0], one.stderr
+    topics = paceline.on_cluster(lambda cluster: sorted(cluster.view.topics))
+    assert topics == ["new", "newer", "newest", "orders"]
