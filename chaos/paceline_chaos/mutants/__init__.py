@@ -17,6 +17,7 @@ from paceline_chaos.mutants.escaping import ESCAPING
 from paceline_chaos.mutants.filters import FILTERS
 from paceline_chaos.mutants.founding import FOUNDING
 from paceline_chaos.mutants.groups import GROUPS
+from paceline_chaos.mutants.hooks import HOOKS
 from paceline_chaos.mutants.moments import MOMENTS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.mutants.permits import PERMITS
@@ -49,6 +50,7 @@ _ALL = (
     *ESCAPING,
     *FILTERS,
     *FOUNDING,
+    *HOOKS,
     *RAFT,
     *RETENTION,
     *RETRIES,

@@ -20,6 +20,7 @@ from paceline_chaos.world.moments import (
     frozen,
     groups,
     handing,
+    hooks,
     keeping,
     leading,
     moving,
@@ -226,6 +227,20 @@ SCENARIOS: Mapping[str, Scripted] = {
                 Client(name="client-1", jobs=("send",)),
                 Client(name="client-2", jobs=("query",)),
                 Client(name="client-3", jobs=("query", "delay")),
+            ),
+            "think_ms": 60.0,
+        },
+    ),
+    "hooks": Scripted(
+        rule="S41: hooks are told of everything once, and what they refuse is nowhere",
+        script=hooks.hooks,
+        unmet=hooks.were_told,
+        load_ms=8_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("hook",)),
+                Client(name="client-3", jobs=("hook",)),
             ),
             "think_ms": 60.0,
         },
