@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from paceline.errors import BadRequestError, NotMasterError
+from paceline.errors import BadRequestError, NoMasterError, NotMasterError
 from paceline.message_ids import parse_offset_id
 from paceline.records.header import KEY_BYTES_MAX
 from paceline.types import GroupName
@@ -78,11 +78,21 @@ class QueryCalls:
         check_range(begin, end)
         queues = range(queue_id, self._routes.queue_counts.get(topic.topic_id, 0))
         asked = Range(begin, end, queues, offset)
+        await self._denies_nothing()
         rows, after = await self._finder.search(topic.topic_id, asked, matches, count_max=count_max)
         return {
             "messages": [{**row, "topic": name} for row in rows],
             "after": None if after is None else f"{after[0]}:{after[1]}",
         }
+
+    async def _denies_nothing(self) -> None:
+        """Until then a master may know of less than was acknowledged: its epoch is not open, or
+        another one's is (R3, R4). Other replicas answer with what they have."""
+        try:
+            self._role.writer()
+        except (NotMasterError, NoMasterError):
+            return
+        await self._ledger.query(lambda _: None)
 
     async def track(self, fields: Fields) -> dict[str, Any]:
         """{"topic", "queue", "offset"} -> {"groups": [{"group", "offset", "is_done"}]}.

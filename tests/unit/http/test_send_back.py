@@ -71,7 +71,7 @@ async def test_messages_go_back_die_and_are_resent() -> None:
         (SEND_BACK, {"messages": [{**row(0), "topic": "nothing"}]}, 404, "TOPIC_NOT_FOUND"),
         (SEND_BACK, {"messages": [row(3)]}, 503, "NOT_YET_AVAILABLE"),
         ("/v1/groups/none/send-back", {"messages": [row(0)]}, 404, "GROUP_NOT_FOUND"),
-        (RESEND, {"messages": [{"offset": 0}]}, 503, "NOT_YET_AVAILABLE"),
+        (RESEND, {"messages": [{"offset": 0}]}, 404, "MESSAGE_NOT_FOUND"),
         (RESEND, {"messages": [{"offset": 0}], "to": "x"}, 400, "BAD_REQUEST"),
     ],
 )

@@ -107,6 +107,21 @@ async def test_a_message_in_a_damaged_place_is_not_denied() -> None:
         await bench.call("message", id=f"g1:{position:x}:0")
 
 
+async def test_a_search_denies_nothing_that_was_acknowledged() -> None:
+    """R3, R4: a new master knows all of it as confirmed once its epoch is open."""
+    bench = Bench()
+    send(bench, b"a", keys=["k"])
+    bench.writer.is_open = False
+    with pytest.raises(NotYetAvailableError, match="is not open yet"):
+        await bench.call("search", topic="orders", key="k")
+    bench.writer.is_open = True
+
+    assert await search(bench, key="k") == [(0, 0)]
+    assert bench.writer.rounds == 1
+    bench.role.become_replica()
+    assert await search(bench, key="k") == [(0, 0)]
+
+
 async def test_what_waits_is_found_by_nobody() -> None:
     """INV-8: half messages are not there yet."""
     bench = Bench()
