@@ -53,6 +53,8 @@ class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin, MessageAdmin, Client
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
         self._timeout_ms = timeout_ms
         self._leader: str | None = None
+        self._answering = ""
+        """The controller that answered a question last."""
         self._sessions: list[Once] = []
         """The last command of each session in which none is under way."""
 
@@ -301,13 +303,17 @@ class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin, MessageAdmin, Client
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 while True:
-                    for address in self._controllers():
+                    # Who answered last is asked first: another one may cost a timeout each time.
+                    for address in sorted(self._controllers(), key=self._answering.__ne__):
                         try:
-                            return await self._cluster.http.get(
+                            answer = await self._cluster.http.get(
                                 address, path, timeout_ms=_REQUEST_TIMEOUT_MS
                             )
                         except _READ_ELSEWHERE as error:
                             last = error
+                        else:
+                            self._answering = address
+                            return answer
                     await pause(backoff.next_ms())
         except TimeoutError:
             raise self._gave_up(last) from last

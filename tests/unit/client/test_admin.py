@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.test_consumers import eventually
 from tests.unit.client.test_pins import a_master
 from tests.unit.http.test_http import send
 from tests.unit.service.test_clients import CONSUMER
@@ -102,6 +103,26 @@ async def test_a_session_that_expired_after_an_attempt_leaves_the_outcome_unknow
                 await admin.create_topic("orders", queues=3)
 
     assert cluster.made == 1
+
+
+async def test_controller_that_does_not_answer_is_not_asked_first_again() -> None:
+    """Each question to one that is cut off costs a timeout of seconds."""
+    async with FakeCluster() as cluster, AdminClient(cluster.controller) as admin:
+        cluster.publish(controllers=("127.0.0.1:1", cluster.controller))
+        await admin._find_cluster()
+        await eventually(lambda: len(admin._controllers()) == 2)
+        asked: list[str] = []
+        get = admin._cluster.http.get
+
+        async def get_noted(address: str, path: str, **how: Any) -> Any:
+            asked.append(address)
+            return await get(address, path, **how)
+
+        admin._cluster.http.get = get_noted  # type: ignore[method-assign]
+        await admin.view()
+        await admin.view()
+
+    assert asked == ["127.0.0.1:1", cluster.controller, cluster.controller]
 
 
 async def test_nobody_at_the_bootstrap_address_is_one_clear_error() -> None:
