@@ -193,7 +193,10 @@ def test_messages_beyond_the_wanted_ones_are_not_told_as_failures(paceline: Runn
         assert (outcome.stdout, outcome.stderr) == ("one\n", "")
 
 
-def test_what_the_library_logs_is_told_with_its_fields(paceline: Runner) -> None:
+def test_what_the_library_logs_is_told_with_its_fields(
+    paceline: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="paceline")  # simulated worlds of other tests are mute
     name = ConsumerGroupName("off")
     settings = ConsumerGroupSettings(consume_enable=False)
     view = ConsumerGroupView(group=name, settings=settings)
