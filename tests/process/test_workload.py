@@ -8,7 +8,7 @@ import pytest
 from tests.process.harness import RunningCluster, running_cluster
 
 from paceline.disk_real import RealDisk
-from paceline.errors import NoPermissionError, QueueNotFoundError
+from paceline.errors import ForbiddenError, NoPermissionError, QueueNotFoundError
 from paceline.runtime import SeededRandom, SystemClock, pause
 from paceline_chaos.history.model import (
     BeginTransaction,
@@ -76,9 +76,10 @@ def test_every_job_works_on_real_processes_and_every_message_is_acknowledged(
     untold = [entry for entry in sends if entry.outcome is Outcome.UNKNOWN]
     assert {entry.error for entry in untold} == {ONEWAY, REQUEST}
     assert {entry.outcome for entry in sends} >= {Outcome.OK, Outcome.UNKNOWN}
-    # One client shrinks the topic while others name its queues, one takes their permission away.
+    # One client shrinks the topic while others name its queues, one takes their permission away,
+    # and one has a hook that refuses.
     refused = {entry.error for entry in sends if entry.outcome is Outcome.FAIL}
-    assert refused <= {QueueNotFoundError.code, NoPermissionError.code}
+    assert refused <= {QueueNotFoundError.code, NoPermissionError.code, ForbiddenError.code}
     begun = [entry for entry in operations if isinstance(entry, BeginTransaction)]
     known = {(entry.value, entry.crc) for entry in sends}
     known |= {(entry.value, entry.crc) for entry in begun}
