@@ -30,6 +30,7 @@ from paceline.routing import QueueName, master_address
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.sending import Sending, SendResult
 from paceline.types import GroupName, QueueId, TopicName
+from paceline.wire.cluster import ClusterView
 from paceline.wire.names import REPLY_TOPIC, check_name
 from paceline.wire.properties import CORRELATION_ID, REPLY_TO_CLIENT, TTL
 
@@ -118,9 +119,10 @@ class Requester:
         correlation_id = self._cluster.random.token(16).hex()
         waiter: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = waiter
+        address: ReplyAddress | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                address = await self._address()
+                address = await self._address(timeout_ms)
                 properties = {
                     **(message.properties or {}),
                     CORRELATION_ID: correlation_id,
@@ -131,6 +133,8 @@ class Requester:
                 sending.on_sent(lambda result, error: _on_sent(waiter, result, error))
                 return await waiter
         except TimeoutError:
+            if address is None:
+                raise self._no_address(timeout_ms) from None
             raise RequestTimeoutError(
                 f"no reply to a request in topic {message.topic} within {timeout_ms} ms: nobody"
                 " consumes it, or whoever does was too slow; it may have been acted upon"
@@ -144,27 +148,43 @@ class Requester:
         if self._consumer is not None:
             await self._consumer.close()
 
-    async def _address(self) -> ReplyAddress:
-        """Where replies are to go: a queue that is read from now on, of a group with a master."""
+    async def _address(self, timeout_ms: int) -> ReplyAddress:
+        """Where replies are to go: a queue that is read from now on; waits for one."""
         async with self._opening:
-            known = next((a for group, a in self._places.items() if self._leads(group)), None)
-            return known or await self._open()
+            while True:
+                await self._cluster.watch.wait_for(
+                    lambda view: any(_takes_replies(view, group) for group in view.groups),
+                    timeout_ms=timeout_ms,
+                )
+                known = next((a for group, a in self._places.items() if self._takes(group)), None)
+                address = known or await self._open()
+                if address is not None:
+                    return address
 
-    def _leads(self, group: GroupName) -> bool:
+    def _no_address(self, timeout_ms: int) -> NotMasterError:
+        """Why a request was not even sent."""
+        if self._cluster.view is None:
+            last = self._cluster.watch.last_error
+            why = "no node of the cluster answered" + ("" if last is None else f": {last.message}")
+        else:
+            why = "no broker group that has a master takes messages (paceline cluster status)"
+        return NotMasterError(
+            f"not sent: nowhere within {timeout_ms} ms for the reply to go: {why}", master=None
+        )
+
+    def _takes(self, group: GroupName) -> bool:
         view = self._cluster.view
-        return view is not None and master_address(view, group) is not None
+        return view is not None and _takes_replies(view, group)
 
-    async def _open(self) -> ReplyAddress:
-        """Read one more queue, of a group with a master that is not read yet."""
+    async def _open(self) -> ReplyAddress | None:
+        """Read one more queue, of a group that takes replies and is not read yet."""
         if self._consumer is None:
             self._consumer = PullConsumer(self._cluster)
             await self._consumer.start()
         consumer = self._consumer
-        queues = [queue for queue in await consumer.queues(REPLY_TOPIC) if self._leads(queue.group)]
+        queues = [queue for queue in await consumer.queues(REPLY_TOPIC) if self._takes(queue.group)]
         if not queues:
-            raise NotMasterError(
-                "not sent: no broker group has a master that replies could go to", master=None
-            )
+            return None  # the view has just changed
         chosen = queues[crc32c(self._client.encode()) % len(queues)]
         positions: dict[QueueName, int | str] = {
             name: consumer.position(name)
@@ -211,6 +231,13 @@ async def _go_on_at_end(consumer: PullConsumer, error: OffsetOutOfRangeError) ->
     assert isinstance(queue, list), error.details
     assert isinstance(end, int), error.details
     await consumer.seek(QueueName(*queue), end)
+
+
+def _takes_replies(view: ClusterView, group: GroupName) -> bool:
+    """Whether a reply to be sent there would be stored, as far as anybody knows."""
+    topic = view.topics.get(_REPLY)
+    has_room = topic is not None and topic.write_queues.get(group, 0) > 0
+    return has_room and master_address(view, group) is not None
 
 
 def _on_sent(

@@ -12,6 +12,7 @@ from paceline.consumer.pull import PullConsumer
 from paceline.errors import (
     BadRequestError,
     DeadlineError,
+    NotMasterError,
     PacelineError,
     RequestTimeoutError,
     TopicNotFoundError,
@@ -25,7 +26,7 @@ from paceline.runtime import cancel_and_wait, spawn
 from paceline.types import GroupName, QueueId
 from paceline.wire.names import REPLY_TOPIC
 
-G1 = GroupName("g1")
+G1, G2 = GroupName("g1"), GroupName("g2")
 
 
 @asynccontextmanager
@@ -134,6 +135,34 @@ async def test_replies_go_to_a_group_with_a_master_and_come_through_its_failover
         await shared.close()
 
     assert (elsewhere.group, elsewhere.body) == ("g1", b"sum of 3")
+
+
+async def test_replies_go_where_messages_are_taken() -> None:
+    """A reply to a group whose write permission was wiped is refused: nobody would hear it."""
+    async with a_cluster(groups=2) as cluster:
+        cluster.add_topic("sums", 2, groups=["g2"])
+        cluster.add_topic(REPLY_TOPIC, 2)
+        cluster.alter_topic(REPLY_TOPIC, write_queues={G1: 0, G2: 2})
+        async with replying(cluster), Producer(cluster.controller) as producer:
+            for number in range(3):
+                reply = await producer.request(Message("sums", b"%d" % number), timeout_ms=5_000)
+                assert reply.group == "g2"
+
+
+async def test_a_request_waits_until_a_group_takes_replies() -> None:
+    async with a_cluster() as cluster:
+        add_topics(cluster)
+        cluster.alter_topic(REPLY_TOPIC, write_queues={G1: 0})
+        async with replying(cluster), Producer(cluster.controller) as producer:
+            with pytest.raises(NotMasterError, match="nowhere within 80 ms for the reply to go"):
+                await producer.request(Message("sums", b"1"), timeout_ms=80)
+            async with asyncio.TaskGroup() as group:
+                asking = group.create_task(producer.request(Message("sums", b"2")))
+                cluster.alter_topic(REPLY_TOPIC, write_queues={G1: 2})  # seen after some polls
+    assert asking.result().body == b"sum of 2"
+
+    # What was not sent is nowhere.
+    assert [body for queue in range(2) for body in cluster.bodies(queue=queue)] == [b"2"]
 
 
 async def test_replies_are_read_on_after_an_unclean_election_has_cut_their_queue(

@@ -216,6 +216,7 @@ class Requester:
                 result = await producer.reply(message, body)
             except PacelineError as error:
                 asking.raised(error)
+                raise  # the request comes again, and is answered then
             else:
                 enter_sent(asking, result)
 
