@@ -6,8 +6,9 @@ Each broker knows whoever is connected to it; all that serve clients are asked, 
 import asyncio
 from typing import Any, NamedTuple, Protocol
 
+from paceline.errors import TopicNotFoundError
 from paceline.routing import reading_address
-from paceline.types import GroupName
+from paceline.types import GroupName, TopicName
 from paceline.wire.clients import Kind, Row, conflicts, merged
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import check_name
@@ -44,7 +45,8 @@ class ClientAdmin:
     ) -> ConnectedClients:
         """Producers and consumers that are connected: of one group, with one topic, of one kind.
 
-        RocketMQ's producerConnection and consumerConnection. BadNameError.
+        RocketMQ's producerConnection and consumerConnection. BadNameError; TopicNotFoundError:
+        there is no such topic, and nobody asks for it either.
         """
         path = "/v1/clients"
         if group is not None:
@@ -59,12 +61,19 @@ class ClientAdmin:
             if answer is not None
         }
         rows = merged(row for answer in answered.values() for row in answer["clients"])
+        chosen = [
+            row
+            for row in rows
+            if kind in (None, row["kind"]) and (topic is None or topic in row["topics"])
+        ]
+        if topic is not None and not chosen and TopicName(topic) not in view.topics:
+            raise TopicNotFoundError(
+                f"topic {topic} does not exist, and no client that is connected asks for it;"
+                " `paceline topic list` shows those that do",
+                topic=topic,
+            )
         return ConnectedClients(
-            clients=[
-                row
-                for row in rows
-                if kind in (None, row["kind"]) and (topic is None or topic in row["topics"])
-            ],
+            clients=chosen,
             conflicts=conflicts(rows),
             unreachable=[name for name in addresses if name not in answered],
         )

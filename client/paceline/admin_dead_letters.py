@@ -10,7 +10,12 @@ from typing import Any, NamedTuple, Protocol
 
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.pull import PullConsumer
-from paceline.errors import BadRequestError, OffsetOutOfRangeError
+from paceline.errors import (
+    BadRequestError,
+    DeadlineError,
+    GroupNotFoundError,
+    OffsetOutOfRangeError,
+)
 from paceline.master_requests import check_broker_group
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
@@ -21,6 +26,8 @@ from paceline.wire.names import check_group_name, dlq_topic
 TO_TOPIC, TO_GROUP = "topic", "group"
 _ROWS_MAX = 500
 _POLL_MS = 5_000
+_BEHIND_MS = 1_500
+"""For so long the own view may not have a consumer group that was just made."""
 
 
 class DeadLetter(NamedTuple):
@@ -69,6 +76,8 @@ class _Asker(Protocol):
     _cluster: Cluster
     _timeout_ms: int
 
+    async def _find_cluster(self) -> None: ...
+
 
 class DeadLetterAdmin:
     """Mixed into `AdminClient`."""
@@ -78,11 +87,12 @@ class DeadLetterAdmin:
     ) -> list[ReceivedMessage]:
         """Dead letters of a consumer group, by broker group, queue and offset; at most `limit`.
 
-        Those that were purged only with `is_all`. TopicNotFoundError if there is no such group.
+        Those that were purged only with `is_all`. GroupNotFoundError, as of all that follow.
         """
         topic = dlq_topic(check_group_name(group))
         found: list[ReceivedMessage] = []
         async with PullConsumer(self._cluster) as consumer:
+            await _check_group(self._cluster, group)
             left = await _left(consumer, group, topic, is_all=is_all)
             for name, (start, end) in left.items():
                 await consumer.assign({name: start})
@@ -100,6 +110,7 @@ class DeadLetterAdmin:
         topic = TopicName(dlq_topic(check_group_name(group)))
         name = QueueName(topic, GroupName(letter.group), QueueId(letter.queue))
         async with PullConsumer(self._cluster) as consumer:
+            await _check_group(self._cluster, group)
             await check_broker_group(self._cluster, name.group)
             kept = (await consumer.ranges([name]))[name]
             if not kept.start <= letter.offset < kept.end:
@@ -123,7 +134,8 @@ class DeadLetterAdmin:
         `to` "group": only this consumer group gets them again, with all attempts anew.
         Raises what all letters of a broker group were refused with.
         """
-        check_group_name(group)
+        await self._find_cluster()
+        await _check_group(self._cluster, group)
         by_group: dict[str, list[DeadLetter]] = {}
         for letter in dict.fromkeys(letters):
             by_group.setdefault(letter.group, []).append(letter)
@@ -157,11 +169,26 @@ class DeadLetterAdmin:
         """
         topic = dlq_topic(check_group_name(group))
         async with PullConsumer(self._cluster) as consumer:
+            await _check_group(self._cluster, group)
             left = await _left(consumer, group, topic, is_all=False)
             moved = {name: end for name, (start, end) in left.items() if end > start}
             if moved:
                 await consumer.commit(group, moved)
             return sum(left[name][1] - left[name][0] for name in moved)
+
+
+async def _check_group(cluster: Cluster, group: str) -> None:
+    """GroupNotFoundError unless the view has the group's topic of dead letters: it comes with the
+    group, which may be new."""
+    topic = TopicName(dlq_topic(check_group_name(group)))
+    try:
+        await cluster.watch.wait_for(lambda view: topic in view.topics, timeout_ms=_BEHIND_MS)
+    except DeadlineError as error:
+        raise GroupNotFoundError(
+            f"consumer group {group} is not on record, so it has no dead letters; `paceline group"
+            " list` shows those that are",
+            group=group,
+        ) from error
 
 
 async def _left(

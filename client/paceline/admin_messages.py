@@ -25,7 +25,7 @@ class _Asker(Protocol):
 
     async def view(self) -> ClusterView: ...
 
-    async def consumer_members(self, consumer_group: str) -> Row: ...
+    async def _members(self, consumer_group: str) -> Row: ...
 
     async def message(self, message_id: str) -> Row: ...
 
@@ -95,7 +95,7 @@ class MessageAdmin:
         answer = await self._of_master(GroupName(message["group"]), document)
         rows: list[Row] = []
         for known in answer["groups"]:
-            members = (await self.consumer_members(known["group"]))["members"]
+            members = (await self._members(known["group"]))["members"]
             rows.append({**known, "status": _status(message, is_done=known["is_done"], of=members)})
         return rows
 

@@ -38,7 +38,7 @@ class _Asker(Protocol):
 
     async def _check_known(self, consumer_group: str) -> None: ...
 
-    async def consumer_members(self, consumer_group: str) -> Row: ...
+    async def _members(self, consumer_group: str) -> Row: ...
 
 
 class OffsetAdmin:
@@ -89,10 +89,13 @@ class OffsetAdmin:
         Rows have `start`, `end`, `offset`, `lag` in messages, and `behind_ms`: how long ago the
         next message was stored (0: none waits). Of a static topic also `logical_queue`, and rows
         of the segments that the group has still before it: `offset` None, all of them unread.
+        GroupNotFoundError as of a reset.
         """
         view = await self.view()
         document = {"call": "lag", "group": check_name(consumer_group, "group")}
         answers = await self._of_masters(dict.fromkeys(view.groups, document))
+        if not any(answer["queues"] for answer in answers.values()):
+            await self._check_known(consumer_group)
         ahead = _segments_ahead(view, answers)
         answers |= await self._of_masters(
             {group: {**document, "queues": queues} for group, queues in ahead.items()}
@@ -110,13 +113,19 @@ class OffsetAdmin:
 
     async def consumer_members(self: _Asker, consumer_group: str) -> Row:
         """Who consumes in a group now: `members`, and the `inconsistent_topics`, which not all of
-        them subscribe to in the same way."""
+        them subscribe to in the same way. GroupNotFoundError as of a reset."""
+        found = await self._members(consumer_group)
+        if not found["members"]:
+            await self._check_known(consumer_group)
+        return found
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _members(self: _Asker, consumer_group: str) -> Row:
         view = await self.view()
         coordinator = coordinating_group(check_name(consumer_group, "group"), view.groups)
         document = {"call": "members", "group": consumer_group}
         return await self._of_master(coordinator, document)
-
-    # -- inside -----------------------------------------------------------------------------------
 
     async def _check_known(self: _Asker, consumer_group: str) -> None:
         """GroupNotFoundError unless somebody knows the group: it is on record, or has committed
@@ -128,7 +137,7 @@ class OffsetAdmin:
         answers = await self._of_masters(dict.fromkeys(view.groups, document))
         if any(answer["offsets"] for answer in answers.values()):
             return
-        if (await self.consumer_members(consumer_group))["members"]:
+        if (await self._members(consumer_group))["members"]:
             return
         raise GroupNotFoundError(
             f"consumer group {consumer_group} does not exist: it is not on record, has committed"

@@ -201,7 +201,11 @@ class TopicAdmin:
         view = await _latest(self)
         found = view.consumer_groups.get(ConsumerGroupName(check_group_name(group)))
         if found is None:
-            raise GroupNotFoundError(f"consumer group {group} does not exist", group=group)
+            raise GroupNotFoundError(
+                f"consumer group {group} is not on record; make it with `paceline group create"
+                f" {group}`",
+                group=group,
+            )
         return found
 
 

@@ -13,7 +13,6 @@ from aiohttp import web
 
 from paceline.errors import (
     BadRequestError,
-    GroupNotFoundError,
     NotLeaderError,
     NotYetAvailableError,
 )
@@ -38,6 +37,7 @@ from paceline_controller.inquirer import heard_document
 from paceline_controller.proposer import Encodable
 from paceline_controller.state.commands import SetGroupSettings
 from paceline_controller.state.model import Group, read_settings
+from paceline_controller.unknown import no_broker_group
 
 if TYPE_CHECKING:
     from paceline_controller.node import ControllerNode
@@ -225,7 +225,7 @@ class ControllerHttp:
             return json_answer(earlier)
         group = self.node.machine.groups.get(name)
         if group is None:
-            raise GroupNotFoundError("there is no such broker group", field="group")
+            raise no_broker_group(name, self.node.machine.groups, field="group")
         if is_unclean and preferred is None:
             raise BadRequestError("an unclean election names its winner", field="preferred")
         self.ensure_leading()
@@ -310,9 +310,10 @@ class ControllerHttp:
             raise self._not_leader() from error
 
     def find_group(self, request: web.Request) -> Group:
-        group = self.node.machine.groups.get(GroupName(request.match_info["group"]))
+        name = GroupName(request.match_info["group"])
+        group = self.node.machine.groups.get(name)
         if group is None:
-            raise GroupNotFoundError("there is no such broker group")
+            raise no_broker_group(name, self.node.machine.groups)
         return group
 
     def is_alive(self, group_name: str, replica_id: int) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from paceline.errors import CommandRefusedError, GroupNotFoundError, NotFoundError
+from paceline.errors import CommandRefusedError, NotFoundError
 from paceline.types import GroupName, MasterEpoch, ReplicaId
 from paceline.wire.fields import Fields
 from paceline.wire.session_commands import U32_MAX
@@ -22,6 +22,7 @@ from paceline_controller.state.operator_commands import (
     SetWritePermission,
 )
 from paceline_controller.transfers import Basis
+from paceline_controller.unknown import no_broker_group
 
 if TYPE_CHECKING:
     from paceline_controller.http import ControllerHttp
@@ -88,7 +89,7 @@ class GroupRoutes:
         node = self._door.node
         group = node.machine.groups.get(name)
         if group is None:
-            raise GroupNotFoundError("there is no such broker group", field="group")
+            raise no_broker_group(name, node.machine.groups, field="group")
         outcome = None if basis is None else basis.outcome(group, preferred)
         if outcome is None:
             order = node.supervisor.order_transfer(group, preferred=preferred)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from paceline.errors import BadRequestError, GroupNotFoundError, TopicNotFoundError
+from paceline.errors import BadRequestError
 from paceline.types import GroupName, TopicName
 from paceline.wire.fields import Fields
 from paceline.wire.names import check_topic_name
@@ -20,6 +20,7 @@ from paceline_controller.state.topic_commands import (
     RemapQueue,
     read_groups,
 )
+from paceline_controller.unknown import no_broker_group, no_topic
 
 if TYPE_CHECKING:
     from paceline_controller.http import ControllerHttp
@@ -80,11 +81,11 @@ class StaticTopicRoutes:
             machine = self._door.node.machine
             topic = machine.topics.get(name)
             if topic is None:
-                raise TopicNotFoundError("there is no such topic", topic=name)
+                raise no_topic(name)
             number = fields.integer("logical_queue", high=LOGICAL_QUEUES_MAX - 1)
             group = GroupName(fields.text("group", pattern=NAME_PATTERN))
             if group not in machine.groups:
-                raise GroupNotFoundError("there is no such broker group", field="group")
+                raise no_broker_group(group, machine.groups, field="group")
             if fields.has("generation"):
                 generation = fields.integer("generation", high=U32_MAX)
             else:

@@ -11,9 +11,7 @@ from aiohttp import web
 from paceline.errors import (
     BadRequestError,
     ConflictError,
-    GroupNotFoundError,
     NotYetAvailableError,
-    TopicNotFoundError,
 )
 from paceline.types import ConsumerGroupName, GroupName, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupSettings
@@ -39,6 +37,7 @@ from paceline_controller.state.topic_commands import (
     DeleteTopic,
     PutConsumerGroup,
 )
+from paceline_controller.unknown import no_broker_group, no_consumer_group, no_topic
 from paceline_controller.unread import check_drained
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class TopicRoutes:
         name = check_readable_topic_name(request.match_info["topic"])
         topic = self._door.node.machine.topics.get(TopicName(name))
         if topic is None:
-            raise TopicNotFoundError("there is no such topic", topic=name)
+            raise no_topic(name)
         return json_answer(topic.view().to_json())
 
     async def _create(self, request: web.Request) -> web.Response:
@@ -126,7 +125,7 @@ class TopicRoutes:
                 raise fields.wrong(key, "a number or a table of broker groups", value)
             for group in queues:
                 if group not in groups:
-                    raise GroupNotFoundError("there is no such broker group", field=key)
+                    raise no_broker_group(group, groups, field=key)
             return queues
         if type(value) is not int or not 1 <= value <= QUEUES_MAX:
             raise fields.wrong(key, f"an integer from 1 to {QUEUES_MAX}", value)
@@ -142,7 +141,7 @@ class TopicRoutes:
         if result is None:
             topic = self._door.node.machine.topics.get(name)
             if topic is None:
-                raise TopicNotFoundError("there is no such topic", topic=name)
+                raise no_topic(name)
             if is_of_static_topic(fields):
                 return topic_answer(await self._door.write(request, growth(fields, topic)))
             tables = {
@@ -186,7 +185,7 @@ class TopicRoutes:
             if is_less and written <= queues >= topic.write_queues.get(group, 0):
                 found = node.machine.groups.get(group)
                 if found is None:  # removed while another one's master was asked
-                    raise GroupNotFoundError("there is no such broker group", group=group)
+                    raise no_broker_group(group, node.machine.groups)
                 await check_drained(
                     topic,
                     found,
@@ -217,7 +216,7 @@ class TopicRoutes:
         name = _group_name(request.match_info["group"])
         group = self._door.node.machine.consumer_groups.get(name)
         if group is None:
-            raise GroupNotFoundError("there is no such consumer group", group=name)
+            raise no_consumer_group(name)
         return json_answer(group.to_json())
 
     async def _create_group(self, request: web.Request) -> web.Response:
@@ -240,7 +239,7 @@ class TopicRoutes:
         result = self._door.earlier(request)
         if result is None:
             if name not in self._door.node.machine.consumer_groups:
-                raise GroupNotFoundError("there is no such consumer group", group=name)
+                raise no_consumer_group(name)
             ConsumerGroupSettings.read(body)
             command = AlterConsumerGroup(group=name, changes=body)
             result = await self._door.write(request, command)

@@ -36,6 +36,8 @@ def list_clients(
     if as_json:
         for row in found.clients:
             echo_json({**row, "conflicts": _conflicts_of(row, found.conflicts)})
+    elif not found.clients:
+        click.echo("no such client is connected", err=True)
     else:
         table = [
             (

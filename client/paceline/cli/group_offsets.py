@@ -46,6 +46,9 @@ def lag(group: str, connect: Connect, as_json: bool) -> None:
         )
         for row in rows
     ]
+    if not rows:
+        click.echo(f"consumer group {group} has committed nothing yet", err=True)
+        return
     echo_table(("TOPIC", "QUEUE", "OFFSET", "END", "LAG", "BEHIND", "IN FLIGHT"), table)
     click.echo(f"{total:,} messages behind")
 
@@ -69,6 +72,9 @@ def members(group: str, connect: Connect, as_json: bool) -> None:
         )
         for member in found["members"]
     ]
+    if not table:
+        click.echo(f"nobody consumes in group {group} now", err=True)
+        return
     echo_table(("CLIENT", "MODEL", "MODE", "QUEUES", "TOPICS"), table)
     for topic in found["inconsistent_topics"]:
         click.echo(f"not all members subscribe to {topic} in the same way", err=True)

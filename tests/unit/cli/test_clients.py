@@ -55,7 +55,7 @@ def test_everybody_is_shown_and_subscriptions_that_do_not_agree(bootstrap: str) 
         (["--consumers"], ["c1", "c2", "c3"]),
         (["--group", "books"], ["c3"]),
         (["--topic", "orders", "--producers"], ["p1"]),
-        (["--topic", "refunds"], []),
+        (["--group", "nobody"], []),
     ],
 )
 def test_the_list_can_be_narrowed(bootstrap: str, narrowed: list[str], clients: list[str]) -> None:
@@ -66,6 +66,16 @@ def test_the_list_can_be_narrowed(bootstrap: str, narrowed: list[str], clients: 
     assert [row["client_id"] for row in rows] == clients
     assert all(row["brokers"] == ["g1/1"] for row in rows)
     assert {row["client_id"] for row in rows if row["conflicts"]} <= {"c1", "c2"}
+
+
+def test_that_nobody_is_there_is_said_and_a_topic_that_does_not_exist(bootstrap: str) -> None:
+    nobody = run_command("client", "list", "--group", "nobody", bootstrap=bootstrap)
+    no_topic = run_command("client", "list", "--topic", "refunds", bootstrap=bootstrap)
+
+    assert (nobody.exit_code, nobody.stdout) == (0, "")
+    assert nobody.stderr.splitlines()[0] == "no such client is connected"
+    assert (no_topic.exit_code, no_topic.stdout) == (1, "")
+    assert no_topic.stderr.startswith("paceline: topic refunds does not exist, and no client")
 
 
 def test_a_group_that_can_be_none_is_refused(bootstrap: str) -> None:

@@ -115,25 +115,32 @@ def test_what_cannot_be_is_told_and_moves_nothing(groups: Operator) -> None:
     assert "topic nothing does not exist" in no_topic.stderr
     assert "neither" in no_time.stderr
     assert groups.json("lag", "audit") == []
+    assert groups("lag", "audit").stderr == "consumer group audit has committed nothing yet\n"
+    assert groups("members", "audit").stderr == "nobody consumes in group audit now\n"
 
 
 def test_a_misspelt_group_is_told_and_is_none_afterwards(groups: Operator) -> None:
     reset = groups("reset", "typo", "orders", "--to", "first")
     cloned = groups("clone", "audit", "orders", "--from", "typo")
-    lag = groups.json("lag", "typo")
+    lag = groups("lag", "typo")
+    members = groups("members", "typo", "--json")
     committed = groups.json("clone", "copy", "orders", "--from", "audit")
     groups("reset", "audit", "orders", "--to", "last")
     groups("clone", "copy", "orders", "--from", "audit")
     known = groups.json("reset", "copy", "orders", "--to", "first")
+    offsets = groups.json("lag", "copy")
 
-    for outcome in (reset, cloned):
-        assert outcome.exit_code == 1
+    for outcome in (reset, cloned, lag, members):
+        assert (outcome.exit_code, outcome.stdout) == (1, "")
+    assert orjson.loads(members.stderr)["code"] == "GROUP_NOT_FOUND"
+    for outcome in (reset, cloned, lag):
         assert outcome.stderr == (
             "paceline: consumer group typo does not exist: it is not on record, has committed"
             " nothing and has no members; make it with `paceline group create typo`\n"
         )
-    assert lag == committed == []
+    assert committed == []
     assert [row["offset"] for row in known if row["queue"] == 0] == [0], "it is not on record"
+    assert [row["offset"] for row in offsets if row["queue"] == 0] == [0]
 
 
 @pytest.mark.parametrize(

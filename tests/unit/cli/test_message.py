@@ -42,6 +42,7 @@ def messages() -> Iterator[Reader]:
             assert status == 200
             audit = ConsumerGroupView(group=ConsumerGroupName("audit"))
             cluster.publish(consumer_groups={audit.group: audit})
+            cluster.add_topic("%DLQ%audit", 1)
             yield Reader(cluster.controller)
 
     with beside(serve()) as served:
@@ -121,3 +122,23 @@ def test_dead_letters_of_no_broker_group_are_denied(
 
     assert outcome.exit_code == 1
     assert outcome.stderr == "paceline: there is no broker group g9; there is g1\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("list", "typo"), ("show", "typo", "g1/0/0"), ("resend", "typo", "g1/0/0"), ("purge", "typo")],
+)
+def test_dead_letters_of_a_misspelt_group_are_denied(
+    messages: Reader, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.admin_dead_letters._BEHIND_MS", 20)
+
+    outcome = messages(*arguments, "--json", of="dlq")
+
+    assert (outcome.exit_code, outcome.stdout) == (1, "")
+    problem = orjson.loads(outcome.stderr)
+    assert problem["code"] == "GROUP_NOT_FOUND"
+    assert problem["detail"] == (
+        "consumer group typo is not on record, so it has no dead letters; `paceline group list`"
+        " shows those that are"
+    )

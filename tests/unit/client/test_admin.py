@@ -14,7 +14,13 @@ from tests.unit.service.test_clients import CONSUMER
 from paceline import BlockingPullConsumer, Message
 from paceline.admin import AdminClient
 from paceline.blocking import BlockingAdminClient, BlockingProducer
-from paceline.errors import OutcomeUnknownError, PeerError, TopicExistsError, TopicNotFoundError
+from paceline.errors import (
+    GroupNotFoundError,
+    OutcomeUnknownError,
+    PeerError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
 from paceline.wire.cluster import ClusterView
 
 
@@ -168,7 +174,7 @@ async def test_scripts_look_for_messages_dead_letters_and_clients() -> None:
             assert admin.consumer_lag("audit")[0]["lag"] == 0
             with pytest.raises(TopicNotFoundError, match="nosuch"):
                 admin.reset_offsets("audit", "nosuch", to="first")
-            with pytest.raises(TopicNotFoundError, match="DLQ"):
+            with pytest.raises(GroupNotFoundError, match="audit is not on record"):
                 admin.dead_letters("audit")
             return [client["client_id"] for client in admin.clients().clients]
 

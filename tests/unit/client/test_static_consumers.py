@@ -23,7 +23,8 @@ from paceline.errors import BadRequestError, DeadlineError, ForbiddenError, Queu
 from paceline.message import ReceivedMessage
 from paceline.routing import LOGICAL, QueueName
 from paceline.runtime import pause
-from paceline.types import GroupName, QueueId, TopicName
+from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
+from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.static_topics import LogicalQueue, Segment
 
 PUSH = PushSettings(start="first", commit_interval_ms=10, concurrency=1, send_back=False)
@@ -293,6 +294,8 @@ async def test_lag_counts_what_waits_in_segments_that_are_not_begun() -> None:
             logical_queues=(LogicalQueue(segments=tuple(segments(3, 0, 1))),),
         )
         found = await admin.consumer_lag("audit")
+        other = ConsumerGroupView(group=ConsumerGroupName("other"))
+        cluster.publish(consumer_groups={other.group: other})
         untouched = await admin.consumer_lag("other")
 
     assert [(row["queue"], row["offset"], row["lag"]) for row in found] == [

@@ -226,6 +226,27 @@ async def test_what_does_not_exist_is_a_problem_document(
         assert (await cluster.ask(method, path))[0] == status
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "said"),
+    [
+        ("PUT", "/v1/topics/typo", {"queues": 3}, "topic typo does not exist"),
+        ("POST", "/v1/topics/typo/remap", {"logical_queue": 0, "group": "g1"}, "topic typo does"),
+        ("PUT", "/v1/consumer-groups/typo", {"retry_max_times": 3}, "consumer group typo is not"),
+        ("GET", "/v1/groups/g9", None, "there is no broker group g9; known: g1"),
+        ("POST", "/v1/elections", {"group": "g9"}, "there is no broker group g9; known: g1"),
+        ("POST", "/v1/transfers", {"group": "g9"}, "there is no broker group g9; known: g1"),
+    ],
+)
+async def test_what_is_unknown_is_named(
+    method: str, path: str, body: dict[str, Any] | None, said: str
+) -> None:
+    async with a_cluster() as (cluster, _):
+        status, answer = await cluster.ask(method, path, body)
+
+    assert status == 404
+    assert said in answer["detail"]
+
+
 async def test_a_watch_answers_when_the_version_moves() -> None:
     async with a_cluster() as (cluster, _):
         version = cluster.leader.machine.version
