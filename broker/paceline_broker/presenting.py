@@ -11,13 +11,12 @@ from typing import Any, Protocol
 import orjson
 
 from paceline.errors import ConfigError
-from paceline.records.decode import BatchView
 from paceline.runtime import pause
 from paceline.wire.session_commands import BrokerCommand, PresentedTopic, PresentStore
 from paceline_broker.acting.locks import longest_leases_ms
 from paceline_broker.config import BrokerConfig
-from paceline_broker.projections.projections import Projections, needs_payload
-from paceline_broker.store import Store
+from paceline_broker.projections.projections import Projections
+from paceline_broker.store import Store, fold
 
 log = logging.getLogger("paceline.broker")
 
@@ -149,7 +148,5 @@ def _folded_to_end(store: Store) -> Projections:
     A copy: the store's own state stays at confirm.
     """
     projections = Projections.restore(store.projections.snapshot())
-    for header, batch in store.log.batches(projections.position, store.log.end):
-        view = BatchView(batch) if needs_payload(header) else None
-        projections.apply(header, view)
+    fold(store.log, projections, store.log.end)
     return projections

@@ -27,7 +27,7 @@ from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView, ReplicaView
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.log.recovery import Damage
-from paceline_broker.log.repair import Mender, is_batch, kept_aside
+from paceline_broker.log.repair import Mender, kept_aside
 from paceline_broker.mastership import Mastership
 from paceline_broker.replication.handshake import Hello
 from paceline_broker.replication.repair_client import RepairConnection, Requester
@@ -169,16 +169,10 @@ class LogCare:
         position = self._store.projections.position
         if not isinstance(error, CorruptLogError) or commit_log.failure is not None:
             return False
-        if commit_log.damage is None and self._is_intact_at(position):
+        if commit_log.damage is None and self._store.is_intact_at(position):
             return False
         self.damaged(position, error.message)
         return commit_log.damage is not None
-
-    def _is_intact_at(self, position: PhysicalOffset) -> bool:
-        try:
-            return is_batch(self._store.log.read_raw(position, 1), position)
-        except CorruptLogError:
-            return False
 
     def wake(self) -> None:
         """Something that the repair waits for may have come."""

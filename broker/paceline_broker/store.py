@@ -19,6 +19,7 @@ from paceline_broker.identity import StoreIdentity
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.log.recovery import RecoveryReport, is_checkpoint_intact
+from paceline_broker.log.repair import is_batch
 from paceline_broker.projections.projections import Projections, needs_payload
 
 log = logging.getLogger("paceline.store")
@@ -74,14 +75,7 @@ class Store:
 
     def fold_to(self, limit: PhysicalOffset) -> None:
         """Fold every batch in [projections.position, limit). Raises CorruptLogError."""
-        projections = self.projections
-        if projections.position >= limit:
-            return
-        for header, batch in self.log.batches(projections.position, limit):
-            view = BatchView(batch) if needs_payload(header) else None
-            projections.apply(header, view)
-        if projections.position != limit:
-            raise CorruptLogError(f"the fold stopped at {projections.position}, not {limit}")
+        fold(self.log, self.projections, limit)
 
     def reload_projections(self, *, limit: PhysicalOffset | None = None) -> None:
         """Drop the state and fold it again, from the newest checkpoint up to confirm (R28).
@@ -125,6 +119,33 @@ class Store:
         self.report = self.log.reopen()
         self._kept_end = self.report.end
         self._checkpoints.drop_beyond(max(self.log.end, self.log.base))  # R13, R14
+
+    def is_intact_at(self, position: PhysicalOffset) -> bool:
+        """Whether a whole batch stands at `position`, as far as itself can tell."""
+        try:
+            return is_batch(self.log.read_raw(position, 1), position)
+        except CorruptLogError:
+            return False
+
+    def load_projections(self) -> None:
+        """At the start. Raises CorruptLogError for records that this version cannot fold.
+
+        Recovery verifies what came after the log's last checkpoint, and the fold may begin before:
+        damage that only the fold comes across is noted, and the log opened again with it (R24).
+        """
+        try:
+            self.reload_projections()
+        except StateLostError as error:  # as with a damaged log: it registers, and does not lead
+            log.error("state_lost", extra={"fault": error.message})
+            self.lost_state = error.message
+        except CorruptLogError as error:
+            position = self.projections.position
+            if position < self.log.start or self.is_intact_at(position):
+                raise
+            self.log.note_damage(position, error.message)
+            self.projections = Projections()
+            self.reopen()
+            assert self.log.damage is not None
 
     def replace_bad_side_files(self) -> list[str]:
         """Small files that the disk has changed: written anew, or dropped where a next one comes.
@@ -280,6 +301,23 @@ class Store:
         }
 
 
+def fold(commit_log: CommitLog, projections: Projections, limit: PhysicalOffset) -> None:
+    """Fold what `commit_log` holds from where `projections` stand up to `limit`.
+
+    Raises CorruptLogError: the disk may have changed a batch since it was written (R24).
+    """
+    if projections.position >= limit:
+        return
+    for header, batch in commit_log.batches(projections.position, limit):
+        view = None
+        if needs_payload(header):
+            view = BatchView(batch)
+            view.verify()
+        projections.apply(header, view)
+    if projections.position != limit:
+        raise CorruptLogError(f"the fold stopped at {projections.position}, not {limit}")
+
+
 def lock_data_folder(disk: Disk, data_dir: str) -> File:
     """Take the folder for this process; StorageError says that another has it."""
     disk.make_folder(data_dir)
@@ -308,9 +346,5 @@ def open_store(
         checkpoints=checkpoints,
     )
     if report.damage is None:
-        try:
-            store.reload_projections()
-        except StateLostError as error:  # as with a damaged log: it registers, and does not lead
-            log.error("state_lost", extra={"fault": error.message})
-            store.lost_state = error.message
+        store.load_projections()
     return store

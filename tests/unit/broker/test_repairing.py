@@ -7,12 +7,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
 
 from paceline.disk_memory import MemoryDisk
+from paceline.errors import CorruptLogError
+from paceline.records.header import HEADER_BYTES
 from paceline.runtime import SeededRandom, pause
 from paceline.telemetry import Metrics
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.layout import segment_name
 from paceline_broker.probe_care import register_care
+from paceline_broker.projections.projections import Projections, needs_payload
 from paceline_broker.service.ports import RoleState
 
 LOG = f"{DATA}/log"
@@ -271,6 +274,61 @@ async def test_a_replica_that_starts_damaged_is_mended_and_follows(
             assert _content(again.store.log) == _content(master.store.log)
             assert again.role.projections.snapshot() == master.role.projections.snapshot()
             await eventually(lambda: again.role.reader.is_readable)
+
+
+@pytest.mark.parametrize("place", ["header of messages", "payload that the fold reads"])
+async def test_damage_that_only_the_fold_comes_across_at_a_start_is_mended(place: str) -> None:
+    """Below what recovery verifies, above the newest projection checkpoint: not a start's end."""
+    master, replica = Broker(1), Broker(2)
+    async with master.running():
+        async with replica.running():
+            await _fill(master, replica, batches=3)
+            log = replica.store.log
+            headers = [header for header, _ in log.batches(log.start)]
+            for _ in range(2):  # the second one's margin begins where the first one ended
+                log.save_checkpoint()
+                end = master.send(b"more")
+                await eventually(lambda: log.confirm == end)  # noqa: B023
+                log.flush_now()
+            log.save_checkpoint()
+        replica.store.close(clean=True)
+        read = headers[0]  # the start of the epoch
+        assert needs_payload(read)
+        at = headers[1].physical_offset + 8 if "header" in place else HEADER_BYTES + 3
+        assert at < replica.store.log.checkpointed.verify_from
+        replica.disk.flip_bit(_path(0), at)
+
+        again = Broker(2, disk=replica.disk)
+        async with again.running():
+            damage = again.store.log.damage
+            assert damage is not None
+            assert damage.position <= at
+            assert again.store.is_suspect
+            tell(a_group(master, again, sync_state_set=BOTH), 2, master, again)
+
+            await eventually(lambda: again.role.care.repaired_count == 1)
+            await eventually(lambda: again.store.log.confirm == master.store.log.end)
+            assert _content(again.store.log) == _content(master.store.log)
+            assert again.role.projections.snapshot() == master.role.projections.snapshot()
+
+
+async def test_a_record_of_a_later_version_is_no_damage_and_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(1)
+    async with broker.running():
+        tell(a_group(broker, sync_state_set=frozenset({1}), minimum=1), 2, broker)
+        await eventually(lambda: bool(broker.role.status()["is_open"]))
+        broker.send(b"x")
+    broker.store.close(clean=True)
+
+    def refuse(*_: object) -> None:
+        raise CorruptLogError("an operation that is not known to this version")
+
+    monkeypatch.setattr(Projections, "apply", refuse)
+
+    with pytest.raises(CorruptLogError, match="not known to this version"):
+        Broker(1, disk=broker.disk)
 
 
 async def test_the_scrubber_finds_damage_by_itself_and_replaces_small_files() -> None:
