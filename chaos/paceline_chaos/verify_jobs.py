@@ -15,8 +15,9 @@ from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.seeds import SeedResult, size_of
 from paceline_chaos.verdict import code_or_harness
 
-MUTANT_CPU_S_MAX = 60.0
-"""A defect that these seeds do not show in a minute is one that they do not guard against."""
+MUTANT_CPU_S_MAX = 180.0
+"""A defect that these seeds do not show in that time is one that they do not guard against. A
+dozen worlds with all jobs of the message model, or some five hundred core seeds."""
 MUTANT_SEEDS_MAX = 2000
 
 

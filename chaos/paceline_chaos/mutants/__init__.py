@@ -1,8 +1,8 @@
 """Negative controls: what must be caught, by the seeds and checks that judge the product.
 
 A check that cannot fail proves nothing. Each `Mutant` takes one rule out of the real code, and a
-bed has to notice within a minute, by a property that the mutant names: another crash does not
-count.
+bed has to notice within 180 CPU-seconds, by a property that the mutant names: another crash does
+not count.
 """
 
 from collections.abc import Mapping

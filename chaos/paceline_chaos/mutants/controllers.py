@@ -6,7 +6,7 @@ Mostly caught in the world: only there do controllers run on PySyncObj, behind H
 from typing import Any
 
 from paceline_broker.controller_link import NEVER_APPLIED, ControllerLinks
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.overrides import SafeNode
 from paceline_controller.state import Machine
@@ -74,9 +74,8 @@ CONTROLLERS = (
     Mutant(
         rule="INV-10-fsync",
         meaning="the Raft journal is not fsynced",
-        caught_by=_RAFT,
         patches=_journal_not_synced,
-        bed="world",
+        **of_moment("dark", "moments:dark", *_RAFT),
     ),
     Mutant(
         rule="INV-10-tail",

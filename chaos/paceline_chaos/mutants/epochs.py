@@ -10,9 +10,9 @@ from paceline_broker.replication import replica as replica_module
 from paceline_broker.replication.master import MasterReplication
 from paceline_broker.replication.master_events import MasterReady
 from paceline_broker.replication.replica import ReplicaReplication
+from paceline_broker.role import BrokerRole
 from paceline_chaos.core import controllers as controllers_module
-from paceline_chaos.core.node import Node
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_controller import election, liveness
 from paceline_controller.election import NoElection
 from paceline_controller.state import mastership, replicas
@@ -180,13 +180,14 @@ def _restarted_master_stays() -> list[Patch]:
 def _older_views_taken() -> list[Patch]:
     """A view is taken in whatever order it comes: older sets replace newer ones.
 
-    The role's own look at versions is in a shell; the bed's double of it goes with the machine's.
+    The role looks at versions, and the machine of a mastership at the epoch of the set: both go.
     """
-    view_arrived = Node.view_arrived
+    view_arrived = BrokerRole.view_arrived
 
-    def any_arrived(node: Node, view: Any) -> None:
-        node.view = None
-        view_arrived(node, view)
+    def any_arrived(role: BrokerRole, view: Any) -> None:
+        if view.cluster_id == role.identity.cluster_id:
+            role.view = None
+        view_arrived(role, view)
 
     on_committed = MasterReplication._on_committed
 
@@ -196,7 +197,7 @@ def _older_views_taken() -> list[Patch]:
         return on_committed(master, view)
 
     return [
-        (Node, "view_arrived", any_arrived),
+        (BrokerRole, "view_arrived", any_arrived),
         (MasterReplication, "_on_committed", on_any_committed),
     ]
 
@@ -223,8 +224,8 @@ EPOCHS = (
     Mutant(
         rule="R38-views",
         meaning="older views are taken",
-        caught_by=frozenset({"INV-3", "INV-4", "INV-12", "S11", "S16", "S17"}),
         patches=_older_views_taken,
+        **of_moment("old-news"),
     ),
     Mutant(
         rule="R2-persist",

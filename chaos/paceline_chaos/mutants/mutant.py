@@ -1,9 +1,9 @@
 """A rule taken out of the code: what a bed must notice, or it would not guard the rule.
 
 A mutant replaces attributes of product classes and modules by versions without the rule. Where the
-core bed has a double of a rule that the product keeps twice (R38-views), that goes with it; a rule
-that only a shell keeps is for the world. Each patch asserts that what it replaces
-exists, so a mutant cannot outlive the code that it is about. Product code has no branch for this.
+product keeps a rule twice (R38-views), both go; a rule that only a shell keeps is for the world, or
+for a script of the moments. Each patch asserts that what it replaces exists, so a mutant cannot
+outlive the code that it is about. Product code has no branch for this.
 """
 
 from collections.abc import Callable, Iterator

@@ -21,7 +21,7 @@ from paceline_broker.replication.pace import Paces
 from paceline_broker.replication.term import MasterTerm
 from paceline_broker.role import BrokerRole
 from paceline_broker.service import messages
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_controller.state import replicas
 
 # -- brokers ---------------------------------------------------------------------------------------
@@ -30,12 +30,13 @@ from paceline_controller.state import replicas
 def _old_master_followed() -> list[Patch]:
     """A new epoch leaves a replica's connection to its old master as it is (R2)."""
 
-    async def leave(role: BrokerRole, reason: str) -> None:
-        mastership, role._mastership = role._mastership, None
-        if mastership is not None:
-            role._end_mastership(mastership, reason)
+    leave = BrokerRole._leave
 
-    return [(BrokerRole, "_leave", leave)]
+    async def leave_connected(role: BrokerRole, reason: str) -> None:
+        role._client = role._client_master = None
+        await leave(role, reason)
+
+    return [(BrokerRole, "_leave", leave_connected)]
 
 
 def _restarted_in_its_epoch() -> list[Patch]:
@@ -175,23 +176,20 @@ SHELLS = (
     Mutant(
         rule="R12",
         meaning="dead members keep their place",
-        caught_by=frozenset({"L1", "L2", "L3"}),
         patches=_dead_members_stay,
-        bed="world",
+        **of_moment("gone"),
     ),
     Mutant(
         rule="R2",
-        meaning="replicas keep their old master",
-        caught_by=frozenset({"L1", "L3", "S1"}),
+        meaning="replicas go on acknowledging to their old master",
         patches=_old_master_followed,
-        bed="world",
+        **of_moment("replaced-unheard"),
     ),
     Mutant(
         rule="R1-waiters",
         meaning="the end of a mastership acknowledges",
-        caught_by=frozenset({"S1", "S16"}),
         patches=_ended_means_stored,
-        bed="world",
+        **of_moment("ended-waiting", "S1", "S16"),
     ),
     Mutant(
         rule="R25-files",

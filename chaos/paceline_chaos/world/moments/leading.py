@@ -44,11 +44,11 @@ def order(d: Director, winner: BrokerNode, *, is_unclean: bool = False) -> None:
     machine.start(ask, name="order")
 
 
-def _cut_from_brokers(d: Director, node: BrokerNode) -> None:
+def cut_from_brokers(d: Director, node: BrokerNode, *, for_ms: int = _CUT_MS) -> None:
     """No broker hears it, nor it them; controllers and clients do."""
     others = ",".join(other.name for other in d.stage.group(GROUP) if other is not node)
-    d.begin("cut", node.name, other=others, for_ms=_CUT_MS)
-    d.begin("cut", node.name, other=others, for_ms=_CUT_MS, inbound=1)
+    d.begin("cut", node.name, other=others, for_ms=for_ms)
+    d.begin("cut", node.name, other=others, for_ms=for_ms, inbound=1)
 
 
 def opens_nothing(d: Director) -> Steps:
@@ -56,7 +56,7 @@ def opens_nothing(d: Director) -> Steps:
     yield d.is_whole
     yield d.pass_ms(300)
     lonely = d.replicas[0]
-    _cut_from_brokers(d, lonely)
+    cut_from_brokers(d, lonely)
     order(d, lonely)
     yield lambda: d.mastership_of(lonely) is not None
     d.mark("lonely")
@@ -86,7 +86,7 @@ def confirms_nothing(d: Director) -> Steps:
     yield d.is_whole
     yield d.pass_ms(300)
     lonely = d.master
-    _cut_from_brokers(d, lonely)
+    cut_from_brokers(d, lonely)
     d.mark("lonely")
     mastership = d.mastership_of(lonely)
     assert mastership is not None

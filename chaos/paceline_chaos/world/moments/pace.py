@@ -11,6 +11,11 @@ PATIENT = replace(FAST, heartbeat_timeout_ms=4_000, replica_lag_ms_max=900)
 """A master may stall for longer than a replica may lag, and is not replaced for it."""
 SHORT_MS = 450
 STALL_MS = 1_800
+_DEAD_MS = 2_000
+_SILENT_MS = 2_400
+"""Less than `progress_timeout_ms`: no other master comes to drop who is gone (R6)."""
+_DECIDED_MS = 700
+"""A probe, of which the next comes after half a second, and a command to the controllers."""
 
 
 def short_silence(d: Director) -> Steps:
@@ -37,6 +42,42 @@ def own_stall(d: Director) -> Steps:
         yield d.pass_ms(STALL_MS + 400)
     yield d.is_whole
     d.mark("after")
+
+
+def gone(d: Director) -> Steps:
+    """A member dies, then another one falls silent: the master goes on without each of them."""
+    yield d.is_whole
+    yield d.pass_ms(300)
+    dead, silent = d.replicas
+    d.mark("dead")
+    d.kill(dead, for_ms=_DEAD_MS)
+    yield d.pass_ms(_DECIDED_MS)
+    d.expect(dead.name not in d.committed(), "a dead member keeps its place (R12)")
+    d.saw("gone")
+    yield d.is_whole
+    yield d.pass_ms(300)
+    d.mark("silent")
+    d.begin("pause", silent.name, for_ms=_SILENT_MS)
+    yield d.pass_ms(FAST.replica_lag_ms_max + _DECIDED_MS)
+    d.expect(silent.name not in d.committed(), "a silent member keeps its place (R12)")
+    d.saw("gone")
+    d.mark("decided")
+    yield d.pass_ms(500)
+    d.mark("back")
+    yield d.is_whole
+    d.mark("after")
+
+
+def was_left_behind(result: Result) -> list[str]:
+    """R12: sends went on meanwhile, under the same master."""
+    elections = result.verdict.counters.get("elections", 0)
+    went_on = acknowledged(result, since="decided", until="back")
+    return [
+        *unseen(result, gone=2),
+        *([f"{elections} elections that nobody needed"] if elections else []),
+        *([] if went_on else ["nothing was acknowledged without the silent one"]),
+        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+    ]
 
 
 def nobody_left(result: Result) -> list[str]:
