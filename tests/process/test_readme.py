@@ -10,7 +10,7 @@ import pytest
 from tests.process.examples import fenced_blocks, reader_folder, run
 from tests.process.harness import running_cluster
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 DOCUMENTS = ("README.md", "docs/CLI.md")
 
