@@ -28,6 +28,7 @@ from paceline.routing import QueueKey, index_of_key, write_queues_of
 from paceline.selecting import Selector, selected
 from paceline.sending import wake
 from paceline.types import GroupName, TopicName
+from paceline.wiped import wiped
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.static_topics import Place
 
@@ -196,12 +197,7 @@ class Dispatcher:
         route = None if name is None else self.routes.get(name)
         for batch in outbox.take_unsent():
             if route is None or batch.is_named or route.topic.is_static:
-                error = QueueNotFoundError(
-                    f"queue {outbox.queue.group}/{outbox.queue.queue} of topic {name} takes no"
-                    " messages any more",
-                    queue=outbox.queue.queue,
-                )
-                outbox.fail(batch, error)
+                outbox.fail(batch, self._taken_away(outbox.queue, name))
                 continue
             if batch.is_movable:
                 index = route.next_index(self._is_up, self._is_quick)
@@ -211,6 +207,14 @@ class Dispatcher:
             target = self._outbox(route.queues[index], batch.kind)
             target.adopt(batch)
             self._activate(target)
+
+    def _taken_away(self, queue: QueueKey, topic: str | None) -> PacelineError:
+        """Why a message that is certainly not stored can not be sent to its queue any more."""
+        groups = [] if topic is None else [queue.group]
+        return wiped(self._cluster.view, groups, topic=topic or "") or QueueNotFoundError(
+            f"queue {queue.group}/{queue.queue} of topic {topic} takes no messages any more",
+            queue=queue.queue,
+        )
 
     def _fail(self, route: Route, error: PacelineError) -> None:
         topic_id = route.topic.topic_id
@@ -312,7 +316,13 @@ class Dispatcher:
     def _index_of(self, route: Route, message: Message) -> int:
         """The queue that a message names itself, or that its sharding key or key means."""
         if message.queue is not None:
-            return route.index_of(message.queue)
+            try:
+                return route.index_of(message.queue)
+            except QueueNotFoundError as error:
+                topic, group = route.topic, message.queue.group
+                is_there = message.queue.queue < topic.queues.get(group, 0)
+                groups = [group] if is_there else []
+                raise wiped(self._cluster.view, groups, topic=topic.topic) or error from None
         chosen_by = message.sharding or message.key
         assert chosen_by
         return index_of_key(chosen_by.encode(), len(route.outboxes))

@@ -157,7 +157,8 @@ class ForbiddenError(PacelineError):
 
 class NoPermissionError(ForbiddenError):
     """The topic or group does not allow it (RocketMQ's NO_PERMISSION): its `perm`, its
-    `consume_enable`. Nothing was stored. Details: `topic` or `group`."""
+    `consume_enable`; to the client library, a wiped broker group where only that will do (masters
+    answer QUEUE_NOT_FOUND). Nothing was stored. Details: `topic` or `group`."""
 
     code = "NO_PERMISSION"
 

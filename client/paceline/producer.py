@@ -48,6 +48,7 @@ from paceline.selecting import Selector, selected
 from paceline.sending import OnSent, Run, Sending, SendingMany
 from paceline.topic_maker import TopicMaker
 from paceline.types import GroupName, TopicName
+from paceline.wiped import wiped
 from paceline.wire.names import check_topic_name
 
 
@@ -455,11 +456,14 @@ class Producer(Opened):
             return TopicNotFoundError(
                 f"topic {topic} does not exist; create it first (paceline topic create {topic})"
             )
-        if not write_queues_of(view.topics[TopicName(topic)]):
-            return QueueNotFoundError(
-                f"not stored: topic {topic} takes messages in no queue: see its queues and"
-                " permissions (paceline topic describe) and those of the broker groups"
-                " (paceline cluster status)"
+        known = view.topics[TopicName(topic)]
+        if not write_queues_of(known):
+            return wiped(view, filter(known.queues.get, known.queues), topic=topic) or (
+                QueueNotFoundError(
+                    f"not stored: topic {topic} takes messages in no queue: see its queues and"
+                    " permissions (paceline topic describe) and those of the broker groups"
+                    " (paceline cluster status)"
+                )
             )
         return self._full()
 

@@ -204,7 +204,8 @@ class Routes:
             )
         if not topic.can_write:
             raise NoPermissionError(
-                f"topic {topic.topic} takes no messages: its permissions are {topic.perm_letters}",
+                f"topic {topic.topic} takes no messages: its permissions are {topic.perm_letters};"
+                f" its operator can change that (paceline topic alter {topic.topic} --perm rw)",
                 topic=topic.topic,
             )
         if not topic.write_queues.get(self.group):

@@ -114,6 +114,17 @@ class FakeCluster:
         altered = replace(self.view.topics[TopicName(topic)], **changes)
         self.publish(topics={**self.view.topics, altered.topic: altered})
 
+    def wipe(self, group: str) -> None:
+        """Take a broker group's write permission away, as controllers show it."""
+        name = GroupName(group)
+        groups = self.view.groups
+        topics = {
+            topic.topic: replace(topic, write_queues={**topic.write_queues, name: 0})
+            for topic in self.view.topics.values()
+        }
+        is_wiped = replace(groups[name], is_write_wiped=True)
+        self.publish(groups={**groups, name: is_wiped}, topics=topics)
+
     def add_static_topic(self, topic: str, groups: list[str]) -> int:
         """One logical queue for each entry of `groups`, and open there."""
         made: dict[str, int] = {}

@@ -112,6 +112,45 @@ async def test_a_queue_that_the_application_named_is_not_replaced() -> None:
                 await sending
 
 
+async def test_a_named_queue_of_a_wiped_broker_group_says_what_was_done_to_it() -> None:
+    """Both what waits when the view comes, and what is sent afterwards."""
+    words = "group g1 takes no messages: .* was wiped.*paceline cluster add-write-perm g1"
+    async with FakeCluster(groups=2) as cluster:
+        cluster.add_topic("orders", 1)
+        named = Message("orders", b"x", queue=QueueName(TopicName("orders"), G1, QueueId(0)))
+        nowhere = Message("orders", b"x", queue=QueueName(TopicName("orders"), G1, QueueId(7)))
+        async with Producer(cluster.controller) as producer:
+            await producer.send(named)
+            before = producer.send(named)
+            cluster.wipe("g1")
+            with pytest.raises(NoPermissionError, match=words) as waited:
+                await before
+            with pytest.raises(NoPermissionError, match=words) as later:
+                await producer.send(named)
+            with pytest.raises(QueueNotFoundError, match="has no queue g1/7"):
+                await producer.send(nowhere)
+            elsewhere = await producer.send(Message("orders", b"y"))
+
+        assert waited.value.is_definite
+        assert later.value.is_definite
+        assert elsewhere.group == "g2"
+        assert (cluster.bodies("g1"), cluster.bodies("g2")) == ([b"x"], [b"y"])
+
+
+async def test_where_all_broker_groups_are_wiped_a_send_says_so() -> None:
+    settings = ProducerSettings(delivery_timeout_ms=100, request_timeout_ms=50)
+    async with FakeCluster(groups=2) as cluster:
+        cluster.add_topic("orders", 1)
+        cluster.add_static_topic("fixed", ["g1", "g2"])
+        cluster.wipe("g1")
+        cluster.wipe("g2")
+        async with Producer(cluster.controller, settings=settings) as producer:
+            for topic in ("orders", "fixed"):
+                with pytest.raises(NoPermissionError, match="groups g1, g2 take no") as refused:
+                    await producer.send(Message(topic, b"x", key="k"))
+                assert "paceline cluster add-write-perm g1" in refused.value.message
+
+
 async def test_a_message_that_may_be_stored_in_a_retired_queue_ends_unknown() -> None:
     """R32: it must not go elsewhere, and nobody can say that it is not stored."""
     cluster = FakeCluster()

@@ -12,6 +12,7 @@ from paceline.consumer.pull import PullConsumer
 from paceline.errors import (
     BadRequestError,
     DeadlineError,
+    NoPermissionError,
     NotMasterError,
     PacelineError,
     RequestTimeoutError,
@@ -147,6 +148,25 @@ async def test_replies_go_where_messages_are_taken() -> None:
             for number in range(3):
                 reply = await producer.request(Message("sums", b"%d" % number), timeout_ms=5_000)
                 assert reply.group == "g2"
+
+
+async def test_a_reply_to_a_group_that_was_wiped_meanwhile_says_so() -> None:
+    async with a_cluster(groups=2) as cluster:
+        cluster.add_topic("sums", 1, groups=["g2"])
+        cluster.add_topic(REPLY_TOPIC, 2, groups=["g1"])
+        async with (
+            Producer(cluster.controller) as producer,
+            PullConsumer(cluster.controller) as consumer,
+            asyncio.TaskGroup() as group,
+        ):
+            await consumer.subscribe("sums", start="first")
+            asking = group.create_task(producer.request(Message("sums", b"1"), timeout_ms=5_000))
+            [request] = await consumer.poll()
+            await producer.reply(request, b"sum of 1")
+            await asking
+            cluster.wipe("g1")
+            with pytest.raises(NoPermissionError, match="paceline cluster add-write-perm g1"):
+                await producer.reply(request, b"again")
 
 
 async def test_a_request_waits_until_a_group_takes_replies() -> None:
