@@ -34,6 +34,8 @@ class OneNode:
 
     def __init__(self, folder: Path, *, stops_with: int | None = 0) -> None:
         self.stops_with = stops_with
+        self.stops_later_with: int | None = None
+        """The code with which it ends a while after it was told to."""
         log_path = folder / "node.log"
         log_path.write_text("broker: the port is taken\n")
         self.node = Node(
@@ -65,6 +67,9 @@ class OneNode:
         if node.is_running and number in (signal.SIGTERM, signal.SIGKILL):
             code = self.stops_with if number is signal.SIGTERM else -number
             self.process.code = code
+            if number is signal.SIGTERM and self.stops_later_with is not None:
+                later = self.stops_later_with
+                asyncio.get_running_loop().call_later(0.01, setattr, self.process, "code", later)
 
     def kill(self, node: Node) -> None:
         self.signal(node, signal.SIGKILL)
@@ -134,12 +139,11 @@ async def test_graceful_stop_is_not_an_end_that_the_keeper_finds(one: OneNode) -
 async def test_kill_that_finds_a_node_stopped_as_it_was_told_to_tells_nothing(
     one: OneNode, code: int, is_told: bool
 ) -> None:
-    one.stops_with = None  # it needs a while, and ends just before the kill
+    # It needs a while, and has ended when the kill comes.
+    one.stops_with, one.stops_later_with = None, code
     nemesis = nemesis_of(one)
-    process = one.process
-    asyncio.get_running_loop().call_later(0.01, setattr, process, "code", code)
-    stop = Fault(at_ms=0, kind="stop", target="g1-b1", for_ms=60)
-    kill = Fault(at_ms=20, kind="kill", target="g1-b1", for_ms=1)
+    stop = Fault(at_ms=0, kind="stop", target="g1-b1", for_ms=500)
+    kill = Fault(at_ms=300, kind="kill", target="g1-b1", for_ms=1)
 
     await nemesis.carry_out([stop, kill])
 
