@@ -10,7 +10,6 @@ from typing import Any
 from paceline.errors import (
     BY_CODE,
     BadRequestError,
-    PacelineError,
     QueueNotFoundError,
 )
 from paceline.filters import ALL, Filter
@@ -18,7 +17,7 @@ from paceline.filters.filter import TAG
 from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.fields import Fields
 from paceline.wire.names import CLIENT_ID_PATTERN, check_name, check_topic_name, retry_topic
-from paceline.wire.receipts import ATTEMPT_MAX, Receipt, format_handle, parse_handle
+from paceline.wire.receipts import ATTEMPT_MAX, Receipt, format_handle, parse_handle, why_refused
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.creator import Creator
 from paceline_broker.service.filters import EXPRESSION_LENGTH_MAX, FilterRegistry
@@ -198,10 +197,6 @@ def _answer(settled: Sequence[Settled], group: str) -> dict[str, Any]:
         rows.append(row)
     codes = {row["code"] for row in rows}
     if None not in codes:
-        error_class: type[PacelineError] = BY_CODE[rows[0]["code"]]
-        raise error_class(
-            "refused: the message was given anew when its invisible time was over, or is done;"
-            " nothing was changed",
-            receipts=rows,
-        )
+        code = str(rows[0]["code"])
+        raise BY_CODE[code](why_refused(code), receipts=rows)
     return {"receipts": rows}

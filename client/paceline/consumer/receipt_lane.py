@@ -14,6 +14,7 @@ from paceline.consumer.links import GroupLinks
 from paceline.errors import BY_CODE, PacelineError, ReceiptExpiredError
 from paceline.runtime import spawn
 from paceline.types import GroupName
+from paceline.wire.receipts import why_refused
 
 _CALLS_MAX = 4
 _HANDLES_MAX = 1024
@@ -123,7 +124,4 @@ async def receipts_call(
 def refusal(code: str) -> PacelineError:
     """What a refused receipt says to the application."""
     error_class = BY_CODE.get(code, ReceiptExpiredError)
-    return error_class(
-        "the message was given anew when its invisible time was over, or is done otherwise:"
-        " somebody else may process it, too"
-    )
+    return error_class(why_refused(code))

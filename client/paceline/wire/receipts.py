@@ -75,6 +75,19 @@ def _text(packed: bytes) -> bytes:
     return b2a_base64(packed, newline=False).rstrip(b"=").translate(_TO_URL)
 
 
+def why_refused(code: str) -> str:
+    """What is the matter with a well-formed handle that a master answered with `code`."""
+    if code == InvalidReceiptHandleError.code:
+        return (
+            "no message is to be had by this receipt: its topic or its consumer group was deleted"
+            " since it was given, or no broker gave it; nothing was changed"
+        )
+    return (
+        "the message was given anew when its invisible time was over, or is done otherwise:"
+        " somebody else may process it, too; nothing was changed"
+    )
+
+
 @lru_cache(maxsize=1024)
 def _seed(group: str) -> int:
     """What checksums of a group's receipts begin with."""

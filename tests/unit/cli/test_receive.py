@@ -10,6 +10,8 @@ from tests.unit.cli.conftest import Outcome, beside, run_command
 from tests.unit.client.test_simple import lead, send
 from tests.unit.http.door import a_door
 
+from paceline.wire.receipts import format_handle, parse_handle
+
 GROUP = ("--group", "workers")
 
 
@@ -72,3 +74,15 @@ def test_a_wrong_handle_or_time_is_refused_and_changes_nothing(
     assert outcome.exit_code == 2
     assert why in outcome.stderr
     assert run_command("ack", message["handle"], *GROUP, bootstrap=bootstrap).exit_code == 0
+
+
+def test_a_receipt_of_a_topic_that_is_gone_is_not_said_to_have_expired(bootstrap: str) -> None:
+    """Its handle is whole: only the broker knows that there is nothing behind it."""
+    receipt = parse_handle(receive(bootstrap)[0]["handle"], "workers")
+    gone = format_handle(receipt._replace(topic_id=77), "workers")
+    acked = run_command("ack", gone, *GROUP, bootstrap=bootstrap)
+    changed = change(bootstrap, gone, 0)
+
+    for outcome in (acked, changed):
+        assert (outcome.exit_code, outcome.stdout) == (2, "")
+        assert outcome.stderr.startswith("paceline: no message is to be had by this receipt: its")
