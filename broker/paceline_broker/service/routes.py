@@ -165,8 +165,10 @@ class Routes:
         if count is None:
             raise TopicNotFoundError(f"no topic with id {topic_id}", version=self.version)
         if queue_id >= count:
+            name = self.topic_name(topic_id) or topic_id
             raise QueueNotFoundError(
-                f"queue {queue_id} of topic {topic_id}: group {self.group} has {count}",
+                f"topic {name} has no queue {self.group}/{queue_id}: broker group {self.group} has"
+                f" {count} of it",
                 queues=count,
             )
 

@@ -73,6 +73,14 @@ async def refused(bench: Bench, error: type[PacelineError], **arguments: Any) ->
     assert bench.log.end == before
 
 
+async def test_a_queue_that_is_not_there_is_named_by_its_topic() -> None:
+    bench = Bench()
+    error = await sent(bench, queue_id=9)
+
+    assert isinstance(error, QueueNotFoundError)
+    assert error.message.startswith("topic orders has no queue g1/9: broker group g1 has ")
+
+
 async def test_only_the_written_queues_take_messages_while_all_are_read() -> None:
     bench = Bench()
     altered(bench, write_queues={GROUP: 2})
