@@ -53,6 +53,20 @@ class Permission:
         )
         if is_given is not self._was_given:
             self._was_given = is_given
-            event = "consumer_group_on" if is_given else "consumer_group_off"
-            log.warning(event, extra={"consumer_group": self._group})
+            if is_given:
+                log.warning("consumer_group_on", extra={"consumer_group": self._group})
+            else:
+                about = {"consumer_group": self._group, "why": self._why_not(settings)}
+                log.warning("consumer_group_off", extra=about)
         return is_given
+
+    def _why_not(self, settings: ConsumerGroupSettings) -> str:
+        if settings.consume_enable and (
+            settings.consume_broadcast_enable or not self._is_broadcasting
+        ):
+            return "brokers refuse its members (NO_PERMISSION)"
+        name = "consume_broadcast_enable" if settings.consume_enable else "consume_enable"
+        return (
+            f"{name} is false; its operator can change that (paceline group alter {self._group}"
+            f" --set {name}=true)"
+        )

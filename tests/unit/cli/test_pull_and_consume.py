@@ -204,7 +204,10 @@ def test_what_the_library_logs_is_told_with_its_fields(
 
     outcome = paceline("consume", "orders", "--group", "off", "--idle-exit-ms", "300")
 
-    assert outcome.stderr == "paceline: consumer_group_off: consumer_group=off\n"
+    assert outcome.stderr == (
+        "paceline: consumer_group_off: consumer_group=off why='consume_enable is false; its"
+        " operator can change that (paceline group alter off --set consume_enable=true)'\n"
+    )
 
 
 def test_a_field_of_a_log_line_breaks_no_line() -> None:
