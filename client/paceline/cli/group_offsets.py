@@ -76,6 +76,11 @@ def members(group: str, connect: Connect, as_json: bool) -> None:
         click.echo(f"nobody consumes in group {group} now", err=True)
         return
     echo_table(("CLIENT", "MODEL", "MODE", "QUEUES", "TOPICS"), table)
+    if len({member.get("mode") == "ordered" for member in found["members"]}) > 1:
+        click.echo(
+            f"some members of {group} consume in order and some do not: these hold up each other",
+            err=True,
+        )
     for topic in found["inconsistent_topics"]:
         click.echo(f"not all members subscribe to {topic} in the same way", err=True)
 

@@ -12,6 +12,7 @@ from tests.unit.client.test_pins import a_master
 from tests.unit.client.test_static_consumers import segments
 from tests.unit.http.test_http import send
 
+from paceline.admin import AdminClient
 from paceline.cli.group_offsets import parse_target
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupView
@@ -163,3 +164,24 @@ def test_targets_are_ends_offsets_times_and_ages(text: str, expected: dict[str, 
 def test_other_targets_are_refused(text: str) -> None:
     with pytest.raises(click.UsageError):
         parse_target(text, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize(("modes", "is_told"), [("oc", True), ("oo", False), ("cs", False)])
+def test_members_that_do_not_agree_about_order_are_told(
+    groups: Operator, modes: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"o": "ordered", "c": "concurrent", "s": "simple"}
+
+    async def found(admin: AdminClient, group: str) -> dict[str, Any]:
+        members = [
+            {"client_id": f"m{at}", "mode": names[mode], "owned": [], "topics": ["orders"]}
+            for at, mode in enumerate(modes)
+        ]
+        return {"members": members, "inconsistent_topics": []}
+
+    monkeypatch.setattr(AdminClient, "consumer_members", found)
+    outcome = groups("members", "audit")
+
+    assert outcome.exit_code == 0, outcome.stderr
+    assert outcome.stdout.splitlines()[1].split()[:3] == ["m0", "-", names[modes[0]]]
+    assert ("some members of audit consume in order and some do not" in outcome.stderr) is is_told
