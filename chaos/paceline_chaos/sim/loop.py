@@ -90,6 +90,8 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         self.sequence = 0
         self.objects = 0
         self.handles_count = 0
+        self.acts_count = 0
+        """Of the world: `kernel_at`."""
         self.trace = trace or Trace()
         self.network: Network | None = None
         self.sockets: dict[int, SimSocket] = {}
@@ -212,6 +214,7 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
             while heap and heap[0][0] <= self.now_ns:
                 _, _, timer, function, argument = heapq.heappop(heap)
                 if timer is None:
+                    self.acts_count += 1
                     function(argument)
                 else:
                     self._fire(timer)

@@ -398,6 +398,8 @@ class ControllerServer(Node):
         self.is_leaving = False
         """The operator replaces it: it ends when it has heard that it is no member any more."""
         self.on_built: Callable[[ControllerServer, ControllerNode], None] = lambda me, node: None
+        self.applied_index = 0
+        """Of the last command that its state holds; known without a call that reads its clock."""
         self._node: ControllerNode | None = None
 
     @property
@@ -437,7 +439,13 @@ class ControllerServer(Node):
 
     def _built(self, node: ControllerNode) -> None:
         self._node = node
+        self.applied_index = 0
+        node.quorum.on_applied(lambda command, result, events, index: self._has_applied(index))
+        node.quorum.on_restored(self._has_applied)
         self.on_built(self, node)
+
+    def _has_applied(self, index: int) -> None:
+        self.applied_index = index
 
     def _config(self) -> ControllerConfig:
         topology, timers = self.topology, self.topology.timers

@@ -2,10 +2,12 @@
 
 A plan says when; a script says *between what and what*: "the master has appended, nothing is
 acknowledged, now it dies". It is a generator that yields conditions; the `Director` looks at them
-every `LOOK_MS` of virtual time, without a message or a task, and goes on when one holds. It notes
-moments and counts what it has done, so that who reads the history afterwards knows what to ask.
+every `LOOK_MS` of virtual time, without a message or a task, and goes on when one holds. Where
+nothing has happened since its last look, it knows what it would see. It notes moments and counts
+what it has done, so that who reads the history afterwards knows what to ask.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +22,7 @@ from paceline_chaos.world.inject import Injector
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.stage import Stage
 from paceline_chaos.world.topology import FAST, Client, Topology, draw_topology
+from paceline_controller.state import Machine
 from paceline_controller.state.model import Topic
 
 LOOK_MS = 0.2
@@ -27,6 +30,7 @@ LOOK_MS = 0.2
 GROUP = "g1"
 
 Condition: TypeAlias = Callable[[], bool]
+"""Reads what nodes hold, and no clock: how much time is over is asked by `Director.pass_ms`."""
 Steps: TypeAlias = Iterator[Condition]
 Script: TypeAlias = Callable[["Director"], Steps]
 
@@ -84,6 +88,11 @@ class Director:
         self._names_known: dict[int, str] = {}
         self._injector = injector
         self._end_us = end_us
+        self._looks_count = 0
+        self._happened = -1
+        """Handles and acts of the world, but for own looks, at the last look that asked."""
+        self._times_us: list[int] = []
+        """Moments that conditions wait for; a heap."""
 
     def play(self, script: Script) -> None:
         """Begin; what has not happened by the end of the load does not happen any more."""
@@ -104,7 +113,32 @@ class Director:
             self.notes.steps_count += 1
             self._go_on(steps)
         else:
-            self.stage.at(now_us / 1000 + LOOK_MS, lambda: self._look(steps, condition))
+            self._look_again(steps, condition)
+
+    def _look_again(self, steps: Steps, condition: Condition) -> None:
+        """Some time later. A condition that did not hold holds still less while nothing happens:
+        most looks fall between two handles, and asking costs more than what goes on."""
+
+        def look() -> None:
+            self._looks_count += 1
+            if self._has_news():
+                self._look(steps, condition)
+            else:
+                self._look_again(steps, condition)
+
+        now_us = self.stage.simulation.now_us
+        self.stage.at(now_us / 1000 + LOOK_MS, look)
+
+    def _has_news(self) -> bool:
+        """Whether a handle ran, the world acted, or a moment came since this was last asked."""
+        loop, now_us = self.stage.simulation.loop, self.stage.simulation.now_us
+        happened = loop.handles_count + loop.acts_count - self._looks_count
+        is_news = happened != self._happened
+        self._happened = happened
+        while self._times_us and self._times_us[0] <= now_us:
+            heapq.heappop(self._times_us)
+            is_news = True
+        return is_news
 
     # -- what a script does ------------------------------------------------------------------------
 
@@ -142,7 +176,8 @@ class Director:
 
     def pass_ms(self, duration_ms: float) -> Condition:
         """Some time is over."""
-        end_us = self.stage.simulation.now_us + duration_ms * 1000
+        end_us = self.stage.simulation.now_us + int(duration_ms * 1000)
+        heapq.heappush(self._times_us, end_us)
         return lambda: self.stage.simulation.now_us >= end_us
 
     # -- what a script looks at --------------------------------------------------------------------
@@ -165,9 +200,17 @@ class Director:
         """Whoever of the group is up."""
         return [node for node in self.stage.group(GROUP) if node.broker is not None]
 
+    def machine(self) -> Machine | None:
+        """As `Stage.machine`, but looked up without a trace: a controller that is asked for its
+        status reads its clock, which creeps, and a look must not change the run."""
+        nodes = [node for node in self.stage.controllers.values() if node.controller is not None]
+        newest = max(nodes, key=lambda node: (node.applied_index, node.name), default=None)
+        controller = None if newest is None else newest.controller
+        return None if controller is None else controller.machine
+
     def topic(self, name: str) -> Topic | None:
         """As the controllers have it."""
-        machine = self.stage.machine()
+        machine = self.machine()
         return None if machine is None else machine.topics.get(TopicName(name))
 
     def mastership_of(self, node: BrokerNode) -> Mastership | None:
@@ -206,7 +249,7 @@ class Director:
 
     def committed(self) -> frozenset[str]:
         """Names of the members, as the controllers have committed them."""
-        machine = self.stage.machine()
+        machine = self.machine()
         groups = {} if machine is None else {str(key): g for key, g in machine.groups.items()}
         return self._names(groups[GROUP].sync_state_set) if GROUP in groups else frozenset()
 
