@@ -36,8 +36,6 @@ def list_clients(
     if as_json:
         for row in found.clients:
             echo_json({**row, "conflicts": _conflicts_of(row, found.conflicts)})
-    elif not found.clients:
-        click.echo("no such client is connected", err=True)
     else:
         table = [
             (
@@ -55,6 +53,8 @@ def list_clients(
         echo_table(
             ("KIND", "GROUP", "CLIENT", "ADDRESS", "VERSION", "MODEL", "SINCE", "TOPICS"), table
         )
+        if not table:
+            click.echo("no such client is connected", err=True)
     for name, topics in found.conflicts.items():
         different = ", ".join(topics)
         click.echo(f"not all members of {name} subscribe to {different} in the same way", err=True)
