@@ -33,15 +33,22 @@ RAFT_SAMPLE = (
 MOMENTS = [rule for rule, mutant in MUTANTS.items() if mutant.bed == "moments"]
 """Those that a few seeds catch; `make verify` has all."""
 SEEDS_MAX = {"core": 40, "world": 8, "moments": 3, "raft": 20}
+LIKELY = {
+    **{"R3": 28, "R10-grow": 9, "R30": 13, "R22": 13, "R33-epoch": 6},
+    **{"INV-10-part": 19, "INV-10-vote": 4, "R32-chosen": 1, "S41-attempts": 1},
+}
+"""Seeds that are tried first, as they caught it last; if one does no more, the others are tried."""
 
 
 @pytest.mark.parametrize("rule", [*CORE_SAMPLE, *WORLD_SAMPLE, *RAFT_SAMPLE, *MOMENTS])
 def test_the_code_without_a_rule_is_caught(rule: str) -> None:
     mutant = MUTANTS[rule]
+    likely = LIKELY.get(rule, 0)
+    seeds = sorted(range(SEEDS_MAX[mutant.bed]), key=lambda seed: seed != likely)
 
     assert any(
         found.property in mutant.caught_by
-        for seed in range(SEEDS_MAX[mutant.bed])
+        for seed in seeds
         for found in run_one(mutant.bed, seed, mutant).violations
     ), mutant.meaning
 
