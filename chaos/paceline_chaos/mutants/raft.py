@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import StorageError
 from paceline.ports import Disk, File
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_controller.raft import library, snapshot
 from paceline_controller.raft.core import RaftCore
 from paceline_controller.raft.elections import ElectionRules
@@ -269,14 +269,11 @@ RAFT = (
         "RAFT-vote",
         "RAFT-term",
     ),
-    _mutant(
-        "R22-raft",
-        "a failed sync is tried again",
-        _failed_sync_counts,
-        *_LOST,
-        "RAFT-vote",
-        "RAFT-term",
-        "R23",
+    Mutant(
+        rule="R22-raft",
+        meaning="a failed sync is tried again",
+        patches=_failed_sync_counts,
+        **of_moment("second-try"),
     ),
     _mutant(
         "INV-10-count", "old terms commit by count", _old_terms_by_count, "RAFT-commit", *_LOST

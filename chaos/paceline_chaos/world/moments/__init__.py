@@ -93,6 +93,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=power.was_kept,
         load_ms=12_000,
     ),
+    "second-try": Scripted(
+        rule="R22: a controller whose sync has failed does not believe the next one",
+        script=power.second_try,
+        unmet=power.was_not_believed,
+        load_ms=16_000,
+    ),
     "acting": Scripted(
         rule="R36: while nobody can lead a replica serves reads, soft offsets and locks",
         script=acting.acting,
