@@ -297,7 +297,9 @@ class _World:
             self.simulation.run_for(self.topology.calm_ms / 1000)
         self._phase("over")
         self.stage.is_over = True
+        # The operator's programs too: what they did in the drain would be under no entry.
         clients = [processes[-1] for processes in self.stage.client_processes.values()]
+        clients += self.stage.operator_processes
         self._until(
             lambda: all(process.is_dead for process in clients), "clients end", limit_s=END_S
         )

@@ -278,6 +278,12 @@ class Stage:
         process = machine.start(lambda: main(around), name=_OPERATOR)
         process.on_end.append(self._client_ended)
 
+    @property
+    def operator_processes(self) -> list[Process]:
+        """What `begin_tool` has begun."""
+        machine = self.simulation.machines.get(_OPERATOR)
+        return [] if machine is None else machine.processes
+
     def _client_ended(self, process: Process) -> None:
         if process.state is State.FAILED:
             assert process.error is not None

@@ -6,6 +6,7 @@ More: `python -m paceline_chaos.world.moments`. `tests/sim/test_mutants.py` take
 
 import pytest
 
+from paceline_chaos.history.model import Operation, Phase
 from paceline_chaos.world.moments import SCENARIOS
 from paceline_chaos.world.scripted import run_scripted
 
@@ -16,3 +17,15 @@ def test_rule_holds_at_its_moment(name: str) -> None:
 
     command = f"python -m paceline_chaos.world.moments {name} --first 1 --seeds 1"
     assert not wrong, (SCENARIOS[name].rule, wrong, command)
+
+
+def test_what_the_operator_began_ends_before_all_is_read() -> None:
+    """Else what it does then is under no entry: processed, and counted as not processed."""
+    result, _ = run_scripted(SCENARIOS["sealed"], 4)
+
+    entries = result.history.entries
+    (drain,) = [one for one in entries if isinstance(one, Phase) and one.name == "drain"]
+    operations = [one for one in entries if isinstance(one, Operation)]
+    mine = [one for one in operations if one.client == "operator"]
+    assert mine
+    assert not [one for one in mine if one.answered_us >= drain.at_us - 1]
