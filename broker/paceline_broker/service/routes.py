@@ -223,11 +223,10 @@ class Routes:
     def check_consume(self, group: str, *, is_broadcasting: bool = False) -> None:
         """Raise NoPermissionError if the consumer group is switched off (`consume_enable`), or for
         broadcasting (`consume_broadcast_enable`)."""
-        settings = self.settings_of(group)
-        if settings.consume_enable and (settings.consume_broadcast_enable or not is_broadcasting):
+        name = self.settings_of(group).forbidden_by(is_broadcasting=is_broadcasting)
+        if name is None:
             return
-        name = "consume_broadcast_enable" if settings.consume_enable else "consume_enable"
-        what = "may not broadcast" if settings.consume_enable else "is switched off"
+        what = "is switched off" if name == "consume_enable" else "may not broadcast"
         raise NoPermissionError(
             f"consumer group {group} {what} ({name} is false); its operator can change that"
             f" (paceline group alter {group} --set {name}=true)",

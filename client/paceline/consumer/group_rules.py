@@ -45,27 +45,20 @@ class Permission:
 
     def is_given(self, view: ClusterView) -> bool:
         """By `consume_enable`, and for broadcasting `consume_broadcast_enable`."""
-        settings = settings_of(view, self._group)
-        is_given = (
-            not self.is_refused
-            and settings.consume_enable
-            and (settings.consume_broadcast_enable or not self._is_broadcasting)
-        )
+        name = settings_of(view, self._group).forbidden_by(is_broadcasting=self._is_broadcasting)
+        is_given = not self.is_refused and name is None
         if is_given is not self._was_given:
             self._was_given = is_given
             if is_given:
                 log.warning("consumer_group_on", extra={"consumer_group": self._group})
             else:
-                about = {"consumer_group": self._group, "why": self._why_not(settings)}
+                about = {"consumer_group": self._group, "why": self._why_not(name)}
                 log.warning("consumer_group_off", extra=about)
         return is_given
 
-    def _why_not(self, settings: ConsumerGroupSettings) -> str:
-        if settings.consume_enable and (
-            settings.consume_broadcast_enable or not self._is_broadcasting
-        ):
+    def _why_not(self, name: str | None) -> str:
+        if name is None:
             return "brokers refuse its members (NO_PERMISSION)"
-        name = "consume_broadcast_enable" if settings.consume_enable else "consume_enable"
         return (
             f"{name} is false; its operator can change that (paceline group alter {self._group}"
             f" --set {name}=true)"

@@ -97,6 +97,14 @@ class ConsumerGroupSettings:
     """How long a listener call of a push consumer may take that does not say so itself."""
     attributes: Mapping[str, str] = field(default_factory=dict)
 
+    def forbidden_by(self, *, is_broadcasting: bool) -> str | None:
+        """Name of the setting that keeps its members from consuming; None: they may."""
+        if not self.consume_enable:
+            return "consume_enable"
+        if is_broadcasting and not self.consume_broadcast_enable:
+            return "consume_broadcast_enable"
+        return None
+
     def to_json(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in (*_FLAGS, *_NUMBERS)}
         policy = self.retry_policy.to_json()

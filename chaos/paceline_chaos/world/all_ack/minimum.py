@@ -5,6 +5,7 @@ from paceline_chaos.world.all_ack.questions import (
     IN_FLIGHT_US,
     acknowledged,
     asked_and_acked,
+    fell_silent,
     unequal_logs,
     unseen,
 )
@@ -44,7 +45,7 @@ def min_two_refuses(result: Result) -> list[str]:
         *unseen(result, nothing_appended=1),
         *unseen(result, definitely_refused=1),
         *([f"{acks[0].value} was acknowledged by one of three"] if acks else []),
-        *([] if acknowledged(result, since="whole") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="whole"),
     ]
 
 
@@ -88,8 +89,7 @@ def min_three(d: Director) -> Steps:
 
 def min_three_waits(result: Result) -> list[str]:
     acks = acknowledged(result, since="two", until="still two", late_us=IN_FLIGHT_US)
-    after = acknowledged(result, since="still two")
     return [
         *([f"{acks[0].value} was acknowledged by two of three"] if acks else []),
-        *([] if after else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="still two"),
     ]

@@ -29,6 +29,11 @@ def acknowledged(
     ]
 
 
+def fell_silent(result: Result, *, since: str) -> list[str]:
+    """That sends went on after a mark, or that they did not."""
+    return [] if acknowledged(result, since=since) else ["nothing was acknowledged afterwards"]
+
+
 def asked_and_acked(result: Result, *, since: str, until: str, client: str = "") -> list[Send]:
     """Those of them that were asked in that time too: they needed whoever was there then."""
     assert result.notes is not None

@@ -6,7 +6,7 @@ from paceline_broker.acting.offsets import Provisional
 from paceline_broker.acting.term import ActingTerm
 from paceline_broker.projections.locks import Withheld
 from paceline_chaos.history.model import Deliver, Lock, Outcome
-from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
+from paceline_chaos.world.all_ack.questions import acknowledged, fell_silent, unequal_logs, unseen
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Director, Steps
@@ -92,7 +92,7 @@ def acted(result: Result) -> list[str]:
         *([] if _during(result, Lock, meanwhile) else ["nobody got a lock of it"]),
         *([f"{early[0].member} had a lock before one lease was over"] if early else []),
         *([f"{sent[0].value} was acknowledged without a master"] if sent else []),
-        *([] if acknowledged(result, since="whole") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="whole"),
         *unequal_logs(result),
     ]
 

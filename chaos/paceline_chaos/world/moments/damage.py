@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from paceline_chaos.world.all_ack.questions import acknowledged, unseen
+from paceline_chaos.world.all_ack.questions import fell_silent, unseen
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import Director, Steps
@@ -45,5 +45,5 @@ def mended(result: Result) -> list[str]:
     """R24: both were mended without an operator, and sends went on."""
     return [
         *unseen(result, flips=2, repairs=2),
-        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="after"),
     ]

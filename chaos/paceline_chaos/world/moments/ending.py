@@ -1,6 +1,6 @@
 """Masterships that end while something waits (R1), or while their master hears of nothing (R2)."""
 
-from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
+from paceline_chaos.world.all_ack.questions import acknowledged, fell_silent, unequal_logs, unseen
 from paceline_chaos.world.moments.leading import cut_from_brokers, order
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Director, Steps
@@ -44,7 +44,7 @@ def was_unknown(result: Result) -> list[str]:
     """That nobody was told of success is S1."""
     return [
         *unseen(result, ended_while_something_waited=1, order_carried_out=1),
-        *([] if acknowledged(result, since="whole") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="whole"),
         *unequal_logs(result),
     ]
 
@@ -81,6 +81,6 @@ def was_fenced(result: Result) -> list[str]:
     return [
         *unseen(result, replaced_unheard=1),
         *([] if went_on else ["nothing was acknowledged by the successor"]),
-        *([] if acknowledged(result, since="whole") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="whole"),
         *unequal_logs(result),
     ]

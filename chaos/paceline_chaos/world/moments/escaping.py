@@ -3,7 +3,7 @@
 from paceline_broker.escape.escape import Escape
 from paceline_chaos.checkers.escaping import came_twice
 from paceline_chaos.checkers.evidence import Evidence
-from paceline_chaos.world.all_ack.questions import acknowledged, unseen
+from paceline_chaos.world.all_ack.questions import fell_silent, unseen
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Director, Steps
@@ -68,7 +68,7 @@ def escaped(result: Result) -> list[str]:
             if not counters.get(name)
         ),
         *([f"{twice} came twice, though the next master was told"] if twice else []),
-        *([] if acknowledged(result, since="whole") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="whole"),
     ]
 
 

@@ -4,7 +4,7 @@ An invisible time that is over is no record: a master finds it by log time when 
 one that has never heard of the receiver. What is not found blocks its group for ever.
 """
 
-from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
+from paceline_chaos.world.all_ack.questions import fell_silent, unequal_logs, unseen
 from paceline_chaos.world.jobs.popping import INVISIBLE_MS, POP_GROUP
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import Director, Steps
@@ -49,6 +49,6 @@ def _forgotten(d: Director) -> set[tuple[int, int, int]]:
 def were_given_anew(result: Result) -> list[str]:
     return [
         *unseen(result, returns=1),
-        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="after"),
         *unequal_logs(result),
     ]

@@ -3,7 +3,7 @@
 from paceline.admin import AdminClient
 from paceline.errors import PacelineError
 from paceline_chaos.history.model import FaultEvent
-from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
+from paceline_chaos.world.all_ack.questions import fell_silent, unequal_logs, unseen
 from paceline_chaos.world.moments.leading import order
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Director, Steps
@@ -40,7 +40,7 @@ def learning(d: Director) -> Steps:
 def only_learnt(result: Result) -> list[str]:
     return [
         *unseen(result, a_learner_that_follows=1),
-        *([] if acknowledged(result, since="whole") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="whole"),
         *unequal_logs(result),
     ]
 
@@ -168,7 +168,7 @@ def _recover(d: Director, store_id: str) -> None:
 def was_kept(result: Result) -> list[str]:
     return [
         *unseen(result, refusals=1),
-        *([] if acknowledged(result, since="whole") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="whole"),
         *unequal_logs(result),
     ]
 
@@ -176,6 +176,6 @@ def was_kept(result: Result) -> list[str]:
 def was_recovered(result: Result) -> list[str]:
     return [
         *unseen(result, a_recovery=1),
-        *([] if acknowledged(result, since="whole") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="whole"),
         *unequal_logs(result),
     ]

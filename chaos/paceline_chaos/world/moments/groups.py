@@ -5,12 +5,7 @@ letters again. Judged by S21, S22, S29 and S35.
 """
 
 from paceline_chaos.history.model import Commit, Outcome, Resend
-from paceline_chaos.world.all_ack.questions import (
-    acknowledged,
-    unequal_logs,
-    unseen,
-    unserved,
-)
+from paceline_chaos.world.all_ack.questions import fell_silent, unequal_logs, unseen, unserved
 from paceline_chaos.world.jobs.moving import BROADCAST_GROUP, MOVED_GROUP
 from paceline_chaos.world.jobs.polling import LITE_GROUP
 from paceline_chaos.world.run import Result
@@ -50,6 +45,6 @@ def have_gone_on(result: Result) -> list[str]:
         *unserved(result, {LITE_GROUP, MOVED_GROUP, BROADCAST_GROUP}, since="after"),
         *[f"group {name} was never moved" for name in sorted({LITE_GROUP, MOVED_GROUP} - moved)],
         *([] if resent else ["no dead letter was resent"]),
-        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="after"),
         *unequal_logs(result),
     ]

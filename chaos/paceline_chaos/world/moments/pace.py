@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from paceline_chaos.world.all_ack.questions import acknowledged, unseen
+from paceline_chaos.world.all_ack.questions import acknowledged, fell_silent, unseen
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import Director, Steps
 from paceline_chaos.world.topology import FAST
@@ -76,7 +76,7 @@ def was_left_behind(result: Result) -> list[str]:
         *unseen(result, gone=2),
         *([f"{elections} elections that nobody needed"] if elections else []),
         *([] if went_on else ["nothing was acknowledged without the silent one"]),
-        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="after"),
     ]
 
 
@@ -90,5 +90,5 @@ def nobody_left(result: Result) -> list[str]:
             for name in ("shrinks", "elections")
             if counters.get(name)
         ],
-        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="after"),
     ]

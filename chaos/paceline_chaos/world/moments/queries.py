@@ -1,7 +1,7 @@
 """Messages with keys are looked for while the master dies twice, and once all is whole: S40, L7."""
 
 from paceline_chaos.history.model import Find, Outcome
-from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
+from paceline_chaos.world.all_ack.questions import fell_silent, unequal_logs, unseen
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import Director, Steps
 
@@ -33,7 +33,7 @@ def were_answered(result: Result) -> list[str]:
         *unseen(result, failovers=_ROUNDS),
         *[f"nothing was found by {by}" for by in sorted(ways)],
         *([] if most > _ANSWER_MAX else [f"by key at most {most} were found: one answer"]),
-        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="after"),
         *unequal_logs(result),
     ]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from paceline_chaos.history.model import FaultEvent
-from paceline_chaos.world.all_ack.questions import acknowledged, unequal_logs, unseen
+from paceline_chaos.world.all_ack.questions import fell_silent, unequal_logs, unseen
 from paceline_chaos.world.moments.keeping import node_start, put_pin
 from paceline_chaos.world.nodes import DATA, BrokerNode
 from paceline_chaos.world.run import Result
@@ -75,7 +75,7 @@ def _watched_until_member(d: Director, node: BrokerNode, owed: int) -> Condition
 def have_returned(result: Result) -> list[str]:
     return [
         *unseen(result, returns=2, looks_at_one_that_has_not_caught_up=100),
-        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="after"),
         *unequal_logs(result),
     ]
 
@@ -139,7 +139,7 @@ def _watched_still(d: Director, node: BrokerNode, condition: Callable[[], bool])
 def was_deposed(result: Result) -> list[str]:
     return [
         *unseen(result, masters_that_are_old_copies=1, standstills=1),
-        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="after"),
         *unequal_logs(result),
     ]
 
@@ -187,5 +187,5 @@ def _aside(node: BrokerNode) -> Iterator[str]:
 def began_anew(result: Result) -> list[str]:
     return [
         *unseen(result, damaged_checkpoints=1, standstills=1),
-        *([] if acknowledged(result, since="after") else ["nothing was acknowledged afterwards"]),
+        *fell_silent(result, since="after"),
     ]
