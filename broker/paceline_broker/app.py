@@ -109,7 +109,8 @@ class Broker:
             routes=self._service.routes,
             needs=(self._service.transactions.needs, self._service.delivery.needs),
         )
-        self._http = BrokerHttp(self._service, metrics=self._metrics())
+        hosts = config.own_hosts()
+        self._http = BrokerHttp(self._service, metrics=self._metrics(), hosts=hosts)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _make_escape(self, secret: bytes, disk: Disk) -> Escape:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from paceline.address import Address
 from paceline.config import require, setting
+from paceline.http_origin import own_hosts
 from paceline.records.dues import parse_levels
 from paceline.wire.session_commands import ELECTION_PRIORITY_MAX
 from paceline.wire.topic_commands import QUEUES_MAX
@@ -31,6 +32,12 @@ class BrokerConfig:
     )
     source_host: str = setting(
         "Local address that outgoing connections start from; empty: the system chooses.", default=""
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        "More host names by which clients reach `listen`. A request for another registered name is "
+        "refused, so that no web page can have a browser read or order here (DNS rebinding); IP "
+        "addresses, names without a dot and own names are always taken. * = every name.",
+        default=(),
     )
     insecure: bool = setting(
         "Allow listeners beyond loopback although this version has no TLS: everybody who reaches "
@@ -240,6 +247,11 @@ class BrokerConfig:
         "Refuse half messages (rejectTransactionMessage).", default=False
     )
     log_level: str = setting("debug, info, warning or error.", default="info")
+
+    def own_hosts(self) -> frozenset[str]:
+        """Names of this node in requests (http_origin.py)."""
+        advertised = self.advertised or self.listen
+        return own_hosts(self.listen.host, advertised.host, allowed=self.allowed_hosts)
 
     def validate(self) -> None:
         """Relations across fields; raises ConfigError with a sentence for the operator."""

@@ -21,7 +21,8 @@ from paceline.errors import (
     TooLargeError,
     to_problem,
 )
-from paceline.http_guard import Guard, problem_body
+from paceline.http_guard import OWN_HOSTS, Guard, check_request, problem_body
+from paceline.http_origin import own_hosts
 from paceline.telemetry import Metrics
 from paceline.wire.stream import UPGRADE_TOKEN
 from paceline_broker.http_clients import add_client_routes
@@ -66,7 +67,10 @@ class BrokerHttp:
     on a runner of its own calls `close` before the runner's clean-up.
     """
 
-    def __init__(self, service: Service, *, metrics: Metrics) -> None:
+    def __init__(
+        self, service: Service, *, metrics: Metrics, hosts: frozenset[str] = own_hosts(allowed=())
+    ) -> None:
+        """`hosts`: names of this node in `Host` (`own_hosts`), beside addresses."""
         self._service = service
         self._metrics = metrics
         self._streams = StreamServer(service)
@@ -82,6 +86,7 @@ class BrokerHttp:
         register_clients(metrics, service)
         register_reading(metrics, service)
         self.app = web.Application(middlewares=[self._middleware()])
+        self.app[OWN_HOSTS] = hosts
         self._add_routes(self.app.router)
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
@@ -165,6 +170,7 @@ class BrokerHttp:
             try:
                 if not request.raw_path.startswith("/"):
                     raise BadRequestError("the request target must be a path", field="path")
+                check_request(request)
                 return await handler(request)
             except PacelineError as error:
                 counters.refused(error.code)

@@ -11,8 +11,8 @@ from paceline.errors import (
     BadRequestError,
     DeadlineError,
     TooLargeError,
-    UnsupportedMediaTypeError,
 )
+from paceline.http_guard import check_media_type
 from paceline.wire.fields import I64_MAX
 from paceline.wire.http import JSON_BYTES_MAX, parse_json_object, parse_number
 
@@ -26,10 +26,7 @@ async def read_body(request: web.Request, *, content_type: str, limit: int) -> b
     Raises UnsupportedMediaTypeError (also for any Content-Encoding), TooLargeError before or while
     reading, BadRequestError for none, DeadlineError.
     """
-    if request.content_type != content_type or (request.charset or "utf-8").lower() != "utf-8":
-        raise UnsupportedMediaTypeError(f"this resource takes {content_type}")
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaTypeError("bodies are taken without Content-Encoding")
+    check_media_type(request, content_type)
     if request.content_length is not None and request.content_length > limit:
         raise _too_large(limit)
     chunks: list[bytes] = []

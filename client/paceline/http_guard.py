@@ -10,6 +10,9 @@ import orjson
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from paceline.errors import UnsupportedMediaTypeError
+from paceline.http_origin import check_browser
+
 HEADER_TIMEOUT_S = 5.0
 """A begun request head must be complete after this (slow-loris)."""
 KEEPALIVE_TIMEOUT_S = 75.0
@@ -20,6 +23,28 @@ WRITE_TIMEOUT_S = 30.0
 """A client that takes nothing of its answer for so long is disconnected."""
 LINGERING_S = 1.0
 """How long the rest of a refused body is read, so that the client sees the answer."""
+
+
+OWN_HOSTS = web.AppKey("own_hosts", frozenset)
+"""Of an application: what `own_hosts` says of its node; `check_request` reads it."""
+
+
+def check_request(request: web.Request) -> None:
+    """Raise what refuses a request before any handler: ForbiddenError (http_origin.py)."""
+    headers = request.headers
+    own = request.app.get(OWN_HOSTS, frozenset())
+    check_browser(host=headers.get("Host"), origin=headers.get("Origin"), own=own)
+
+
+def check_media_type(request: web.Request, content_type: str) -> None:
+    """Raise UnsupportedMediaTypeError unless the body is of that type, UTF-8 and not encoded.
+
+    A page may send text/plain to any site unasked, and JSON only after the site has agreed.
+    """
+    if request.content_type != content_type or (request.charset or "utf-8").lower() != "utf-8":
+        raise UnsupportedMediaTypeError(f"this resource takes {content_type}")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaTypeError("bodies are taken without Content-Encoding")
 
 
 def problem_body(code: str, status: int, detail: str) -> bytes:

@@ -48,6 +48,12 @@ class ControllerConfig:
     raft_tls_ca: str = setting(
         "PEM file of the authorities that may sign controllers' certificates.", default=""
     )
+    allowed_hosts: tuple[str, ...] = setting(
+        "More host names by which clients reach `listen`. A request for another registered name is "
+        "refused, so that no web page can have a browser read or order here (DNS rebinding); IP "
+        "addresses, names without a dot and own names are always taken. * = every name.",
+        default=(),
+    )
     insecure: bool = setting(
         "Allow `listen` beyond loopback although HTTP has no TLS, and `raft_listen` without "
         "raft_tls_*: everybody who reaches `listen` can change topics and order elections.",

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from paceline.address import parse_address
 from paceline.errors import (
     BadRequestError,
     NotLeaderError,
     NotYetAvailableError,
 )
+from paceline.http_guard import OWN_HOSTS
+from paceline.http_origin import own_hosts
 from paceline.ports import Clock
 from paceline.types import GroupName, ReplicaId
 from paceline.wire import session as wire
@@ -58,6 +61,12 @@ class ControllerHttp:
         self._watches: set[asyncio.Future[None]] = set()
         self.app = web.Application(
             middlewares=[problem_middleware, node.relay.middleware], client_max_size=JSON_BYTES_MAX
+        )
+        config = node.config
+        self.app[OWN_HOSTS] = own_hosts(
+            config.listen.host,
+            *(parse_address(address).host for address in config.controllers),
+            allowed=config.allowed_hosts,
         )
         self.app.add_routes(
             [

@@ -16,6 +16,7 @@ from paceline.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from paceline.http_guard import check_media_type
 from paceline.types import ReplicaId
 from paceline.wire.http import parse_json_object
 
@@ -55,6 +56,8 @@ def replica_of(request: web.Request) -> ReplicaId:
 
 
 async def json_body(request: web.Request) -> dict[str, Any]:
+    """The JSON object in the body; UnsupportedMediaTypeError, BadJsonError, TooLargeError."""
+    check_media_type(request, "application/json")
     return parse_json_object(await request.read(), limit=JSON_BYTES_MAX)
 
 

@@ -16,6 +16,7 @@ from paceline.errors import (
     TooLargeError,
     to_problem,
 )
+from paceline.http_guard import check_request
 
 log = logging.getLogger("paceline.controller")
 
@@ -30,6 +31,7 @@ async def problem_middleware(
 ) -> web.StreamResponse:
     """The one place where an error becomes an HTTP answer."""
     try:
+        check_request(request)
         if request.path == _UPGRADED:
             return await handler(request)
         async with asyncio.timeout(REQUEST_TIMEOUT_S):

@@ -29,6 +29,7 @@ KERNEL = frozenset(
         "event_loop",
         "filters",
         "http_guard",
+        "http_origin",
         "memory_images",
         "message_ids",
         "metric_names",

@@ -103,7 +103,10 @@ class Controllers:
     ) -> tuple[int, Any]:
         """Status and JSON of one request."""
         url = f"http://{self.addresses[node]}{path}"
-        async with self.http.request(method, url, json=body, data=data) as response:
+        headers = None if data is None else {"Content-Type": "application/json"}
+        async with self.http.request(
+            method, url, json=body, data=data, headers=headers
+        ) as response:
             is_problem = response.content_type == "application/problem+json"
             assert is_problem == (response.status >= 400), response.content_type
             return response.status, await response.json(content_type=None)

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import aiohttp
 import pytest
 from tests.unit.controller.builders import users_topics
 from tests.unit.controller.harness import DEADLINE_S, TalkingBroker, controllers, eventually
@@ -11,6 +12,7 @@ from tests.unit.controller.test_sessions import a_cluster
 from paceline.admin import AdminClient
 from paceline.errors import DeadlineError
 from paceline.types import GroupName
+from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import SYSTEM_TOPICS
 from paceline_controller import http_topics
@@ -434,3 +436,30 @@ async def test_a_write_permission_that_says_nothing_is_refused(
         assert (status, problem["code"], problem["field"]) == (400, "BAD_REQUEST", field)
         missing = await cluster.ask("PUT", "/v1/groups/g9/write-permission", {"writable": True})
         assert (missing[0], missing[1]["code"]) == (404, "GROUP_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"Content-Type": "text/plain"}, "UNSUPPORTED_MEDIA_TYPE"),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, "UNSUPPORTED_MEDIA_TYPE"),
+        ({"Content-Type": "application/json", "Origin": "http://evil.example.net"}, "FORBIDDEN"),
+        ({"Content-Type": "application/json", "Host": "evil.example.net"}, "FORBIDDEN"),
+    ],
+)
+async def test_no_web_page_can_order_an_election(headers: dict[str, str], code: str) -> None:
+    async with a_cluster() as (cluster, _):
+        epoch = cluster.leader.machine.groups[GroupName("g1")].master_epoch
+        url = f"http://{cluster.addresses[0]}/v1/elections"
+        async with cluster.http.post(url, data=b'{"group":"g1"}', headers=headers) as response:
+            problem = await response.json(content_type=None)
+
+        assert problem["code"] == code
+        assert cluster.leader.machine.groups[GroupName("g1")].master_epoch == epoch
+
+
+async def test_no_web_page_can_open_a_session() -> None:
+    async with a_cluster() as (cluster, _):
+        url = f"http://{cluster.addresses[0]}{wire.PATH}"
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+            await cluster.http.ws_connect(url, origin="http://evil.example.net")
