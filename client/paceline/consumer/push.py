@@ -108,8 +108,12 @@ class PushConsumer(ReadingConsumer):
 
     @property
     def queues(self) -> list[QueueKey]:
-        """The queues this member consumes at the moment."""
-        return self._owner.queues
+        """The queues of its topics that this member consumes at the moment.
+
+        Those of the group's retry topic, which it reads as well, are the system's and not named.
+        """
+        own = retry_topic(self.group)
+        return [key for key in self._owner.queues if self._owner.held[key].topic != own]
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         """Join the group. PeerError when no bootstrap address answers; for broadcasting also what
@@ -120,7 +124,7 @@ class PushConsumer(ReadingConsumer):
         self._owner.start()
 
     def pause(self, queues: Iterable[QueueKey] | None = None) -> None:
-        """Hand out and fetch nothing more of `queues` (None = all), until `resume`.
+        """Hand out and fetch nothing more of `queues` (None = all, retries too), until `resume`.
 
         Listener calls that run go on. The queues stay ours; their offsets are still committed.
         """

@@ -12,6 +12,8 @@ from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.consumer.starts import TIMESTAMP_AGO_MS
 from paceline.errors import ConfigError
 from paceline.message import ReceivedMessage
+from paceline.records.encode import encode_batch
+from paceline.records.header import parse_header
 from paceline.runtime import pause
 
 
@@ -110,6 +112,27 @@ async def test_nothing_is_handed_out_while_the_consumer_pauses() -> None:
 
     assert sorted(while_paused) == [0, 1, 2]
     assert sorted(while_one_paused) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_queues_of_a_member_are_those_of_its_topics_and_not_of_its_retries() -> None:
+    retried: list[str] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        retried.append(message.topic)
+
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 4)
+        cluster.add_topic("%RETRY%audit", 1)
+        batch = encode_batch([b"0"], born_unix_ms=1, topic_id=2, queue_id=0)
+        cluster.logs["g1"].put(batch, parse_header(batch), 2)
+        async with PushConsumer(
+            cluster.controller, group="audit", topics=["orders"], listener=listen, settings=PUSH
+        ) as consumer:
+            await eventually(lambda: len(retried) == 1 and len(consumer.queues) >= 4)
+
+            assert [(key.topic_id, key.queue) for key in consumer.queues] == [
+                (1, 0), (1, 1), (1, 2), (1, 3),
+            ]  # fmt: skip
 
 
 async def test_a_queue_that_comes_while_all_pauses_waits_as_well() -> None:
