@@ -39,6 +39,7 @@ class Gap:
     whole_ms: int
     stalled_ms: int
     """So much of it the harness, and with it every client, stood still: no fault of the cluster."""
+    start_us: int
     proof: tuple[int, ...]
     """The entries around it."""
 
@@ -64,7 +65,7 @@ def longest_gap(history: History) -> Gap:
             bounds.append((entry.at_us, entry.number))
         elif isinstance(entry, Stall):
             stalls.append(entry)
-    longest = Gap(whole_ms=0, stalled_ms=0, proof=())
+    longest = Gap(whole_ms=0, stalled_ms=0, start_us=0, proof=())
     for moments in answers.values() or [[]]:
         for before, after in pairwise(sorted(moments + bounds)):
             whole_us = after[0] - before[0]
@@ -74,6 +75,7 @@ def longest_gap(history: History) -> Gap:
             found = Gap(
                 whole_ms=whole_us // 1000,
                 stalled_ms=stalled_us // 1000,
+                start_us=before[0],
                 proof=(before[1], after[1]),
             )
             longest = max(longest, found, key=lambda gap: gap.own_ms)
@@ -97,13 +99,6 @@ def availability(history: History) -> float:
         if isinstance(entry, Send) and entry.outcome is Outcome.OK
     }
     return len(served & set(range(seconds))) / seconds
-
-
-def elections(history: History) -> int:
-    """Masters elected after the first one of each group, besides those that new settings of a group
-    ask for: the harness itself makes them."""
-    found = decided(history.entries)
-    return found.elections - found.by_reason["settings"]
 
 
 def unmet(expect: Expectation, history: History) -> list[Violation]:
@@ -140,7 +135,7 @@ def unmet(expect: Expectation, history: History) -> list[Violation]:
         found.append(
             _unmet(f"available in {share:.0%} of the seconds, below {expect.availability_min:.0%}")
         )
-    count = elections(history)
+    count = decided(history.entries).elections
     if count < expect.elections_min:
         found.append(_unmet(f"{count} elections, expected at least {expect.elections_min}"))
     if expect.elections_max is not None and count > expect.elections_max:

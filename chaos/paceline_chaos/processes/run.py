@@ -17,6 +17,7 @@ from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, PacelineError
 from paceline.runtime import SeededRandom, pause
 from paceline_chaos.history.codec import HistoryWriter
+from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import (
     ALL_ACK,
     ControllerDump,
@@ -32,7 +33,6 @@ from paceline_chaos.processes.expectations import (
     EXPECT,
     as_table,
     availability,
-    elections,
     judged,
     longest_gap,
 )
@@ -369,7 +369,7 @@ class Run:
             "gap_ms": gap.own_ms,
             "gap_stalled_ms": gap.stalled_ms,
             "availability": round(availability(self.history), 3),
-            "elections": elections(self.history),
+            "elections": decided(self.history.entries).elections,
             "leaderless_ms": self._leaderless_ms,
             "harness_stalls": len(stalls),
             "harness_stall_ms_max": max(stalls, default=0) // 1000,

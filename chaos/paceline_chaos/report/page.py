@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import Entry, History
 from paceline_chaos.report.lanes import Election, FaultSpan, Mark, Story, story_of
 from paceline_chaos.report.look import SCRIPT, STYLE
@@ -43,7 +44,7 @@ def page_of(history: History, verdict: Verdict, *, is_whole: bool = True) -> str
     parts = [
         f"<h1>{escaped(name)}</h1><p class=sub>{escaped(_summary(history, span))}</p>",
         _verdict(verdict, is_whole=is_whole),
-        _tiles(rates, story, clients, span),
+        _tiles(rates, story, clients, span, elections=decided(history.entries).elections),
         _violations(verdict, proofs, span),
         f"<h2>Time line</h2>{_legend()}<div class=plot>",
         timeline(rates, story, marks, span.length_ms),
@@ -107,7 +108,9 @@ def _verdict(verdict: Verdict, *, is_whole: bool) -> str:
     return f"<div class='verdict bad'><b>{count:,} {what}</b> of {names}{rest}</div>"
 
 
-def _tiles(rates: Rates, story: Story, clients: Sequence[ClientSends], span: Span) -> str:
+def _tiles(
+    rates: Rates, story: Story, clients: Sequence[ClientSends], span: Span, *, elections: int
+) -> str:
     acknowledged = sum(rates.acknowledged)
     gaps = [client.gap_ms for client in clients if client.gap_ms is not None]
     tiles = [
@@ -115,9 +118,9 @@ def _tiles(rates: Rates, story: Story, clients: Sequence[ClientSends], span: Spa
         (f"{acknowledged / span.length_ms * 1000:,.0f}/s", "on average"),
         (f"{sum(rates.failed):,}", "refused"),
         (f"{sum(rates.unknown):,}", "outcome unknown"),
-        (duration(None if rates.gap is None else rates.gap[1]), "longest silence for all"),
+        (duration(None if rates.gap is None else rates.gap[1]), "longest gap"),
         (duration(max(gaps, default=None)), "longest for a client"),
-        (f"{len(story.elections):,}", "elections"),
+        (f"{elections:,}", "elections"),
         (f"{len(story.faults):,}", "faults"),
     ]
     shown = "".join(
@@ -236,7 +239,8 @@ def _elections(elections: Sequence[Election]) -> str:
         "seen open after",
         "first ack after",
     ]
-    return _section("Elections", _table(heads, rows, numbers=(2, 6, 7)))
+    title = "Elections, with the first ones and those for new settings"
+    return _section(title, _table(heads, rows, numbers=(2, 6, 7)))
 
 
 def _clients(clients: Sequence[ClientSends]) -> str:

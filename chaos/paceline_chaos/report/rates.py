@@ -19,6 +19,7 @@ from paceline_chaos.history.model import (
     Pull,
     Send,
 )
+from paceline_chaos.processes.expectations import longest_gap
 
 STEP_MS = 100
 STEPS_MAX = 1200
@@ -58,7 +59,7 @@ class Rates:
     p99_ms: list[float | None]
     max_ms: list[float | None]
     gap: tuple[float, float] | None = None
-    """The longest time without an acknowledgement to anybody: (from, length), ms."""
+    """`longest_gap`, if there is one: (from, length), ms."""
 
 
 @dataclass(slots=True)
@@ -113,7 +114,6 @@ def rates_of(history: History, span: Span) -> Rates:
     count = int(span.length_ms // step_ms) + 1
     acknowledged, failed, unknown, reads = ([0] * count for _ in range(4))
     latencies: dict[int, list[float]] = defaultdict(list)
-    answers: list[int] = []
     counts = {Outcome.OK: acknowledged, Outcome.FAIL: failed, Outcome.UNKNOWN: unknown}
     for entry in history.entries:
         if isinstance(entry, Send):
@@ -121,11 +121,11 @@ def rates_of(history: History, span: Span) -> Rates:
             counts[entry.outcome][step] += 1
             if entry.outcome is Outcome.OK:
                 latencies[step].append((entry.answered_us - entry.asked_us) / 1000)
-                answers.append(entry.answered_us)
         elif isinstance(entry, Pull | Deliver) and entry.outcome is Outcome.OK:
             step = int(span.ms(entry.answered_us) // step_ms)
             reads[step] += len(entry.messages) if isinstance(entry, Pull) else 1
     ordered = [sorted(latencies[step]) for step in range(count)]
+    gap = longest_gap(history)
     return Rates(
         step_ms=step_ms,
         acknowledged=acknowledged,
@@ -135,7 +135,7 @@ def rates_of(history: History, span: Span) -> Rates:
         p50_ms=[percentile(values, 0.5) for values in ordered],
         p99_ms=[percentile(values, 0.99) for values in ordered],
         max_ms=[percentile(values, 1.0) for values in ordered],
-        gap=_longest_gap(answers, span),
+        gap=(span.ms(gap.start_us), gap.own_ms) if gap.own_ms else None,
     )
 
 

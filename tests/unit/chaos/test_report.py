@@ -8,7 +8,9 @@ import orjson
 import pytest
 from tests.unit.chaos.report_histories import Maker, eventful
 
-from paceline_chaos.history.model import History, Outcome
+from paceline_chaos.history.decided import decided
+from paceline_chaos.history.model import History, Outcome, Phase, Queue, Stall
+from paceline_chaos.processes.expectations import longest_gap
 from paceline_chaos.report.page import page_of
 from paceline_chaos.report.write import write_report
 from paceline_chaos.verdict import Verdict, Violation
@@ -45,6 +47,32 @@ def test_report_of_an_empty_history_says_that_nothing_is_wrong() -> None:
 
     assert "No violation" in page
     assert picture(page).tag == "svg"
+
+
+def test_gap_and_elections_of_the_page_are_those_of_the_verdict() -> None:
+    maker = Maker(groups=2)
+    maker.add(Phase, at_us=0, name="load")
+    for index, reason in enumerate(("first", "settings", "master is gone"), start=1):
+        fields = {"group": "g1", "master": index, "master_epoch": index, "sync_state_set": [1, 2]}
+        maker.decide(index, "master_elected", index, **fields, reason=reason)
+    for at_ms in range(0, 3_000, 100):
+        maker.send("client-1", at_ms, queue=Queue("orders", "g1", 0))
+    for at_ms in (0, 2_900):  # of the other group nothing was acknowledged meanwhile
+        maker.send("client-2", at_ms, queue=Queue("orders", "g2", 0))
+    maker.add(Stall, at_us=1_000_000, for_us=500_000)
+    history = maker.history()
+
+    page = page_of(history, GOOD)
+
+    assert tile(page, "longest gap") == "2.40 s"
+    assert longest_gap(history).own_ms == 2_400
+    assert tile(page, "elections") == "1" == str(decided(history.entries).elections)
+
+
+def tile(page: str, name: str) -> str:
+    found = re.search(rf"<b>([^<]*)</b><span>{name}</span>", page)
+    assert found is not None
+    return found.group(1)
 
 
 def test_page_needs_nothing_from_anywhere() -> None:
