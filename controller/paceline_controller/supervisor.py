@@ -177,6 +177,9 @@ class Supervisor:
     ) -> dict[str, Any]:
         """An operator orders an election. `once` and what is raised: as of `submit`."""
         if not is_unclean:
+            if preferred is not None and preferred == group.master:
+                told = f"replica {preferred} is the master already, of epoch {group.master_epoch}"
+                return _no("ALREADY_MASTER", f"{told}: there is nothing to elect", group=group)
             leaving = None if preferred is not None else group.master
             return await self._transfer(
                 group, reason="operator", leaving=leaving, preferred=preferred, once=once

@@ -86,6 +86,17 @@ def test_what_cannot_be_elected_is_refused_with_the_reason(operator: Operator) -
     assert operator("elect", "nobody").exit_code == 1
 
 
+def test_the_master_is_not_elected_again(operator: Operator) -> None:
+    outcome = operator("elect", "g1", "--to", "1")
+
+    assert outcome.exit_code == 1
+    assert outcome.stderr == (
+        "paceline: replica 1 is the master already, of epoch 1: there is nothing to elect\n"
+    )
+    (document,) = operator.json("sync-state-set", "g1")
+    assert (document["master_epoch"], document["set_epoch"]) == (1, 1)
+
+
 def test_an_unclean_election_is_remembered(operator: Operator) -> None:
     (result,) = operator.json("elect", "g1", "--unclean", "--to", "2", "--yes")
 
