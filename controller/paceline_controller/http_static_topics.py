@@ -10,7 +10,7 @@ from paceline.wire.fields import Fields
 from paceline.wire.names import check_topic_name
 from paceline.wire.session_commands import NAME_PATTERN, U32_MAX
 from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
-from paceline.wire.topics import NORMAL, PERM_BOTH, read_attributes, read_message_type, read_perm
+from paceline.wire.topics import NORMAL, PERM_BOTH, read_labels, read_message_type, read_perm
 from paceline_controller.http_answers import json_body
 from paceline_controller.http_once import topic_answer
 from paceline_controller.state.model import Topic
@@ -47,7 +47,7 @@ def creation(fields: Fields, topic: TopicName) -> CreateStaticTopic:
         groups=read_groups(fields, "groups") if fields.has("groups") else (),
         perm=read_perm(fields) if fields.has("perm") else PERM_BOTH,
         message_type=read_message_type(fields) if has_type else NORMAL,
-        attributes=read_attributes(fields) if fields.has("attributes") else {},
+        attributes=read_labels(fields),
     )
 
 

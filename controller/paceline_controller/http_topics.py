@@ -23,7 +23,7 @@ from paceline.wire.names import (
 )
 from paceline.wire.once import SEQUENCE_HEADER
 from paceline.wire.topic_commands import QUEUES_MAX
-from paceline.wire.topics import NORMAL, PERM_BOTH, read_attributes, read_message_type, read_perm
+from paceline.wire.topics import NORMAL, PERM_BOTH, read_labels, read_message_type, read_perm
 from paceline_controller.http_answers import json_answer, json_body
 from paceline_controller.http_errors import query_flag
 from paceline_controller.http_once import topic_answer
@@ -104,7 +104,7 @@ class TopicRoutes:
                 read_queues=self._queues(fields, "read_queues") if has_reads else None,
                 perm=read_perm(fields) if fields.has("perm") else PERM_BOTH,
                 message_type=read_message_type(fields) if has_type else NORMAL,
-                attributes=read_attributes(fields) if fields.has("attributes") else {},
+                attributes=read_labels(fields),
             )
             fields.done()
             result = await self._door.write(request, command)
@@ -162,7 +162,7 @@ class TopicRoutes:
                 write_queues=tables["write_queues"],
                 perm=read_perm(fields) if fields.has("perm") else None,
                 message_type=read_message_type(fields) if fields.has("message_type") else None,
-                attributes=read_attributes(fields) if fields.has("attributes") else {},
+                attributes=read_labels(fields),
                 is_forced=fields.flag("force") if fields.has("force") else False,
             )
             fields.done()

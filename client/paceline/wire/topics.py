@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from paceline.errors import BadRequestError
 from paceline.types import GroupName, TopicId, TopicName
 from paceline.wire.fields import Fields
 from paceline.wire.names import REPLY_TOPIC
@@ -149,3 +150,29 @@ def read_attributes(fields: Fields, key: str = "attributes") -> dict[str, str | 
     for name in document:
         Fields({"name": name}, name=key).text("name", pattern=ATTRIBUTE_PATTERN)
     return {name: table.text(name) if table.has(name) else None for name in sorted(document)}
+
+
+def read_labels(fields: Fields) -> dict[str, str | None]:
+    """Attributes that a client gives a topic. Here they are labels; RocketMQ's (cleanup.policy,
+    queue.type) and Kafka's settings have a dot in their names. One that is taken and does nothing
+    would deceive: BadRequestError. What has been stored may be taken away."""
+    if not fields.has("attributes"):
+        return {}
+    found = read_attributes(fields)
+    for name, value in found.items():
+        if "." in name and value is not None:
+            raise BadRequestError(
+                f"topics have no setting {name}: {_INSTEAD.get(name, 'it would change nothing')}"
+                "; attributes are labels, whose names have no dot",
+                field="attributes",
+            )
+    return found
+
+
+_INSTEAD = {
+    "cleanup.policy": "messages are deleted by age and size, and compaction is not supported",
+    "message.type": "say message_type (--message-type) instead",
+    "queue.type": "all topics have queues of one type",
+    "reserve.time": "brokers keep messages for file_reserved_time_ms, which is their setting",
+}
+"""What somebody who names a setting of RocketMQ's topics should know."""

@@ -132,6 +132,38 @@ async def test_a_group_that_is_removed_while_queues_are_looked_at_is_not_there(
         assert (await cluster.ask("GET", "/v1/topics/t"))[1]["read_queues"] == {"g1": 4}
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/topics", {"topic": "t"}),
+        ("POST", "/v1/topics", {"topic": "t", "logical_queues": 1}),
+        ("PUT", "/v1/topics/there", {}),
+    ],
+)
+async def test_an_attribute_that_would_be_a_setting_elsewhere_is_refused(
+    method: str, path: str, body: dict[str, Any]
+) -> None:
+    async with a_cluster() as (cluster, _):
+        await cluster.ask("POST", "/v1/topics", {"topic": "there"})
+
+        for name, words in {
+            "cleanup.policy": "compaction is not supported",
+            "a.b": "change",
+        }.items():
+            wanted = {**body, "attributes": {name: "COMPACTION", "owner": "me"}}
+            status, problem = await cluster.ask(method, path, wanted)
+            assert (status, problem["field"]) == (400, "attributes")
+            assert name in problem["detail"]
+            assert words in problem["detail"]
+
+        assert (await cluster.ask("GET", "/v1/topics/t"))[0] == 404
+        assert (await cluster.ask("GET", "/v1/topics/there"))[1]["attributes"] == {}
+        status, _ = await cluster.ask(
+            "PUT", "/v1/topics/there", {"attributes": {"cleanup.policy": None, "owner": "me"}}
+        )
+        assert status == 200  # what an older controller took can be taken away
+
+
 async def test_a_topic_may_have_other_numbers_of_queues_in_each_group() -> None:
     async with a_cluster() as (cluster, _):
         other = TalkingBroker(cluster, 1, group="g2")
@@ -384,9 +416,11 @@ async def test_an_operator_orders_elections() -> None:
         for body in (
             {"group": "g1", "preferred": 9},
             {"group": "g1", "unclean": True, "preferred": 9},
+            {"group": "g1", "preferred": 3},
         ):
             status, problem = await cluster.ask("POST", "/v1/elections", body)
             assert (status, problem["code"]) == (409, "COMMAND_REFUSED"), body
+        assert problem["reason"] == "ALREADY_MASTER"
         status, problem = await cluster.ask(
             "POST", "/v1/elections", {"group": "g1", "unclean": True}
         )
