@@ -106,6 +106,7 @@ class Broker:
             clocks=self._clocks,
             config=config,
             producer_expiry_ms=settings.producer_expiry_ms,
+            producer_states_max=settings.producer_states_max,
             routes=self._service.routes,
             needs=(self._service.transactions.needs, self._service.delivery.needs),
         )
@@ -316,6 +317,7 @@ def _service_settings(config: BrokerConfig) -> ServiceSettings:
         transaction_check_max=config.transaction_check_max,
         transaction_age_ms_max=config.file_reserved_time_ms,
         open_halves_max=config.transaction_halves_max,
+        producer_states_max=config.producer_states_max,
         reject_transaction_message=config.reject_transaction_message,
         auto_create_topic_enable=config.auto_create_topic_enable,
         default_topic_queue_nums=config.default_topic_queue_nums,

@@ -32,6 +32,9 @@ log = logging.getLogger("paceline.cleaner")
 SPACE_INTERVAL_MS = 500
 """At 500 MB/s a disk fills by 250 MB between two looks; what is kept free is more."""
 PRODUCERS_INTERVAL_MS = 60_000
+CROWDED_EXPIRY_MS = 10 * 60_000
+"""Of producers once half of those that may be remembered are: far longer than clients go on with
+one batch (`delivery_timeout_ms`, 30 s). Names made up without end are gone soon."""
 DELETIONS_MAX = 8
 """Topics forgotten in one turn of the loop: each goes through the state of every other."""
 DELETIONS_INTERVAL_MS = 10
@@ -53,6 +56,7 @@ class Cleaner:
         clocks: Clocks,
         config: BrokerConfig,
         producer_expiry_ms: int,
+        producer_states_max: int,
         routes: Routes,
         needs: Sequence[Needs] = (),
     ) -> None:
@@ -63,6 +67,7 @@ class Cleaner:
         self._clocks = clocks
         self._config = config
         self._producer_expiry_ms = producer_expiry_ms
+        self._producers_crowded = producer_states_max // 2
         self._routes = routes
         self._needs = needs
         self._settings = RetentionSettings(
@@ -143,9 +148,13 @@ class Cleaner:
         writer = self._writer()
         if writer is None or self._trusted() is not Trust.AGREES:
             return False
+        producers = self._role.projections.producers
+        expiry_ms = self._producer_expiry_ms
+        if len(producers) > self._producers_crowded:
+            expiry_ms = min(expiry_ms, CROWDED_EXPIRY_MS)
         # The present, not log time: that may be ahead, left by a master whose clock was (R29).
-        before_ms = self._clock.unix_ms() - self._producer_expiry_ms
-        oldest_ms = self._role.projections.producers.oldest_unix_ms()
+        before_ms = self._clock.unix_ms() - expiry_ms
+        oldest_ms = producers.oldest_unix_ms()
         if oldest_ms is None or oldest_ms >= before_ms:
             return False
         document = retention_document(producers_before_unix_ms=before_ms)

@@ -238,6 +238,13 @@ class BrokerConfig:
         default=15,
         minimum=1,
     )
+    producer_states_max: int = setting(
+        "Pairs of an idempotent producer and a queue that are remembered, some 700 bytes each on "
+        "every replica. Beyond it a producer that a queue does not know gets 429; above half of it "
+        "silent ones are forgotten after 10 minutes instead of 7 days.",
+        default=200_000,
+        minimum=1000,
+    )
     transaction_halves_max: int = setting(
         "Open half messages of this broker group at one time; beyond it they are refused with 429.",
         default=100_000,

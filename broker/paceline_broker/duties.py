@@ -169,6 +169,8 @@ class Duties:
     async def _checkpoint_if_due(self, now: int) -> None:
         if now - self._checkpoint_ms >= self._config.checkpoint_interval_ms:
             self._checkpoint_ms = now
+            while self._store.prepare_checkpoint():
+                await pause(0)
             self._store.begin_checkpoint()
         try:
             await self._store.finish_checkpoint()

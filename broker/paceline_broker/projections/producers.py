@@ -6,9 +6,12 @@ record (R29): `forget_before` is called by the fold of a retention record only.
 """
 
 import struct
+from collections.abc import Callable
 from enum import Enum
 from itertools import chain
 from typing import NamedTuple
+
+from sortedcontainers import SortedDict
 
 from paceline.errors import (
     OutOfOrderSequenceError,
@@ -51,15 +54,15 @@ class Verdict(Enum):
 class ProducerState:
     """One producer in one queue."""
 
-    __slots__ = ("_packed", "epoch", "last_sequence", "last_unix_ms", "window")
+    __slots__ = ("epoch", "last_sequence", "last_unix_ms", "packed", "window")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.last_sequence = -1
         self.last_unix_ms = 0
         self.window: list[StoredBatch] = []
-        self._packed = b""
-        """What `to_bytes` gave last, until the next batch; not state."""
+        self.packed = b""
+        """Its part of a snapshot, by `pack`; empty from the next batch on. Not state."""
 
     def decide(self, header: BatchHeader) -> tuple[Verdict, StoredBatch | None]:
         """Verdict on a batch of this producer; raises the refusals of R31. Changes nothing."""
@@ -106,24 +109,24 @@ class ProducerState:
         self.window.append(
             StoredBatch(base, header.record_count, QueueOffset(base_queue_offset), store_unix_ms)
         )
-        self._packed = b""
+        self.packed = b""
 
-    def to_bytes(self, producer_id: int, key: int) -> bytes:
-        """Its part of a snapshot; always asked with the same two. Most queues of many have had no
-        batch since the snapshot before."""
-        if not self._packed:
-            window = self.window
-            self._packed = _STATE.pack(
-                producer_id, key, self.epoch, len(window), self.last_sequence, self.last_unix_ms
-            ) + _WINDOWS[len(window)].pack(*chain.from_iterable(window))
-        return self._packed
+    def pack(self, producer_id: int, key: int) -> None:
+        """Prepare its part of a snapshot; always with the same two."""
+        window = self.window
+        self.packed = _STATE.pack(
+            producer_id, key, self.epoch, len(window), self.last_sequence, self.last_unix_ms
+        ) + _WINDOWS[len(window)].pack(*chain.from_iterable(window))
 
 
 class Producers:
     """All producers of a broker's log."""
 
     def __init__(self) -> None:
-        self._states: dict[tuple[int, int], ProducerState] = {}
+        self._states: dict[tuple[int, int], ProducerState] = SortedDict()
+        """In the order of snapshots: to sort half a million takes half a second of one turn."""
+        self._unpacked: list[tuple[int, int]] = []
+        """Whose part of a snapshot is not packed; each once."""
         self.voided_at = 0
         """The newest unclean epoch began there in the log: of batches below nobody knows whose they
         are. 0 if there was none."""
@@ -151,7 +154,14 @@ class Producers:
         state = self._states.get(at)
         if state is None:
             state = self._states[at] = ProducerState(header.producer_epoch)
+            self._unpacked.append(at)
+        elif state.packed:
+            self._unpacked.append(at)
         state.add(header, base_queue_offset, store_unix_ms)
+
+    def knows(self, key: int, header: BatchHeader) -> bool:
+        """Whether a queue has anything of the batch's producer."""
+        return (header.producer_id, key) in self._states
 
     def oldest_unix_ms(self) -> int | None:
         """Store time of the producer that has been silent longest; None if there is none."""
@@ -159,23 +169,36 @@ class Producers:
 
     def forget_before(self, unix_ms: int) -> None:
         """Drop producers whose last batch was stored before `unix_ms` (a retention record)."""
-        for at in [at for at, state in self._states.items() if state.last_unix_ms < unix_ms]:
-            del self._states[at]
+        self._keep(lambda _, state: state.last_unix_ms >= unix_ms)
 
     def fence_all(self, at: int) -> None:
         """An unclean epoch begins at `at` (R21): what they stored is no longer known, so all must
         start anew."""
         self._states.clear()
+        self._unpacked.clear()
         self.voided_at = at
 
     def drop_topic(self, topic_id: int) -> None:
-        for at in [at for at in self._states if at[1] >> 16 == topic_id]:
-            del self._states[at]
+        self._keep(lambda at, _: at[1] >> 16 != topic_id)
+
+    def _keep(self, is_kept: "Callable[[tuple[int, int], ProducerState], bool]") -> None:
+        kept = [(at, state) for at, state in self._states.items() if is_kept(at, state)]
+        if len(kept) < len(self._states):
+            self._states = SortedDict(kept)
+            self._unpacked = [at for at in self._unpacked if at in self._states]
+
+    def pack_some(self, count: int) -> bool:
+        """Prepare up to `count` states for the next snapshot; whether there are more."""
+        for _ in range(min(count, len(self._unpacked))):
+            at = self._unpacked.pop()
+            self._states[at].pack(*at)
+        return bool(self._unpacked)
 
     def snapshot(self) -> bytes:
-        parts = [_COUNT.pack(len(self._states))]
-        parts.extend(self._states[at].to_bytes(*at) for at in sorted(self._states))
-        return b"".join(parts)
+        """Canonical bytes. Quick where `pack_some` has left little to pack."""
+        self.pack_some(len(self._unpacked))
+        states = self._states
+        return _COUNT.pack(len(states)) + b"".join([states[at].packed for at in states])
 
     @classmethod
     def restore(cls, snapshot: memoryview, voided_at: int = 0) -> "Producers":
@@ -183,6 +206,7 @@ class Producers:
         producers.voided_at = voided_at
         (count,) = _COUNT.unpack_from(snapshot)
         at = _COUNT.size
+        states = []
         for _ in range(count):
             producer_id, key, epoch, window, last, last_ms = _STATE.unpack_from(snapshot, at)
             at += _STATE.size
@@ -191,7 +215,9 @@ class Producers:
             for _ in range(window):
                 state.window.append(StoredBatch(*_BATCH.unpack_from(snapshot, at)))
                 at += _BATCH.size
-            producers._states[producer_id, key] = state
+            states.append(((producer_id, key), state))
+        producers._states.update(states)
+        producers._unpacked.extend(at for at, _ in states)
         return producers
 
 

@@ -279,10 +279,21 @@ class Sender:
             writer.wait_confirmed(writer.end, refused, timeout_ms=timeout_ms)
             return True
         if verdict is Verdict.NEW:
-            return False
+            return self._is_one_too_many(header, key, sink, request_id)
         duplicate = _duplicate_answer(header, original, writer)
         stored = _Stored(sink, request_id, duplicate, writer)
         writer.wait_confirmed(writer.end, stored, timeout_ms=timeout_ms)
+        return True
+
+    def _is_one_too_many(self, header: BatchHeader, key: int, sink: Sink, request_id: int) -> bool:
+        """Whether the batch is refused because too many producers are remembered already."""
+        producers = self._role.projections.producers
+        limit = self._settings.producer_states_max
+        if len(producers) < limit or producers.knows(key, header):
+            return False
+        what = f"{limit} producers and queues are remembered here; more are taken once some have"
+        error = OverloadedError(f"{what} been silent for a while", retry_after_ms=1000)
+        sink.failed(request_id, error)
         return True
 
     # -- what is not taken -------------------------------------------------------------------------

@@ -47,6 +47,8 @@ class ServiceSettings:
     """How long a request for a new topic or group waits for the controllers."""
     producer_expiry_ms: int = 7 * 24 * 3600 * 1000
     """How long a silent producer's sequences are remembered (DESIGN 5)."""
+    producer_states_max: int = 200_000
+    """Pairs of a producer and a queue that are remembered."""
     message_delay_level_ms: tuple[int, ...] = parse_levels(MESSAGE_DELAY_LEVEL)
     timer_max_delay_sec: int = 3 * 24 * 3600
     timer_pending_max: int = 10_000_000

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from paceline_chaos.core.process import Process
 
 _EXPIRY_MS = 7 * 24 * 3_600_000
+_PRODUCERS_MAX = 200_000
 _SKEW_MS_MAX = 5_000
 
 
@@ -75,5 +76,6 @@ def make_cleaner(node: "Process", role: Role, flusher: Flusher) -> Cleaner:
         clocks=_BedClocks(node),
         config=config,
         producer_expiry_ms=_EXPIRY_MS,
+        producer_states_max=_PRODUCERS_MAX,
         routes=node.service.routes,
     )

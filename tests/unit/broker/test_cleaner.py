@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.brokers import CLUSTER, DATA, GROUP, Broker, a_group, eventually
 from tests.unit.broker.test_mastership import a_master_alone
+from tests.unit.projections.logs import a_header
 
 from paceline.errors import DiskFullError
 from paceline.records.header import Kind
@@ -49,6 +50,7 @@ class Bench:
             clocks=self.clocks,
             config=self.config,
             producer_expiry_ms=HOUR_MS,
+            producer_states_max=4,
             routes=self.routes,
         )
         self.agree()
@@ -362,3 +364,19 @@ async def test_a_replica_decides_nothing() -> None:
         assert bench.role.projections.log_start == 0
         assert bench.log.drop_wanted is None
         assert bench.log.start == PhysicalOffset(0)
+
+
+@pytest.mark.parametrize(("count", "left"), [(2, 2), (3, 0)])
+async def test_where_there_are_many_producers_silent_ones_are_forgotten_sooner(
+    count: int, left: int
+) -> None:
+    """R31: half of what may be remembered is 2 here; they have been silent for an hour less 1 s."""
+    async with a_bench() as bench:
+        producers = bench.role.projections.producers
+        last_ms = bench.clock.unix_ms() - HOUR_MS + 1000
+        for name in range(count):
+            producers.add(1 << 16, a_header(sequence=0, producer_id=name), 0, last_ms)
+
+        bench.cleaner.forget_silent_producers()
+
+        assert len(producers) == left

@@ -46,6 +46,9 @@ class StuckStore:
         self.log = SimpleNamespace(flushed=0, written=100)
         self.is_waiting = asyncio.Event()
 
+    def prepare_checkpoint(self) -> bool:
+        return False
+
     def begin_checkpoint(self) -> None: ...
 
     def finish_checkpoint(self) -> Awaitable[bool]:

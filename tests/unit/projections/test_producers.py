@@ -8,7 +8,12 @@ from paceline.errors import (
     ProducerFencedError,
     UnknownProducerError,
 )
-from paceline_broker.projections.producers import SEQUENCE_MASK, Producers, Verdict
+from paceline_broker.projections.producers import (
+    SEQUENCE_MASK,
+    Producers,
+    ProducerState,
+    Verdict,
+)
 
 KEY = 1 << 16
 
@@ -136,3 +141,54 @@ def test_snapshot_restores_windows() -> None:
 
     assert restored.snapshot() == producers.snapshot()
     assert restored.decide(KEY, a_header(sequence=18, count=2))[0] is Verdict.DUPLICATE
+
+
+def test_a_snapshot_does_not_tell_in_which_order_producers_came_or_were_prepared() -> None:
+    """INV-9: replicas compare snapshots, and one of them was restored from one."""
+    names = [3, 1, 2]
+    first, second = Producers(), Producers()
+    for producers, order in ((first, names), (second, sorted(names))):
+        for name in order:
+            producers.add(KEY, a_header(sequence=0, producer_id=name), 0, 1000)
+    assert second.pack_some(2), "one is left"
+    second.add(KEY, a_header(sequence=1, producer_id=1), 1, 1001)
+    first.add(KEY, a_header(sequence=1, producer_id=1), 1, 1001)
+    while second.pack_some(1):
+        pass
+    restored = Producers.restore(memoryview(first.snapshot()))
+
+    assert first.snapshot() == second.snapshot() == restored.snapshot()
+
+
+def test_what_was_prepared_is_not_packed_again_by_the_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    producers = Producers()
+    for name in range(5):
+        producers.add(KEY, a_header(sequence=0, producer_id=name), 0, 1000)
+    while producers.pack_some(2):
+        pass
+    producers.add(KEY, a_header(sequence=1, producer_id=4), 1, 1001)
+    packed = []
+    pack = ProducerState.pack
+
+    def counted(state: ProducerState, producer_id: int, key: int) -> None:
+        packed.append(producer_id)
+        pack(state, producer_id, key)
+
+    monkeypatch.setattr(ProducerState, "pack", counted)
+    producers.snapshot()
+
+    assert packed == [4]
+
+
+def test_forgotten_producers_leave_nothing_to_prepare() -> None:
+    producers = Producers()
+    producers.add(KEY, a_header(sequence=0, producer_id=1), 0, 1000)
+    producers.add(KEY, a_header(sequence=0, producer_id=2), 0, 2000)
+
+    producers.forget_before(1500)
+
+    assert len(producers) == 1
+    assert not producers.pack_some(5)
+    assert len(Producers.restore(memoryview(producers.snapshot()))) == 1

@@ -334,3 +334,20 @@ async def test_a_master_puts_messages_it_made_into_their_queue() -> None:
     view = bench.log.views()[-1]
     assert (view.header.physical_offset, view.header.cause) == (position, Cause.DELAYED)
     assert bench.role.projections.queue_end(1 << 16) == 2
+
+
+async def test_producers_without_end_are_refused_and_those_known_go_on() -> None:
+    bench, sink = Bench(producer_states_max=2), Answers()
+    for number in (1, 2):
+        bench.service.sender.send(a_batch(producer_id=number, base_sequence=0), sink, number)
+    bench.writer.confirm_all()
+    end = bench.writer.end
+
+    bench.service.sender.send(a_batch(producer_id=3, base_sequence=0), sink, 3)
+
+    assert isinstance(sink.last, OverloadedError)
+    assert bench.writer.end == end, "nothing is stored"
+    bench.service.sender.send(a_batch(producer_id=2, base_sequence=1), sink, 4)
+    bench.service.sender.send(a_batch(), sink, 5)
+    bench.writer.confirm_all()
+    assert [type(answer) for _, answer in sink.answers[-2:]] == [ProduceAnswer, ProduceAnswer]
