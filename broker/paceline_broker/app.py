@@ -105,8 +105,7 @@ class Broker:
             clock=clock,
             clocks=self._clocks,
             config=config,
-            producer_expiry_ms=settings.producer_expiry_ms,
-            producer_states_max=settings.producer_states_max,
+            service=settings,
             routes=self._service.routes,
             needs=(self._service.transactions.needs, self._service.delivery.needs),
         )

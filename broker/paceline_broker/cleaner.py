@@ -24,6 +24,7 @@ from paceline_broker.retention import Aged, Decision, Needs, RetentionSettings, 
 from paceline_broker.role import BrokerRole
 from paceline_broker.service.ledger import append_internal
 from paceline_broker.service.routes import Routes
+from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.topic_records import log_deletion, log_group
 from paceline_broker.store import Store
 
@@ -55,8 +56,7 @@ class Cleaner:
         clock: Clock,
         clocks: Clocks,
         config: BrokerConfig,
-        producer_expiry_ms: int,
-        producer_states_max: int,
+        service: ServiceSettings,
         routes: Routes,
         needs: Sequence[Needs] = (),
     ) -> None:
@@ -66,8 +66,8 @@ class Cleaner:
         self._clock = clock
         self._clocks = clocks
         self._config = config
-        self._producer_expiry_ms = producer_expiry_ms
-        self._producers_crowded = producer_states_max // 2
+        self._producer_expiry_ms = service.producer_expiry_ms
+        self._producers_crowded = service.producer_states_max // 2
         self._routes = routes
         self._needs = needs
         self._settings = RetentionSettings(

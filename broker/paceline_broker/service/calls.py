@@ -73,7 +73,7 @@ class Calls:
         who wait may be given more."""
         self.may_expire: Callable[[], bool] = lambda: False
         """Set by the service (R29): the clock is not known to be wrong."""
-        offsets = OffsetCalls(role, routes, ledger, acting)
+        offsets = OffsetCalls(role, routes, ledger, acting, creator)
         offsets.on_moved = lambda group, keys: self.on_freed(group, keys)
         creating = CreatingCalls(creator)
         self.delays = delays = DelayCalls(role, routes, ledger, settings)
@@ -145,6 +145,7 @@ class Calls:
         entries = tuple(self._commit_entry(row) for row in rows)
         fields.done()
         _check_distinct([entry.key for entry in entries])
+        await self._creator.ensure_group(group)
         request = CommitRequest(
             group=group, is_reset=is_reset, entries=entries, may_expire=self.may_expire()
         )
@@ -250,6 +251,8 @@ class Calls:
         entries = tuple(self._lock_entry(row) for row in _rows(fields, "queues"))
         fields.done()
         _check_distinct([entry.key for entry in entries])
+        if not is_unlock:
+            await self._creator.ensure_group(group)
         request = LockRequest(
             group=group,
             client_id=client_id,
@@ -297,7 +300,7 @@ class Calls:
         fields.done()
         is_broadcasting = about.get("message_model") == "broadcasting"
         self._routes.check_consume(group, is_broadcasting=is_broadcasting)
-        self._creator.want_group(group)
+        await self._creator.ensure_group(group)
         return await self._coordinator.heartbeat(
             group,
             client_id,

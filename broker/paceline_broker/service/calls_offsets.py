@@ -20,6 +20,7 @@ from paceline_broker.projections.offsets import (
 )
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.acting import ActingUse
+from paceline_broker.service.creator import Creator
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.member_fields import QUEUES_MAX
 from paceline_broker.service.planning import Planner
@@ -35,7 +36,10 @@ U16_MAX = 2**16 - 1
 class OffsetCalls:
     """The calls of one broker; `None` as outcome of `refusal` means that a record is appended."""
 
-    def __init__(self, role: Role, routes: Routes, ledger: Ledger, acting: ActingUse) -> None:
+    def __init__(
+        self, role: Role, routes: Routes, ledger: Ledger, acting: ActingUse, creator: Creator
+    ) -> None:
+        self._creator = creator
         self._routes = routes
         self._ledger = ledger
         self._acting = acting
@@ -116,6 +120,7 @@ class OffsetCalls:
                 " nothing at this broker; `new` moves it all the same",
                 group=group,
             )
+        await self._creator.ensure_group(group)
         if is_back_only:  # RocketMQ's reset without force: nothing is skipped
             wanted = [row for row in wanted if row[1] < _offset(committed.get(row[0]), row[1])]
         return await self._move(group, wanted, committed)
@@ -131,6 +136,7 @@ class OffsetCalls:
             theirs = standing(found, self._routes, source)
             return theirs, standing(found, self._routes, group)
 
+        await self._creator.ensure_group(group)
         theirs, ours = await self._ledger.query(ask)
         wanted = [(key, int(theirs[key].offset)) for key in keys if key in theirs]
         return await self._move(group, wanted, ours)

@@ -14,7 +14,6 @@ from paceline.errors import (
 )
 from paceline.filters import ALL, Filter
 from paceline.filters.filter import TAG
-from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.fields import Fields
 from paceline.wire.names import CLIENT_ID_PATTERN, check_name, check_topic_name, retry_topic
 from paceline.wire.receipts import ATTEMPT_MAX, Receipt, format_handle, parse_handle, why_refused
@@ -71,8 +70,7 @@ class ReceiptCalls:
         """What a receiver that asks so is given; for both doors."""
         group = check_name(fields.text("group"), "group")
         client_id = fields.text("client_id", pattern=CLIENT_ID_PATTERN)
-        keys = self._keys(fields, group)
-        wanted = {key: one for key, one in keys.items() if one != ALL}
+        keys = self._keys(fields)
         messages_max = MESSAGES_MAX
         if fields.has("max_messages"):
             messages_max = fields.integer("max_messages", low=1, high=MESSAGES_MAX)
@@ -86,7 +84,13 @@ class ReceiptCalls:
             raise fields.wrong("start", f'"{FIRST}" or "{LAST}"', start)
         is_ordered = fields.has("order") and fields.flag("order")
         fields.done()
-        settings = self._group_settings(group)
+        await self._creator.ensure_group(group)  # with the topic of its dead letters
+        self._routes.check_consume(group)  # NoPermissionError
+        settings = self._routes.settings_of(group)
+        wanted = {key: one for key, one in keys.items() if one != ALL}
+        retries = self._routes.find_topic(retry_topic(group))
+        if retries is not None:
+            self._add_queues(keys, retries.topic_id, ALL)
         asked = Asked(
             group=group,
             client_id=client_id,
@@ -101,15 +105,8 @@ class ReceiptCalls:
         )
         return await self._receipts.receive(asked, wait_ms=wait_ms)
 
-    def _group_settings(self, group: str) -> ConsumerGroupSettings:
-        """NoPermissionError if the group may not consume."""
-        self._creator.want_group(group)  # with the topic of its dead letters
-        self._routes.check_consume(group)
-        return self._routes.settings_of(group)
-
-    def _keys(self, fields: Fields, group: str) -> dict[int, Filter]:
-        """Queues of this broker group of the topics that are named, each with its filter, and of
-        the group's retries."""
+    def _keys(self, fields: Fields) -> dict[int, Filter]:
+        """Queues of this broker group of the topics that are named, each with its filter."""
         topics = fields.any("topics")
         if not isinstance(topics, list) or not 1 <= len(topics) <= TOPICS_MAX:
             raise BadRequestError(f"topics must be a list of 1 to {TOPICS_MAX}", field="topics")
@@ -123,9 +120,6 @@ class ReceiptCalls:
             raise QueueNotFoundError(
                 f"no queue of these topics is in broker group {self._routes.group}", queues=0
             )
-        retries = self._routes.find_topic(retry_topic(group))
-        if retries is not None:
-            self._add_queues(keys, retries.topic_id, ALL)
         return keys
 
     def _subscription(self, row: object) -> tuple[str, Filter]:

@@ -14,11 +14,13 @@ from paceline.errors import (
     CommandRefusedError,
     ForbiddenError,
     NotYetAvailableError,
+    OverloadedError,
 )
+from paceline.ports import Clock
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupView
-from paceline.wire.names import DELAY_GROUP, check_group_name, check_topic_name
+from paceline.wire.names import check_group_name, check_topic_name
 from paceline.wire.session_commands import BrokerCommand
 from paceline.wire.topic_commands import EnsureConsumerGroup, EnsureTopic
 from paceline.wire.topics import MIXED, TopicView
@@ -32,6 +34,31 @@ Ask = Callable[[BrokerCommand], Awaitable[dict[str, Any]]]
 
 WANTED_MAX = 64
 """Names that are asked for at one time; clients that make up names must not fill memory."""
+NEW_NAMES_BURST = 500
+"""So many at once, as when an application of many topics starts for the first time."""
+NEW_NAMES_PER_S = 20
+"""And so many after that. Each is a command of the controllers and a new view for every client."""
+
+
+class NamesAllowance:
+    """Pure: how many new names this broker may ask for (a token bucket)."""
+
+    def __init__(self, *, now_ms: int) -> None:
+        self._left = float(NEW_NAMES_BURST)
+        self._counted_ms = now_ms
+
+    def take(self, *, now_ms: int) -> None:
+        """One more at that time of the monotonic clock; OverloadedError if none is left."""
+        passed_s = (now_ms - self._counted_ms) / 1000
+        self._counted_ms = now_ms
+        self._left = min(NEW_NAMES_BURST, self._left + passed_s * NEW_NAMES_PER_S)
+        if self._left < 1:
+            raise OverloadedError(
+                f"over {NEW_NAMES_PER_S} new names of topics and groups a second are used here;"
+                " those that exist are served",
+                retry_after_ms=1000,
+            )
+        self._left -= 1
 
 
 class _Asking(NamedTuple):
@@ -44,7 +71,11 @@ class _Asking(NamedTuple):
 class Creator:
     """One per broker. `ask` None: there are no controllers to ask, so nothing is made."""
 
-    def __init__(self, routes: Routes, settings: ServiceSettings, ask: Ask | None) -> None:
+    def __init__(
+        self, routes: Routes, settings: ServiceSettings, ask: Ask | None, clock: Clock
+    ) -> None:
+        self._clock = clock
+        self._allowance = NamesAllowance(now_ms=clock.monotonic_ms())
         self._routes = routes
         self._settings = settings
         self._ask = ask
@@ -84,6 +115,8 @@ class Creator:
     async def ensure_group(self, name: str) -> ConsumerGroupView:
         """The consumer group with its retry and dead letter topics, made unless it is there.
 
+        Whoever keeps something for a group asks for this first: what is kept for made-up names
+        would stay for ever, on every replica. Groups on record are few (CONSUMER_GROUPS_MAX).
         GroupNotFoundError if groups are not made here (`auto_create_subscription_group`), and
         otherwise as `ensure_topic`.
         """
@@ -96,16 +129,6 @@ class Creator:
         await self._have(EnsureConsumerGroup(group=ConsumerGroupName(name)), name)
         return self._routes.group_named(name)
 
-    def want_group(self, name: str) -> None:
-        """Have a group made that is in use, without waiting for it: consuming needs none."""
-        key = (EnsureConsumerGroup.kind, name)
-        if name in self._routes.consumer_groups or key in self._asking:
-            return
-        is_wanted = self._settings.auto_create_subscription_group and name != DELAY_GROUP
-        if self._ask is None or not is_wanted or len(self._asking) >= WANTED_MAX:
-            return
-        self._asking[key] = self._begin(key, EnsureConsumerGroup(group=ConsumerGroupName(name)))
-
     async def close(self) -> None:
         await cancel_and_wait(*(asking.task for asking in self._asking.values()))
 
@@ -116,6 +139,7 @@ class Creator:
         if asking is None:
             if len(self._asking) >= WANTED_MAX:
                 raise NotYetAvailableError(f"{WANTED_MAX} names are asked for already; try again")
+            self._allowance.take(now_ms=self._clock.monotonic_ms())
             asking = self._asking[key] = self._begin(key, command)
         limit_s = self._settings.create_timeout_ms / 1000
         try:

@@ -60,7 +60,7 @@ class Service:
         self.settings = settings
         self.counters = Counters()
         self.routes = Routes(group)
-        self.creator = Creator(self.routes, settings, ask)
+        self.creator = Creator(self.routes, settings, ask, clock)
         self.sender = Sender(role, self.routes, clock, self.counters, settings, self.hooks)
         fire = FireClock(clock, trust)
         wait = EscapeWait(lambda: role.reader.epochs(), is_on=settings.enable_remote_escape)

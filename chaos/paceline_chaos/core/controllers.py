@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from paceline.types import (
+    ConsumerGroupName,
     ControllerId,
     GroupName,
     Incarnation,
@@ -16,6 +17,7 @@ from paceline.types import (
     TopicName,
 )
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView
+from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.topics import MIXED
 from paceline_chaos.core.clock import BedClock
 from paceline_chaos.core.coverage import Coverage
@@ -28,6 +30,7 @@ from paceline_controller.election import Belief, NoElection, Standing, choose, c
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import CreateTopic, ElectMaster, Lead
 from paceline_controller.state.model import Group
+from paceline_controller.state.topic_commands import PutConsumerGroup
 
 GROUP = GroupName("g1")
 LEADER_SESSION = "leader"
@@ -125,6 +128,14 @@ class Controllers:
             topic_id=topic_id,
         )
         return topic_id
+
+    def create_groups(self, *names: str) -> None:
+        """Consumer groups, made at once."""
+        for name in names:
+            settings = ConsumerGroupSettings()
+            put = PutConsumerGroup(group=ConsumerGroupName(name), settings=settings, is_new=True)
+            result = self._apply(self._envelope(put.to_json()))
+            assert result["ok"], result
 
     @property
     def view(self) -> ClusterView:

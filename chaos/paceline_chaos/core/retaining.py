@@ -11,14 +11,13 @@ from paceline_broker.config import BrokerConfig
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.role import BrokerRole
 from paceline_broker.service.ports import Role
+from paceline_broker.service.settings import ServiceSettings
 from paceline_chaos.core.controllers import GROUP
 from paceline_chaos.core.turns import finish_now
 
 if TYPE_CHECKING:
     from paceline_chaos.core.process import Process
 
-_EXPIRY_MS = 7 * 24 * 3_600_000
-_PRODUCERS_MAX = 200_000
 _SKEW_MS_MAX = 5_000
 
 
@@ -75,7 +74,6 @@ def make_cleaner(node: "Process", role: Role, flusher: Flusher) -> Cleaner:
         clock=node.clock,
         clocks=_BedClocks(node),
         config=config,
-        producer_expiry_ms=_EXPIRY_MS,
-        producer_states_max=_PRODUCERS_MAX,
+        service=ServiceSettings(),
         routes=node.service.routes,
     )

@@ -71,6 +71,8 @@ TROUBLE: dict[str, float] = {
     "corrupt": 0.2,
     "flip": 0.2,
 }
+ORDERED, FREE = "ordered", "free"
+"""Consumer groups; members of the first take locks."""
 SWARMED = ("flush", "view", "request", "connect", "settle", "serve", "hear", *TROUBLE)
 """Each period has its own taste: weights drawn anew, so rare mixtures occur too."""
 
@@ -110,9 +112,9 @@ class World(Walk):
     def _make_clients(self, topic_id: int) -> list[Client]:
         producers = [ProducerClient(self, f"p{n}", topic_id) for n in range(1, 3)]
         members = [
-            Member(self, f"m{n}", topic_id, group="ordered", is_ordered=True) for n in range(1, 4)
+            Member(self, f"m{n}", topic_id, group=ORDERED, is_ordered=True) for n in range(1, 4)
         ]
-        free = Member(self, "m9", topic_id, group="free", is_ordered=False)
+        free = Member(self, "m9", topic_id, group=FREE, is_ordered=False)
         readers = [Reader(self, f"r{n}", topic_id) for n in range(1, 3)]
         watchers = [
             Watcher(self, f"w{n}", topic_id, group="none", is_ordered=False) for n in range(1, 3)
@@ -136,6 +138,7 @@ class World(Walk):
             self.controllers.release(all_of_it=True)  # some registrations are late
             self._fair_round(0)
             self._topic_id = self.controllers.create_topic(TOPIC, QUEUES)
+            self.controllers.create_groups(ORDERED, FREE)
             self.clients = self._make_clients(self._topic_id)
             if self.dice.happens(0.8):  # mostly the faults meet a group that works already
                 for number in range(1, 12):

@@ -18,6 +18,8 @@ from paceline_controller.state.topic_commands import (
 
 CONSUMER_GROUPS_MAX = 2_500
 """Bounds the view; each has two topics."""
+MADE_BY_USE_MAX = 2_000
+"""Whoever reaches a broker can have groups made; the rest is left to operators."""
 
 
 def put(state: State, command: PutConsumerGroup, outcome: Outcome) -> None:
@@ -45,6 +47,13 @@ def alter(state: State, command: AlterConsumerGroup, outcome: Outcome) -> None:
 def ensure(state: State, command: EnsureConsumerGroup, outcome: Outcome) -> None:
     """Made with the usual settings unless it is there."""
     if command.group not in state.consumer_groups:
+        if len(state.consumer_groups) >= MADE_BY_USE_MAX:
+            raise RefusedError(
+                "TOO_MANY_GROUPS",
+                f"there are {len(state.consumer_groups)} consumer groups, and above"
+                f" {MADE_BY_USE_MAX} none is made by its first use: delete some, or have an"
+                " operator make it (paceline group create)",
+            )
         _put(state, command.group, ConsumerGroupSettings(), outcome)
     outcome.result["group"] = state.consumer_groups[command.group].to_json()
 

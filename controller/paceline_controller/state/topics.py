@@ -16,6 +16,8 @@ from paceline_controller.state.outcome import Outcome, RefusedError
 from paceline_controller.state.topic_commands import AlterTopic, CreateTopic, DeleteTopic
 
 TOPICS_MAX = 10_000
+MADE_BY_USE_MAX = 9_000
+"""Whoever reaches a broker can have topics made; the rest is left to operators."""
 """Bounds the view, which is pushed whole; the system's own come on top."""
 STATIC_MESSAGE_TYPES = (NORMAL, FIFO)
 """What waits (a delayed message, a half) would be put into a queue that may be sealed by then."""
@@ -42,6 +44,13 @@ def ensure(state: State, command: EnsureTopic, outcome: Outcome) -> None:
         queues = {group: command.queues for group in sorted(state.groups)}
         if not queues:
             raise RefusedError("GROUP_UNKNOWN", "no broker group is registered")
+        if _users_count(state) >= MADE_BY_USE_MAX:
+            raise RefusedError(
+                "TOO_MANY_TOPICS",
+                f"there are {_users_count(state)} topics, and above {MADE_BY_USE_MAX} none is made"
+                " by its first use: delete some, or have an operator make it (paceline topic"
+                " create)",
+            )
         topic = add(state, command.topic, queues, queues, outcome)
         topic.message_type = command.message_type
     outcome.result["topic"] = topic.view().to_json()
@@ -136,6 +145,11 @@ def drop(state: State, topic: Topic, outcome: Outcome) -> None:
 # -- small things ---------------------------------------------------------------------------------
 
 
+def _users_count(state: State) -> int:
+    """Topics that are not the system's."""
+    return sum(not topic.is_system for topic in state.topics.values())
+
+
 def add(
     state: State,
     name: TopicName,
@@ -146,7 +160,7 @@ def add(
     is_system: bool = False,
 ) -> Topic:
     """A new one with the next id. Raises RefusedError if there are too many."""
-    if not is_system and sum(not topic.is_system for topic in state.topics.values()) >= TOPICS_MAX:
+    if not is_system and _users_count(state) >= TOPICS_MAX:
         raise RefusedError("TOO_MANY_TOPICS", f"there are {TOPICS_MAX} topics already")
     topic = Topic(
         topic=name,

@@ -25,6 +25,7 @@ from paceline_broker.projections.projections import TopicRecord
 from paceline_broker.service.ledger import append_internal
 from paceline_broker.service.ports import RoleState
 from paceline_broker.service.routes import Routes
+from paceline_broker.service.settings import ServiceSettings
 
 HOUR_MS = 3_600_000
 BODY = b"x" * 8000
@@ -49,8 +50,7 @@ class Bench:
             clock=self.clock,
             clocks=self.clocks,
             config=self.config,
-            producer_expiry_ms=HOUR_MS,
-            producer_states_max=4,
+            service=ServiceSettings(producer_expiry_ms=HOUR_MS, producer_states_max=4),
             routes=self.routes,
         )
         self.agree()

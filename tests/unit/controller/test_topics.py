@@ -256,3 +256,33 @@ def test_a_snapshot_of_the_version_before_is_understood() -> None:
     assert topic.topic_id == 7
     assert dict(topic.read_queues) == dict(topic.write_queues) == {GroupName("g1"): 3}
     assert (topic.perm, topic.message_type, topic.is_system) == (6, "NORMAL", False)
+
+
+def test_use_alone_makes_so_many_groups_and_leaves_the_rest_to_operators(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("paceline_controller.state.consumer_groups.MADE_BY_USE_MAX", 2)
+    driver = a_group()
+    for name in ("a", "b"):
+        driver.do(EnsureConsumerGroup(group=ConsumerGroupName(name)))
+
+    refused = driver.do(EnsureConsumerGroup(group=BILLING))
+
+    assert reason(refused) == "TOO_MANY_GROUPS"
+    assert driver.do(EnsureConsumerGroup(group=ConsumerGroupName("a")))["ok"], "it is there"
+    made = driver.do(PutConsumerGroup(group=BILLING, settings=ConsumerGroupSettings(), is_new=True))
+    assert made["ok"]
+
+
+def test_use_alone_makes_so_many_topics_and_leaves_the_rest_to_operators(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("paceline_controller.state.topics.MADE_BY_USE_MAX", 1)
+    driver = a_group()
+    driver.do(EnsureTopic(topic=T, queues=1))
+
+    refused = driver.do(EnsureTopic(topic=TopicName("other"), queues=1))
+
+    assert reason(refused) == "TOO_MANY_TOPICS"
+    assert driver.do(EnsureTopic(topic=T, queues=1))["ok"], "it is there"
+    assert driver.do(CreateTopic(topic=TopicName("other"), queues={G1: 1}))["ok"]

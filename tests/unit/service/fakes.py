@@ -23,6 +23,9 @@ from paceline.types import (
     TopicName,
 )
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
+from paceline.wire.consumer_groups import ConsumerGroupView
+from paceline.wire.session_commands import BrokerCommand
+from paceline.wire.topic_commands import EnsureConsumerGroup
 from paceline.wire.topics import MIXED
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.acting.term import ActingTerm
@@ -341,6 +344,7 @@ class Bench:
         self.disk.make_folder("/data")
         self.kept = OffsetsFile(self.disk, "/data")
         self.trust = Trust.AGREES
+        settings.setdefault("auto_create_topic_enable", False)
         self.service = Service(
             role=self.role,
             group=group,
@@ -348,9 +352,19 @@ class Bench:
             settings=ServiceSettings(**settings),
             kept=self.kept,
             trust=lambda: self.trust,
+            ask=self._make_group,
             hooks=hooks,
         )
         self.service.view_changed(a_view())
+
+    async def _make_group(self, command: BrokerCommand) -> dict[str, Any]:
+        """As controllers do for a consumer group that is used and not there."""
+        assert isinstance(command, EnsureConsumerGroup), command
+        routes = self.service.routes
+        made = ConsumerGroupView(group=command.group)
+        # Not by a newer view: tests number theirs.
+        routes.consumer_groups = {**routes.consumer_groups, made.group: made}
+        return {"ok": True, "version": routes.version}
 
     @property
     def writer(self) -> FakeWriter:

@@ -11,14 +11,22 @@ from paceline.errors import (
     ForbiddenError,
     GroupNotFoundError,
     NotYetAvailableError,
+    OverloadedError,
     TopicNotFoundError,
 )
+from paceline.runtime import ManualClock
 from paceline.types import ConsumerGroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.session_commands import BrokerCommand
 from paceline.wire.topics import TopicView
-from paceline_broker.service.creator import WANTED_MAX, Creator
+from paceline_broker.service.creator import (
+    NEW_NAMES_BURST,
+    NEW_NAMES_PER_S,
+    WANTED_MAX,
+    Creator,
+    NamesAllowance,
+)
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 
@@ -42,7 +50,7 @@ class Controllers:
 def a_creator(ask: Controllers | None, **settings: Any) -> tuple[Creator, Routes]:
     routes = Routes(GROUP)
     routes.apply(a_view(version=7))
-    return Creator(routes, ServiceSettings(**settings), ask), routes
+    return Creator(routes, ServiceSettings(**settings), ask, ManualClock()), routes
 
 
 def newer(routes: Routes) -> ClusterView:
@@ -86,7 +94,6 @@ async def test_what_is_there_is_not_asked_for() -> None:
 
     assert await creator.ensure_topic("new") == NEW
     assert (await creator.ensure_group("billing")).settings.retry_max_times == 16
-    creator.want_group("billing")
     assert not ask.asked
 
 
@@ -103,7 +110,6 @@ async def test_switched_off_nothing_is_made(has_controllers: bool) -> None:
         await creator.ensure_topic("new")
     with pytest.raises(GroupNotFoundError):
         await creator.ensure_group("billing")
-    creator.want_group("billing")
     assert not ask.asked
 
 
@@ -138,18 +144,50 @@ async def test_a_refusal_says_why() -> None:
 
 async def test_made_up_names_are_asked_for_one_at_a_time_and_not_without_bound() -> None:
     ask = Controllers()
-    creator, _ = a_creator(ask)
-    for number in range(2 * WANTED_MAX):
-        creator.want_group(f"group-{number}")
+    creator, routes = a_creator(ask)
+    loop = asyncio.get_running_loop()
+    wanting = [loop.create_task(creator.ensure_group(f"g{n}")) for n in range(2 * WANTED_MAX)]
+    await until(lambda: bool(ask.asked))
     with pytest.raises(NotYetAvailableError):
         await creator.ensure_group("one-more")
-    await until(lambda: bool(ask.asked))
     assert len(ask.asked) == 1, "mastership commands must not stand behind many"
 
     ask.may_answer.set()
     await until(lambda: not creator.is_asking)
+    routes.stop_waiting()
+    await asyncio.gather(*wanting, return_exceptions=True)
 
     assert len(ask.asked) == WANTED_MAX
+
+
+async def test_names_without_end_are_asked_for_at_a_rate() -> None:
+    clock = ManualClock()
+    allowance = NamesAllowance(now_ms=clock.monotonic_ms())
+    for _ in range(NEW_NAMES_BURST):
+        allowance.take(now_ms=clock.monotonic_ms())
+    with pytest.raises(OverloadedError):
+        allowance.take(now_ms=clock.monotonic_ms())
+
+    clock.advance(1000)
+    for _ in range(NEW_NAMES_PER_S):
+        allowance.take(now_ms=clock.monotonic_ms())
+    with pytest.raises(OverloadedError):
+        allowance.take(now_ms=clock.monotonic_ms())
+
+
+async def test_a_name_over_the_rate_is_refused_and_nobody_is_asked() -> None:
+    ask = Controllers()
+    ask.may_answer.set()
+    ask.result = {"ok": False, "reason": "TOO_MANY_GROUPS", "detail": "there are 2000"}
+    creator, _ = a_creator(ask)
+    for number in range(NEW_NAMES_BURST):
+        with pytest.raises(CommandRefusedError):
+            await creator.ensure_group(f"g{number}")
+
+    with pytest.raises(OverloadedError):
+        await creator.ensure_group("one-more")
+
+    assert len(ask.asked) == NEW_NAMES_BURST
 
 
 async def test_who_waits_for_the_view_while_the_broker_stops_is_told() -> None:
@@ -169,9 +207,11 @@ async def test_who_waits_for_the_view_while_the_broker_stops_is_told() -> None:
 async def test_closing_ends_what_is_asked() -> None:
     ask = Controllers()
     creator, _ = a_creator(ask)
-    creator.want_group("billing")
+    waiting = asyncio.get_running_loop().create_task(creator.ensure_group("billing"))
     await until(lambda: bool(ask.asked))
 
     await creator.close()
 
     assert not creator.is_asking
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
