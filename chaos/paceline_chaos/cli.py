@@ -24,6 +24,7 @@ from paceline_chaos.processes.failover_command import command as failover
 from paceline_chaos.processes.leftovers import (
     drop_data,
     fresh,
+    make_folder,
     said_of_interrupt,
 )
 from paceline_chaos.processes.rounds_command import command as rounds_command
@@ -277,6 +278,8 @@ def replay(
         raise BadRequestError("say --seed or --plan, one of them")
     if plan is not None and bed != "world":
         raise BadRequestError("only worlds have plans: --bed world")
+    if output is not None:
+        make_folder(output)
     with _without_rule(mutant):
         if plan is not None:
             came = _planned(plan)

@@ -388,3 +388,23 @@ def test_up_with_an_even_quorum_is_refused(tmp_path: Path) -> None:
     )
 
     assert has_words(refused(command), "--controllers 2", "odd")
+
+
+def test_up_that_cannot_become_ready_fails_and_says_why(tmp_path: Path) -> None:
+    for name in ("c1", "c2", "c3"):
+        (tmp_path / name).write_text("where a data folder should be")
+
+    done = subprocess.run(
+        paceline_command("up", "--port", "0", "--no-restart", "--data-dir", str(tmp_path)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=START_TIMEOUT_S,
+        preexec_fn=end_with_parent,
+        check=False,
+    )
+
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.decode().splitlines()[-1]
+    assert last.startswith("paceline: the cluster is not ready after ")
+    assert "c1 ended (exit code 2): paceline-controller: cannot use the data folder " in last
+    assert str(tmp_path / "logs") in last

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
+from paceline_chaos.processes.leftovers import make_folder
+
 if TYPE_CHECKING:
     from paceline_chaos.processes.failover_figures import FailoverFigures
     from paceline_chaos.verdict import Verdict
@@ -52,6 +54,8 @@ def command(
     plan = FailoverPlan(
         kills=kills, clients=clients, rate=rate, brokers=brokers, durability=durability
     )
+    if report is not None:
+        make_folder(report)
     # Left behind when something goes wrong: the nodes' logs are all there is to understand it.
     folder = Path(tempfile.mkdtemp(prefix="paceline-failover-"))
     failover = measure(plan, folder)

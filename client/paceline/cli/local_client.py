@@ -51,9 +51,9 @@ async def wait_ready(cluster: LocalCluster) -> None:
     deadline = clock.monotonic_ms() + READY_TIMEOUT_MS
     for number in range(1, cluster.plan.groups + 1):
         while await find_master(cluster, f"g{number}") is None:
-            ended = [node.name for node in cluster.reap()]
+            ended = [node.last_words() for node in cluster.reap()]
             if ended or clock.monotonic_ms() > deadline:
-                what = f"{', '.join(ended)} ended" if ended else "no master was elected"
+                what = "; ".join(ended) or "no master was elected"
                 logs = cluster.plan.data_dir / "logs"
                 raise DeadlineError(f"the cluster did not come up: {what}; see {logs}")
             await pause(POLL_MS)

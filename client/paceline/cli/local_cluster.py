@@ -34,6 +34,8 @@ from paceline.secret import make_secret
 HOST = "127.0.0.1"
 CONTROLLER_PORT_DEFAULT = 7700
 SEGMENT_SIZE_BYTES = 64 * 1024 * 1024  # DESIGN 4: 64 MiB under `paceline up`
+_WORDS_MAX = 300
+"""A sentence fits."""
 _PR_SET_PDEATHSIG = 1
 _PROGRAMS = {"controller": "paceline-controller", "broker": "paceline-broker"}
 
@@ -82,6 +84,23 @@ class Node:
     def is_running(self) -> bool:
         return self.pid is not None and self.exit_status is None
 
+    @property
+    def how_ended(self) -> str:
+        """How the process ended: the name of a signal, or the exit code."""
+        status = self.exit_status
+        if status is not None and status < 0:
+            return signal.Signals(-status).name
+        return f"exit code {status}"
+
+    def last_words(self) -> str:
+        """How it ended; and why, which a node that cannot go on says in plain words at last."""
+        try:
+            lines = self.log_path.read_text(errors="replace").splitlines()
+        except OSError:
+            lines = []
+        why = f": {lines[-1][:_WORDS_MAX]}" if lines and not lines[-1].startswith("{") else ""
+        return f"{self.name} ended ({self.how_ended}){why}"
+
 
 @dataclass(slots=True)
 class LocalCluster:
@@ -102,12 +121,16 @@ class LocalCluster:
     def prepare(self) -> None:
         """Lock the data folder, choose and check ports, write secret and configurations."""
         self.plan.validate()
-        self.plan.data_dir.mkdir(parents=True, exist_ok=True)
-        (self.plan.data_dir / "logs").mkdir(exist_ok=True)
-        self._lock_folder()
-        secret_path = self.plan.data_dir / "cluster-secret"
-        make_secret(str(secret_path), SystemRandom())
-        self.nodes = _lay_out(self.plan, secret_path)
+        with _writing(self.plan.data_dir):
+            # A port in use leaves no new folder behind. One that is there is locked first: then it
+            # is this very cluster that has the ports.
+            ports = None if self.plan.data_dir.exists() else _ports(self.plan)
+            self.plan.data_dir.mkdir(parents=True, exist_ok=True)
+            (self.plan.data_dir / "logs").mkdir(exist_ok=True)
+            self._lock_folder()
+            secret_path = self.plan.data_dir / "cluster-secret"
+            make_secret(str(secret_path), SystemRandom())
+            self.nodes = _lay_out(self.plan, secret_path, ports or _ports(self.plan))
 
     def start(self) -> None:
         """Fork all nodes. Must run before an event loop or a thread exists in this process."""
@@ -206,8 +229,21 @@ class LocalCluster:
 # -- layout ---------------------------------------------------------------------------------------
 
 
-def _ports(plan: ClusterPlan, count: int) -> list[int]:
-    """`count` ports: consecutive from plan.port, each checked free; or free ones when it is 0."""
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """What cannot be made or written in the data folder is the operator's to mend: ConfigError."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"the data folder {folder} cannot be used: {error.strerror or error}"
+            f" ({error.filename or folder}); choose another one with --data-dir"
+        ) from error
+
+
+def _ports(plan: ClusterPlan) -> list[int]:
+    """For all nodes: consecutive from plan.port, each checked free; or free ones when it is 0."""
+    count = 2 * plan.controllers + 2 * plan.groups * plan.brokers_per_group
     if plan.port != 0:
         ports = list(range(plan.port, plan.port + count))
         for port in ports:
@@ -230,9 +266,8 @@ def _check_free(port: int) -> None:
             ) from error
 
 
-def _lay_out(plan: ClusterPlan, secret: Path) -> list[Node]:
-    total = 2 * plan.controllers + 2 * plan.groups * plan.brokers_per_group
-    ports: Iterator[int] = iter(_ports(plan, total))
+def _lay_out(plan: ClusterPlan, secret: Path, chosen: Sequence[int]) -> list[Node]:
+    ports = iter(chosen)
     clients = [f"{HOST}:{next(ports)}" for _ in range(plan.controllers)]
     rafts = [f"{HOST}:{next(ports)}" for _ in range(plan.controllers)]
     names = [f"c{index + 1}" for index in range(plan.controllers)]

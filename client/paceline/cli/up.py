@@ -23,7 +23,7 @@ from paceline.cli.local_cluster import (
     LocalCluster,
     Node,
 )
-from paceline.errors import BadRequestError
+from paceline.errors import BadRequestError, DeadlineError
 from paceline.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline.wire.cluster import ClusterView
 
@@ -100,6 +100,9 @@ class _Watcher:
     statuses: dict[str, dict[str, Any]] = field(default_factory=dict)
     ready_ms: int | None = None
     events: list[str] = field(default_factory=list)
+    ended: dict[str, str] = field(default_factory=dict)
+    """The last words of each node that has ended, by its name."""
+    why_not_ready: str | None = None
     _last_said: str = ""
 
     async def run(self) -> None:
@@ -111,6 +114,8 @@ class _Watcher:
             ticking = spawn(self._tick_for_ever(session, stop), name="status")
             await stop.wait()
             await cancel_and_wait(ticking)
+        if self.why_not_ready is not None:
+            raise DeadlineError(self.why_not_ready)
 
     async def _tick_for_ever(self, session: aiohttp.ClientSession, stop: asyncio.Event) -> None:
         console = Console()
@@ -130,17 +135,27 @@ class _Watcher:
                 else:
                     self._say_changes()
                 if self.ready_ms is None:
-                    if clock.monotonic_ms() - self.began_ms > READY_TIMEOUT_MS:
-                        self._give_up(stop)
+                    waited_ms = clock.monotonic_ms() - self.began_ms
+                    if waited_ms > READY_TIMEOUT_MS or not self._can_become_ready():
+                        self._give_up(stop, waited_ms)
                     await pause(30)
                 else:
                     await pause(STATUS_INTERVAL_MS)
 
-    def _give_up(self, stop: asyncio.Event) -> None:
-        click.echo(
-            f"the cluster is not ready after {READY_TIMEOUT_MS // 1000} s; the nodes' logs are in "
-            f"{self.cluster.plan.data_dir / 'logs'}",
-            err=True,
+    def _can_become_ready(self) -> bool:
+        """Nodes that ended may start again, or a majority and a broker of each group are left."""
+        running = [node for node in self.cluster.nodes if node.is_running]
+        controllers = sum(node.role == "controller" for node in running)
+        groups = {node.name.partition("-")[0] for node in running if node.role == "broker"}
+        plan = self.cluster.plan
+        return self.restart or (controllers > plan.controllers // 2 and len(groups) == plan.groups)
+
+    def _give_up(self, stop: asyncio.Event, waited_ms: int) -> None:
+        ended = [self.ended[name] for name in sorted(self.ended)]
+        self.why_not_ready = (
+            f"the cluster is not ready after {waited_ms // 1000} s:"
+            f" {'; '.join(ended) or 'no master was elected'};"
+            f" the nodes' logs are in {self.cluster.plan.data_dir / 'logs'}"
         )
         stop.set()
 
@@ -164,7 +179,8 @@ class _Watcher:
 
     def _note_deaths(self, clock: SystemClock, restart_at: dict[str, int]) -> None:
         for node in self.cluster.reap():
-            self.events.append(f"{node.name} ended ({_how(node)})")
+            self.events.append(node.last_words())
+            self.ended[node.name] = node.last_words()
             restart_at[node.name] = clock.monotonic_ms() + RESTART_AFTER_MS
         for node in self.cluster.nodes:
             due = restart_at.get(node.name)
@@ -199,7 +215,7 @@ class _Watcher:
 
     def _row(self, node: Node) -> tuple[str, ...]:
         if not node.is_running:
-            return (node.name, f"ended ({_how(node)})", "", "", "", "", node.address)
+            return (node.name, f"ended ({node.how_ended})", "", "", "", "", node.address)
         status = self.statuses.get(node.name)
         if status is None:
             return (node.name, "no answer", "", "", "", "", node.address)
@@ -241,10 +257,3 @@ class _Watcher:
             click.echo(f"ready after {self.ready_ms / 1000:.2f} s: {roles}")
             click.echo(f"bootstrap {state['bootstrap'][0]}; Ctrl-C stops the cluster")
         sys.stdout.flush()
-
-
-def _how(node: Node) -> str:
-    status = node.exit_status
-    if status is not None and status < 0:
-        return signal.Signals(-status).name
-    return f"exit code {status}"
