@@ -44,4 +44,5 @@ def heartbeat_of(role: Speaker, commit_log: LogState) -> wire.Heartbeat | None:
         is_healthy=role.is_healthy(),
         waiting=0 if role.mastership is None else role.mastership.waiting_count,
         view_version=0 if role.view is None else role.view.version,
+        last_epoch=commit_log.epochs.last_epoch,
     )

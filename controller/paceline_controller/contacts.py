@@ -129,6 +129,7 @@ class Contact:
         return Belief(
             standing=standing,
             end=report.end if report is not None else 0,
+            last_epoch=report.last_epoch if report is not None else MasterEpoch(0),
             view_version=report.view_version if report is not None else 0,
             failures_count=self.failures_count if now_ms < self.penalty_until_ms else 0,
         )

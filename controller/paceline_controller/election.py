@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from paceline.types import ReplicaId
+from paceline.types import MasterEpoch, ReplicaId
 from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.model import MEMBERS_AFTER_SUSPICION_MIN, Group, Replica
 
@@ -34,6 +34,8 @@ class Belief:
     standing: Standing
     end: int = 0
     """End of its log as its present incarnation reported (R16)."""
+    last_epoch: MasterEpoch = MasterEpoch(0)
+    """Of the newest record in that log; 0: it has none, or did not say."""
     failures_count: int = 0
     """Epochs that it could not open lately: the fewer, the better a choice (R6)."""
     view_version: int = 0
@@ -189,7 +191,9 @@ def _rank(
     belief, replica = beliefs[member], group.replicas[member]
     is_other = preferred is not None and member != preferred
     # Of suspects only the longest is sure to have what was acknowledged: nothing comes before that,
-    # neither who is preferred nor who could not open an epoch lately (R23).
+    # neither who is preferred nor who could not open an epoch lately (R23). The last epoch decides
+    # only between replicas outside of the set (unclean.py): a member had everything confirmed, so
+    # one that ends higher than another has all that the other one can have kept of it.
     longest = -belief.end
     of_suspects = longest if replica.is_suspect else 0
     return (

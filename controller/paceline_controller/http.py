@@ -183,6 +183,7 @@ class ControllerHttp:
                 "standing": liveness.belief(group, replica_id, now_ms).standing.value,
                 "role": None if report is None else report.role.value,
                 "election_priority": group.replicas[replica_id].election_priority,
+                "last_epoch": None if report is None else report.last_epoch,
                 "end": None if report is None else report.end,
                 "flushed": None if report is None else report.flushed,
                 "confirm": None if report is None else report.confirm,

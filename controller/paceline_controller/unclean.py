@@ -11,7 +11,7 @@ from paceline.types import ReplicaId
 from paceline_controller.election import Belief, Standing, choose_unclean
 from paceline_controller.settling import Settling
 from paceline_controller.state.commands import ElectMaster
-from paceline_controller.state.model import Group
+from paceline_controller.state.model import Group, Replica
 
 SETTLE_MS = 3000
 """As for an acting master: a member that comes back in that time loses nothing."""
@@ -45,12 +45,17 @@ class UncleanElections(Settling):
 
 
 def choose_other(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId | None:
-    """The healthy replica with the longest log, if the group wants it and no member is there.
+    """The healthy replica whose log came furthest, if the group wants it and no member is there.
 
     A member that is there but ill may get well; one that is known to lack records, or a suspect
-    that nobody stands for, is as good as any other replica.
+    that nobody stands for, is as good as any other replica. The log that reaches into the latest
+    epoch comes first, and only of those the longest: what a log has above the others from an
+    earlier epoch is a tail that the masters since then never had, so nobody confirmed it.
+
+    Settings count as soon as they are put: they wait for an epoch, and nobody else can begin one.
     """
-    if not group.settings.enable_elect_unclean_master or _awaits_the_named(group):
+    settings = group.next_settings or group.settings
+    if not settings.enable_elect_unclean_master or _awaits_the_named(group):
         return None
     for member in group.sync_state_set:
         is_there = beliefs[member].standing in (Standing.HEALTHY, Standing.UNHEALTHY)
@@ -58,11 +63,19 @@ def choose_other(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId
         if is_there and not (replica.is_lost or replica.is_suspect):
             return None
     candidates = [
-        (-beliefs[replica.replica_id].end, replica.election_priority, replica.replica_id)
+        replica
         for replica in group.replicas.values()
         if not replica.is_learner and beliefs[replica.replica_id].standing is Standing.HEALTHY
     ]
-    return min(candidates)[2] if candidates else None
+    if not candidates:
+        return None
+    return min(candidates, key=lambda replica: _rank(replica, beliefs)).replica_id
+
+
+def _rank(replica: Replica, beliefs: Mapping[ReplicaId, Belief]) -> tuple[int, int, int, ReplicaId]:
+    """What orders the candidates: the least is elected."""
+    belief = beliefs[replica.replica_id]
+    return -belief.last_epoch, -belief.end, replica.election_priority, replica.replica_id
 
 
 def _awaits_the_named(group: Group) -> bool:

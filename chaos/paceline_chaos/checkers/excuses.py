@@ -3,8 +3,9 @@
 An excuse is a hole in the checks, so each has one place, one condition, and a counter: `used` holds
 how often it was taken, and judge prints that as `excused.NAME` beside `judged.X`.
 
-- **lossy**: an operator has ordered an unclean election, and one came after that (R21). What was
-  acknowledged before it may be gone. An election that nobody ordered excuses nothing: it is S15's.
+- **lossy**: an operator has ordered an unclean election, or asked for all of them by the group's
+  setting, and one came after that (R21). What was acknowledged before it may be gone. An election
+  that nobody ordered excuses nothing: it is S15's.
 - **given_up**: a single acknowledgement, asked for before such an election.
 - **lacking**: a node whose disk was lost, replaced or damaged by a fault that really hit it, until
   it has registered again and was seen outside of the set; with memory durability power losses and
@@ -69,7 +70,8 @@ class Excuses:
     # -- orders -----------------------------------------------------------------------------------
 
     def is_ordered(self, ruling: "Ruling") -> bool:
-        """Whether an operator's order stands behind an unclean election; each order is for one."""
+        """Whether an operator stands behind an unclean election: by an order, each for one, or by
+        the setting of the group."""
         return ruling.number in self._ordered
 
     @cached_property
@@ -85,11 +87,23 @@ class Excuses:
             for ruling in self._evidence.rulings_of(group, "master_elected"):
                 if not ruling.members.get("is_unclean"):
                     continue
+                if self._is_set(ruling):
+                    found[ruling.number] = ruling
+                    continue
                 fitting = [asked_us for asked_us in orders if asked_us <= ruling.at_us + slack_us]
                 if fitting:
                     orders.remove(max(fitting))
                     found[ruling.number] = ruling
         return found
+
+    def _is_set(self, elected: "Ruling") -> bool:
+        """Whether the setting that was put last before that election asks for unclean ones."""
+        put = [
+            ruling.members["settings"]
+            for ruling in self._evidence.rulings_of(elected.group, "settings_set")
+            if ruling.place < elected.place
+        ]
+        return bool(put) and put[-1].get("enable_elect_unclean_master", False)
 
     @cached_property
     def _lossy_until_us(self) -> dict[str, int]:

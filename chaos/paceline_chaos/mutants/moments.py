@@ -4,8 +4,11 @@ Caught by the scripts of `world/moments`: each waits for the moment that its rul
 """
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from paceline.types import ReplicaId
 from paceline_broker import mastership as mastership_module
 from paceline_broker.log_reader import StoreReader
 from paceline_broker.master_requests import MasterRequests
@@ -16,7 +19,10 @@ from paceline_broker.replication.pace import Paces
 from paceline_broker.role import BrokerRole
 from paceline_broker.service.calls_offsets import OffsetCalls
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
+from paceline_controller import unclean as unclean_module
+from paceline_controller.election import Belief
 from paceline_controller.liveness import Liveness
+from paceline_controller.state.model import Group, Replica
 
 
 def _left_alone() -> list[Patch]:
@@ -97,6 +103,26 @@ def _unclean_untold() -> list[Patch]:
         return epoch_start_document(is_unclean=False, **more)
 
     return [(mastership_module, "epoch_start_document", document)]
+
+
+def _longest_first() -> list[Patch]:
+    """Of replicas outside of the set the longest leads, in whatever epoch it ends."""
+
+    def rank(replica: Replica, beliefs: Mapping[ReplicaId, Belief]) -> tuple[int, ...]:
+        end = beliefs[replica.replica_id].end
+        return -end, replica.election_priority, replica.replica_id
+
+    return [(unclean_module, "_rank", rank)]
+
+
+def _setting_waits() -> list[Patch]:
+    """The setting counts from the next epoch on, which nobody begins while nobody can lead."""
+    choose = unclean_module.choose_other
+
+    def choose_by_present(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId | None:
+        return choose(replace(group, next_settings=None), beliefs)
+
+    return [(unclean_module, "choose_other", choose_by_present)]
 
 
 def _damage_ignored() -> list[Patch]:
@@ -190,6 +216,18 @@ MOMENTS = (
         meaning="an unclean epoch does not say so",
         patches=_unclean_untold,
         **of_moment("unclean"),
+    ),
+    Mutant(
+        rule="R21-rank",
+        meaning="a longer log comes before one of a later epoch",
+        patches=_longest_first,
+        **of_moment("latest-epoch"),
+    ),
+    Mutant(
+        rule="R21-setting",
+        meaning="the setting for unclean elections waits for an epoch that nobody begins",
+        patches=_setting_waits,
+        **of_moment("latest-epoch"),
     ),
 )
 """Each with the script of its rule."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paceline.admin import AdminClient
 
 Document = dict[str, Any]
+_SET_HEAD = ("REPLICA", "IN SYNC", "STANDING", "INCARNATION", "LAST EPOCH", "END", "ADDRESS")
 
 
 @command.command("sync-state-set")
@@ -38,7 +39,7 @@ def sync_state_set(group: str | None, connect: Connect, as_json: bool) -> None:
             (str(row["replica_id"]), "yes" if row["in_sync"] else "no", *_row_texts(row))
             for row in document["replicas"]
         ]
-        echo_table(("REPLICA", "IN SYNC", "STANDING", "INCARNATION", "END", "ADDRESS"), rows)
+        echo_table(_SET_HEAD, rows)
 
 
 @command.command("elect")
@@ -189,6 +190,7 @@ def describe_set(group: Document) -> Document:
                 "is_learner": replica["is_learner"],
                 "standing": known.get("standing"),
                 "incarnation": replica["incarnation"],
+                "last_epoch": known.get("last_epoch"),
                 "end": known.get("end"),
                 "address": replica["client_address"],
             }
@@ -205,12 +207,12 @@ def describe_set(group: Document) -> Document:
     }
 
 
-def _row_texts(row: Document) -> tuple[str, str, str, str]:
+def _row_texts(row: Document) -> tuple[str, ...]:
     standing = row["standing"] or "-"
     if row["is_learner"]:
         standing += ", learner"
-    end = "-" if row["end"] is None else f"{row['end']:,}"
-    return standing, str(row["incarnation"]), end, row["address"]
+    reach = ("-" if row[key] is None else f"{row[key]:,}" for key in ("last_epoch", "end"))
+    return standing, str(row["incarnation"]), *reach, row["address"]
 
 
 def ensure_meant(yes: bool, question: str) -> None:

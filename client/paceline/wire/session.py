@@ -224,6 +224,8 @@ class Heartbeat:
     view_version: int = 0
     """Of the newest view it had when it looked at its log; 0: none. It tells which events came
     before this report (R23)."""
+    last_epoch: MasterEpoch = MasterEpoch(0)
+    """Of the newest record in its log; 0: none, or a broker from before it was told."""
 
 
 FromController: TypeAlias = (
@@ -475,7 +477,13 @@ def _read_heartbeat(fields: Fields) -> Heartbeat:
         is_healthy=fields.flag("is_healthy"),
         waiting=fields.integer("waiting"),
         view_version=fields.integer("view_version"),
+        last_epoch=_optional_epoch(fields, "last_epoch"),
     )
+
+
+def _optional_epoch(fields: Fields, key: str) -> MasterEpoch:
+    """0 where it is missing: while a cluster is upgraded some brokers do not send it yet."""
+    return MasterEpoch(fields.integer(key, high=U32_MAX) if fields.has(key) else 0)
 
 
 def _optional_token(fields: Fields, key: str) -> str | None:

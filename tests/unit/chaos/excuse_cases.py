@@ -165,6 +165,18 @@ def one_order_is_for_one_election(is_bad: bool) -> Hand:
     return hand
 
 
+@case("S15 of an unclean election by the setting")
+def unclean_by_a_setting_that_was_put(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.elect(1, 1, [1, 2], at=0, set_epoch=1)
+    wanted = {"enable_elect_unclean_master": True}
+    hand.decide("settings_set", 50, settings=wanted)
+    if is_bad:
+        hand.decide("settings_set", 60, settings={"enable_elect_unclean_master": False})
+    hand.elect(3, 2, [3], at=100, set_epoch=2, is_unclean=True, reason="unclean")
+    return hand
+
+
 @case("S13 of what was given up")
 def given_up_and_stored_by_an_older_master(is_bad: bool) -> Hand:
     """The copy that leads now has the message as its first master stored it."""

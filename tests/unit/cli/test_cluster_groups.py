@@ -64,6 +64,8 @@ def test_the_sync_state_set_is_shown(operator: Operator) -> None:
     assert document["replicas"][0]["standing"] == "healthy"  # type: ignore[index]
     assert table[0].startswith("group g1: master 1 in epoch 1, set epoch 1, at least 2")
     assert table[1].split()[:4] == ["REPLICA", "IN", "SYNC", "STANDING"]
+    assert table[1].split()[5:8] == ["LAST", "EPOCH", "END"]
+    assert document["replicas"][0]["last_epoch"] == 0  # type: ignore[index]
     assert len(table) == 5
 
 

@@ -1,5 +1,6 @@
 """The messages between brokers and controllers: round trips, proofs, strict reading."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -95,6 +96,7 @@ HEARTBEAT = wire.Heartbeat(
     flushed=2,
     confirm=1,
     view_version=7,
+    last_epoch=MasterEpoch(1),
 )
 
 
@@ -103,6 +105,15 @@ def test_every_request_reads_back_as_it_was(command: wire.BrokerCommand) -> None
     request = wire.Request(id=1, session="s", sequence=2, command=command)
 
     assert wire.parse_from_broker(wire.encode(request)) == request
+
+
+def test_a_heartbeat_that_does_not_tell_the_last_epoch_is_of_an_older_broker() -> None:
+    document = orjson.loads(wire.encode(HEARTBEAT))
+    del document["last_epoch"]
+
+    read = wire.parse_from_broker(orjson.dumps(document))
+
+    assert read == replace(HEARTBEAT, last_epoch=MasterEpoch(0))
 
 
 @pytest.mark.parametrize("message", [a_hello(), a_hello(cluster_id=None), HEARTBEAT])

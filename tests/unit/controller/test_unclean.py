@@ -5,16 +5,16 @@ from dataclasses import replace
 from tests.unit.controller.builders import G1, SETTINGS
 from tests.unit.controller.liveness_bed import Bed, a_running_group
 
-from paceline.types import ReplicaId
+from paceline.types import MasterEpoch, ReplicaId
 from paceline_controller.state.commands import SetGroupSettings
 from paceline_controller.unclean import SETTLE_MS
 
 
-def a_group_whose_members_die(*, is_wanted: bool) -> Bed:
+def a_group_whose_members_die(*, is_wanted: bool, is_acting: bool = False) -> Bed:
     """Replica 3 has left the set, 1 and 2 die."""
     bed = a_running_group()
     bed.driver.group.settings = replace(
-        SETTINGS, enable_elect_unclean_master=is_wanted, enable_slave_acting_master=False
+        SETTINGS, enable_elect_unclean_master=is_wanted, enable_slave_acting_master=is_acting
     )
     bed.driver.alter(1, 2)
     for number in (2, 1):
@@ -85,3 +85,79 @@ def test_the_setting_is_a_setting_of_the_group() -> None:
     assert bed.driver.do(SetGroupSettings(group=G1, settings=wanted))["ok"]
 
     assert bed.driver.group.next_settings == wanted
+
+
+def test_the_later_epoch_is_better_than_the_longer_log() -> None:
+    """What replica 2 has above the others is a tail of an earlier epoch that nobody confirmed."""
+    bed = a_running_group()
+    bed.driver.group.settings = replace(SETTINGS, enable_elect_unclean_master=True)
+    bed.driver.group.sync_state_set = {ReplicaId(1)}
+    bed.close(1)
+    bed.probe(1, is_refused=True)
+
+    for _ in range((SETTLE_MS + 300) // 100):
+        bed.beat(2, end=20_000, last_epoch=MasterEpoch(1))
+        bed.beat(3, end=15_000, last_epoch=MasterEpoch(3))
+        bed.run(100)
+
+    assert [(choice.winner, choice.position) for choice in bed.elections[:1]] == [(3, 15_000)]
+
+
+def test_of_one_epoch_the_longer_log_is_better() -> None:
+    bed = a_running_group()
+    bed.driver.group.settings = replace(SETTINGS, enable_elect_unclean_master=True)
+    bed.driver.group.sync_state_set = {ReplicaId(1)}
+    bed.close(1)
+    bed.probe(1, is_refused=True)
+
+    for _ in range((SETTLE_MS + 300) // 100):
+        bed.beat(2, end=15_000, last_epoch=MasterEpoch(3))
+        bed.beat(3, end=20_000, last_epoch=MasterEpoch(3))
+        bed.run(100)
+
+    assert [(choice.winner, choice.position) for choice in bed.elections[:1]] == [(3, 20_000)]
+
+
+def test_the_setting_takes_effect_while_nobody_leads() -> None:
+    """It waits for the next epoch, and this epoch is the one that it asks for."""
+    bed = a_group_whose_members_die(is_wanted=False)
+    bed.run(2 * SETTLE_MS, 3)
+    wanted = replace(bed.driver.group.settings, enable_elect_unclean_master=True)
+    assert bed.driver.do(SetGroupSettings(group=G1, settings=wanted))["ok"]
+
+    bed.run(SETTLE_MS + 200, 3)
+
+    [election] = bed.elections
+    assert (election.winner, election.is_unclean) == (3, True)
+    bed.apply()
+    assert bed.driver.group.settings == wanted
+
+
+def test_the_setting_ends_the_term_of_an_acting_master() -> None:
+    """R36: any later epoch does."""
+    bed = a_group_whose_members_die(is_wanted=False, is_acting=True)
+    bed.run(SETTLE_MS + 200, 3)
+    bed.apply()
+    assert bed.driver.group.acting == 3
+    epoch = bed.driver.group.master_epoch
+    wanted = replace(bed.driver.group.settings, enable_elect_unclean_master=True)
+    assert bed.driver.do(SetGroupSettings(group=G1, settings=wanted))["ok"]
+    bed.elections.clear()
+
+    bed.run(SETTLE_MS + 200, 3)
+
+    [election] = bed.elections
+    assert (election.winner, election.is_unclean) == (3, True)
+    bed.apply()
+    group = bed.driver.group
+    assert (group.acting, group.master, group.master_epoch) == (None, 3, epoch + 1)
+
+
+def test_the_setting_that_is_taken_back_before_it_counted_loses_nothing() -> None:
+    bed = a_group_whose_members_die(is_wanted=True)
+    refused = replace(bed.driver.group.settings, enable_elect_unclean_master=False)
+    assert bed.driver.do(SetGroupSettings(group=G1, settings=refused))["ok"]
+
+    bed.run(3 * SETTLE_MS, 3)
+
+    assert not bed.elections

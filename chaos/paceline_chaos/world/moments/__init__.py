@@ -350,6 +350,13 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=resetting.was_told,
         load_ms=14_000,
     ),
+    "latest-epoch": Scripted(
+        rule="R21: of replicas outside of the set the one with the latest epoch leads",
+        script=leading.latest_epoch,
+        unmet=leading.latest_epoch_led,
+        load_ms=18_000,
+        topology={"min_in_sync_replicas": 1, "timers": leading.TAILED},
+    ),
     "unclean": Scripted(
         rule="R21: an unclean epoch clamps offsets, voids locks, fences producers",
         script=leading.unclean,

@@ -1,9 +1,17 @@
 """Masters that get nowhere (R6), and one that begins with less than was confirmed (R21)."""
 
+from dataclasses import replace
+
 from paceline.admin import AdminClient
 from paceline.errors import PacelineError
-from paceline_chaos.history.model import OrderElection
-from paceline_chaos.world.all_ack.questions import fell_silent, unequal_logs, unseen
+from paceline_chaos.history.model import OrderElection, ReplicaDump
+from paceline_chaos.world.all_ack.asking import ask_once
+from paceline_chaos.world.all_ack.questions import (
+    acknowledged,
+    fell_silent,
+    unequal_logs,
+    unseen,
+)
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Director, Steps
@@ -144,5 +152,82 @@ def unclean_was_told(result: Result) -> list[str]:
     return [
         *unseen(result, an_unclean_epoch=1, order_carried_out=1),
         *fell_silent(result, since="whole"),
+        *unequal_logs(result),
+    ]
+
+
+TAILED = replace(FAST, replica_lag_ms_max=2_000)
+"""So long a master that is cut off has a tail, before it could shrink the set to itself."""
+_TAIL_COUNT = 60
+_KEPT_BYTES = 4_000
+"""Acknowledged in the later epoch: many messages, and fewer bytes than the tail."""
+
+
+def latest_epoch(d: Director) -> Steps:
+    """The longer log ends in an earlier epoch, and the shorter one has what was acknowledged.
+
+    No member lives, and one of the two acts as master, when the operator asks for an unclean
+    election by the group's setting.
+    """
+    yield d.is_whole
+    yield d.pass_ms(300)
+    old = d.master
+    cut_from_brokers(d, old, for_ms=2_000)
+    for number in range(_TAIL_COUNT):
+        ask_once(d, number)
+    yield d.pass_ms(600)  # their time is over: nobody sends them again to the next master
+    d.kill(old, for_ms=4_500)
+    yield lambda: d.is_open() and d.master is not old
+    last, other = d.master, next(node for node in d.replicas if node is not old)
+    d.mark("later epoch")
+    begin = d.status(other)["confirm"]
+    yield lambda: d.status(other)["confirm"] > begin + _KEPT_BYTES
+    d.mark("kept")
+    d.kill(other, for_ms=2_500)
+    yield lambda: d.committed() == {last.name}
+    d.expect(not old.is_running, "the old master is back already")
+    d.kill(last, for_ms=11_000)
+    yield lambda: all(node.broker is not None for node in (old, other))
+    yield lambda: all(d.status(node)["end"] > 0 for node in (old, other))
+    d.expect(d.status(old)["end"] > d.status(other)["end"], "the tail is not the longer log")
+    yield lambda: any(d.status(node)["role"] == "acting_master" for node in (old, other))
+    d.saw("an acting master")
+    _want_unclean(d)
+    yield d.is_open
+    d.saw("an unclean epoch")
+    d.expect(d.master is other, "the one with the later epoch does not lead")
+    d.mark("led")
+    yield d.is_whole
+    d.mark("whole")
+    yield d.pass_ms(500)
+
+
+def _want_unclean(d: Director) -> None:
+    """The operator puts the setting (RocketMQ's enableElectUncleanMaster)."""
+    around = d.stage.around("client-1", incarnation=300)
+
+    async def put() -> None:
+        cluster = around.cluster()
+        try:
+            async with AdminClient(cluster, timeout_ms=5_000) as admin:
+                await admin.set_group_settings(GROUP, enable_elect_unclean_master=True)
+                d.saw("setting put")
+        finally:
+            await cluster.close()
+
+    d.stage.simulation.machine("client-1").start(put, name="setting")
+
+
+def latest_epoch_led(result: Result) -> list[str]:
+    kept = acknowledged(result, since="later epoch", until="kept")
+    dumps = (entry for entry in result.history.entries if isinstance(entry, ReplicaDump))
+    batches = (batch for dump in dumps if not dump.is_discarded for batch in dump.batches)
+    stored = {value for batch in batches for value, _ in batch.messages}
+    lost = [send.value for send in kept if send.value not in stored]
+    return [
+        *unseen(result, an_acting_master=1, setting_put=1, an_unclean_epoch=1),
+        *([] if kept else ["nothing was acknowledged in the later epoch"]),
+        *([f"{len(lost)} messages that a healthy replica had are lost: {lost[0]}"] if lost else []),
+        *fell_silent(result, since="led"),
         *unequal_logs(result),
     ]
