@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from paceline.address import Address
+from paceline.byte_budget import LIMIT_BYTES, LIMIT_BYTES_MIN
 from paceline.config import require, setting
 from paceline.http_origin import own_hosts
 from paceline.records.dues import parse_levels
@@ -86,6 +87,12 @@ class BrokerConfig:
         "Above this many bytes between confirm and end, sends are refused with 429 (R27).",
         default=256 * MIB,
         minimum=MIB,
+    )
+    request_bytes_max: int = setting(
+        "Bytes that this broker holds for requests and answers of clients, over all connections; "
+        "beyond it, and beyond a client's share of it, requests are refused with 429 (ADR 18).",
+        default=LIMIT_BYTES,
+        minimum=LIMIT_BYTES_MIN,
     )
     checkpoint_interval_ms: int = setting(
         "Time between two projection checkpoints; bounds the fold at a restart.",

@@ -23,7 +23,7 @@ from paceline.errors import (
 )
 from paceline.http_guard import OWN_HOSTS, Guard, check_request, problem_body
 from paceline.http_origin import own_hosts
-from paceline.telemetry import Metrics
+from paceline.telemetry import Metrics, register_budget
 from paceline.wire.stream import UPGRADE_TOKEN
 from paceline_broker.http_clients import add_client_routes
 from paceline_broker.http_delays import add_delay_routes
@@ -75,6 +75,7 @@ class BrokerHttp:
         self._metrics = metrics
         self._streams = StreamServer(service)
         register(metrics, service.counters, service.role, service.routes)
+        register_budget(metrics, service.budget)
         register_replication(metrics, service.role)
         metrics.sampled(
             "paceline_service_hook_errors_total",

@@ -1,21 +1,25 @@
 """The stream door: multiplexed binary frames on an upgraded connection (docs/protocol/stream.md).
 
-A small frame is copied once out of the receive buffer, which all connections share (a read is
-handled completely before the next one begins); a large one is received straight into a buffer of
-its own. That buffer is what the log writes and replication pushes. Answers of one loop turn leave
-in one write; fetched views of the log go to the transport without a copy.
+A small frame is copied once out of the receive buffer, which all connections share (what is left
+of a read is copied before the next one begins); a large one is received straight into a buffer of
+its own, which grows as it comes (stream_frames.py, stream_memory.py). That buffer is what the log
+writes and replication pushes. Answers of one loop turn leave in one write; fetched views of the log
+go to the transport without a copy.
 
 Each connection bounds what it makes the broker hold: unanswered bytes (reading pauses), waiting
-fetches and calls (429), the time for a started frame and for taking answers (closed).
+fetches and calls (429), the time for a started frame and for taking answers (closed). All together
+have one budget of bytes (ADR 18): over it a frame or request is refused (429). What a connection
+asks in one go is served over several turns of the loop.
 """
 
 import asyncio
 import logging
 import struct
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import orjson
 
+from paceline.byte_budget import source_of
 from paceline.errors import (
     BadRequestError,
     OverloadedError,
@@ -25,7 +29,7 @@ from paceline.errors import (
 )
 from paceline.ports import Buffer
 from paceline.runtime import spawn
-from paceline.wire.http import JSON_BYTES_MAX, parse_json_object
+from paceline.wire.http import parse_json_object
 from paceline.wire.stream import (
     FETCH_HEADER,
     FETCH_QUEUE,
@@ -43,6 +47,8 @@ from paceline.wire.stream import (
 from paceline_broker.service.follow import SESSION_QUEUES_MAX
 from paceline_broker.service.gather import Fetched
 from paceline_broker.service.service import Service
+from paceline_broker.stream_frames import SCRATCH_BYTES, TURN_REQUESTS_MAX, StreamFrames
+from paceline_broker.stream_memory import AHEAD_BYTES, FrameBuffer, RequestBytes, no_room
 
 log = logging.getLogger("paceline.stream")
 
@@ -50,10 +56,8 @@ CREDIT_BYTES = 32 * 1024 * 1024
 """Unanswered request bytes of one connection: two batches of the largest size in flight."""
 REQUEST_COST_BYTES = 1024
 """What a request costs beside its bytes, so that many small ones are bounded as well."""
-SCRATCH_BYTES = 256 * 1024
-"""One read of a socket."""
-DIRECT_BYTES = 64 * 1024
-"""From here the rest of a frame is received in place: to copy less is cheaper than a read more."""
+SMALL_FETCH_BYTES = 256 * 1024
+"""Of an answer where the connection's share has no room for what was asked."""
 FETCHES_MAX = 64
 CALLS_MAX = 256
 WRITE_HIGH_BYTES = 4 * 1024 * 1024
@@ -62,11 +66,12 @@ JOIN_BYTES = 64 * 1024
 """Smaller buffers are joined before the write."""
 STALL_SWEEP_S = 5.0
 STALL_SWEEPS = 6
-"""A frame or an unread answer that does not move for 30 s closes the connection."""
+"""A frame that is not whole, or an answer that is not taken, after 30 s closes the connection."""
+SILENT_SWEEPS = 2
+"""So does a frame of which nothing at all comes for 5 to 10 s."""
 
 # The frame header and `PRODUCE_ANSWER` in one pack.
 _PRODUCED = struct.Struct("<IIBBH" + PRODUCE_ANSWER.format.lstrip("<"))
-_unpack_header = FRAME_HEADER.unpack_from
 _OPERATION_BITS = 3
 _OPERATION_MASK = (1 << _OPERATION_BITS) - 1
 
@@ -122,11 +127,12 @@ class StreamServer:
             self._schedule()
 
 
-class StreamConnection(asyncio.BufferedProtocol):
+class StreamConnection(StreamFrames):
     """One stream. A `Sink` and `FetchSink` of the use-cases: they answer by request id."""
 
     def __init__(self, server: StreamServer, before: asyncio.BaseProtocol) -> None:
         service = server.service
+        super().__init__(server.scratch)
         self._server = server
         self._before = before
         self._sender = service.sender
@@ -138,24 +144,25 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
-        self._transport: asyncio.Transport | None = None
         self.peer: str | None = None
         """Address of the other end."""
-        self._scratch = server.scratch
-        self._frame: memoryview | None = None
-        """A frame that is not complete, in its own buffer; `_filled` bytes are there."""
-        self._filled = 0
-        self._is_direct = False
-        self._head = b""
+        self._holder = service.budget.holder(None)  # until it is known where it comes from
+        self._held = RequestBytes(self._holder)
         self._pending: dict[int, int] = {}
         """Request id -> cost << 2 | operation, of requests without an answer."""
         self._unanswered_bytes = 0
         self._is_reading_paused = False
         self._is_writing_paused = False
+        self._later_turn: asyncio.Handle | None = None
+        self._unread_bytes = 0
+        """Held in the budget for answers that the client does not take."""
         self._out: list[Buffer] = []
+        self._out_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stalled: tuple[memoryview | None, int] = (None, 0)
+        self._stalled = (0, 0)
         self._stalled_sweeps = 0
+        self._moved = (0, 0)
+        self._silent_sweeps = 0
 
     # -- the transport's side ----------------------------------------------------------------------
 
@@ -164,7 +171,11 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         end = transport.get_extra_info("peername")
-        self.peer = None if end is None else f"{end[0]}:{end[1]}"
+        if end is not None:
+            self.peer = f"{end[0]}:{end[1]}"
+            self._holder = self._server.service.budget.holder(source_of(end[0]))
+            self._held = RequestBytes(self._holder)
+        self._frame = FrameBuffer(self._holder)
         identity = self._role.identity
         hello = {
             "cluster_id": identity.cluster_id,
@@ -175,31 +186,12 @@ class StreamConnection(asyncio.BufferedProtocol):
         }
         self._answer(0, Operation.HELLO, orjson.dumps(hello))
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        frame = self._frame
-        if frame is not None and len(frame) - self._filled >= DIRECT_BYTES:
-            self._is_direct = True
-            return frame[self._filled :]
-        self._is_direct = False
-        return self._scratch
-
-    def buffer_updated(self, nbytes: int) -> None:
-        try:
-            if self._is_direct:
-                self._filled += nbytes
-                self._complete_frame()
-            else:
-                self._read_frames(nbytes)
-        except BadRequestError as error:
-            log.warning("stream_broken", extra={"reason": error.message})
-            self.close()
-
     def eof_received(self) -> None:
         return None  # closes the transport
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._frame = None
+        self._later = b""
         self._out.clear()
         self._fetcher.cancel(self)
         for task in self._tasks:
@@ -208,6 +200,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._watch.lost(self)
         self._server.forget(self)
         self._server.service.connection_lost(self)
+        self._holder.close()
         self._before.connection_lost(exc)
         if not self.closed.done():
             self.closed.set_result(None)
@@ -218,6 +211,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
+        self._hold_unread(0)
         self._flush()
         self._regulate()
 
@@ -230,86 +224,35 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def check_stall(self) -> None:
         """Called every `STALL_SWEEP_S`: abort if a frame or the writing stood still too long."""
-        transport = self._transport
+        transport, frame = self._transport, self._frame
         if transport is None:
             return
         unwritten = transport.get_write_buffer_size() if self._is_writing_paused else 0
         before_frame, before_unwritten = self._stalled
-        is_frame_stuck = self._frame is not None and self._frame is before_frame
+        is_in_frame = frame.view is not None or frame.left_out > 0
+        is_frame_stuck = is_in_frame and frame.number == before_frame
         is_writing_stuck = unwritten > 0 and unwritten == before_unwritten
-        self._stalled = (self._frame, unwritten)
+        self._stalled = (frame.number if is_in_frame else 0, unwritten)
+        self._stalled_sweeps += 1
         if not is_frame_stuck and not is_writing_stuck:
             self._stalled_sweeps = 0
-            return
-        self._stalled_sweeps += 1
-        if self._stalled_sweeps >= STALL_SWEEPS:
+        moved = (frame.filled, frame.left_out)
+        is_silent = is_frame_stuck and moved == self._moved and not self._is_reading_paused
+        self._moved = moved
+        self._silent_sweeps = self._silent_sweeps + 1 if is_silent else 0
+        if self._stalled_sweeps >= STALL_SWEEPS or self._silent_sweeps >= SILENT_SWEEPS:
             log.warning("stream_stalled", extra={"unwritten_bytes": unwritten})
             transport.abort()
+        elif not self._pending:
+            self._held.rest()
 
-    # -- frames in ---------------------------------------------------------------------------------
+    # -- requests in -------------------------------------------------------------------------------
 
-    def _read_frames(self, size: int) -> None:
-        scratch = self._scratch
-        at = 0
-        if self._frame is not None:
-            at = min(len(self._frame) - self._filled, size)
-            self._frame[self._filled : self._filled + at] = scratch[:at]
-            self._filled += at
-            self._complete_frame()
-        elif self._head:
-            at = self._complete_head(size)
-        while size - at >= FRAME_HEADER_BYTES:
-            frame_bytes, request_id, operation, status, reserved = _unpack_header(scratch, at)
-            if not self._is_header(frame_bytes, operation, status, reserved):
-                _refuse(frame_bytes, operation)
-            end = at + frame_bytes
-            if end > size:
-                self._begin_frame(frame_bytes, scratch[at:size])
-                return
-            self._take(request_id, operation, bytes(scratch[at + FRAME_HEADER_BYTES : end]))
-            at = end
-        self._head = bytes(scratch[at:size])
-
-    def _complete_head(self, size: int) -> int:
-        """Bytes were left that are no whole header: put the start of this read behind them."""
-        left = self._head
-        take: int = min(FRAME_HEADER_BYTES - len(left), size)
-        head = left + bytes(self._scratch[:take])
-        if len(head) < FRAME_HEADER_BYTES:
-            self._head = head
-            return take
-        self._head = b""
-        frame_bytes, _, operation, status, reserved = _unpack_header(head)
-        if not self._is_header(frame_bytes, operation, status, reserved):
-            _refuse(frame_bytes, operation)
-        end: int = min(take + frame_bytes - FRAME_HEADER_BYTES, size)
-        self._begin_frame(frame_bytes, head, self._scratch[take:end])
-        self._complete_frame()
-        return end
-
-    def _is_header(self, frame_bytes: int, operation: int, status: int, reserved: int) -> bool:
-        limit = FRAME_BYTES_MAX if operation == Operation.PRODUCE else JSON_BYTES_MAX
-        return (
-            FRAME_HEADER_BYTES <= frame_bytes <= limit
-            and Operation.PRODUCE <= operation <= Operation.FOLLOW
-            and status == STATUS_OK
-            and reserved == 0
-        )
-
-    def _begin_frame(self, frame_bytes: int, *pieces: Buffer) -> None:
-        self._frame = memoryview(bytearray(frame_bytes))
-        self._filled = 0
-        for piece in pieces:
-            self._frame[self._filled : self._filled + len(piece)] = piece
-            self._filled += len(piece)
-
-    def _complete_frame(self) -> None:
-        frame = self._frame
-        if frame is None or self._filled < len(frame):
-            return
-        self._frame = None
-        _, request_id, operation, _, _ = _unpack_header(frame)
-        self._take(request_id, operation, frame[FRAME_HEADER_BYTES:])
+    def _refuse_request(self, request_id: int, operation: int, what: str) -> None:
+        if request_id in self._pending:
+            raise BadRequestError(f"request id {request_id} is in use")
+        self._pending[request_id] = operation
+        self.failed(request_id, no_room(what))
 
     def _take(self, request_id: int, operation: int, body: Buffer) -> None:
         """One request; `body` belongs to it."""
@@ -320,8 +263,12 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._watch is not None:
             self._watch.took(self, request_id, Operation(operation).name, len(body))
         cost = len(body) + REQUEST_COST_BYTES
+        unanswered = self._unanswered_bytes + cost
+        if unanswered > self._held.held and not self._held.grow(unanswered):
+            self._refuse_request(request_id, operation, f"a request of {len(body)} bytes")
+            return
         pending[request_id] = cost << _OPERATION_BITS | operation
-        self._unanswered_bytes += cost
+        self._unanswered_bytes = unanswered
         if operation == Operation.PRODUCE:
             self._sender.send(body, self, request_id)
         elif operation == Operation.FETCH:
@@ -330,10 +277,11 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._follow(request_id, body)
         else:
             self._call(request_id, body)
-        if self._unanswered_bytes > CREDIT_BYTES:
+        if self._unanswered_bytes > AHEAD_BYTES:
             self._regulate()
 
     def _fetch(self, request_id: int, body: Buffer) -> None:
+        self._turn_requests += 1
         try:
             wait_ms, max_bytes, min_bytes, count = FETCH_HEADER.unpack_from(body)
             if len(body) != FETCH_HEADER.size + count * FETCH_QUEUE.size:
@@ -351,13 +299,20 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._fetcher.fetch(
             queues,
             wait_ms=wait_ms,
-            max_bytes=max_bytes,
+            max_bytes=self._answer_room(max_bytes),
             min_bytes=min_bytes,
             sink=self,
             request_id=request_id,
         )
 
+    def _answer_room(self, max_bytes: int) -> int:
+        """What an answer may have: as asked, or little where the share has no room for it."""
+        if self._holder.has_room(min(max_bytes, FRAME_BYTES_MAX)):
+            return max_bytes
+        return min(max_bytes, SMALL_FETCH_BYTES)
+
     def _follow(self, request_id: int, body: Buffer) -> None:
+        self._turn_requests += 1
         try:
             sequence, wait_ms, max_bytes, count = FOLLOW_HEADER.unpack_from(body)
             if len(body) != FOLLOW_HEADER.size + count * FETCH_QUEUE.size:
@@ -370,12 +325,13 @@ class StreamConnection(asyncio.BufferedProtocol):
             [FetchQueue._make(row) for row in rows],
             sequence=sequence,
             wait_ms=wait_ms,
-            max_bytes=max_bytes,
+            max_bytes=self._answer_room(max_bytes),
             sink=self,
             request_id=request_id,
         )
 
     def _call(self, request_id: int, body: Buffer) -> None:
+        self._turn_requests += 1
         if len(self._tasks) >= CALLS_MAX:
             error = OverloadedError(f"{CALLS_MAX} calls run here", retry_after_ms=100)
             self.failed(request_id, error)
@@ -415,6 +371,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         assert size <= FRAME_BYTES_MAX, size
         if not self._out:
             self._loop.call_soon(self._flush)
+        self._out_bytes += size
+        if self._out_bytes > WRITE_HIGH_BYTES:
+            self._turn_requests = TURN_REQUESTS_MAX
         operation = Operation.FETCH if answer.seen is None else Operation.FOLLOW
         self._out.append(FRAME_HEADER.pack(size, request_id, operation, STATUS_OK, 0) + head)
         self._out.extend(answer.buffers)
@@ -449,9 +408,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         transport = self._transport
         if not out or self._is_writing_paused or transport is None:
             return
-        self._out = []
+        self._out, self._out_bytes = [], 0
         small: list[Buffer] = []
-        for buffer in out:
+        for number, buffer in enumerate(out):
             if len(buffer) < JOIN_BYTES:
                 small.append(buffer)
                 continue
@@ -459,24 +418,55 @@ class StreamConnection(asyncio.BufferedProtocol):
                 transport.write(b"".join(small))
                 small = []
             transport.write(buffer)
+            if self._is_writing_paused:
+                self._keep_unwritten(out[number + 1 :])
+                return
         if small:
             transport.write(b"".join(small) if len(small) > 1 else small[0])
+            if self._is_writing_paused:
+                self._keep_unwritten([])
+                return
+        if self._held.held > AHEAD_BYTES:
+            self._held.shrink(self._unanswered_bytes)
+
+    def _keep_unwritten(self, out: list[Buffer]) -> None:
+        """The client is slow in taking what it asked for: the rest waits here, and is counted."""
+        transport = self._transport
+        assert transport is not None
+        self._out, self._out_bytes = out, sum(map(len, out))
+        if not self._hold_unread(transport.get_write_buffer_size() + self._out_bytes):
+            log.warning("stream_unread", extra={"unwritten_bytes": self._out_bytes})
+            transport.abort()
+
+    def _hold_unread(self, size_bytes: int) -> bool:
+        """Hold so much, instead of what was held, for answers that are not taken."""
+        self._holder.give(self._unread_bytes)
+        self._unread_bytes = 0
+        if not self._holder.take(size_bytes):
+            return False
+        self._unread_bytes = size_bytes
+        return True
 
     def _regulate(self) -> None:
-        """Read only while credit is left and the client takes its answers."""
+        """Read only while credit is left, there is room for what is read, and the client takes its
+        answers."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        is_full = self._unanswered_bytes > (
-            CREDIT_BYTES // 2 if self._is_reading_paused else CREDIT_BYTES
-        )
-        should_pause = is_full or self._is_writing_paused
+        unanswered = self._unanswered_bytes
+        is_full = unanswered > (CREDIT_BYTES // 2 if self._is_reading_paused else CREDIT_BYTES)
+        is_short = unanswered > AHEAD_BYTES and self._held.is_short(unanswered)
+        should_pause = is_full or is_short or self._is_writing_paused or len(self._later) > 0
         if should_pause and not self._is_reading_paused:
             transport.pause_reading()
         elif not should_pause and self._is_reading_paused:
             transport.resume_reading()
         self._is_reading_paused = should_pause
+        if self._later and not self._is_writing_paused and self._later_turn is None:
+            self._later_turn = self._loop.call_soon(self._go_on)
 
-
-def _refuse(frame_bytes: int, operation: int) -> NoReturn:
-    raise BadRequestError(f"no frame: {frame_bytes} bytes, operation {operation}")
+    def _go_on(self) -> None:
+        self._later_turn = None
+        if self._transport is not None and not self._transport.is_closing():
+            self._read_later()
+            self._regulate()

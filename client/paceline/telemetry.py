@@ -34,6 +34,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
+from paceline.byte_budget import ByteBudget
 from paceline.errors import ConfigError
 from paceline.metric_names import NODE_LABELS, ROCKETMQ
 from paceline.ports import Clock
@@ -202,6 +203,26 @@ def register_certificate(metrics: Metrics, *, use: str, ends_unix_ms: int, clock
         "days. A new file counts from the next start.",
         lambda: {(use,): (ends_unix_ms - clock.unix_ms()) / 1000},
         labels=("use",),
+    )
+
+
+def register_budget(metrics: Metrics, budget: ByteBudget) -> None:
+    """What this node holds for requests and answers (ADR 18)."""
+    metrics.sampled(
+        "paceline_requests_held_bytes",
+        "Bytes held for requests and answers, over all connections; alert near the limit.",
+        lambda: budget.used_bytes,
+    )
+    metrics.sampled(
+        "paceline_requests_held_limit_bytes",
+        "Setting request_bytes_max: how many bytes may be held.",
+        lambda: budget.limit_bytes,
+    )
+    metrics.sampled(
+        "paceline_requests_without_room_total",
+        "Requests that found no room in it, or in their client's share; alert when it grows: "
+        "clients send too much at once, or somebody hostile does.",
+        lambda: budget.refused,
     )
 
 

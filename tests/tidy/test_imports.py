@@ -21,6 +21,7 @@ HOMES = {
 KERNEL = frozenset(
     {
         "address",
+        "byte_budget",
         "config",
         "config_values",
         "disk_memory",

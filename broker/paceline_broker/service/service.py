@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable
 
+from paceline.byte_budget import ByteBudget
 from paceline.ports import Clock
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
@@ -58,7 +59,7 @@ class Service:
         self.role = role
         self.clock = clock
         self.settings = settings
-        self.counters = Counters()
+        self.counters, self.budget = Counters(), ByteBudget(settings.request_bytes_max)
         self.routes = Routes(group)
         self.creator = Creator(self.routes, settings, ask, clock)
         self.sender = Sender(role, self.routes, clock, self.counters, settings, self.hooks)

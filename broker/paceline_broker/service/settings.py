@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from paceline.byte_budget import LIMIT_BYTES
 from paceline.records.dues import parse_levels
 
 MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -74,5 +75,7 @@ class ServiceSettings:
     """Messages of one queue that may be out at the receivers of a group (RocketMQ's)."""
     pop_polling_size: int = 1024
     """Receivers of a group that may wait at one queue; beyond it POLLING_FULL."""
+    request_bytes_max: int = LIMIT_BYTES
+    """Bytes held for requests and answers over all connections (ADR 18); beyond it 429."""
     max_pop_polling_size: int = 100_000
     """Receivers that may wait in all."""

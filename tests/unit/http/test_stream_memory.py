@@ -1,0 +1,173 @@
+"""What strangers make the stream door hold (ADR 18): announced frames, unread answers, floods."""
+
+import asyncio
+import tracemalloc
+from typing import Any
+
+import orjson
+import pytest
+from tests.unit.http.door import Door, a_batch, a_door
+from tests.unit.http.stream_client import RawStream
+from tests.unit.http.test_stream import a_fetch
+from tests.unit.service.fakes import until
+
+from paceline.byte_budget import MIB
+from paceline.wire.stream import (
+    FRAME_BYTES_MAX,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    Operation,
+    encode_frame,
+)
+from paceline_broker import stream as stream_door
+from paceline_broker.stream_frames import TURN_REQUESTS_MAX
+
+HEAD = FRAME_HEADER.pack(FRAME_BYTES_MAX, 1, Operation.PRODUCE, 0, 0)
+
+
+async def test_a_head_that_announces_a_large_frame_allocates_next_to_nothing() -> None:
+    async with a_door() as door:
+        streams = [await RawStream.open(door.port) for _ in range(20)]
+        taken = door.service.counters.http_requests
+        tracemalloc.start()
+        try:
+            for stream in streams:
+                stream.writer.write(HEAD)
+            await door.ask("GET", "/v1/probe")
+            await until(lambda: door.service.counters.http_requests > taken)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert peak < 8 * MIB
+        assert door.service.budget.used_bytes <= 20 * 64 * 1024
+        for stream in streams:
+            stream.close()
+        await until(lambda: door.service.counters.streams_open == 0)
+        assert door.service.budget.used_bytes == 0
+
+
+@pytest.mark.parametrize("piece", [777, 100_000, 1 << 24])
+async def test_a_frame_without_room_is_refused_and_the_stream_goes_on(piece: int) -> None:
+    async with a_door(request_bytes_max=4 * MIB) as door:
+        stream = await RawStream.open(door.port)
+        frames = encode_frame(1, Operation.PRODUCE, a_batch(b"x" * 3_000_000))
+        frames += encode_frame(2, Operation.PRODUCE, a_batch(b"small"))
+
+        for at in range(0, len(frames), piece):
+            stream.writer.write(frames[at : at + piece])
+            await stream.writer.drain()
+
+        answers = [await stream.answer() for _ in range(2)]
+        assert [(number, status) for number, _, status, _ in answers] == [(1, 1), (2, 0)]
+        assert orjson.loads(answers[0][3])["code"] == "OVERLOADED"
+        assert sum(map(len, door.log.batches)) < 3_000_000
+        assert door.service.budget.refused > 0
+        stream.close()
+
+
+async def test_frames_of_one_connection_grow_again_after_another_has_gone() -> None:
+    async with a_door(request_bytes_max=16 * MIB) as door:
+        greedy = [await RawStream.open(door.port) for _ in range(12)]
+        for each in greedy:
+            each.writer.write(encode_frame(1, Operation.PRODUCE, a_batch(b"x" * 3_000_000))[:-1])
+        await until(lambda: door.service.budget.refused > 0)
+        stream = await RawStream.open(door.port)
+        batch = a_batch(b"y" * 1_500_000)
+
+        for each in greedy:
+            each.writer.transport.abort()
+        await until(lambda: door.service.counters.streams_open == 1)
+        stream.ask(2, Operation.PRODUCE, batch)
+
+        assert (await stream.answer())[2] == 0
+        stream.close()
+
+
+def counted(door: Door, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many fetches were served in each turn of the loop."""
+    turns = [0]
+    fetch, loop = door.service.fetcher.fetch, asyncio.get_running_loop()
+
+    def counting(*arguments: Any, **named: Any) -> None:
+        if turns[-1] == 0:
+            loop.call_soon(turns.append, 0)
+        turns[-1] += 1
+        fetch(*arguments, **named)
+
+    monkeypatch.setattr(door.service.fetcher, "fetch", counting)
+    return turns
+
+
+async def test_many_requests_in_one_write_are_served_over_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_door() as door:
+        stream = await RawStream.open(door.port)
+        turns = counted(door, monkeypatch)
+        body = a_fetch((1, 0, 0))
+
+        stream.writer.write(
+            b"".join(encode_frame(number, Operation.FETCH, body) for number in range(1000))
+        )
+        answers = [await stream.answer() for _ in range(1000)]
+
+        assert [number for number, *_ in answers] == list(range(1000))
+        assert max(turns) <= TURN_REQUESTS_MAX
+        stream.close()
+
+
+async def test_answers_that_nobody_reads_stop_the_serving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_door() as door:
+        stream = await RawStream.open(door.port)
+        stream.ask(1, Operation.PRODUCE, a_batch(b"x" * 2_000_000))
+        await stream.answer()
+        turns = counted(door, monkeypatch)
+        body = a_fetch((1, 0, 0), max_bytes=16 * MIB)
+        transport: asyncio.Transport = stream.writer.transport  # type: ignore[assignment]
+        transport.pause_reading()
+
+        stream.writer.write(
+            b"".join(encode_frame(number, Operation.FETCH, body) for number in range(400))
+        )
+        await until(lambda: sum(turns) > 1)
+        for _ in range(100):
+            await door.ask("GET", "/v1/probe")
+
+        assert sum(turns) < 20
+        assert door.service.budget.used_bytes < 16 * MIB
+        transport.resume_reading()
+        for number in range(400):
+            assert (await stream.answer())[0] == number
+        stream.close()
+
+
+async def test_a_frame_of_which_nothing_comes_ends_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_door, "STALL_SWEEP_S", 0.05)
+    async with a_door() as door:
+        stream = await RawStream.open(door.port)
+
+        stream.writer.write(HEAD + bytes(FRAME_HEADER_BYTES))
+
+        assert await stream.ended() == b""
+        await until(lambda: door.service.budget.used_bytes == 0)
+
+
+async def test_what_is_held_goes_back_when_a_connection_rests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_door, "STALL_SWEEP_S", 0.05)
+    async with a_door() as door:
+        stream = await RawStream.open(door.port)
+        stream.ask(1, Operation.PRODUCE, a_batch(b"x" * 2_000_000))
+        await stream.answer()
+
+        await until(lambda: door.service.budget.used_bytes == 0)
+
+        stream.ask(2, Operation.PRODUCE, a_batch(b"x" * 2_000_000))
+        assert (await stream.answer())[2] == 0
+        stream.close()
