@@ -1,13 +1,14 @@
 """Settings of one broker process; those of its broker group live in the controller (DESIGN 5)."""
 
+import re
 from dataclasses import dataclass
 
 from paceline.address import Address
 from paceline.byte_budget import LIMIT_BYTES, LIMIT_BYTES_MIN
-from paceline.config import require, setting
+from paceline.config import require, require_addresses, setting
 from paceline.http_origin import own_hosts
 from paceline.records.dues import parse_levels
-from paceline.wire.session_commands import ELECTION_PRIORITY_MAX
+from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, NAME_PATTERN
 from paceline.wire.topic_commands import QUEUES_MAX
 from paceline_broker.service.settings import MESSAGE_DELAY_LEVEL
 
@@ -269,7 +270,12 @@ class BrokerConfig:
 
     def validate(self) -> None:
         """Relations across fields; raises ConfigError with a sentence for the operator."""
+        require(
+            re.fullmatch(NAME_PATTERN, self.group) is not None,
+            f"group {self.group!r} must be 1 to 127 of A-Z a-z 0-9 _ . - and more than dots",
+        )
         require(len(self.controllers) > 0, "controllers is empty: name at least one host:port")
+        require_addresses("controllers", self.controllers)
         require(
             self.listen.port == 0 or self.listen != self.replication_listen,
             f"listen and replication_listen are both {self.listen}: they must differ",

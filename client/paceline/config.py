@@ -24,12 +24,13 @@ import dataclasses
 import difflib
 import tomllib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import click
 
+from paceline.address import parse_address
 from paceline.config_values import Text, convert, plain, toml_value
 from paceline.errors import ConfigError
 
@@ -64,6 +65,15 @@ def require(is_met: bool, sentence: str) -> None:
     """For `validate()`: ConfigError with the sentence unless the relation holds."""
     if not is_met:
         raise ConfigError(sentence)
+
+
+def require_addresses(name: str, addresses: Iterable[str]) -> None:
+    """For `validate()`: each is "host:port"; ConfigError names the setting."""
+    for address in addresses:
+        try:
+            parse_address(address)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error.message}") from error
 
 
 def load(
@@ -217,6 +227,8 @@ def _checked(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
         raise ConfigError(f"{where} is {value}; the least is {minimum}", field=field.name)
     if value is not None and maximum is not None and value > maximum:
         raise ConfigError(f"{where} is {value}; the most is {maximum}", field=field.name)
+    if value == "" and _is_required(field):
+        raise ConfigError(f"{where} is empty: {field.name} must be set", field=field.name)
     return value
 
 

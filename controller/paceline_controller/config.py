@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paceline.address import Address, parse_address
-from paceline.config import require, setting
+from paceline.config import require, require_addresses, setting
 from paceline.types import ControllerId
 from paceline.wire.cluster import GroupSettings
-from paceline.wire.session_commands import NAME_PATTERN
-
-_CONTROLLER_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+from paceline.wire.session_commands import CONTROLLER_ID_PATTERN, NAME_PATTERN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +125,14 @@ class ControllerConfig:
     def validate(self) -> None:
         """Relations across fields; raises ConfigError with a sentence for the operator."""
         require(
-            _CONTROLLER_ID.fullmatch(self.controller_id) is not None,
-            f"controller_id {self.controller_id!r} must be 1 to 64 of A-Z a-z 0-9 _ . -",
+            re.fullmatch(CONTROLLER_ID_PATTERN, self.controller_id) is not None,
+            f"controller_id {self.controller_id!r} must be 1 to 64 of A-Z a-z 0-9 _ . - and more "
+            "than dots",
         )
         require(
             re.fullmatch(NAME_PATTERN, self.cluster_name) is not None,
-            f"cluster_name {self.cluster_name!r} must be 1 to 127 of A-Z a-z 0-9 _ . -",
+            f"cluster_name {self.cluster_name!r} must be 1 to 127 of A-Z a-z 0-9 _ . - and more "
+            "than dots",
         )
         peers = self.peer_addresses()
         require(
@@ -148,8 +148,7 @@ class ControllerConfig:
             self.watchdog_ms == 0 or self.watchdog_ms >= 2_000,
             f"watchdog_ms ({self.watchdog_ms}) must be 0 or at least 2000: a busy machine is slow",
         )
-        for client_address in self.controllers:
-            parse_address(client_address)
+        require_addresses("controllers", self.controllers)
         require(
             self.minimum() <= self.total_replicas,
             f"min_in_sync_replicas ({self.minimum()}) must not be above total_replicas "
@@ -192,7 +191,7 @@ class ControllerConfig:
         for entry in self.peers:
             name, separator, address = entry.partition("=")
             require(
-                bool(separator) and _CONTROLLER_ID.fullmatch(name) is not None,
+                bool(separator) and re.fullmatch(CONTROLLER_ID_PATTERN, name) is not None,
                 f"peers: {entry!r} must be name=host:port",
             )
             require(ControllerId(name) not in found, f"peers names {name} twice")

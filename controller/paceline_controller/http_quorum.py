@@ -11,6 +11,7 @@ from aiohttp import web
 from paceline.errors import CommandRefusedError, NotFoundError
 from paceline.types import ControllerId
 from paceline.wire.fields import Fields
+from paceline.wire.session_commands import CONTROLLER_ID_PATTERN
 from paceline_controller.http_answers import json_answer, json_body
 from paceline_controller.http_errors import query_integer
 from paceline_controller.http_once import refuse_once
@@ -19,7 +20,6 @@ from paceline_controller.quorum import MembersWish, QuorumMembers
 if TYPE_CHECKING:
     from paceline_controller.http import ControllerHttp
 
-ID_PATTERN = r"[A-Za-z0-9_.-]{1,64}"
 TRANSFER_MS = 2_000
 
 
@@ -86,14 +86,10 @@ class QuorumRoutes:
         refuse_once(request)
         fields = Fields(await json_body(request), name="member")
         wish = MembersWish(
-            add=ControllerId(fields.text("controller_id", pattern=ID_PATTERN)),
+            add=_controller(fields, "controller_id"),
             raft=fields.address("raft"),
             client=fields.address("client"),
-            remove=(
-                ControllerId(fields.text("replaces", pattern=ID_PATTERN))
-                if fields.has("replaces")
-                else None
-            ),
+            remove=_controller(fields, "replaces") if fields.has("replaces") else None,
             generation=fields.integer("generation") if fields.has("generation") else None,
         )
         fields.done()
@@ -102,7 +98,7 @@ class QuorumRoutes:
     async def _remove(self, request: web.Request) -> web.Response:
         refuse_once(request)
         name = request.match_info["controller"]
-        if re.fullmatch(ID_PATTERN, name) is None:
+        if re.fullmatch(CONTROLLER_ID_PATTERN, name) is None:
             raise NotFoundError("there is no such controller")
         generation = query_integer(request, "generation", default=-1)
         wish = MembersWish(
@@ -126,10 +122,10 @@ class QuorumRoutes:
         """
         refuse_once(request)
         fields = Fields(await json_body(request), name="leadership")
-        to = ControllerId(fields.text("to", pattern=ID_PATTERN)) if fields.has("to") else None
+        to = _controller(fields, "to") if fields.has("to") else None
         basis = None
         if fields.has("from") or fields.has("term"):
-            basis = fields.text("from", pattern=ID_PATTERN), fields.integer("term", low=1)
+            basis = _controller(fields, "from"), fields.integer("term", low=1)
         fields.done()
         door = self._door
         door.ensure_leading()
@@ -164,6 +160,10 @@ class QuorumRoutes:
                 "elapsed_ms": elapsed_ms,
             }
         )
+
+
+def _controller(fields: Fields, key: str) -> ControllerId:
+    return ControllerId(fields.text(key, pattern=CONTROLLER_ID_PATTERN))
 
 
 def _members_json(members: QuorumMembers) -> dict[str, Any]:

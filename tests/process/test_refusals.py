@@ -273,6 +273,10 @@ BROKER_CHANGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "bad address": ({"listen": "127.0.0.1"}, ("listen",)),
     "open to everybody": ({"listen": "0.0.0.0:0"}, ("0.0.0.0", "insecure")),
     "no controllers": ({"controllers": []}, ("controllers",)),
+    "bad controller": ({"controllers": ["c1"]}, ("controllers: 'c1' is not an address",)),
+    "group out of its folder": ({"group": "../../x"}, ("group '../../x'", "1 to 127 of")),
+    "group of dots": ({"group": ".."}, ("group '..'", "more than dots")),
+    "no folder": ({"data_dir": ""}, ("data_dir must be set",)),
     "fields that contradict": (
         {"heartbeat_interval_ms": 1000, "replica_lag_ms_max": 2000},
         ("heartbeat_interval_ms (1000)", "replica_lag_ms_max (2000)"),

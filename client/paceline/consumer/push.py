@@ -35,7 +35,7 @@ from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.ports import Disk
 from paceline.routing import QueueKey
-from paceline.wire.names import check_name, check_topic_name, retry_topic
+from paceline.wire.names import check_client_id, check_name, check_topic_name, retry_topic
 
 
 class PushConsumer(ReadingConsumer):
@@ -72,7 +72,7 @@ class PushConsumer(ReadingConsumer):
         self.hooks = ConsumeHooks(self._settings.consume_hooks, consumer_group=self.group)
         super().__init__(bootstrap)
         self._is_broadcasting = self._settings.message_model == "broadcasting"
-        self.client_id = client_id or self._some_client_id()
+        self.client_id = check_client_id(client_id or self._some_client_id())
         self._me = self._describe()
         self._links = GroupLinks(self._cluster, self._me.introduction)
         self._processing = ConcurrentProcessing(

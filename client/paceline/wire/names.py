@@ -22,7 +22,7 @@ REPLY_QUEUES = 4
 """Of the reply topic in each broker group: a requester reads the replies of one of them."""
 SYSTEM_TOPICS = (TRANS_CHECK_MAX_TIME_TOPIC, DELAY_DLQ_TOPIC, REPLY_TOPIC)
 """Made with the first broker group; those of consumer groups come with each group."""
-CLIENT_ID_PATTERN = r"[A-Za-z0-9._:@/-]{1,255}"
+CLIENT_ID_PATTERN = r"(?!\.+\Z)[A-Za-z0-9._:@/-]{1,255}"
 _NAME = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9._-]{0,125}[A-Za-z0-9_-])?", re.ASCII)
 _SYSTEM = re.compile(
     r"%(?:RETRY|DLQ)%|SCHEDULE_TOPIC|RMQ_SYS_|rmq_sys_|(?:TBW102|BenchmarkTest|SELF_TEST_TOPIC"
@@ -49,7 +49,8 @@ def check_client_id(client_id: object) -> str:
     """What names one client among those of its group, or BadNameError."""
     if not isinstance(client_id, str) or re.fullmatch(CLIENT_ID_PATTERN, client_id) is None:
         raise BadNameError(
-            "client_id must be 1 to 255 of A-Z a-z 0-9 . _ : @ / -", field="client_id"
+            "client_id must be 1 to 255 of A-Z a-z 0-9 . _ : @ / - and more than dots",
+            field="client_id",
         )
     return client_id
 

@@ -21,8 +21,9 @@ from paceline.wire.topic_commands import (
 
 MEMBERS_MAX = 64
 """Replicas of one group; far above any use, bounds a message."""
-NAME_PATTERN = r"[A-Za-z0-9_.-]{1,127}"
-"""Names of broker groups."""
+NAME_PATTERN = r"(?!\.+\Z)[A-Za-z0-9_.-]{1,127}"
+"""Names of broker groups and clusters; one of dots only would mean something to a path."""
+CONTROLLER_ID_PATTERN = r"(?!\.+\Z)[A-Za-z0-9_.-]{1,64}"
 TOKEN_PATTERN = r"[A-Za-z0-9_.:-]{1,64}"
 """Session ids, store ids, cluster ids."""
 U32_MAX = 2**32 - 1

@@ -18,11 +18,12 @@ import orjson
 from paceline.address import parse_address
 from paceline.errors import CommandRefusedError, ConfigError, PeerError
 from paceline.types import ControllerId
+from paceline.wire.session_commands import CONTROLLER_ID_PATTERN
 
 VOTERS_MAX = 7
 ADDRESS_LENGTH_MAX = 128
 """All members are part of a hello, which has a bound."""
-_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_ID = re.compile(CONTROLLER_ID_PATTERN)
 _STORE = re.compile(r"(?:[0-9a-f]{32})?")
 
 

@@ -13,7 +13,7 @@ from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.consumer.starts import Start
 from paceline.disk_memory import MemoryDisk
-from paceline.errors import ConfigError, CorruptLogError
+from paceline.errors import BadNameError, ConfigError, CorruptLogError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey
@@ -180,6 +180,12 @@ async def test_two_members_never_share_a_file() -> None:
             async with Member(cluster, disk, client_id="another/one").consumer:
                 pass
         assert disk.exists("/home/offsets/another%2Fone/audit/LOCK")
+
+
+async def test_a_client_id_cannot_lead_out_of_the_folder() -> None:
+    async with FakeCluster() as cluster:
+        with pytest.raises(BadNameError, match="more than dots"):
+            Member(cluster, MemoryDisk(), client_id="..")
 
 
 async def test_offsets_of_another_cluster_are_refused() -> None:

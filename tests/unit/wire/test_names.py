@@ -1,9 +1,12 @@
 """Names from outside: what is refused, and how."""
 
+import re
+
 import pytest
 
 from paceline.errors import BadNameError, ForbiddenError
-from paceline.wire.names import check_name, check_topic_name
+from paceline.wire.names import check_client_id, check_name, check_topic_name
+from paceline.wire.session_commands import CONTROLLER_ID_PATTERN, NAME_PATTERN
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_9.c", "9", "-", "x" * 127, "a..b", "_CON"])
@@ -27,6 +30,21 @@ def test_a_bad_name_is_refused_with_its_field(name: object) -> None:
     with pytest.raises(BadNameError) as caught:
         check_topic_name(name)
     assert caught.value.details["field"] == "topic"
+
+
+@pytest.mark.parametrize("pattern", [NAME_PATTERN, CONTROLLER_ID_PATTERN])
+def test_a_name_of_a_node_is_more_than_dots(pattern: str) -> None:
+    assert re.fullmatch(pattern, "..a")
+    for name in ("", ".", "..", "...", "a/b", "..\n"):
+        assert re.fullmatch(pattern, name) is None, name
+
+
+def test_a_client_id_of_dots_is_refused() -> None:
+    """A broadcasting member's folder has it for a name."""
+    assert check_client_id("10.0.0.1@7") == "10.0.0.1@7"
+    for name in ("", ".", "..", "...", "a b"):
+        with pytest.raises(BadNameError):
+            check_client_id(name)
 
 
 @pytest.mark.parametrize(
