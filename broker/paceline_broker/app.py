@@ -13,9 +13,17 @@ import click
 
 from paceline import config as configuration
 from paceline.address import Address
+from paceline.byte_budget import ByteBudget
 from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, PacelineError
-from paceline.node_process import boot_id, run_command, run_node, settle_heap, tune_malloc
+from paceline.node_process import (
+    boot_id,
+    give_memory_back,
+    run_command,
+    run_node,
+    settle_heap,
+    tune_malloc,
+)
 from paceline.ports import Clock, Disk, Random
 from paceline.records.dues import parse_levels
 from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
@@ -189,6 +197,11 @@ class Broker:
     def acting_offsets(self) -> ProvisionalOffsets:
         """What no master has decided yet (R36); for reading."""
         return self._acting_file.offsets
+
+    @property
+    def budget(self) -> ByteBudget:
+        """What is held for requests and answers."""
+        return self._service.budget
 
     @property
     def escape(self) -> Escape:
@@ -386,7 +399,11 @@ async def run_broker(
         node=node,
     )
     settle_heap()  # of this process: not in `serve`, many of which one simulated world runs
-    await serve(broker)
+    giving = spawn(give_memory_back(broker.budget), name="give-memory-back")
+    try:
+        await serve(broker)
+    finally:
+        await cancel_and_wait(giving)
     log.info("stopped")
 
 

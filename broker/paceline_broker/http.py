@@ -21,7 +21,7 @@ from paceline.errors import (
     TooLargeError,
     to_problem,
 )
-from paceline.http_guard import OWN_HOSTS, Guard, check_request, problem_body
+from paceline.http_guard import OWN_HOSTS, Guard, check_request, counted_elsewhere, problem_body
 from paceline.http_origin import own_hosts
 from paceline.telemetry import Metrics, register_budget
 from paceline.wire.stream import UPGRADE_TOKEN
@@ -107,7 +107,7 @@ class BrokerHttp:
         await self._runner.setup()
         assert self._runner.server is not None
         loop = asyncio.get_running_loop()
-        self._guard = Guard(self._runner.server)
+        self._guard = Guard(self._runner.server, self._service.budget)
         self._listening = await loop.create_server(self._guard, host, port, backlog=1024)
         bound: int = self._listening.sockets[0].getsockname()[1]
         return bound
@@ -202,6 +202,7 @@ class BrokerHttp:
         transport = request.transport
         if transport is None:
             raise BadRequestError("the connection has gone")
+        counted_elsewhere(request)
         transport.write(_SWITCHING)
         connection = self._streams.upgrade(transport, transport.get_protocol())
         await connection.closed

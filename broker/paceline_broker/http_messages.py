@@ -4,11 +4,13 @@ Record batches go as `application/vnd.paceline.batch` both ways; everything else
 """
 
 import struct
+from dataclasses import replace
 
 from aiohttp import web
 
 from paceline.errors import BadRequestError
 from paceline.filters import ALL
+from paceline.http_guard import room_for, take_room
 from paceline.ports import Buffer
 from paceline.records.header import BATCH_BYTES_MAX
 from paceline.wire.fields import Fields
@@ -25,6 +27,7 @@ from paceline.wire.stream import (
     FETCH_HEADER,
     FETCH_QUEUE,
     FETCH_SUGGESTION_SHIFT,
+    FRAME_BYTES_MAX,
     FetchQueue,
 )
 from paceline_broker.http_requests import (
@@ -40,6 +43,8 @@ from paceline_broker.service.member_fields import QUEUES_MAX
 from paceline_broker.service.service import Service
 
 BATCH_TYPE = "application/vnd.paceline.batch"
+SMALL_FETCH_BYTES = 256 * 1024
+"""Of an answer where the connection's share has no room for what was asked."""
 _TOPIC_AND_QUEUE = struct.Struct("<I10xH")  # topic id and queue id, at byte 68 of a batch
 _TOPIC_AT = 68
 
@@ -91,7 +96,10 @@ class MessageRoutes:
         if BATCH_TYPE in request.headers.get("Accept", ""):
             if pull.wanted is not ALL:
                 raise BadRequestError("filters choose messages, not batches", field="filter")
-            answer = await self._messages.fetch_one(topic, queue, pull)
+            max_bytes = room_for(request, pull.max_bytes, at_least=SMALL_FETCH_BYTES)
+            answer = await self._messages.fetch_one(
+                topic, queue, replace(pull, max_bytes=max_bytes)
+            )
             return await _batches(request, answer)
         self._service.routes.check_queue(topic.topic_id, queue)
         document = await self._messages.pull(topic, queue, pull)
@@ -106,6 +114,7 @@ class MessageRoutes:
             body = await read_body(request, content_type="application/json", limit=JSON_BYTES_MAX)
             fields = Fields(parse_json_object(body), name="fetch")
             wait_ms, max_bytes, min_bytes, queues = self._json_fetch(fields)
+        max_bytes = room_for(request, min(max_bytes, FRAME_BYTES_MAX), at_least=SMALL_FETCH_BYTES)
         answer = await self._messages.fetch(
             queues, wait_ms=wait_ms, max_bytes=max_bytes, min_bytes=min_bytes
         )
@@ -181,6 +190,7 @@ async def _written(
     request: web.Request, response: web.StreamResponse, buffers: list[Buffer]
 ) -> web.StreamResponse:
     """Write the answer; views of the log are handed to the transport as they are."""
+    take_room(request, sum(map(len, buffers)), "the answer")
     await response.prepare(request)
     for buffer in buffers:
         await response.write(buffer)

@@ -1,57 +1,30 @@
 """Reading what a request of the HTTP door carries, with its limits, and writing JSON answers."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from aiohttp import web
 
-from paceline.errors import (
-    BadRequestError,
-    DeadlineError,
-    TooLargeError,
-)
-from paceline.http_guard import check_media_type
+from paceline.byte_budget import JSON_FACTOR
+from paceline.errors import BadRequestError
+from paceline.http_guard import receive_body, take_room
 from paceline.wire.fields import I64_MAX
 from paceline.wire.http import JSON_BYTES_MAX, parse_json_object, parse_number
 
-BODY_TIMEOUT_S = 30.0
-"""A body must have arrived after this, however it trickles."""
-
 
 async def read_body(request: web.Request, *, content_type: str, limit: int) -> bytes:
-    """The body of that content type, in one piece.
-
-    Raises UnsupportedMediaTypeError (also for any Content-Encoding), TooLargeError before or while
-    reading, BadRequestError for none, DeadlineError.
-    """
-    check_media_type(request, content_type)
-    if request.content_length is not None and request.content_length > limit:
-        raise _too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            async for chunk in request.content.iter_any():
-                size += len(chunk)
-                if size > limit:
-                    raise _too_large(limit)
-                chunks.append(chunk)
-    except TimeoutError:
-        raise DeadlineError(f"the body took over {BODY_TIMEOUT_S:.0f} s") from None
-    if not size:
+    """As `receive_body`; BadRequestError for an empty one."""
+    body = await receive_body(request, content_type=content_type, limit=limit)
+    if not body:
         raise BadRequestError("the body is empty", field="body")
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _too_large(limit: int) -> TooLargeError:
-    return TooLargeError(f"the body is over {limit} bytes", limit=limit)
+    return body
 
 
 async def read_json(request: web.Request) -> dict[str, Any]:
     """The JSON object in the body; errors as for `read_body`, BadJsonError."""
     body = await read_body(request, content_type="application/json", limit=JSON_BYTES_MAX)
+    take_room(request, (JSON_FACTOR - 1) * len(body), "this document")
     return parse_json_object(body)
 
 

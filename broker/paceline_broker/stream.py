@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import orjson
 
-from paceline.byte_budget import source_of
+from paceline.byte_budget import JSON_FACTOR, no_room, source_of
 from paceline.errors import (
     BadRequestError,
     OverloadedError,
@@ -48,7 +48,7 @@ from paceline_broker.service.follow import SESSION_QUEUES_MAX
 from paceline_broker.service.gather import Fetched
 from paceline_broker.service.service import Service
 from paceline_broker.stream_frames import SCRATCH_BYTES, TURN_REQUESTS_MAX, StreamFrames
-from paceline_broker.stream_memory import AHEAD_BYTES, FrameBuffer, RequestBytes, no_room
+from paceline_broker.stream_memory import AHEAD_BYTES, FrameBuffer, RequestBytes
 
 log = logging.getLogger("paceline.stream")
 
@@ -262,7 +262,8 @@ class StreamConnection(StreamFrames):
         self._counters.stream_requests += 1
         if self._watch is not None:
             self._watch.took(self, request_id, Operation(operation).name, len(body))
-        cost = len(body) + REQUEST_COST_BYTES
+        factor = JSON_FACTOR if operation == Operation.CALL else 1
+        cost = factor * len(body) + REQUEST_COST_BYTES
         unanswered = self._unanswered_bytes + cost
         if unanswered > self._held.held and not self._held.grow(unanswered):
             self._refuse_request(request_id, operation, f"a request of {len(body)} bytes")

@@ -9,7 +9,6 @@ Requests are held in steps of `STEP_BYTES`, so that most of them ask nothing of 
 """
 
 from paceline.byte_budget import ByteHolder
-from paceline.errors import OverloadedError
 from paceline.ports import Buffer
 
 FIRST_BYTES = 64 * 1024
@@ -127,12 +126,3 @@ class RequestBytes:
         """Nothing is unanswered: give everything back."""
         self._holder.give(self.held)
         self.held = 0
-
-
-def no_room(what: str) -> OverloadedError:
-    """The refusal of what found no room."""
-    return OverloadedError(
-        f"{what} finds no room in this broker's memory for requests: send less at once, or let the"
-        " operator raise request_bytes_max",
-        retry_after_ms=100,
-    )

@@ -1,17 +1,30 @@
 """Limits of a node's HTTP listener that aiohttp does not have: header deadline, connection cap,
-slow readers, and error bodies that repeat nothing of the request. Brokers and controllers listen
-with it.
+slow bodies and readers, a budget of bytes, and error bodies that repeat nothing of the request.
+Brokers and controllers listen with it.
+
+What a connection sends is held in the budget as it comes (ADR 18), and its answer until the client
+has taken it; all of it is given back when the request has ended. Over its share a request is
+answered 429 at once, and the rest of it passed over.
 """
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
 
 import orjson
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from paceline.errors import UnsupportedMediaTypeError
+from paceline.byte_budget import ByteBudget, ByteHolder, no_room, source_of
+from paceline.errors import (
+    DeadlineError,
+    PacelineError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+    to_problem,
+)
 from paceline.http_origin import check_browser
+from paceline.runtime import pause
 
 HEADER_TIMEOUT_S = 5.0
 """A begun request head must be complete after this (slow-loris)."""
@@ -23,6 +36,14 @@ WRITE_TIMEOUT_S = 30.0
 """A client that takes nothing of its answer for so long is disconnected."""
 LINGERING_S = 1.0
 """How long the rest of a refused body is read, so that the client sees the answer."""
+BODY_TIMEOUT_S = 30.0
+"""A body must have arrived after this, however it trickles."""
+BODY_SILENCE_S = 5.0
+"""So long no byte of it may come."""
+READ_BYTES = 64 * 1024
+"""aiohttp reads on while it has less than twice this of a body that nobody has taken yet."""
+READ_AHEAD_BYTES = 2 * READ_BYTES + 256 * 1024
+"""What a connection has at most of its next requests: that, and one read of uvloop."""
 
 
 OWN_HOSTS = web.AppKey("own_hosts", frozenset)
@@ -47,6 +68,63 @@ def check_media_type(request: web.Request, content_type: str) -> None:
         raise UnsupportedMediaTypeError("bodies are taken without Content-Encoding")
 
 
+async def receive_body(request: web.Request, *, content_type: str, limit: int) -> bytes:
+    """The body of that content type, in one piece; it may be empty.
+
+    Raises UnsupportedMediaTypeError (also for any Content-Encoding), TooLargeError before or while
+    reading, DeadlineError, and OverloadedError where it finds no room.
+    """
+    check_media_type(request, content_type)
+    if request.content_length is not None and request.content_length > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + BODY_TIMEOUT_S
+    try:
+        async with asyncio.timeout(None) as silence:
+            silence.reschedule(loop.time() + BODY_SILENCE_S)
+            async for chunk in request.content.iter_any():
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                chunks.append(chunk)
+                silence.reschedule(min(ends_at, loop.time() + BODY_SILENCE_S))
+    except TimeoutError:
+        raise DeadlineError(
+            f"the body took over {BODY_TIMEOUT_S:.0f} s, or nothing of it came for"
+            f" {BODY_SILENCE_S:.0f} s"
+        ) from None
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(limit: int) -> TooLargeError:
+    return TooLargeError(f"the body is over {limit} bytes", limit=limit)
+
+
+def take_room(request: web.Request, size_bytes: int, what: str) -> None:
+    """Hold so much more until the request has ended. Raises OverloadedError."""
+    protocol = request.protocol
+    if isinstance(protocol, GuardedHandler) and not protocol.holder.take(size_bytes):
+        raise no_room(what)
+
+
+def room_for(request: web.Request, size_bytes: int, *, at_least: int) -> int:
+    """How large an answer may be: `size_bytes`, or `at_least` where it has no room for that."""
+    protocol = request.protocol
+    if not isinstance(protocol, GuardedHandler) or protocol.holder.has_room(size_bytes):
+        return size_bytes
+    return min(size_bytes, at_least)
+
+
+def counted_elsewhere(request: web.Request) -> None:
+    """What this connection sends and gets from now on is counted by others, or needs not be: it
+    has become a stream, or has proven the cluster's secret."""
+    protocol = request.protocol
+    if isinstance(protocol, GuardedHandler):
+        protocol.count_no_more()
+
+
 def problem_body(code: str, status: int, detail: str) -> bytes:
     """A problem document (RFC 9457) for what no `PacelineError` describes."""
     return orjson.dumps(
@@ -65,12 +143,25 @@ def problem_body(code: str, status: int, detail: str) -> bytes:
 class GuardedHandler(RequestHandler):
     """aiohttp's connection protocol with deadlines."""
 
-    __slots__ = ("_guard", "_header_timer", "_is_counted", "_write_timer")
+    __slots__ = (
+        "_guard",
+        "_header_timer",
+        "_is_counted",
+        "_is_counted_elsewhere",
+        "_is_refused",
+        "_write_timer",
+        "holder",
+    )
 
     def __init__(self, guard: "Guard", server: web.Server, **arguments: Any) -> None:
         super().__init__(server, **arguments)
         self._guard = guard
+        self.holder: ByteHolder = guard.budget.holder(None)
+        """What this connection holds in the node's budget."""
         self._is_counted = False
+        self._is_counted_elsewhere = False
+        self._is_refused = False
+        """What came found no room: whatever comes now is passed over."""
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
@@ -81,6 +172,9 @@ class GuardedHandler(RequestHandler):
             self.force_close()
         else:
             # Also for a connection that sends nothing at all.
+            end = transport.get_extra_info("peername")
+            if end is not None:
+                self.holder = self._guard.budget.holder(source_of(end[0]))
             self._begin_header()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -89,8 +183,14 @@ class GuardedHandler(RequestHandler):
             self._guard.release()
         self._end_timers()
         super().connection_lost(exc)
+        self.holder.close()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        if data and not self._is_counted_elsewhere and not self.holder.take(len(data)):
+            self._refuse()
+            return
         before = self._request_count
         super().data_received(data)
         if self._request_count != before:
@@ -99,6 +199,25 @@ class GuardedHandler(RequestHandler):
                 self._header_timer = None
         elif self._header_timer is None and self._is_between_requests():
             self._begin_header()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Write an answer; what the request and it hold goes back when the client has taken it."""
+        resp = self._hold_answer(request, resp)
+        outcome = await super().finish_response(request, resp, start_time)
+        if self._is_between_requests():
+            self.holder.give(self.holder.held_bytes)
+        elif self.holder.held_bytes > READ_AHEAD_BYTES:
+            self.holder.give(self.holder.held_bytes - READ_AHEAD_BYTES)
+        if self._is_refused:
+            await pause(LINGERING_S * 1000)
+        return outcome
+
+    def count_no_more(self) -> None:
+        """See `counted_elsewhere`."""
+        self._is_counted_elsewhere = True
+        self.holder.give(self.holder.held_bytes)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -129,6 +248,44 @@ class GuardedHandler(RequestHandler):
         response.force_close()
         return response
 
+    def _refuse(self) -> None:
+        """What came now has no room: end the request that it belongs to, then the connection."""
+        self._is_refused = True
+        self._lingering_time = 0.0  # of aiohttp, which would hear of the error again; ours follows
+        error = no_room("this request")
+        if self._is_between_requests():
+            self._answer_at_once(error.status, orjson.dumps(to_problem(error)))
+            asyncio.get_running_loop().call_later(LINGERING_S, self.force_close)
+            return
+        request = self._current_request
+        content = None if request is None else request.content
+        if self._messages:
+            content = self._messages[-1][1]
+        if content is not None and not content.is_eof():
+            content.set_exception(error)
+        self.close()  # after the requests that are here
+
+    def _hold_answer(
+        self, request: web.BaseRequest, resp: web.StreamResponse
+    ) -> web.StreamResponse:
+        """Hold what is to be written. What was only read is refused where there is no room."""
+        size = resp.content_length if isinstance(resp, web.Response) and not resp.prepared else 0
+        if not size or self.holder.take(size):
+            return resp
+        if request.method in ("GET", "HEAD"):
+            return _problem_response(no_room("the answer"))
+        self.holder.hold(size)  # it is done and has to be told
+        return resp
+
+    def _answer_at_once(self, status: int, body: bytes) -> None:
+        if self.transport is None:
+            return
+        phrase = HTTPStatus(status).phrase.encode()
+        self.transport.write(
+            b"HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\n"
+            b"Connection: close\r\nContent-Length: %d\r\n\r\n" % (status, phrase, len(body)) + body
+        )
+
     def _is_between_requests(self) -> bool:
         return self._current_request is None and not self._messages
 
@@ -141,11 +298,7 @@ class GuardedHandler(RequestHandler):
         transport = self.transport
         if transport is not None and self._is_between_requests():
             body = problem_body("BAD_REQUEST", 408, "the request head took too long")
-            head = (
-                b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/problem+json\r\n"
-                b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
-            )
-            transport.write(head + body)
+            self._answer_at_once(408, body)
             self.force_close()
 
     def _abort(self) -> None:
@@ -160,11 +313,17 @@ class GuardedHandler(RequestHandler):
         self._header_timer = self._write_timer = None
 
 
+def _problem_response(error: PacelineError) -> web.Response:
+    body = orjson.dumps(to_problem(error))
+    return web.Response(status=error.status, body=body, content_type="application/problem+json")
+
+
 class Guard:
     """The protocol factory of a listener: counts connections, makes guarded handlers."""
 
-    def __init__(self, server: web.Server) -> None:
+    def __init__(self, server: web.Server, budget: ByteBudget) -> None:
         self._server = server
+        self.budget = budget
         self.connections_count = 0
 
     def __call__(self) -> GuardedHandler:
@@ -177,8 +336,7 @@ class Guard:
             access_log=None,
             # A gzip bomb is refused by its header (415), never unpacked.
             auto_decompress=False,
-            # One piece for most bodies; else reading pauses each 64 KiB.
-            read_bufsize=1024 * 1024,
+            read_bufsize=READ_BYTES,
         )
 
     def admit(self) -> bool:

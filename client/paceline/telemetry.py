@@ -215,7 +215,7 @@ def register_budget(metrics: Metrics, budget: ByteBudget) -> None:
     )
     metrics.sampled(
         "paceline_requests_held_limit_bytes",
-        "Setting request_bytes_max: how many bytes may be held.",
+        "How many bytes may be held (of a broker: setting request_bytes_max).",
         lambda: budget.limit_bytes,
     )
     metrics.sampled(

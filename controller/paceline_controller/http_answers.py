@@ -16,7 +16,7 @@ from paceline.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from paceline.http_guard import check_media_type
+from paceline.http_guard import receive_body
 from paceline.types import ReplicaId
 from paceline.wire.http import parse_json_object
 
@@ -56,9 +56,9 @@ def replica_of(request: web.Request) -> ReplicaId:
 
 
 async def json_body(request: web.Request) -> dict[str, Any]:
-    """The JSON object in the body; UnsupportedMediaTypeError, BadJsonError, TooLargeError."""
-    check_media_type(request, "application/json")
-    return parse_json_object(await request.read(), limit=JSON_BYTES_MAX)
+    """The JSON object in the body; errors as for `receive_body`, BadJsonError."""
+    body = await receive_body(request, content_type="application/json", limit=JSON_BYTES_MAX)
+    return parse_json_object(body, limit=JSON_BYTES_MAX)
 
 
 def json_answer(document: dict[str, Any], *, status: int = 200) -> web.Response:

@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from paceline.byte_budget import ByteBudget
 from paceline.http_guard import Guard
 from paceline.ports import Clock, Random
-from paceline.telemetry import Metrics
+from paceline.telemetry import Metrics, register_budget
 from paceline.types import ControllerId
 from paceline.wire.cluster import ClusterView
 from paceline.wire.session import Leadership, encode_view
@@ -58,6 +59,7 @@ class ControllerNode:
         self.machine = machine
         self.quorum = quorum
         self.hub = Hub()
+        self.budget = ByteBudget()
         self.ended = asyncio.Event()
         self.cluster_known = asyncio.Event()
         """Set once the machine has a cluster id and this data folder had none yet."""
@@ -108,6 +110,7 @@ class ControllerNode:
             stalls=lambda: self.supervisor.liveness.clock_restarts,
         )
         self._metrics.read_groups(lambda: machine.groups)
+        register_budget(self._metrics.metrics, self.budget)
         self._metrics.read_watched(self.supervisor.outages, self._beats, clock)
 
     def _make_announcer(self) -> ControllersAnnouncer:
@@ -182,7 +185,7 @@ class ControllerNode:
         assert self._runner.server is not None
         listen = self._config.listen
         self._listening = await asyncio.get_running_loop().create_server(
-            Guard(self._runner.server), listen.host, listen.port, backlog=1024
+            Guard(self._runner.server, self.budget), listen.host, listen.port, backlog=1024
         )
         self.supervisor.start()
         await self.quorum.start()

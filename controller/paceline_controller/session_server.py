@@ -22,6 +22,7 @@ from paceline.errors import (
     UnauthenticatedError,
     to_problem,
 )
+from paceline.http_guard import counted_elsewhere
 from paceline.ports import Clock, Random
 from paceline.runtime import spawn
 from paceline.types import ControllerId, ReplicaId
@@ -89,7 +90,7 @@ class SessionServer:
         transport = request.transport
         if transport is None:
             return socket
-        hello = await self._shake_hands(socket)
+        hello = await self._shake_hands(request, socket)
         if hello is None:
             return socket
         session = self._hub.admit(hello, socket=socket, transport=transport)
@@ -109,7 +110,9 @@ class SessionServer:
 
     # -- handshake ----------------------------------------------------------------------------
 
-    async def _shake_hands(self, socket: web.WebSocketResponse) -> wire.Hello | None:
+    async def _shake_hands(
+        self, request: web.Request, socket: web.WebSocketResponse
+    ) -> wire.Hello | None:
         """The broker's hello, welcomed; None if it was refused or left."""
         challenge = wire.Challenge(
             controller_id=self._controller_id, nonce=self._random.token(NONCE_BYTES)
@@ -140,6 +143,7 @@ class SessionServer:
             proof=wire.welcome_proof(challenge, hello, self._secret),
         )
         await socket.send_str(wire.encode(welcome))
+        counted_elsewhere(request)
         return hello
 
     def _check_hello(self, message: WSMessage, challenge: wire.Challenge) -> wire.Hello | None:

@@ -2,6 +2,8 @@
 
 import gc
 import resource
+import subprocess
+import sys
 
 from paceline.node_process import raise_file_limit, settle_heap
 
@@ -28,3 +30,40 @@ def test_full_collections_pass_over_what_was_there_when_a_node_began_to_serve() 
         assert len(gc.get_objects()) < 1_000
     finally:
         gc.unfreeze()
+
+
+PEAK = """
+import asyncio
+from paceline import node_process
+from paceline.byte_budget import ByteBudget
+from paceline.runtime import spawn
+
+async def main():
+    node_process.tune_malloc()
+    node_process.TRIM_LOOK_MS = 1
+    budget = ByteBudget()
+    spawn(node_process.give_memory_back(budget), name="give")
+    await asyncio.sleep(0.01)
+    holder = budget.holder(None)
+    assert holder.take(100 * 2**20)
+    peak = [bytes(2**20) for _ in range(100)]
+    stays = bytes(2**20)  # above them: the heap cannot shrink from its end
+    held = node_process._anonymous_bytes()
+    peak.clear()
+    await asyncio.sleep(0.01)
+    print(node_process._anonymous_bytes() > held - 2**20)
+    holder.close()
+    while node_process._anonymous_bytes() > held - 90 * 2**20:
+        await asyncio.sleep(0.001)
+    print(len(stays))
+
+asyncio.run(main())
+"""
+
+
+def test_memory_of_a_peak_goes_back_to_the_system_when_it_is_over() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", PEAK], capture_output=True, text=True, timeout=20, check=False
+    )
+
+    assert told.stdout.split() == ["True", str(2**20)], told
