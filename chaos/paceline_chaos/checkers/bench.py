@@ -27,8 +27,8 @@ def cpu_s() -> float:
 
 
 @click.command()
-@click.option("--operations", default=1_000_000, show_default=True)
-@click.option("--seed", default=1, show_default=True)
+@click.option("--operations", type=click.IntRange(1), default=1_000_000, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--each", is_flag=True, help="Time every checker by itself, too.")
 def main(operations: int, seed: int, each: bool) -> None:
     """Measure reading and judging a history."""

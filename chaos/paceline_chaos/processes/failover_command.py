@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
+from paceline.cli.options import FiniteRange
 from paceline_chaos.processes.leftovers import make_folder
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     "--rate",
     default=500.0,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(1, 100_000),
     help="Messages a second, of all clients.",
 )
 @click.option("--brokers", default=3, show_default=True, type=click.IntRange(2, 7))

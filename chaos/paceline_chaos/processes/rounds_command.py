@@ -1,12 +1,12 @@
 """The command `paceline chaos rounds`; what it needs is imported when it is called."""
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from paceline.cli.options import FiniteRange
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError
 from paceline.runtime import SystemClock
@@ -86,7 +86,7 @@ def told(came: "Came") -> list[str]:
 @click.option("--rounds", "count", type=click.IntRange(1), help="Of each family.")
 @click.option(
     "--minutes",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=None,
     help="Begin no round after it.",
 )
@@ -122,8 +122,6 @@ def command(
 
     if count is None and minutes is None:
         raise BadRequestError("say --rounds or --minutes")
-    if minutes is not None and not math.isfinite(minutes):
-        raise BadRequestError(f"--minutes is {minutes:g}: say a time above 0")
     path = path or ledger.LEDGER
     ledger.check(path)
     wanted = [

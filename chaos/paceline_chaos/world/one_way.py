@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline_chaos.history.model import Outcome, Send
+from paceline_chaos.seeds import how_many, one_seed
 from paceline_chaos.world.plan import Plan
 from paceline_chaos.world.run import Result, run_world
 from paceline_chaos.world.script import Director, Script, Steps, stock_topology
@@ -112,8 +113,8 @@ def batches(size: int = BATCH) -> Iterator[tuple[tuple[str, str], ...]]:
 def main() -> int:
     """All pairs from some seeds, a line for each; 1 if anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seeds", type=how_many, default=1)
+    parser.add_argument("--first", type=one_seed, default=1)
     given = parser.parse_args()
     bad = 0
     for seed in range(given.first, given.first + given.seeds):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from paceline_chaos.mutants import MUTANTS
+from paceline_chaos.seeds import how_many, one_seed
 from paceline_chaos.world.plan import Plan
 from paceline_chaos.world.run import Result, run_world
 from paceline_chaos.world.script import Script, stock_topology
@@ -73,8 +74,8 @@ def run_table(table: Table, description: str | None) -> int:
     """The command of a bed: run scripts from seeds, a line for each; 1 if anything was wrong."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("names", nargs="*", help="scripts; all if none")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seeds", type=how_many, default=5)
+    parser.add_argument("--first", type=one_seed, default=1)
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="with this rule taken out")
     parser.add_argument("--log", action="store_true", help="what the nodes logged, too")
     given = parser.parse_args()

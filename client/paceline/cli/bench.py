@@ -20,6 +20,7 @@ from paceline.cli.bench_model import MODEL_CASES, run_model_case
 from paceline.cli.bench_report import print_table, write_report
 from paceline.cli.local_client import find_master, wait_ready
 from paceline.cli.local_cluster import ClusterPlan, LocalCluster
+from paceline.cli.options import FiniteRange
 from paceline.errors import ConfigError
 from paceline.event_loop import run_loop
 from paceline.types import TopicName
@@ -55,7 +56,7 @@ class _Options:
 )
 @click.option("--inflight", default="1,64,512,4096", show_default=True)
 @click.option("--size", type=click.IntRange(1, 1 << 20), default=1024, show_default=True)
-@click.option("--seconds", type=click.FloatRange(0.2, 600), default=3.0, show_default=True)
+@click.option("--seconds", type=FiniteRange(0.2, 600), default=3.0, show_default=True)
 @click.option("--queues", type=click.IntRange(1, 64), default=1, show_default=True)
 @click.option(
     "--behind-mib",

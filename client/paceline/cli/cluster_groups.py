@@ -10,7 +10,7 @@ import click
 
 from paceline.cli.asking import ask
 from paceline.cli.cluster import command
-from paceline.cli.options import Connect, cluster_options
+from paceline.cli.options import REPLICA_ID, Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table, utc_ms
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def sync_state_set(group: str | None, connect: Connect, as_json: bool) -> None:
 
 @command.command("elect")
 @click.argument("group")
-@click.option("--to", "preferred", type=click.IntRange(1), help="Replica id of the new master.")
+@click.option("--to", "preferred", type=REPLICA_ID, help="Replica id of the new master.")
 @click.option(
     "--unclean",
     is_flag=True,
@@ -69,7 +69,7 @@ def elect(
 
 @command.command("transfer")
 @click.argument("group")
-@click.option("--to", "preferred", type=click.IntRange(1), help="Replica id of the new master.")
+@click.option("--to", "preferred", type=REPLICA_ID, help="Replica id of the new master.")
 @cluster_options
 def transfer(group: str, preferred: int | None, connect: Connect, as_json: bool) -> None:
     """Have the master of GROUP hand over: it stops intake, all is confirmed, another one leads."""
@@ -119,7 +119,7 @@ def epochs(group: str, connect: Connect, as_json: bool) -> None:
 
 @command.command("clean")
 @click.argument("group")
-@click.option("--replica", "replica_id", type=click.IntRange(1), help="Only this replica.")
+@click.option("--replica", "replica_id", type=REPLICA_ID, help="Only this replica.")
 @click.option(
     "--force",
     is_flag=True,

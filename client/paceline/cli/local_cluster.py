@@ -34,6 +34,12 @@ from paceline.secret import make_secret
 HOST = "127.0.0.1"
 CONTROLLER_PORT_DEFAULT = 7700
 SEGMENT_SIZE_BYTES = 64 * 1024 * 1024  # DESIGN 4: 64 MiB under `paceline up`
+SEGMENT_SIZE_BYTES_MIN, SEGMENT_SIZE_BYTES_MAX = 1024 * 1024, 4096 * 1024 * 1024
+"""As brokers take it."""
+CONTROLLERS_MAX = 7
+"""As many vote at most."""
+BROKERS_MAX = 64
+"""Of all groups together: each is a process of some 60 MiB."""
 _WORDS_MAX = 300
 """A sentence fits."""
 _PR_SET_PDEATHSIG = 1
@@ -62,6 +68,11 @@ class ClusterPlan:
             )
         if self.groups < 1 or self.brokers_per_group < 1:
             raise ConfigError("--groups and --brokers must be at least 1")
+        if self.groups * self.brokers_per_group > BROKERS_MAX:
+            raise ConfigError(
+                f"--groups {self.groups} of --brokers {self.brokers_per_group} are"
+                f" {self.groups * self.brokers_per_group} processes: a machine takes {BROKERS_MAX}"
+            )
         if self.durability not in ("fsync", "memory"):
             raise ConfigError(f"--durability {self.durability!r}: choose fsync or memory")
 

@@ -1,5 +1,6 @@
 """`paceline message`: find single messages, and who has consumed them."""
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ async def _found(
 def _unix_ms(text: str | None, option: str) -> int | None:
     if text is None:
         return None
-    if text.isdecimal():
+    if re.fullmatch(r"[0-9]{1,18}", text):
         return int(text)
     try:
         found = datetime.fromisoformat(text)

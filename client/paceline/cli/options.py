@@ -4,6 +4,7 @@ Nothing of the client library is imported before a command runs: `--help` and wr
 at once.
 """
 
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +28,21 @@ TOPIC_MADE_MS = 5_000
 """How long brokers may take to have a topic made."""
 
 Result = TypeVar("Result")
+
+
+REPLICA_ID = click.IntRange(1, 2**32 - 1)
+
+
+class FiniteRange(click.FloatRange):
+    """A range that NaN is outside of: click compares only, and NaN is never too small."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

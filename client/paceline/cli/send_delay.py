@@ -1,5 +1,6 @@
 """`--delay`, `--level` and `--at` of `paceline send`: when its messages are to be delivered."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import wraps
@@ -20,7 +21,9 @@ def delay_options(function: Callable[..., None]) -> Callable[..., None]:
     """Adds the three options, given to the command as `when`."""
 
     @click.option("--delay", metavar="10s|5m|2h|500ms", help="Deliver so long after it was stored.")
-    @click.option("--level", type=int, help="Deliver after RocketMQ's delay level, 1 to 18.")
+    @click.option(
+        "--level", type=click.IntRange(1), help="Deliver after RocketMQ's delay level, 1 to 18."
+    )
     @click.option("--at", metavar="TIME", help="Deliver at 2026-12-24T18:00:00Z, or at unix ms.")
     @wraps(function)
     def run(*, delay: str | None, level: int | None, at: str | None, **arguments: Any) -> None:
@@ -39,7 +42,7 @@ def delay_options(function: Callable[..., None]) -> Callable[..., None]:
 def _delay_ms(text: str) -> int:
     from paceline.records.dues import parse_levels
 
-    if text.endswith("ms") and text[:-2].isascii() and text[:-2].isdecimal():
+    if re.fullmatch(r"[0-9]{1,18}ms", text):
         return int(text[:-2])
     try:
         [delay_ms] = parse_levels(text)
@@ -51,7 +54,7 @@ def _delay_ms(text: str) -> int:
 
 
 def _time(text: str) -> int:
-    if text.isascii() and text.isdecimal():
+    if re.fullmatch(r"[0-9]{1,18}", text):
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

@@ -50,7 +50,7 @@ def add_to(group: click.Group) -> None:
 @click.argument("group")
 @click.option(
     "--generation",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 2**32 - 1),
     default=None,
     help="Only if the segment that it leaves has this generation.",
 )

@@ -18,7 +18,12 @@ from rich.text import Text
 
 from paceline.cli.local_client import broker_status, get_json
 from paceline.cli.local_cluster import (
+    BROKERS_MAX,
     CONTROLLER_PORT_DEFAULT,
+    CONTROLLERS_MAX,
+    SEGMENT_SIZE_BYTES,
+    SEGMENT_SIZE_BYTES_MAX,
+    SEGMENT_SIZE_BYTES_MIN,
     ClusterPlan,
     LocalCluster,
     Node,
@@ -34,9 +39,27 @@ RESTART_AFTER_MS = 2_000
 
 @click.command("up")
 @click.option("--data-dir", type=click.Path(path_type=Path), default=Path("paceline-data"))
-@click.option("--controllers", type=int, default=3, show_default=True, help="Size of the quorum.")
-@click.option("--groups", type=int, default=1, show_default=True, help="Broker groups.")
-@click.option("--brokers", type=int, default=3, show_default=True, help="Brokers in each group.")
+@click.option(
+    "--controllers",
+    type=click.IntRange(1, CONTROLLERS_MAX),
+    default=3,
+    show_default=True,
+    help="Size of the quorum.",
+)
+@click.option(
+    "--groups",
+    type=click.IntRange(1, BROKERS_MAX),
+    default=1,
+    show_default=True,
+    help="Broker groups.",
+)
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, BROKERS_MAX),
+    default=3,
+    show_default=True,
+    help="Brokers in each group.",
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 60_000),
@@ -45,7 +68,14 @@ RESTART_AFTER_MS = 2_000
     help="First port; all nodes take the ones after it. 0 = free ports.",
 )
 @click.option("--durability", type=click.Choice(["fsync", "memory"]), default="fsync")
-@click.option("--segment-size", "segment_size_bytes", type=int, default=None, help="Bytes.")
+@click.option(
+    "--segment-size",
+    "segment_size_bytes",
+    type=click.IntRange(SEGMENT_SIZE_BYTES_MIN, SEGMENT_SIZE_BYTES_MAX),
+    default=SEGMENT_SIZE_BYTES,
+    show_default=True,
+    help="Bytes of one file of a log.",
+)
 @click.option("--restart/--no-restart", default=True, help="Start a node that died again.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines instead of the live view.")
 def command(
@@ -55,7 +85,7 @@ def command(
     brokers: int,
     port: int,
     durability: str,
-    segment_size_bytes: int | None,
+    segment_size_bytes: int,
     restart: bool,
     as_json: bool,
 ) -> None:
@@ -67,9 +97,8 @@ def command(
         brokers_per_group=brokers,
         port=port,
         durability=durability,
+        segment_size_bytes=segment_size_bytes,
     )
-    if segment_size_bytes is not None:
-        plan = ClusterPlan(**{**_fields(plan), "segment_size_bytes": segment_size_bytes})
     cluster = LocalCluster(plan)
     cluster.prepare()
     began = SystemClock().monotonic_ms()
@@ -82,10 +111,6 @@ def command(
         cluster.stop()
         if not as_json:
             click.echo("stopped; the data stays in " + str(data_dir))
-
-
-def _fields(plan: ClusterPlan) -> dict[str, Any]:
-    return {name: getattr(plan, name) for name in plan.__dataclass_fields__}
 
 
 @dataclass
