@@ -5,6 +5,7 @@ from typing import Any
 
 from paceline import dispatch
 from paceline.consumer import segment_member
+from paceline.consumer.group_offsets import GroupOffsets
 from paceline.consumer.leases import Leases
 from paceline.consumer.segments import Standing
 from paceline.dispatch import Dispatcher
@@ -92,7 +93,26 @@ def _newest_segment_first() -> list[Patch]:
     return [(segment_member, "next_segment", newest)]
 
 
+def _first_commit_anyway() -> list[Patch]:
+    """The first commit of a member names no reset generation, so that any will do."""
+    commit_rows = GroupOffsets._commit_rows
+
+    async def without(offsets: GroupOffsets, group: Any, queues: Any, rows: Any) -> Any:
+        unnamed = [
+            {name: row[name] for name in row if name != "generation" or row[name]} for row in rows
+        ]
+        return await commit_rows(offsets, group, queues, unnamed)
+
+    return [(GroupOffsets, "_commit_rows", without)]
+
+
 CLIENTS = (
+    Mutant(
+        rule="R33-first",
+        meaning="a member's first commit undoes a reset that came before it",
+        patches=_first_commit_anyway,
+        **of_moment("first-commit"),
+    ),
     Mutant(
         rule="R32-moved",
         meaning="batches move to the next segment before those before them are answered",

@@ -99,11 +99,15 @@ class GroupOffsets:
         committed = await self._committed(key)
         if committed["offset"] is not None:
             return ProcessQueue(key, committed["offset"], generation=committed["generation"])
-        offset = await self._first_offset(key, committed)
-        queue = ProcessQueue(key, offset, generation=committed["generation"])
-        # Else a restart before the first commit would begin at another "last".
-        await self._commit_rows(key.group, [queue], [{**named(key), "offset": offset}])
-        return queue
+        offset, generation = await self._first_offset(key, committed), committed["generation"]
+        queue = ProcessQueue(key, offset, generation=generation)
+        # Else a restart before the first commit would begin at another "last". It names the
+        # generation: an operator may have reset the group since we asked where it stands.
+        row = {**named(key), "offset": offset, "generation": generation}
+        [answer] = await self._commit_rows(key.group, [queue], [row])
+        if answer["code"] is None or answer["offset"] is None:
+            return queue
+        return ProcessQueue(key, answer["offset"], generation=answer["generation"])
 
     async def standing(self, keys: Sequence[QueueKey]) -> list[Standing]:
         found: dict[QueueKey, Standing] = {}

@@ -222,7 +222,7 @@ class FakeGroupCalls:
                 {
                     "topic_id": topic_id,
                     "queue": queue,
-                    "offset": offset,
+                    "offset": None if offset < 0 else offset,
                     "generation": generation,
                     "code": code,
                 }

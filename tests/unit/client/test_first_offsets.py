@@ -11,10 +11,12 @@ from tests.unit.client.test_group_rules import publish
 from paceline.consumer.lite_pull import LitePullConsumer
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.starts import Start, Starts
 from paceline.disk_memory import MemoryDisk
 from paceline.message import ReceivedMessage
 from paceline.records.encode import encode_batch
 from paceline.records.header import parse_header
+from paceline.routing import QueueKey
 from paceline.types import GroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings
 
@@ -83,6 +85,30 @@ async def test_a_queue_that_comes_to_a_running_group_is_read_from_its_first_mess
             await eventually(lambda: 5 in member.seen)
 
     assert member.seen == [3, 4, 5]
+
+
+@pytest.mark.parametrize("settings", [PUSH, ORDERED])
+async def test_a_reset_before_the_first_commit_of_a_member_holds(
+    settings: PushSettings | OrderedSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reset comes after the member's question where the queue ends (R33)."""
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        store(cluster, 0, 1, 2)
+        offset_of = Starts.offset_of
+
+        async def reset_meanwhile(starts: Starts, key: QueueKey, start: Start) -> int:
+            found = await offset_of(starts, key, start)
+            if starts._cluster.topic_name(key.topic_id) == "orders":
+                cluster.group_calls.reset(cluster.brokers[("g1", 1)], "audit", (1, 0), 0)
+            return found
+
+        monkeypatch.setattr(Starts, "offset_of", reset_meanwhile)
+        member = Member(cluster, settings)
+        async with member.consumer:
+            await eventually(lambda: committed(cluster) == 2)
+
+    assert member.seen == [1, 2]
 
 
 async def test_a_topic_that_comes_after_its_subscription_is_read_from_its_first_message() -> None:

@@ -350,6 +350,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=resetting.was_told,
         load_ms=14_000,
     ),
+    "first-commit": Scripted(
+        rule="R33: a member's first commit does not undo a reset that came before it",
+        script=resetting.first_commit,
+        unmet=resetting.kept_the_reset,
+        load_ms=5_000,
+    ),
     "latest-epoch": Scripted(
         rule="R21: of replicas outside of the set the one with the latest epoch leads",
         script=leading.latest_epoch,
