@@ -13,7 +13,6 @@ asks in one go is served over several turns of the loop.
 """
 
 import asyncio
-import logging
 import struct
 from typing import Any, cast
 
@@ -29,6 +28,7 @@ from paceline.errors import (
 )
 from paceline.ports import Buffer
 from paceline.runtime import spawn
+from paceline.telemetry import strangers
 from paceline.wire.http import parse_json_object
 from paceline.wire.stream import (
     FETCH_HEADER,
@@ -49,8 +49,6 @@ from paceline_broker.service.gather import Fetched
 from paceline_broker.service.service import Service
 from paceline_broker.stream_frames import SCRATCH_BYTES, TURN_REQUESTS_MAX, StreamFrames
 from paceline_broker.stream_memory import AHEAD_BYTES, FrameBuffer, RequestBytes
-
-log = logging.getLogger("paceline.stream")
 
 CREDIT_BYTES = 32 * 1024 * 1024
 """Unanswered request bytes of one connection: two batches of the largest size in flight."""
@@ -241,7 +239,7 @@ class StreamConnection(StreamFrames):
         self._moved = moved
         self._silent_sweeps = self._silent_sweeps + 1 if is_silent else 0
         if self._stalled_sweeps >= STALL_SWEEPS or self._silent_sweeps >= SILENT_SWEEPS:
-            log.warning("stream_stalled", extra={"unwritten_bytes": unwritten})
+            strangers.warning("stream_stalled", extra={"unwritten_bytes": unwritten})
             transport.abort()
         elif not self._pending:
             self._held.rest()
@@ -436,7 +434,7 @@ class StreamConnection(StreamFrames):
         assert transport is not None
         self._out, self._out_bytes = out, sum(map(len, out))
         if not self._hold_unread(transport.get_write_buffer_size() + self._out_bytes):
-            log.warning("stream_unread", extra={"unwritten_bytes": self._out_bytes})
+            strangers.warning("stream_unread", extra={"unwritten_bytes": self._out_bytes})
             transport.abort()
 
     def _hold_unread(self, size_bytes: int) -> bool:

@@ -1,12 +1,12 @@
 """Frames out of what a stream connection receives (docs/protocol/stream.md)."""
 
 import asyncio
-import logging
 from abc import abstractmethod
 from typing import NoReturn
 
 from paceline.errors import BadRequestError
 from paceline.ports import Buffer
+from paceline.telemetry import strangers
 from paceline.wire.http import JSON_BYTES_MAX
 from paceline.wire.stream import (
     FRAME_BYTES_MAX,
@@ -16,8 +16,6 @@ from paceline.wire.stream import (
     Operation,
 )
 from paceline_broker.stream_memory import AHEAD_BYTES, FrameBuffer
-
-log = logging.getLogger("paceline.stream")
 
 SCRATCH_BYTES = AHEAD_BYTES
 """One read of a socket."""
@@ -76,7 +74,7 @@ class StreamFrames(asyncio.BufferedProtocol):
             else:
                 self._read_frames(nbytes)
         except BadRequestError as error:
-            log.warning("stream_broken", extra={"reason": error.message})
+            strangers.warning("stream_broken", extra={"reason": error.message})
             self.close()
 
     def _read_frames(self, size: int) -> None:

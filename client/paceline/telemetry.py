@@ -76,8 +76,41 @@ def start_logging(node: Node, *, level: str = "info", stream: TextIO | None = No
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    strangers.filters[:] = [StrangerLines()]
     # One line for every request would drown the rest; /metrics counts them.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+
+
+strangers = logging.getLogger("paceline.strangers")
+"""For lines that somebody causes who has proven nothing: at most `STRANGER_LINES_MAX` a second."""
+STRANGER_LINES_MAX = 10
+
+
+class StrangerLines(logging.Filter):
+    """Lets so many lines of one second through; the next one says how many were suppressed."""
+
+    suppressed_total = 0
+    """In this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = 0
+        self._lines = 0
+        self._suppressed = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._lines = second, 0
+        if self._lines >= STRANGER_LINES_MAX:
+            self._suppressed += 1
+            StrangerLines.suppressed_total += 1
+            return False
+        self._lines += 1
+        if self._suppressed:
+            record.suppressed = self._suppressed
+            self._suppressed = 0
+        return True
 
 
 class JsonLineFormatter(logging.Formatter):
@@ -136,6 +169,11 @@ class Metrics:
             "CPU time of this process, for CPU per message.",
             _cpu_seconds,
             labels=("mode",),
+        )
+        self.sampled(
+            "paceline_log_suppressed_lines_total",
+            "Lines that strangers caused and the log left out; alert when it grows.",
+            lambda: StrangerLines.suppressed_total,
         )
 
     def counter(self, name: str, help_line: str, *, labels: tuple[str, ...] = ()) -> Counter:

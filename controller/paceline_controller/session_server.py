@@ -25,6 +25,7 @@ from paceline.errors import (
 from paceline.http_guard import counted_elsewhere
 from paceline.ports import Clock, Random
 from paceline.runtime import spawn
+from paceline.telemetry import strangers
 from paceline.types import ControllerId, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import GroupSettings
@@ -123,7 +124,7 @@ class SessionServer:
                 message = await socket.receive()
             hello = self._check_hello(message, challenge)
         except PacelineError as error:
-            log.warning("session_refused", extra={"code": error.code, "why": error.message})
+            strangers.warning("session_refused", extra={"code": error.code, "why": error.message})
             await socket.send_str(
                 wire.encode(wire.Refused(code=error.code, detail=error.message[:4096]))
             )

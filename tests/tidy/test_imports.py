@@ -24,6 +24,7 @@ KERNEL = frozenset(
         "byte_budget",
         "config",
         "config_values",
+        "connections",
         "disk_memory",
         "disk_real",
         "errors",

@@ -2,8 +2,9 @@
 
 It stands for the whole life of the process; while this broker is not master every replica is
 refused. Before the proof a peer may send one message of at most 4 KiB and has five seconds for the
-whole handshake; at most `CONNECTIONS_MAX` stand at once. docs/protocol/replication.md has the
-steps.
+whole handshake. Whoever has proven nothing has one of `STRANGERS_MAX` places, and gives it to the
+next one when they are taken (paceline/connections.py): strangers keep no replica out. Of the proven
+at most `CONNECTIONS_MAX` stand at once. docs/protocol/replication.md has the steps.
 """
 
 import asyncio
@@ -11,9 +12,12 @@ import logging
 from itertools import count
 from typing import cast
 
+from paceline.byte_budget import source_of
+from paceline.connections import Connection, Connections, Standing
 from paceline.errors import PeerError, UnauthenticatedError
 from paceline.ports import Buffer, Random
 from paceline.runtime import pause, spawn
+from paceline.telemetry import strangers
 from paceline.types import GroupName
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.escape.intake import Intake
@@ -48,7 +52,9 @@ HANDSHAKE_S_MAX = 5.0
 IDLE_S_MAX = 10.0
 """A repair or an escape that asks for nothing for so long is closed; the peer comes again."""
 CONNECTIONS_MAX = 64
-"""A group has a handful of replicas; the rest are reconnects, probes and strangers."""
+"""A group has a handful of replicas; the rest are repairs, escapes and reconnects."""
+STRANGERS_MAX = 64
+"""A handshake takes some ms; a flood of 10,000 connections a second leaves it 3 ms at least."""
 JOIN_BYTES_MAX = 64 * 1024
 """Up to here small buffers are joined into one write; above, they go without a copy."""
 
@@ -63,6 +69,8 @@ class ReplicationServer:
         self._term: MasterTerm | None = None
         self._server: asyncio.Server | None = None
         self._links: dict[_Link, None] = {}  # in the order they came
+        self.strangers = Connections(STRANGERS_MAX)
+        self.proven_count = 0
         self._numbers = count(1)
         self.repairs: RepairSource | None = None
         """Set by the role: what this broker gives to those whose log is damaged, master or not."""
@@ -104,13 +112,23 @@ class ReplicationServer:
     def secret(self) -> bytes:
         return self._secret
 
-    def opened(self, link: "_Link") -> ConnectionId | None:
-        """Number of a new connection; None if there are too many."""
-        if len(self._links) >= CONNECTIONS_MAX:
-            log.warning("replication_connections_full", extra={"limit": CONNECTIONS_MAX})
+    def opened(self, link: "_Link", address: str) -> tuple[ConnectionId, Connection] | None:
+        """Number and place of a new connection; None if there is no place."""
+        place, displaced = self.strangers.open(address)
+        if displaced is not None:
+            strangers.warning("replication_stranger_displaced", extra={"by": address})
+            displaced.close()
+        if place is None:
             return None
         self._links[link] = None
-        return ConnectionId(next(self._numbers))
+        return ConnectionId(next(self._numbers)), place
+
+    def has_proven_room(self) -> bool:
+        """Whether one more may stand that has proven the secret."""
+        if self.proven_count < CONNECTIONS_MAX:
+            return True
+        log.warning("replication_connections_full", extra={"limit": CONNECTIONS_MAX})
+        return False
 
     def closed(self, link: "_Link") -> None:
         self._links.pop(link, None)
@@ -136,6 +154,9 @@ class _Link(asyncio.Protocol):
     def __init__(self, server: ReplicationServer) -> None:
         self._server = server
         self.connection = ConnectionId(0)
+        self._place: Connection | None = None
+        """Among strangers; None once the peer is proven."""
+        self._is_proven = False
         self._transport: asyncio.WriteTransport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._received = bytearray()
@@ -156,12 +177,29 @@ class _Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.WriteTransport", transport)  # uvloop has classes of its own
         self._transport = transport
-        number = self._server.opened(self)
-        if number is None:
-            self.close()
+        end = transport.get_extra_info("peername")
+        opened = None if end is None else self._server.opened(self, source_of(end[0]))
+        if opened is None:
+            self._abort()
             return
-        self.connection = number
+        self.connection, self._place = opened
+        self._place.close = self._abort
         self._set_deadline(HANDSHAKE_S_MAX)
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _proven(self) -> None:
+        """The peer holds the secret: it needs no place among strangers. Raises PeerError."""
+        if self._is_proven:
+            return
+        if not self._server.has_proven_room():
+            raise PeerError(f"{CONNECTIONS_MAX} peers are connected")
+        self._is_proven = True
+        self._server.proven_count += 1
+        if self._place is not None:
+            self._place.ended()
 
     def _set_deadline(self, seconds: float) -> None:
         if self._deadline is not None:
@@ -181,7 +219,9 @@ class _Link(asyncio.Protocol):
             if self._term is not None:
                 self._read_acknowledgements(self._term)
         except (PeerError, UnauthenticatedError) as error:
-            log.warning("replica_refused", extra={"fault": error.message})
+            (log if self._is_proven else strangers).warning(
+                "replica_refused", extra={"fault": error.message}
+            )
             self.refuse(Refused(code=error.code, detail=error.message))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -192,6 +232,11 @@ class _Link(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._server.closed(self)
+        if self._place is not None:
+            self._place.ended()
+        if self._is_proven:
+            self._is_proven = False
+            self._server.proven_count -= 1
         if self._repair is not None:
             self._repair.closed()
         if self._term is not None:
@@ -242,6 +287,8 @@ class _Link(asyncio.Protocol):
         body = take_message(self._received, size_bytes_max=limit)
         if body is None:
             return
+        if self._place is not None:
+            self._place.is_now(Standing.IDLE)  # it has said something: the silent go first
         repairs = self._server.repairs
         if self._hello is None and repairs is not None and is_repair_hello(body):
             self._repair = RepairSession(self, repairs, self._server.secret, self._server.nonce())
@@ -259,11 +306,13 @@ class _Link(asyncio.Protocol):
         while (body := take_message(self._received, size_bytes_max=HELLO_BYTES_MAX)) is not None:
             repair.received(body)
             if repair.is_proven and self._deadline is not None:
+                self._proven()
                 self._set_deadline(IDLE_S_MAX)
 
     def _read_escape(self, escape: EscapeSession) -> None:
         escape.read(self._received)
         if escape.is_proven:
+            self._proven()
             self._set_deadline(IDLE_S_MAX)
 
     def _on_hello(self, hello: Hello) -> None:
@@ -293,6 +342,7 @@ class _Link(asyncio.Protocol):
             hello.incarnation,
         ):
             raise PeerError("the replica introduced itself as another than it proved")
+        self._proven()
         term = self._server.term
         if term is None:
             self.refuse(Refused(code="NOT_MASTER", detail="mastership has ended"))

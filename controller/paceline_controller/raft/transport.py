@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 import orjson
 
+from paceline.byte_budget import source_of
+from paceline.connections import Connections, Standing
 from paceline.errors import (
     ConfigError,
     PacelineError,
@@ -27,6 +29,7 @@ from paceline.errors import (
 )
 from paceline.ports import Random
 from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.telemetry import strangers
 from paceline.types import ControllerId
 from paceline.wire.proof import NONCE_BYTES
 from paceline_controller.raft.directory import Directory
@@ -54,8 +57,9 @@ from paceline_controller.raft.tls import Tls, check_certificate, handshake_sente
 
 log = logging.getLogger("paceline.raft")
 
+_INCOMING = "incoming"
 _UNPROVEN_MAX = 32
-"""Connections that have not proved themselves yet; more are closed at once."""
+"""Connections that have not proved themselves yet; beyond it a new one takes another's place."""
 
 _WRITE_BUFFER_MAX = 512 * 1024 * 1024
 """A peer that does not read is dropped beyond this; above SNAPSHOT_BYTES_MAX."""
@@ -144,7 +148,7 @@ class Links:
         self._links: dict[ControllerId, _Link] = {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unproven = 0
+        self._strangers = Connections(_UNPROVEN_MAX)
         self._last_refusal: dict[str, str] = {}
 
     @property
@@ -253,19 +257,25 @@ class Links:
             if link is not None:
                 await self._run(link)
         except (OSError, EOFError, TimeoutError, PacelineError) as error:
-            self._note_failure("incoming", error)
+            self._note_failure(_INCOMING, error)
         finally:
             writer.transport.abort()
 
     async def _prove_incoming(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> _Link | None:
-        if self._unproven >= _UNPROVEN_MAX:
+        end = writer.get_extra_info("peername")
+        place, displaced = self._strangers.open("" if end is None else source_of(end[0]))
+        if displaced is not None:
+            displaced.close()
+        if place is None:
             return None
-        self._unproven += 1
+        place.close = writer.transport.abort
         try:
             async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
-                return await self._answer_greeting(reader, writer)
+                theirs = parse_hello(await _read_document(reader))
+                place.is_now(Standing.IDLE)  # the silent go first
+                return await self._answer_greeting(theirs, reader, writer)
         except PacelineError as error:
             # Tell a misconfigured peer why; says nothing that the peer did not know. Cut, because
             # the sentence repeats what the peer said, and escaped that may be longer than allowed.
@@ -274,7 +284,7 @@ class Links:
             await asyncio.wait_for(writer.drain(), self._settings.ping_ms / 1000)
             raise
         finally:
-            self._unproven -= 1
+            place.ended()
 
     async def _greet(
         self, peer: ControllerId, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -293,9 +303,8 @@ class Links:
         return self._link(peer, reader, writer, dialer=ours, listener=theirs)
 
     async def _answer_greeting(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, theirs: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> _Link:
-        theirs = parse_hello(await _read_document(reader))
         peer = ControllerId(theirs.sender)
         ours = self._hello(peer)
         check_hello(theirs, ours=ours)
@@ -434,7 +443,8 @@ class Links:
         self._last_refusal[peer] = reason
         is_odd = isinstance(error, PacelineError | UnauthenticatedError)
         level = logging.WARNING if is_odd else logging.DEBUG
-        log.log(level, "raft_link_failed", extra={"peer": peer, "reason": reason})
+        lines = strangers if peer == _INCOMING else log
+        lines.log(level, "raft_link_failed", extra={"peer": peer, "reason": reason})
 
 
 def _write_document(writer: asyncio.StreamWriter, document: bytes) -> None:

@@ -12,7 +12,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from paceline.errors import ConfigError
 from paceline.metric_names import ROCKETMQ
-from paceline.telemetry import Metrics, Node, become_node, start_logging
+from paceline.telemetry import (
+    STRANGER_LINES_MAX,
+    Metrics,
+    Node,
+    StrangerLines,
+    become_node,
+    start_logging,
+    strangers,
+)
 
 log = logging.getLogger("paceline.test")
 
@@ -174,3 +182,36 @@ def test_every_rocketmq_name_makes_a_metric(name: str) -> None:
 def test_name_outside_the_scheme_is_a_bug(name: str) -> None:
     with pytest.raises(AssertionError):
         the_metrics().gauge(name, "No.")
+
+
+def a_line(unix_s: float) -> logging.LogRecord:
+    record = logging.makeLogRecord({"name": strangers.name, "msg": "stream_broken"})
+    record.created = unix_s
+    return record
+
+
+def test_strangers_cause_few_lines_and_the_next_one_counts_the_others() -> None:
+    lines = StrangerLines()
+
+    first = [lines.filter(a_line(100 + number / 1000)) for number in range(1000)]
+    later = a_line(101.5)
+    last = a_line(101.6)
+
+    assert sum(first) == STRANGER_LINES_MAX
+    assert lines.filter(later)
+    assert lines.filter(last)
+    assert later.__dict__["suppressed"] == 1000 - STRANGER_LINES_MAX
+    assert "suppressed" not in last.__dict__
+
+
+def test_only_what_strangers_cause_is_left_out(stream: io.StringIO) -> None:
+    start_logging(Node("broker:g1/2"), stream=stream)
+
+    for _ in range(100):
+        strangers.warning("stream_broken")
+        log.warning("replica_removed")
+    strangers.filters.clear()
+
+    events = [line["event"] for line in lines_of(stream)]
+    assert events.count("replica_removed") == 100
+    assert STRANGER_LINES_MAX <= events.count("stream_broken") <= 2 * STRANGER_LINES_MAX

@@ -25,6 +25,7 @@ from paceline.errors import (
 )
 from paceline.types import PhysicalOffset
 from paceline_broker.replication.handshake import MAGIC
+from paceline_broker.replication.server import STRANGERS_MAX
 from paceline_broker.replication.term_ports import TermSettings
 
 FAST = TermSettings(tick_ms=20, heartbeat_ms=40, replica_idle_ms_max=300)
@@ -269,20 +270,6 @@ async def test_strangers_are_turned_away_and_harm_nobody(garbage: bytes) -> None
         await eventually(group.is_equal)
 
 
-async def test_connections_beyond_the_limit_are_closed() -> None:
-    async with Group(replicas=()) as group:
-        writers = []
-        for _ in range(70):
-            reader, writer = await asyncio.open_connection("127.0.0.1", group.master.port)
-            writers.append(writer)
-
-        async with asyncio.timeout(5):
-            assert await reader.read() == b""
-
-        for writer in writers:
-            writer.close()
-
-
 async def test_new_connection_of_a_replica_replaces_the_old_one() -> None:
     """R10."""
     async with Group() as group:
@@ -378,3 +365,35 @@ async def test_master_whose_disk_failed_answers_unknown_and_closes() -> None:
 
         assert group.master.fence == "fsync failed"
         await eventually(lambda: not any(r.client.is_connected for r in group.replicas if r.client))
+
+
+async def test_strangers_keep_no_replica_out() -> None:
+    async with Group(replicas=(2, 3)) as group:
+        term = group.master.lead(a_view())
+        port = group.master.port
+        strangers = [
+            (await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(STRANGERS_MAX * 2)
+        ]
+
+        for replica in group.replicas:
+            replica.follow(port)
+
+        end = group.master.send(b"one")
+        await eventually(lambda: term.confirm == end)
+        assert group.master.server.strangers.displaced >= STRANGERS_MAX
+        assert group.master.server.strangers.count <= STRANGERS_MAX
+        for writer in strangers:
+            writer.transport.abort()
+        await eventually(lambda: group.master.server.strangers.count == 0)
+        assert group.master.server.proven_count == 2
+
+
+async def test_places_of_strangers_are_not_for_the_proven() -> None:
+    async with Group(replicas=(2, 3)) as group:
+        term = await group.form()
+
+        assert group.master.server.strangers.count == 0
+        assert group.master.server.proven_count == 2
+        group.master.server.end_term("demoted")
+        await eventually(lambda: group.master.server.proven_count == 0)
+        assert term.has_ended

@@ -1,0 +1,131 @@
+"""Pure: which connections a listener keeps, and which one it closes for a new one (ADR 18).
+
+Who may have how many follows from what is left, as with bytes (byte_budget.py): an address may
+hold as many as are free. One address alone gets half of all; whoever comes from another finds half
+of the rest. Whoever comes beyond his share takes the place of a connection of his own: the oldest
+that has never asked anything, else the one that has been idle longest. What is busy stays.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+
+ALWAYS_COUNT = 2
+"""An address may have so many while there is room at all, or while another has more of them."""
+
+
+class Standing(IntEnum):
+    """Of a connection; the lower goes first."""
+
+    SILENT = 0
+    """It has never asked anything."""
+    IDLE = 1
+    BUSY = 2
+
+
+class Connection:
+    """One that has a place. `close` and `is_idle` are the shell's."""
+
+    __slots__ = ("_owner", "_source", "close", "is_idle", "is_reserved", "standing")
+
+    def __init__(self, owner: "Connections", source: "_Source") -> None:
+        self._owner = owner
+        self._source = source
+        self.standing = Standing.SILENT
+        self.is_reserved = owner.is_reserve
+        """It has a place for those only who ask for what is always answered."""
+        self.close: Callable[[], None] = _nothing
+        self.is_idle: Callable[[], bool] = _yes
+        """Asked before an idle one is closed: who is busy without having said so stays."""
+
+    def is_now(self, standing: Standing) -> None:
+        """It asks, or has been answered."""
+        if standing is not self.standing:
+            self._source.by_standing[self.standing].pop(self, None)
+            self.standing = standing
+            self._source.by_standing[standing][self] = None
+
+    def ended(self) -> None:
+        """It is closed, or counts no more: its place is free. Again: nothing."""
+        self._owner._ended(self)
+
+
+class Connections:
+    """Of one listener. Owner: its event loop."""
+
+    def __init__(self, limit: int, *, is_reserve: bool = False) -> None:
+        self.limit = limit
+        self.is_reserve = is_reserve
+        self.count = 0
+        self.displaced = 0
+        """Closed to make room for another one."""
+        self.refused = 0
+        self._sources: dict[str, _Source] = {}
+
+    def open(self, address: str) -> tuple[Connection | None, Connection | None]:
+        """A place for a connection from `address` (`source_of`), None if there is none; and which
+        other one has to be closed for it, if that is so: it has lost its place already."""
+        source = self._sources.get(address)
+        held = 0 if source is None else source.count
+        victim = None
+        if held >= max(ALWAYS_COUNT, self.limit - self.count):
+            assert source is not None
+            victim = source.oldest()
+        elif self.count >= self.limit:
+            largest = max(self._sources.values(), key=lambda each: each.count)
+            victim = largest.oldest() if largest.count > held else None
+        else:
+            return self._add(address), None
+        if victim is None:
+            self.refused += 1
+            return None, None
+        self.displaced += 1
+        self._ended(victim)
+        return self._add(address), victim
+
+    def _add(self, address: str) -> Connection:
+        source = self._sources.get(address)
+        if source is None:
+            source = self._sources[address] = _Source(address)
+        connection = Connection(self, source)
+        source.count += 1
+        source.by_standing[Standing.SILENT][connection] = None
+        self.count += 1
+        return connection
+
+    def _ended(self, connection: Connection) -> None:
+        source = connection._source
+        if connection not in source.by_standing[connection.standing]:
+            return
+        del source.by_standing[connection.standing][connection]
+        source.count -= 1
+        self.count -= 1
+        if not source.count:
+            del self._sources[source.address]
+
+
+class _Source:
+    """The connections of one address, each standing in the order in which they came to it."""
+
+    __slots__ = ("address", "by_standing", "count")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.count = 0
+        self.by_standing: tuple[dict[Connection, None], ...] = ({}, {}, {})
+
+    def oldest(self) -> Connection | None:
+        """That of the lowest standing which may be closed."""
+        for standing in (Standing.SILENT, Standing.IDLE):
+            while (connection := next(iter(self.by_standing[standing]), None)) is not None:
+                if connection.is_idle():
+                    return connection
+                connection.is_now(Standing.BUSY)
+        return None
+
+
+def _nothing() -> None:
+    return None
+
+
+def _yes() -> bool:
+    return True
