@@ -10,20 +10,19 @@
 #     python docs/examples/flights.py --bootstrap 127.0.0.1:7700
 #
 # Needs `pip install 'paceline[spark]'` and Java 17; the picture `pip install 'paceline[docs]'`:
-# `--plot flights.svg`. The cells run one after another in a notebook, too.
+# `--plot flights.svg`. In a notebook run the cells one after another; the last one has the options.
 
 # %%
 import argparse
-import asyncio
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 import orjson
 
-from paceline import AdminClient, BlockingProducer, Message
+from paceline import BlockingAdminClient, BlockingProducer, Message
 from paceline.cli.flights import FLIGHTS_COUNT, flight_rows, flights_archive
 from paceline.spark.export.run import ExportOrder, export
 from paceline.spark.session import open_session
@@ -41,13 +40,12 @@ Delays = dict[str, tuple[int, int]]
 
 # %%
 def send(bootstrap: str, rows: Iterator[dict[str, str]]) -> None:
-    """Make the topic and send every record as JSON."""
-
-    async def make() -> None:
-        async with AdminClient(bootstrap) as admin:
-            await admin.create_topic(TOPIC, queues=8)
-
-    asyncio.run(make())
+    """Make the topic anew and send every record as JSON."""
+    # Blocking clients have a loop of their own: that of a notebook runs already.
+    with BlockingAdminClient(bootstrap) as admin:
+        if any(topic.topic == TOPIC for topic in admin.topics()):
+            admin.delete_topic(TOPIC)
+        admin.create_topic(TOPIC, queues=8)
     with BlockingProducer(bootstrap) as producer:
         while chunk := list(islice(rows, FLIGHTS_A_SEND)):
             producer.send_many(
@@ -125,13 +123,14 @@ def draw(delays: Delays, path: Path) -> None:
 
 
 # %%
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """All of it, by these options or those of the command line; 1 if the figures differ."""
     parser = argparse.ArgumentParser(description="Delays of flights, through a cluster.")
     parser.add_argument("--bootstrap", default="127.0.0.1:7700")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/paceline")
     parser.add_argument("--rows", type=int, default=FLIGHTS_COUNT)
     parser.add_argument("--plot", type=Path, help="Write the picture here (SVG or PNG).")
-    found = parser.parse_args()
+    found = parser.parse_args(arguments)
     archive = flights_archive(found.cache)
     send(found.bootstrap, islice(flight_rows(archive), found.rows))
     with tempfile.TemporaryDirectory(prefix="paceline-flights") as folder:
@@ -150,5 +149,12 @@ def main() -> int:
     return 0
 
 
-if __name__ == "__main__":
+# %% [markdown]
+# ## Run it
+# A notebook gives its options here: `main(["--bootstrap", "127.0.0.1:7700"])`.
+
+# %%
+if "ipykernel" in sys.modules:
+    main([])  # the command line is the kernel's own
+elif __name__ == "__main__":
     sys.exit(main())

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 TWO_GROUPS = {"docs/features/static-topics.md"}
-"""Pages that say that they need two broker groups."""
+"""Pages that say before their program that it needs two broker groups."""
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/features").glob("*.md"))
 
 
@@ -54,6 +54,19 @@ def runnable(page: str) -> list[Example]:
 
 def test_there_are_pages() -> None:
     assert "docs/features/producing.md" in PAGES
+
+
+@pytest.mark.parametrize("page", sorted(TWO_GROUPS))
+def test_a_program_for_two_groups_says_so_where_there_is_one(page: str, reader: Reader) -> None:
+    before = (ROOT / page).read_text().partition("```python")[0]
+    [program] = [example for example in runnable(page) if example.language == "python"]
+
+    with pytest.raises(AssertionError) as failed:
+        run(program, reader.cluster, reader.folder)
+
+    assert 'make up ARGS="--groups 2"' in before
+    assert "start the cluster with --groups 2" in str(failed.value)
+    assert "Traceback" not in str(failed.value)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -29,8 +29,14 @@ def run(arguments: list[str], **environment: str) -> str:
 
 def test_delays_of_flights_are_those_of_the_source_file(topics: Topics) -> None:
     program = str(ROOT / "docs/examples/flights.py")
+    few = ["--bootstrap", topics.endpoints, "--rows", "3000"]
 
-    said = run([sys.executable, program, "--bootstrap", topics.endpoints])
+    said = run([sys.executable, program, *few])
+
+    assert "carriers, equal to the figures of the source file" in said
+
+    # In a notebook, where the topic is there from before.
+    said = run([sys.executable, "-m", "tests.spark.notebook", program, topics.endpoints])
 
     assert "16 carriers, equal to the figures of the source file" in said
     # The picture in the documents shows these figures.
