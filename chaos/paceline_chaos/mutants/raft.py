@@ -98,6 +98,16 @@ def _sync_counts_all() -> list[Patch]:
     return [(Journal, "finish_sync", finish_all)]
 
 
+def _entries_acknowledged_ahead() -> list[Patch]:
+    """A follower's answer goes ahead of the sync of the entries that it acknowledges."""
+    return [(Journal, "durable_index", property(lambda journal: journal.last_index))]
+
+
+def _term_told_ahead() -> list[Patch]:
+    """Answers and heartbeats of a term go ahead of the sync of the term."""
+    return [(Journal, "is_term_durable", property(lambda journal: True))]
+
+
 def _failed_sync_counts() -> list[Patch]:
     """After a failed sync the node goes on, and believes the next one (R22)."""
 
@@ -268,6 +278,16 @@ RAFT = (
         *_LOST,
         "RAFT-vote",
         "RAFT-term",
+    ),
+    _mutant(
+        "INV-10-ahead",
+        "entries are acknowledged ahead of their sync",
+        _entries_acknowledged_ahead,
+        *_LOST,
+        *_STOPS,
+    ),
+    _mutant(
+        "INV-10-told", "a term is told ahead of its sync", _term_told_ahead, "RAFT-term", *_STOPS
     ),
     Mutant(
         rule="R22-raft",

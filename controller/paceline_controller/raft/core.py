@@ -3,13 +3,13 @@
 The shell (`host.py`) or a test's simulation calls it from one thread of control: `receive`,
 `connected`, `disconnected`, `append`, `tick`; and it calls out: `send` for a message that may leave
 now, `wants_sync` when something waits for the journal, `apply` and `restore` for the machine. A
-message leaves only when every change made before it is durable (F3): messages wait in order behind
-the journal's sync, so the event loop never blocks on the disk, and from outside a slow disk looks
-like a slow network. The leader's own copy counts only then too: no follower can have acknowledged
-an entry whose append has not left, and a node alone ticks only when its journal is durable.
+message that promises something leaves only when every change made before it is durable (F3,
+`outbox.py`): messages wait in order behind the journal's sync, so the event loop never blocks on
+the disk, and from outside a slow disk looks like a slow network. The leader's own copy counts only
+then too: no follower can have acknowledged an entry whose append has not left, and a node alone
+ticks only when its journal is durable.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -34,6 +34,7 @@ from paceline_controller.raft.member_steps import (
     next_step,
 )
 from paceline_controller.raft.members import Members, configured, encode_change, is_one_step
+from paceline_controller.raft.outbox import Outbox
 from paceline_controller.raft.overrides import make_node_class
 from paceline_controller.raft.settings import RaftSettings
 from paceline_controller.raft.snapshot import Snapshot, SnapshotStore
@@ -125,7 +126,6 @@ class RaftCore:
         self._shell = shell
         self._settings = settings
         self._random = random
-        self._held: deque[tuple[int, ControllerId, Message]] = deque()
         self._campaign_term = 0
         self._campaigns = 0
         self._controller_id = controller_id
@@ -138,24 +138,18 @@ class RaftCore:
         self._snapshots = SnapshotStore(
             disk, f"{folder}/snapshot", chunk_bytes=settings.snapshot_chunk_bytes, clock=clock
         )
+        self._outbox = Outbox(
+            self.journal,
+            send=shell.send,
+            heartbeat=lambda peer: self._node.heartbeat_ahead(PeerNode(peer)),
+        )
         library = load_library(
             clock=clock, random=random, journal=self.journal, snapshots=self._snapshots
         )
         self._now: Callable[[], float] = library.monotonicTime
 
-        def configure(node: Any) -> None:
-            node.prepare(
-                settings=settings,
-                snapshots=self._snapshots,
-                apply=shell.apply,
-                take_snapshot=shell.take_snapshot,
-                install_snapshot=self._install_snapshot,
-            )
-            node.prepare_elections(gate=gate, now=self._now, uniform=random.uniform, send=self.hold)
-            self._prepare_members(node, peers)
-
         self._node: Any = make_node_class(library)(  # Any: the library is untyped
-            configure,
+            lambda node: self._prepare(node, peers),
             PeerNode(controller_id),
             [PeerNode(peer) for peer in peers],
             conf=library_settings(library, settings),
@@ -169,7 +163,18 @@ class RaftCore:
         if self._is_alone:
             self._node._SyncObj__raftElectionDeadline = 0.0  # nobody to wait for
 
-    def _prepare_members(self, node: Any, peers: Sequence[ControllerId]) -> None:
+    def _prepare(self, node: Any, peers: Sequence[ControllerId]) -> None:
+        """Before the library's constructor runs."""
+        node.prepare(
+            settings=self._settings,
+            snapshots=self._snapshots,
+            apply=self._shell.apply,
+            take_snapshot=self._shell.take_snapshot,
+            install_snapshot=self._install_snapshot,
+        )
+        node.prepare_elections(
+            gate=self._gate, now=self._now, uniform=self._random.uniform, send=self.hold
+        )
         node.prepare_members(
             own=self._controller_id,
             peers=peers,
@@ -235,7 +240,7 @@ class RaftCore:
         self._node.doTick(0.0)
         self._pace_candidate()
         self._go_on_with_members()
-        self._let_go()  # a compaction made everything durable by itself
+        self._outbox.let_go()  # a compaction made everything durable by itself
         if self._is_alone:
             self._want_sync()
 
@@ -254,7 +259,7 @@ class RaftCore:
     def synced(self, ticket: SyncTicket) -> None:
         """The disk has synced a ticket of `journal.begin_sync`: let go what waited for it."""
         self.journal.finish_sync(ticket)
-        self._let_go()
+        self._outbox.let_go()
         self._want_sync()
 
     def transfer_leadership(self, to: ControllerId | None = None) -> bool:
@@ -427,7 +432,7 @@ class RaftCore:
     # -- called by the library's side --------------------------------------------------------------
 
     def hold(self, peer: ControllerId, message: Message) -> bool:
-        """Send a message once all changes up to now are durable; False if it cannot be sent."""
+        """Send a message as soon as it may leave (`Outbox`); False if it cannot be sent."""
         if not is_sendable(message):
             return False
         match message["type"]:
@@ -435,16 +440,9 @@ class RaftCore:
                 message["term"] = self.term
             case "request_vote":
                 message["transfer"] = self._node.is_transfer(message["term"])
-        self._held.append((self.journal.appended, peer, message))
-        self._let_go()
+        self._outbox.hold(peer, message)
         self._want_sync()
         return True
-
-    def _let_go(self) -> None:
-        """Send what waited for changes that are durable by now, in order."""
-        while self._held and self._held[0][0] <= self.journal.durable:
-            _, peer, message = self._held.popleft()
-            self._shell.send(peer, message)
 
     def _want_sync(self) -> None:
         if not self.journal.is_durable:

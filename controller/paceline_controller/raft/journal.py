@@ -79,6 +79,8 @@ class Journal:
         self._generation = 0
         self.appended = 0  # count of promised changes so far in this process
         self.durable = 0  # count of those that are on disk
+        self._term_mark = 0  # of the newest change of term or vote
+        self._durable_index = self._syncing_index = self.last_index
 
     @staticmethod
     def create(disk: Disk, folder: str, *, controller_id: str) -> None:
@@ -108,6 +110,16 @@ class Journal:
         return self.durable == self.appended
 
     @property
+    def is_term_durable(self) -> bool:
+        """Whether the term and the vote in it are on disk."""
+        return self._term_mark <= self.durable
+
+    @property
+    def durable_index(self) -> int:
+        """All entries up to this one are on disk; later ones may be."""
+        return self._durable_index
+
+    @property
     def first_index(self) -> int:
         """Index of the oldest entry held; 1 before anything was appended."""
         return self._entries[0][1] if self._entries else 1
@@ -134,6 +146,8 @@ class Journal:
         """Forget the entries from that position in the list on; one record, so kill-safe."""
         index = self._entries[entryFrom][1]
         del self._entries[entryFrom:]
+        self._durable_index = min(self._durable_index, index - 1)
+        self._syncing_index = min(self._syncing_index, index - 1)
         self._promise(RecordKind.TRUNCATE, NUMBER.pack(index))
 
     def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803
@@ -170,6 +184,7 @@ class Journal:
         assert term > self._term or self._voted_for is None, "one vote per term"
         self._term, self._voted_for = term, votedForNodeId
         self._promise(RecordKind.STATE, NUMBER.pack(term) + (votedForNodeId or "").encode())
+        self._term_mark = self.appended
 
     def getCurrentTerm(self) -> int:  # noqa: N802
         return self._term
@@ -197,6 +212,7 @@ class Journal:
             return None
         self._write_pending()
         self._is_syncing = True
+        self._syncing_index = self.last_index
         return SyncTicket(
             file=self._segment.file,
             mark=self.appended,
@@ -209,6 +225,7 @@ class Journal:
         assert self._is_syncing
         self._is_syncing = False
         self.durable = max(self.durable, ticket.mark)
+        self._durable_index = max(self._durable_index, self._syncing_index)
         if ticket.generation == self._generation:
             self._durable_bytes = max(self._durable_bytes, ticket.size_bytes)
         self._close_retired()
@@ -218,6 +235,7 @@ class Journal:
         self._write_pending()
         self._disk.sync_now(self._segment.file)
         self.durable = self.appended
+        self._durable_index = self._syncing_index = self.last_index
         self._durable_bytes = self._segment.size_bytes
 
     def cut_before(self, index: int) -> None:
@@ -348,6 +366,7 @@ class Journal:
         self._written = replace(position, last_index=entries[-1][1])
         self._noted_commit_index = self._commit_index
         self.durable = self.appended
+        self._durable_index = self._syncing_index = self.last_index
 
     def _close_retired(self) -> None:
         for file in self._retired:

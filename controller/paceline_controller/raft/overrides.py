@@ -53,6 +53,8 @@ class SafeNode(MembershipRules):
         self._install_snapshot = install_snapshot
         self._keeps_tail = False
         self._installed_index = 0
+        self._beaten_at: dict[Node, float] = {}
+        self._beat_s = settings.append_ms / 2000
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -89,6 +91,29 @@ class SafeNode(MembershipRules):
         self._library_receives(node, message)
         if message["reset"] and self._SyncObj__raftNextIndex.get(node) != next_index:
             self._SyncObj__newAppendEntriesTime = 0.0  # do not wait a heartbeat with going back
+
+    def heartbeat_ahead(self, node: Node) -> Message | None:
+        """For a follower whose appends wait for this leader's disk; None if it was heard lately.
+
+        An append without entries behind what the follower acknowledged, or what is committed: both
+        were durable here before. An answer to it is one like any other.
+        """
+        now = self._now()
+        if not self._isLeader() or now < self._beaten_at.get(node, 0.0) + self._beat_s:
+            return None
+        log = self._SyncObj__raftLog
+        previous = log.entry(self._SyncObj__raftMatchIndex.get(node, 0) or self.commit_index)
+        if previous is None:
+            return None
+        self._beaten_at[node] = now
+        return {
+            "type": "append_entries",
+            "term": self._SyncObj__raftCurrentTerm,
+            "commit_index": self.commit_index,
+            "prevLogIdx": previous[1],
+            "prevLogTerm": previous[2],
+            "entries": [],
+        }
 
     def _take_append(self, node: Node, message: Message) -> None:
         if message["term"] < self._SyncObj__raftCurrentTerm:

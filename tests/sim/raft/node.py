@@ -149,7 +149,7 @@ class SimNode:
             return
         self.is_sync_scheduled = True
         self.world.at(
-            self.world.random.uniform(0.3, self.world.sync_ms_max),
+            self.world.random.uniform(*self.world.sync_ms),
             self,
             lambda: self._end_sync(ticket),
         )

@@ -55,7 +55,7 @@ class World:
         self.random = SeededRandom(seed)
         self.clock = WorldClock()
         self.settings = settings or RaftSettings()
-        self.sync_ms_max = 4.0
+        self.sync_ms = (0.3, 4.0)
         self.delay_ms = (0.2, 3.0)
         self.restores = 0
         self.acknowledged: list[str] = []
@@ -65,6 +65,7 @@ class World:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._counter = 0
         self._ticks: dict[ControllerId, int] = {}
+        self._stands_until: dict[ControllerId, float] = {}
         self.nodes: dict[ControllerId, SimNode] = {}
         self.founders = [ControllerId(f"c{number}") for number in range(1, nodes + 1)]
         for name in self.founders:
@@ -84,7 +85,11 @@ class World:
             if node is None:
                 action()
             elif node.core is not None and node.life == life:
-                self.alive(node, action)
+                stands_ms = self._stands_until.get(node.name, 0.0) - self.clock.now_ms
+                if stands_ms > 0:
+                    self.at(stands_ms, node, action)
+                else:
+                    self.alive(node, action)
 
         self._counter += 1
         heapq.heappush(self._heap, (self.clock.now_ms + wait_ms, self._counter, run))
@@ -164,6 +169,10 @@ class World:
         """The established leader of the highest term."""
         leading = [n for n in self.nodes.values() if n.core and n.core.leadership.is_leader]
         return max(leading, key=lambda n: n.core.term if n.core else 0, default=None)
+
+    def stall(self, name: ControllerId, milliseconds: float) -> None:
+        """The loop of a node stands: what comes meanwhile is done afterwards, in order."""
+        self._stands_until[name] = self.clock.now_ms + milliseconds
 
     def propose_at(self, node: SimNode, name: str) -> None:
         """A client's command, if that node believes that it leads."""

@@ -1,0 +1,64 @@
+"""Syncs of 0.2 to 1.5 s and loops that stand: the leader stays, and work goes on (issue 19, D)."""
+
+import pytest
+from tests.sim.raft.world import World
+
+from paceline.types import ControllerId
+
+SYNC_MS = (200.0, 1_500.0)
+MINUTES = 2
+ASK_EVERY_MS = 250
+ANSWER_MS_MAX = 5_000
+
+
+def slow_world(seed: str) -> World:
+    world = World(seed)
+    world.start_all()
+    world.run_until(lambda: world.leader() is not None)
+    world.sync_ms = SYNC_MS
+    return world
+
+
+def work(world: World, *, milliseconds: float) -> None:
+    """Propose at the leader now and then; every answer comes in time, whoever leads."""
+    asked: dict[str, float] = {}
+    begun = world.clock.now_ms
+    while world.clock.now_ms < begun + milliseconds:
+        leader = world.leader()
+        name = f"w{len(asked)}"
+        if leader is not None:
+            asked[name] = world.clock.now_ms
+            world.propose_at(leader, name)
+        world.run(ASK_EVERY_MS)
+        done = set(world.acknowledged)
+        late = [
+            name
+            for name, at in asked.items()
+            if name not in done and world.clock.now_ms - at > ANSWER_MS_MAX
+        ]
+        assert not late, f"seed {world.seed}: {late} asked, not answered in {ANSWER_MS_MAX} ms"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_leader_stays_while_every_sync_is_slow(seed: int) -> None:
+    world = slow_world(f"slow {seed}")
+    terms = len(world.leaders)
+
+    work(world, milliseconds=MINUTES * 60_000)
+
+    assert len(world.leaders) == terms
+    world.check_end()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_loops_that_stand_depose_nobody(seed: int) -> None:
+    """Each node's loop stands for up to 600 ms now and then: what it did not hear is its own."""
+    world = slow_world(f"stalls {seed}")
+    terms = len(world.leaders)
+    for round_number in range(60):
+        name = ControllerId(f"c{1 + round_number % 3}")
+        world.stall(name, world.random.uniform(300, 600))
+        work(world, milliseconds=1_500)
+
+    assert len(world.leaders) == terms
+    world.check_end()
