@@ -31,6 +31,7 @@ from paceline.wire.stream import (
     FetchQueue,
 )
 from paceline_broker.http_requests import (
+    asker_of,
     check_parameters,
     json_answer,
     read_body,
@@ -84,7 +85,7 @@ class MessageRoutes:
                     f" {topic.topic_id} queue {queue}",
                     field="queue",
                 )
-        answer = await self._messages.send_batch(batch)
+        answer = await self._messages.send_batch(batch, asker=asker_of(request))
         document = produce_answer_to_json(answer, queue=queue)
         add_place([document], self._messages.place_of(topic, queue))
         return json_answer({**document, "broker": self._service.calls.envelope()["broker"]})

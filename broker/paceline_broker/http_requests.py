@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from paceline.byte_budget import JSON_FACTOR
+from paceline.byte_budget import JSON_FACTOR, source_of
 from paceline.errors import BadRequestError
 from paceline.http_guard import receive_body, take_room
 from paceline.wire.fields import I64_MAX
@@ -19,6 +19,11 @@ async def read_body(request: web.Request, *, content_type: str, limit: int) -> b
     if not body:
         raise BadRequestError("the body is empty", field="body")
     return body
+
+
+def asker_of(request: web.Request) -> str | None:
+    """Whose share of long work a request has."""
+    return None if request.remote is None else source_of(request.remote)
 
 
 async def read_json(request: web.Request) -> dict[str, Any]:

@@ -1,13 +1,15 @@
-"""Metrics of receipts, and of what consumers read from replicas."""
+"""Metrics of receipts, of what consumers read from replicas, and of long work."""
 
 from paceline.telemetry import Metrics, Samples
 from paceline.wire.names import RETRY_PREFIX
+from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.ports import RoleState
 from paceline_broker.service.service import Service
 
 
 def register_reading(metrics: Metrics, service: Service) -> None:
     """Name the counts of one broker."""
+    _work_metrics(metrics, service.work)
     receipts, counters = service.receipts.counters, service.counters
     metrics.sampled(
         "paceline_receipts_given_total",
@@ -55,6 +57,26 @@ def register_reading(metrics: Metrics, service: Service) -> None:
         "Answers of this master to readers far behind that named a replica; alert when it grows "
         "and paceline_replica_reads_messages_total of the replicas does not.",
         lambda: service.fetcher.slow.named_count,
+    )
+
+
+def _work_metrics(metrics: Metrics, work: LongWork) -> None:
+    metrics.sampled(
+        "paceline_long_work_waiting_count",
+        "Requests whose work takes several turns of the loop and has not begun; alert when it "
+        "stays above 100: batches, filters or searches cost more than this broker has time for.",
+        lambda: work.waiting_count,
+    )
+    metrics.sampled(
+        "paceline_long_work_steps_total",
+        "Steps of such work, one each turn of the loop.",
+        lambda: work.steps,
+    )
+    metrics.sampled(
+        "paceline_long_work_refused_total",
+        "Requests refused with OVERLOADED as too much such work waits, or as there is no memory to "
+        "unpack their batch; alert when it grows.",
+        lambda: work.refused,
     )
 
 

@@ -46,6 +46,7 @@ from paceline.wire.stream import (
 )
 from paceline_broker.service.follow import SESSION_QUEUES_MAX
 from paceline_broker.service.gather import Fetched
+from paceline_broker.service.long_work import Job
 from paceline_broker.service.service import Service
 from paceline_broker.stream_frames import SCRATCH_BYTES, TURN_REQUESTS_MAX, StreamFrames
 from paceline_broker.stream_memory import AHEAD_BYTES, FrameBuffer, RequestBytes
@@ -144,6 +145,9 @@ class StreamConnection(StreamFrames):
         """Done when the connection has ended."""
         self.peer: str | None = None
         """Address of the other end."""
+        self.asker: str | None = None
+        self._checking: Job | None = None
+        """A batch whose check takes several turns: what comes after it waits for its end."""
         self._holder = service.budget.holder(None)  # until it is known where it comes from
         self._held = RequestBytes(self._holder)
         self._pending: dict[int, int] = {}
@@ -171,7 +175,8 @@ class StreamConnection(StreamFrames):
         end = transport.get_extra_info("peername")
         if end is not None:
             self.peer = f"{end[0]}:{end[1]}"
-            self._holder = self._server.service.budget.holder(source_of(end[0]))
+            self.asker = source_of(end[0])
+            self._holder = self._server.service.budget.holder(self.asker)
             self._held = RequestBytes(self._holder)
         self._frame = FrameBuffer(self._holder)
         identity = self._role.identity
@@ -192,6 +197,8 @@ class StreamConnection(StreamFrames):
         self._later = b""
         self._out.clear()
         self._fetcher.cancel(self)
+        if self._checking is not None:
+            self._checking.cancel()
         for task in self._tasks:
             task.cancel()
         if self._watch is not None:
@@ -269,7 +276,12 @@ class StreamConnection(StreamFrames):
         pending[request_id] = cost << _OPERATION_BITS | operation
         self._unanswered_bytes = unanswered
         if operation == Operation.PRODUCE:
-            self._sender.send(body, self, request_id)
+            job = self._sender.send(body, self, request_id, asker=self.asker)
+            if job is not None:
+                job.then = self._checked
+                self._checking = job
+                self._turn_requests = TURN_REQUESTS_MAX
+                self._regulate()
         elif operation == Operation.FETCH:
             self._fetch(request_id, body)
         elif operation == Operation.FOLLOW:
@@ -278,6 +290,11 @@ class StreamConnection(StreamFrames):
             self._call(request_id, body)
         if self._unanswered_bytes > AHEAD_BYTES:
             self._regulate()
+
+    def _checked(self) -> None:
+        self._checking = None
+        self._turn_requests = 0
+        self._regulate()
 
     def _fetch(self, request_id: int, body: Buffer) -> None:
         self._turn_requests += 1
@@ -455,17 +472,21 @@ class StreamConnection(StreamFrames):
         unanswered = self._unanswered_bytes
         is_full = unanswered > (CREDIT_BYTES // 2 if self._is_reading_paused else CREDIT_BYTES)
         is_short = unanswered > AHEAD_BYTES and self._held.is_short(unanswered)
-        should_pause = is_full or is_short or self._is_writing_paused or len(self._later) > 0
+        is_busy = self._checking is not None or len(self._later) > 0
+        should_pause = is_full or is_short or self._is_writing_paused or is_busy
         if should_pause and not self._is_reading_paused:
             transport.pause_reading()
         elif not should_pause and self._is_reading_paused:
             transport.resume_reading()
         self._is_reading_paused = should_pause
-        if self._later and not self._is_writing_paused and self._later_turn is None:
+        can_go_on = not self._is_writing_paused and self._checking is None
+        if self._later and can_go_on and self._later_turn is None:
             self._later_turn = self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         self._later_turn = None
+        if self._checking is not None:
+            return
         if self._transport is not None and not self._transport.is_closing():
             self._read_later()
             self._regulate()

@@ -17,7 +17,8 @@ from paceline.errors import (
     QueueSealedError,
 )
 from paceline.message_ids import parse_offset_id
-from paceline.records.decode import BatchView, check_batch
+from paceline.records.checking import check_batch
+from paceline.records.decode import BatchView
 from paceline.records.header import (
     CAUSE_MASK,
     COLUMN_DUE,

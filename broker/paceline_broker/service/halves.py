@@ -6,34 +6,29 @@ together, as a producer's coalesced sends are answered together.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import sub
 from typing import NamedTuple
 
 from paceline.errors import (
-    BadRequestError,
     ForbiddenError,
     NotYetAvailableError,
     OverloadedError,
     StorageError,
-    TooLargeError,
 )
 from paceline.message_ids import OffsetMessageId, make_handle, unique_key
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch, texts_bytes_max
 from paceline.records.header import (
-    COLUMN_PROPERTY,
-    PROPERTIES_BYTES_MAX,
     RECORDS_MAX,
     BatchHeader,
     Cause,
     Kind,
-    Section,
     unpack_source,
 )
 from paceline.types import PhysicalOffset
 from paceline.wire import properties as names
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.transactions import Half
+from paceline_broker.service.batch_rules import immunity_s
 from paceline_broker.service.gather import HOT_TAIL_BYTES
 from paceline_broker.service.ports import LogReader, Role
 from paceline_broker.service.settings import ServiceSettings
@@ -46,8 +41,6 @@ TEXT_BYTES_MAX = 16 * 1024
 """Larger bodies are shown to producers in base64 only."""
 _ROW_BYTES = 1024
 """Of a row beside its body and texts: its unique key, names that the broker adds, its numbers."""
-PROPERTIES_MAX = PROPERTIES_BYTES_MAX - 1024
-IMMUNITY_S_MAX = 72 * 3600
 _OBJECT_BYTES = 512
 """Of a record's objects, beside its bytes."""
 KEPT_BATCHES = 256
@@ -82,20 +75,13 @@ class HalfBatch:
 
     def immunity_ms(self, index: int, default_ms: int) -> int:
         """How long after its storing nobody is asked about it."""
-        seconds = _immunity_s(self.properties[index].get(names.CHECK_IMMUNITY_S, ""))
+        seconds = immunity_s(self.properties[index].get(names.CHECK_IMMUNITY_S, ""))
         return default_ms if seconds is None else seconds * 1000
 
     def unique_key(self, index: int, group: str) -> str:
         """Made when it was first stored, and kept since."""
         kept = self.properties[index].get(names.UNIQ_KEY)
         return kept or unique_key(self.header, index, group)
-
-
-def _immunity_s(text: str) -> int | None:
-    """None: it is no number of seconds up to the limit."""
-    if len(text) > len(str(IMMUNITY_S_MAX)) or not (text.isascii() and text.isdecimal()):
-        return None
-    return int(text) if int(text) <= IMMUNITY_S_MAX else None
 
 
 class HalfReader:
@@ -231,33 +217,6 @@ def _encoded(
         kind=kind,
         flags=cause,
     )
-
-
-def check_halves(batch: BatchView) -> None:
-    """What a client sends as half messages: each says whom to ask about it, and its properties
-    leave room for those that the message made of it gets; the time in which nobody is asked is one.
-    BadRequestError, TooLargeError."""
-    if batch.header.columns & COLUMN_PROPERTY:
-        offsets = batch.section(Section.PROPERTY_OFFSETS).cast("i")
-        if offsets[-1] > PROPERTIES_MAX and max(map(sub, offsets[1:], offsets)) > PROPERTIES_MAX:
-            raise TooLargeError(
-                f"the properties of a half message are at most {PROPERTIES_MAX} bytes",
-                limit=PROPERTIES_MAX,
-            )
-    for number, found in enumerate(batch.properties()):
-        if not found.get(names.PRODUCER_GROUP):
-            raise BadRequestError(
-                f"half message {number} has no {names.PRODUCER_GROUP}: nobody could be asked about"
-                " it",
-                field=names.PRODUCER_GROUP,
-            )
-        text = found.get(names.CHECK_IMMUNITY_S)
-        if text is not None and _immunity_s(text) is None:
-            raise BadRequestError(
-                f"{names.CHECK_IMMUNITY_S} of half message {number} must be a whole number of"
-                f" seconds from 0 to {IMMUNITY_S_MAX}",
-                field=names.CHECK_IMMUNITY_S,
-            )
 
 
 def check_may_begin(settings: ServiceSettings, projections: Projections) -> None:

@@ -130,8 +130,9 @@ class Messages:
             for (queue, is_delayed), indexes in by_queue.items()
         ]
         headers = [parse_header(batch) for batch in batches]
-        for header, batch in zip(headers, batches, strict=True):
-            self._sender.check(header, batch)
+        for header, batch, indexes in zip(headers, batches, by_queue.values(), strict=True):
+            properties = [row or {} for row in _chosen(request.properties, indexes)]
+            self._sender.check(header, batch, properties)
         sinks = [FutureSink() for _ in batches]
         for batch, header, sink in zip(batches, headers, sinks, strict=True):
             self._sender.send_checked(batch, header, sink, 0)
@@ -151,11 +152,15 @@ class Messages:
             "confirm": max(answer.confirm for answer in answers),
         }
 
-    async def send_batch(self, batch: Buffer) -> ProduceAnswer:
+    async def send_batch(self, batch: Buffer, *, asker: str | None) -> ProduceAnswer:
         """Store a record batch as it came; the answer when confirm has passed it."""
         sink = FutureSink()
-        self._sender.send(batch, sink, 0)
-        return await sink.answer
+        job = self._sender.send(batch, sink, 0, asker=asker)
+        try:
+            return await sink.answer
+        finally:
+            if job is not None:
+                job.cancel()
 
     def place_of(self, topic: TopicView, queue: int) -> Place | None:
         """Which segment of a logical queue a queue here is, if the topic is static."""

@@ -1,17 +1,17 @@
 """Sending: a record batch from the door to the log, and its answer when confirm has passed.
 
 The hot path of the broker, so it is one synchronous step per batch without a task or a future:
-check, look up, may we append (R8, R27), is it a duplicate (R31), stamp, append, fold, wait. The
+check, look up, may we append (R8, R27), is it a duplicate (R31), stamp, append, fold, wait. A batch
+whose check is long is checked over several turns first, and all the rest is one step then. The
 answer goes to a `Sink` that knows the connection. Every answer that tells of the state at `end`,
 duplicates and sequence refusals included, leaves when confirm has passed that `end` (R28, R30).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from paceline.errors import (
-    BadRequestError,
     CorruptBatchError,
     CorruptLogError,
     OverloadedError,
@@ -21,19 +21,15 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.ports import Buffer, Clock
-from paceline.records.decode import BatchView, check_batch
+from paceline.records.checking import BatchCheck
+from paceline.records.decode import BatchView
 from paceline.records.header import (
-    COLUMN_DUE,
-    COLUMN_PROPERTY,
-    COLUMN_SOURCE,
     HEADER_BYTES,
     BatchHeader,
     Kind,
-    Section,
     stamp,
 )
 from paceline.types import PhysicalOffset
-from paceline.wire.properties import check_sent_properties
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
@@ -43,16 +39,15 @@ from paceline.wire.stream import (
 from paceline_broker.probe import Counters
 from paceline_broker.projections.producers import StoredBatch, Verdict
 from paceline_broker.projections.projections import Projections
+from paceline_broker.service.batch_rules import check_from_client, check_half_sizes, rows_check
 from paceline_broker.service.delays import take_delayed
-from paceline_broker.service.halves import check_halves, check_may_begin
+from paceline_broker.service.halves import check_may_begin
 from paceline_broker.service.hooks import Hooks
+from paceline_broker.service.long_work import Job, LongWork
 from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.topic_records import log_topic
-
-TAKEN_KINDS = frozenset({Kind.NORMAL, Kind.DELAY, Kind.HALF})
-"""What this version takes from clients (`CLIENT_KINDS` is what there may be)."""
 
 
 class Sink(Protocol):
@@ -143,10 +138,11 @@ class Sender:
         clock: Clock,
         counters: Counters,
         settings: ServiceSettings,
+        work: LongWork,
         hooks: Hooks | None = None,
     ) -> None:
         self._hooks = hooks or Hooks()
-        self._checks = (_check_from_client, _check_properties, _check_halves, *self._hooks.put)
+        self._work = work
         self._role = role
         self._routes = routes
         self._clock = clock
@@ -160,25 +156,80 @@ class Sender:
         """Called when messages that wait were appended: one of them may be the next to act on."""
         routes.on_change(self._retry_parked)
 
-    def send(self, batch: Buffer, sink: Sink, request_id: int) -> None:
-        """Store a batch as it came from a client; never raises, the sink hears of it once."""
+    def send(
+        self, batch: Buffer, sink: Sink, request_id: int, *, asker: str | None = None
+    ) -> Job | None:
+        """Store a batch as it came from a client; never raises, the sink hears of it once. `asker`:
+        whose share of long work it has.
+
+        A job: its check takes some turns of the loop. What the same producer sends after it must
+        wait for the job's end (`then`); a cancelled one stores nothing and tells nobody.
+        """
         try:
-            header = check_batch(batch)
-            self.check(header, batch)
+            check = BatchCheck(batch)
+            header = check.header
+            check_from_client(header)
+            steps = check.steps(rows_check(header))
+            is_short = check.is_short()
+            if header.codec and is_short:
+                is_short = self._work.has_turn_for(header.payload_raw_bytes)
+            if not is_short:
+                return self._send_later(check, steps, sink, request_id, asker)
+            for _ in steps:
+                pass
+            self._check_whole(check)
         except CorruptLogError as error:
             sink.failed(request_id, CorruptBatchError(error.message))
-            return
+            return None
         except PacelineError as error:
             sink.failed(request_id, error)
-            return
+            return None
         self.send_checked(batch, header, sink, request_id)
+        return None
 
-    def check(self, header: BatchHeader, batch: Buffer) -> None:
-        """Raise what refuses a client's batch before it is put: our own rules, then hooks."""
-        self._hooks.check_put(self._checks, header, batch)
+    def _send_later(
+        self,
+        check: BatchCheck,
+        steps: Iterator[None],
+        sink: Sink,
+        request_id: int,
+        asker: str | None,
+    ) -> Job:
+        def done(error: PacelineError | None) -> None:
+            try:
+                if error is None:
+                    self._check_whole(check)
+            except PacelineError as refused:
+                error = refused
+            if isinstance(error, CorruptLogError):
+                error = CorruptBatchError(error.message)
+            if error is not None:
+                sink.failed(request_id, error)
+                return
+            # Nothing that was known before the check counts: role, topic and sequence are looked
+            # up now, in the step that appends.
+            self.send_checked(check.view.raw, check.header, sink, request_id)
+
+        raw_bytes = check.header.payload_raw_bytes if check.header.codec else 0
+        return self._work.start(steps, done, asker=asker, raw_bytes=raw_bytes)
+
+    def _check_whole(self, check: BatchCheck) -> None:
+        if check.header.kind == Kind.HALF:
+            check_half_sizes(check.view)
+        self._hooks.check_put(self._hooks.put, check.header, check.view.raw)
+
+    def check(self, header: BatchHeader, batch: Buffer, rows: Sequence[Mapping[str, str]]) -> None:
+        """Raise what refuses a batch that this process has encoded of a client's messages, before
+        it is put: our own rules, then hooks. `rows`: its properties, {} where there are none."""
+        check_rows = rows_check(header)
+        if check_rows is not None:
+            check_rows(0, rows)
+        if header.kind == Kind.HALF:
+            check_half_sizes(BatchView(batch))
+        self._hooks.check_put(self._hooks.put, header, batch)
 
     def send_checked(self, batch: Buffer, header: BatchHeader, sink: Sink, request_id: int) -> None:
-        """Store a batch that passed `check_batch`, or that this process has encoded."""
+        """Store a batch that passed its check, or that this process has encoded."""
         queue_id = header.queue_id
         here = self._routes.sendable.get(header.topic_id)
         if here is None or queue_id >= here.writes or not here.kinds >> header.kind & 1:
@@ -431,29 +482,6 @@ def _duplicate_answer(
         original.store_unix_ms,
         PRODUCE_FLAG_DUPLICATE,
     )
-
-
-def _check_properties(header: BatchHeader, batch: Buffer) -> None:
-    """What brokers say of a message nobody else may say: who reads it relies on it."""
-    if header.columns & COLUMN_PROPERTY:
-        view = BatchView(batch)
-        check_sent_properties(bytes(view.section(Section.PROPERTY_BLOB)), view.properties)
-
-
-def _check_halves(header: BatchHeader, batch: Buffer) -> None:
-    """What half messages must say of their producers."""
-    if header.kind == Kind.HALF:
-        check_halves(BatchView(batch))
-
-
-def _check_from_client(header: BatchHeader, batch: Buffer) -> None:
-    """Which batches a client may send at all; BadRequestError."""
-    if header.kind not in TAKEN_KINDS:
-        raise BadRequestError(f"kind {header.kind} cannot be sent", field="kind")
-    if header.flags or header.columns & COLUMN_SOURCE:
-        raise BadRequestError("flags and sources are the broker's: send 0 and none", field="flags")
-    if (header.kind == Kind.DELAY) != bool(header.columns & COLUMN_DUE):
-        raise BadRequestError("due times belong to kind DELAY, which needs them", field="due")
 
 
 class FutureSink:

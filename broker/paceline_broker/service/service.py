@@ -25,6 +25,7 @@ from paceline_broker.service.fetch import Fetcher
 from paceline_broker.service.fire_clock import FireClock
 from paceline_broker.service.hooks import Hooks
 from paceline_broker.service.ledger import Ledger
+from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.members import Coordinator
 from paceline_broker.service.messages import Messages
 from paceline_broker.service.pins import PinCalls
@@ -56,13 +57,12 @@ class Service:
         """`kept`: provisional offsets of this data folder (R36); `trust`: of the clock (R29);
         `ask`: the controllers; `hooks`: the operator's code."""
         self.hooks = hooks or Hooks()
-        self.role = role
-        self.clock = clock
-        self.settings = settings
+        self.role, self.clock, self.settings = role, clock, settings
         self.counters, self.budget = Counters(), ByteBudget(settings.request_bytes_max)
         self.routes = Routes(group)
         self.creator = Creator(self.routes, settings, ask, clock)
-        self.sender = Sender(role, self.routes, clock, self.counters, settings, self.hooks)
+        work = self.work = LongWork(self.budget)
+        self.sender = Sender(role, self.routes, clock, self.counters, settings, work, self.hooks)
         fire = FireClock(clock, trust)
         wait = EscapeWait(lambda: role.reader.epochs(), is_on=settings.enable_remote_escape)
         self.delivery = Delivery(role, self.routes, clock, fire, wait)

@@ -4,7 +4,7 @@ from typing import Any
 from unittest.mock import patch
 
 from paceline.errors import PacelineError
-from paceline.records.decode import check_batch
+from paceline.records.checking import check_batch
 from paceline.records.header import HEADER_BYTES, Kind, pack_header
 from paceline_broker.projections.transactions import Ended, Half, Transactions
 from paceline_broker.service.send import Sender

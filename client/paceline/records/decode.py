@@ -1,21 +1,20 @@
-"""Pure: reading record batches: views with lazy columns, records, and the broker's intake check.
+"""Pure: reading record batches: views with lazy columns, and records.
 
 A `BatchView` copies nothing until a column is asked for, and then passes over that column only.
 Every function here turns any bytes into an answer or CorruptLogError: a column is checked when it
-is read, whether or not a CRC was looked at before. `check_batch` does all of it at once, at the
-door, so that what is in the log can be read by everybody for ever.
+is read, whether or not a CRC was looked at before. What brokers check at the door, so that what is
+in the log can be read by everybody for ever, is in `checking.py`.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, pairwise, repeat
-from operator import itemgetter, sub
 from typing import Any, Literal, NamedTuple
 
 import orjson
 from crc32c import crc32c
 
-from paceline.errors import CorruptLogError, TooLargeError
+from paceline.errors import CorruptLogError
 from paceline.ports import Buffer
 from paceline.records.compression import decompress
 from paceline.records.header import (
@@ -27,13 +26,7 @@ from paceline.records.header import (
     COLUMN_SETS,
     COLUMN_SOURCE,
     COLUMN_TAG,
-    DERIVED_PROPERTIES_BYTES_MAX,
     HEADER_BYTES,
-    KEY_BYTES_MAX,
-    MESSAGE_BYTES_MAX,
-    PROPERTIES_BYTES_MAX,
-    SEQUENCE_MAX,
-    TAG_BYTES_MAX,
     BatchHeader,
     Section,
     parse_header,
@@ -55,7 +48,6 @@ _Directory = dict[int, tuple[int, int]]
 """(start, length) in the uncompressed payload of each section that is present."""
 
 _new_tuple = tuple.__new__
-_CONTINUATION = bytes(range(0x80, 0xC0))
 
 
 class BatchView:
@@ -109,7 +101,7 @@ class BatchView:
         if not self.header.columns & COLUMN_BODY:
             return [self.raw[:0]] * self.header.record_count
         blob = self.section(Section.BODY_BLOB)
-        offsets = self._offsets(Section.BODY_OFFSETS, self.header.record_count, len(blob))
+        offsets = self.offsets(Section.BODY_OFFSETS, self.header.record_count, len(blob))
         return [blob[start:end] for start, end in pairwise(offsets)]
 
     def keys(self) -> list[str | None]:
@@ -117,7 +109,7 @@ class BatchView:
         if not self.header.columns & COLUMN_KEY:
             return [None] * self.header.record_count
         blob = self.section(Section.KEY_BLOB)
-        offsets = self._offsets(Section.KEY_OFFSETS, self.header.record_count, len(blob))
+        offsets = self.offsets(Section.KEY_OFFSETS, self.header.record_count, len(blob))
         return [key or None for key in _texts(blob, offsets, "key")]
 
     def tags(self) -> list[str]:
@@ -125,7 +117,7 @@ class BatchView:
         if not self.header.columns & COLUMN_TAG:
             return [""] * self.header.record_count
         names = ["", *self._tag_names()]
-        return [names[number] for number in self._tag_ids(len(names) - 1)]
+        return [names[number] for number in self.tag_ids(len(names) - 1)]
 
     def tag_names(self) -> list[str]:
         """The batch's distinct tags; tag id n means entry n - 1."""
@@ -136,7 +128,7 @@ class BatchView:
         if not self.header.columns & COLUMN_PROPERTY:
             return [{} for _ in range(self.header.record_count)]
         documents = self._values(Section.PROPERTY_OFFSETS, Section.PROPERTY_BLOB)
-        return _parse_properties(document or b"{}" for document in documents)
+        return parse_properties(documents)
 
     def born(self) -> list[int]:
         """The born times in unix ms."""
@@ -182,49 +174,15 @@ class BatchView:
             raise CorruptLogError("internal record is not one JSON object")
         return document
 
-    def check_columns(self) -> None:
-        """Check directory and columns. Raises CorruptLogError, or TooLargeError over a limit."""
-        header = self.header
-        self._sections()
-        columns = header.columns
-        if columns & COLUMN_BODY:
-            _, blob_bytes = self._sections()[Section.BODY_BLOB]
-            offsets = self._offsets(Section.BODY_OFFSETS, header.record_count, blob_bytes)
-            _check_longest(offsets, MESSAGE_BYTES_MAX)
-        if columns & COLUMN_KEY:
-            keys = self.section(Section.KEY_BLOB)
-            offsets = self._offsets(Section.KEY_OFFSETS, header.record_count, len(keys))
-            _check_texts(keys, offsets, "key")
-            _check_longest(offsets, KEY_BYTES_MAX)
-        if columns & COLUMN_TAG:
-            self._check_tags()
-        if columns & COLUMN_PROPERTY:
-            blob = self.section(Section.PROPERTY_BLOB)
-            offsets = self._offsets(Section.PROPERTY_OFFSETS, header.record_count, len(blob))
-            slices = map(blob.tobytes().__getitem__, map(slice, offsets, offsets[1:]))
-            _parse_properties(filter(None, slices))
-            is_of_broker = header.is_of_broker  # whose own come beside the application's
-            limit = DERIVED_PROPERTIES_BYTES_MAX if is_of_broker else PROPERTIES_BYTES_MAX
-            _check_longest(offsets, limit)
-        born = self.born() if columns & COLUMN_BORN else [header.born_first_unix_ms]
-        if born[0] != header.born_first_unix_ms or born[-1] != header.born_last_unix_ms:
-            raise CorruptLogError("born times differ from the header's first and last")
-
-    def _check_tags(self) -> None:
-        blob, offsets = self._tag_dictionary()
-        _check_texts(blob, offsets, "tag")
-        _check_longest(offsets, TAG_BYTES_MAX)
-        self._tag_ids(len(offsets) - 1)
-
     def _tag_names(self) -> list[str]:
-        return _texts(*self._tag_dictionary(), "tag")
+        return _texts(*self.tag_dictionary(), "tag")
 
-    def _tag_dictionary(self) -> tuple[memoryview, list[int]]:
+    def tag_dictionary(self) -> tuple[memoryview, list[int]]:
         blob = self.section(Section.TAG_BLOB)
-        _, length = self._sections()[Section.TAG_OFFSETS]
-        return blob, self._offsets(Section.TAG_OFFSETS, length // 4 - 1, len(blob))
+        _, length = self.directory()[Section.TAG_OFFSETS]
+        return blob, self.offsets(Section.TAG_OFFSETS, length // 4 - 1, len(blob))
 
-    def _tag_ids(self, names_count: int) -> list[int]:
+    def tag_ids(self, names_count: int) -> list[int]:
         ids: list[int] = self.section(Section.TAG_IDS).cast("H").tolist()
         if max(ids) > names_count:
             raise CorruptLogError(f"tag id {max(ids)} with {names_count} tags")
@@ -241,7 +199,7 @@ class BatchView:
             self._payload = payload
         return payload
 
-    def _sections(self) -> _Directory:
+    def directory(self) -> _Directory:
         """(start, length) of each present section in the uncompressed payload, checked."""
         if self._directory is None:
             self._directory = _parse_directory(self.header, self.payload())
@@ -249,14 +207,14 @@ class BatchView:
 
     def section(self, section: Section) -> memoryview:
         """The bytes of one section that is there, uncompressed; checked for its length only."""
-        start, length = self._sections()[section]
+        start, length = self.directory()[section]
         return self.payload()[start : start + length]
 
     def place_of(self, section: Section) -> tuple[int, int]:
         """Start and length, in the uncompressed payload, of a section that is there."""
-        return self._sections()[section]
+        return self.directory()[section]
 
-    def _offsets(self, section: Section, count: int, blob_bytes: int) -> list[int]:
+    def offsets(self, section: Section, count: int, blob_bytes: int) -> list[int]:
         """The count + 1 offsets of a column: from 0 to the end of its blob, never falling."""
         offsets: list[int] = self.section(section).cast("i").tolist()
         # sorted() of a sorted list is one pass in C; INV: slices by these stay inside the blob.
@@ -266,7 +224,7 @@ class BatchView:
 
     def _values(self, offsets_section: Section, blob_section: Section) -> list[bytes]:
         blob = self.section(blob_section)
-        offsets = self._offsets(offsets_section, self.header.record_count, len(blob))
+        offsets = self.offsets(offsets_section, self.header.record_count, len(blob))
         return [bytes(blob[start:end]) for start, end in pairwise(offsets)]
 
 
@@ -341,25 +299,10 @@ def _texts(blob: memoryview, offsets: list[int], what: str) -> list[str]:
         raise CorruptLogError(f"a {what} is no UTF-8: {error}") from error
 
 
-def _check_texts(blob: memoryview, offsets: list[int], what: str) -> None:
-    """Every slice is UTF-8 if the whole blob is and no slice begins inside a character."""
-    raw = blob.tobytes()
-    if raw.isascii():
-        return
+def parse_properties(documents: list[bytes]) -> list[dict[str, str]]:
+    """Each document as an object of strings; an empty one has none."""
     try:
-        raw.decode()
-    except UnicodeDecodeError as error:
-        raise CorruptLogError(f"a {what} is no UTF-8: {error}") from error
-    # One byte past the end, so that the start of an empty last slice can be looked at as well.
-    firsts = bytes(itemgetter(*offsets)(raw + b"\0"))
-    if len(firsts.translate(None, _CONTINUATION)) != len(firsts):
-        raise CorruptLogError(f"a {what} begins inside a UTF-8 character")
-
-
-def _parse_properties(documents: Iterable[bytes]) -> list[dict[str, str]]:
-    """Each document as an object of strings."""
-    try:
-        found = list(map(orjson.loads, documents))
+        found = [orjson.loads(document) if document else {} for document in documents]
     except orjson.JSONDecodeError as error:
         raise CorruptLogError(f"properties are no JSON: {error}") from error
     if not set(map(type, found)) <= {dict}:
@@ -367,35 +310,6 @@ def _parse_properties(documents: Iterable[bytes]) -> list[dict[str, str]]:
     if not set(map(type, chain.from_iterable(map(dict.values, found)))) <= {str}:
         raise CorruptLogError("a property is no text")
     return found
-
-
-def _check_longest(offsets: list[int], limit: int) -> None:
-    if offsets[-1] > limit:
-        longest = max(map(sub, offsets[1:], offsets))
-        if longest > limit:
-            raise TooLargeError(f"a record with {longest} bytes in one column", limit=limit)
-
-
-def check_batch(buffer: Buffer) -> BatchHeader:
-    """Everything a broker checks of a batch from a client, before it stores it; the whole buffer.
-
-    Both CRCs, directory, offset columns, text columns, bounded decompression; what passes can be
-    decoded by every reader. Not here: whether the kind is a client kind, topic, queue, sequence.
-    Raises CorruptLogError, or TooLargeError for a body or properties over their limit.
-    """
-    view = BatchView(buffer)
-    header = view.header
-    if header.size_bytes != len(buffer):
-        raise CorruptLogError(f"{len(buffer)} bytes for a batch of {header.size_bytes}")
-    view.verify()
-    if (header.producer_id != 0) != (header.base_sequence >= 0):
-        raise CorruptLogError(
-            f"producer id {header.producer_id} with base sequence {header.base_sequence}"
-        )
-    if header.base_sequence + header.record_count - 1 > SEQUENCE_MAX:
-        raise CorruptLogError(f"sequences from {header.base_sequence} do not fit 31 bits")
-    view.check_columns()
-    return header
 
 
 def iter_batches(buffer: Buffer, at: int = 0) -> Iterator[tuple[int, BatchHeader]]:

@@ -14,7 +14,7 @@ from paceline.errors import (
     QueueNotFoundError,
     to_problem,
 )
-from paceline.records.decode import check_batch
+from paceline.records.checking import check_batch
 from paceline.runtime import spawn
 from paceline.types import GroupName
 from paceline.wire.stream import (

@@ -10,7 +10,8 @@ from paceline.errors import (
     QueueSealedError,
     UnknownProducerError,
 )
-from paceline.records.decode import BatchView, Record, check_batch
+from paceline.records.checking import check_batch
+from paceline.records.decode import BatchView, Record
 from paceline.records.header import HEADER_BYTES, BatchHeader, stamp
 from paceline.wire.stream import PRODUCE_FLAG_DUPLICATE, PRODUCE_FLAG_OFFSET_UNKNOWN
 

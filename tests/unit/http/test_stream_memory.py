@@ -12,11 +12,14 @@ from tests.unit.http.test_stream import a_fetch
 from tests.unit.service.fakes import until
 
 from paceline.byte_budget import MIB
+from paceline.records.header import Codec
 from paceline.wire.stream import (
     FRAME_BYTES_MAX,
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
+    PRODUCE_ANSWER,
     Operation,
+    ProduceAnswer,
     encode_frame,
 )
 from paceline_broker import stream as stream_door
@@ -171,3 +174,50 @@ async def test_what_is_held_goes_back_when_a_connection_rests(
         stream.ask(2, Operation.PRODUCE, a_batch(b"x" * 2_000_000))
         assert (await stream.answer())[2] == 0
         stream.close()
+
+
+@pytest.mark.parametrize("piece", [777, 1 << 24])
+async def test_what_comes_behind_a_long_check_waits_for_it(piece: int) -> None:
+    """The order of one connection's sends holds, whatever their checks cost."""
+    async with a_door() as door:
+        stream = await RawStream.open(door.port)
+        count = 20_000
+        long = a_batch(*[b""] * count, properties=[{"a": "1"}] * count, codec=Codec.ZSTD)
+        frames = encode_frame(1, Operation.PRODUCE, long)
+        frames += encode_frame(2, Operation.PRODUCE, a_batch(b"small"))
+        frames += encode_frame(3, Operation.CALL, orjson.dumps({"call": "nothing"}))
+        frames += encode_frame(4, Operation.PRODUCE, long)
+        frames += encode_frame(5, Operation.PRODUCE, a_batch(b"last"))
+        for at in range(0, len(frames), piece):
+            stream.writer.write(frames[at : at + piece])
+            await stream.writer.drain()
+
+        answers = [await stream.answer() for _ in range(5)]
+
+        assert sorted(answer[0] for answer in answers) == [1, 2, 3, 4, 5]
+        offsets = {
+            request_id: ProduceAnswer._make(PRODUCE_ANSWER.unpack(body)).base_queue_offset
+            for request_id, operation, _, body in answers
+            if operation == Operation.PRODUCE
+        }
+        assert offsets == {1: 0, 2: count, 4: count + 1, 5: 2 * count + 1}
+        stream.close()
+
+
+async def test_a_stream_that_ends_leaves_no_check_behind() -> None:
+    async with a_door() as door:
+        stored = door.log.end
+        stream = await RawStream.open(door.port)
+        rows = [{f"p{number}": "" for number in range(60)}] * 25_000
+        long = a_batch(*[b""] * len(rows), properties=rows, codec=Codec.ZSTD)
+        stream.ask(1, Operation.PRODUCE, long)
+        await until(lambda: not door.service.work.is_idle)
+        [connection] = door.http._streams._connections
+        assert connection._transport is not None
+        connection._transport.abort()
+
+        await until(lambda: door.service.work.is_idle)
+        stream.close()
+
+        assert door.log.end == stored
+        assert door.service.budget.used_bytes == 0

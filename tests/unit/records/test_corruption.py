@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import CorruptLogError, TooLargeError
-from paceline.records.decode import BatchView, check_batch, iter_batches
+from paceline.records.checking import check_batch
+from paceline.records.decode import BatchView, iter_batches
 from paceline.records.encode import encode_batch
 from paceline.records.header import (
     BATCH_BYTES_MAX,

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import BadRequestError, CorruptLogError
-from paceline.records.decode import BatchView, check_batch
+from paceline.records.checking import check_batch
+from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
 from paceline.records.header import (
     RECORDS_MAX,

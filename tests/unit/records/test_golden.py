@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from paceline.records.decode import BatchView, check_batch, iter_batches
+from paceline.records.checking import check_batch
+from paceline.records.decode import BatchView, iter_batches
 from paceline.records.encode import encode_batch
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -4,7 +4,8 @@ import pytest
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError
-from paceline.records.decode import BatchView, check_batch, iter_batches
+from paceline.records.checking import check_batch
+from paceline.records.decode import BatchView, iter_batches
 from paceline.records.encode import encode_batch
 from paceline.records.header import (
     BATCH_BYTES_MAX,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from paceline.errors import BadRequestError, TooLargeError
 from paceline.message import received_messages
 from paceline.ports import Buffer
-from paceline.records.decode import BatchView, check_batch
+from paceline.records.checking import check_batch
+from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch, encode_internal
 from paceline.records.header import CLIENT_KINDS, MESSAGE_BYTES_MAX, RECORDS_MAX, Codec, Kind
 

@@ -370,6 +370,11 @@ class Bench:
     def writer(self) -> FakeWriter:
         return self.role.writer()
 
+    def finish_work(self) -> None:
+        """What takes several turns of the loop, such as the check of a large batch."""
+        while not self.service.work.is_idle:
+            self.service.work.turn()
+
     def append_derived(self, batch: bytes) -> None:
         """A batch that the master made, as a duty does it; confirmed."""
         now = self.service.ledger.log_time_ms()

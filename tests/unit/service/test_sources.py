@@ -96,6 +96,7 @@ async def test_others_have_their_turn_by_what_was_decompressed(
     for _ in range(3):
         batch = encode_batch([b"0" * 700_000], codec=Codec.ZSTD, **fields)
         bench.service.sender.send(batch, Answers(), 0)
+        bench.finish_work()
         bench.writer.confirm_all()
 
     await bench.service.sources.read([Wanted(KEY, offset) for offset in range(2, 5)])

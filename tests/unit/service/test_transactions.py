@@ -47,6 +47,7 @@ class HalfBench(Bench):
         given = fields.pop("properties_each", [properties] * len(bodies))
         batch = a_batch(*bodies, kind=Kind.HALF, properties=given, **fields)
         self.service.sender.send(batch, sink, 1)
+        self.finish_work()
         self.writer.confirm_all()
         assert sink.answers
         place = sink.last.base_queue_offset

@@ -1,0 +1,90 @@
+"""Pure: which batches a client may send, beside what makes a batch well formed."""
+
+from collections.abc import Mapping, Sequence
+from operator import sub
+
+from paceline.errors import BadRequestError, TooLargeError
+from paceline.records.checking import RowsCheck
+from paceline.records.decode import BatchView
+from paceline.records.header import (
+    COLUMN_DUE,
+    COLUMN_PROPERTY,
+    COLUMN_SOURCE,
+    PROPERTIES_BYTES_MAX,
+    BatchHeader,
+    Kind,
+    Section,
+)
+from paceline.wire import properties as names
+from paceline.wire.properties import check_sent_properties
+
+TAKEN_KINDS = frozenset({Kind.NORMAL, Kind.DELAY, Kind.HALF})
+"""What this version takes from clients (`CLIENT_KINDS` is what there may be)."""
+PROPERTIES_MAX = PROPERTIES_BYTES_MAX - 1024
+"""Of a half message."""
+IMMUNITY_S_MAX = 72 * 3600
+
+
+def check_from_client(header: BatchHeader) -> None:
+    """Which batches a client may send at all; BadRequestError."""
+    if header.kind not in TAKEN_KINDS:
+        raise BadRequestError(f"kind {header.kind} cannot be sent", field="kind")
+    if header.flags or header.columns & COLUMN_SOURCE:
+        raise BadRequestError("flags and sources are the broker's: send 0 and none", field="flags")
+    if (header.kind == Kind.DELAY) != bool(header.columns & COLUMN_DUE):
+        raise BadRequestError("due times belong to kind DELAY, which needs them", field="due")
+
+
+def _check_rows(first: int, rows: Sequence[Mapping[str, str]]) -> None:
+    """What brokers say of a message nobody else may say: who reads it relies on it."""
+    check_sent_properties(rows)
+
+
+def _check_half_rows(first: int, rows: Sequence[Mapping[str, str]]) -> None:
+    """That, and what half messages must say of their producers."""
+    check_sent_properties(rows)
+    check_halves(first, rows)
+
+
+def rows_check(header: BatchHeader) -> RowsCheck | None:
+    """What the properties of its records must be, a piece at a time; None: there are none."""
+    if header.kind == Kind.HALF:
+        return _check_half_rows
+    return _check_rows if header.columns & COLUMN_PROPERTY else None
+
+
+def check_half_sizes(batch: BatchView) -> None:
+    """The properties of half messages leave room for those that the message made of each gets."""
+    if batch.header.columns & COLUMN_PROPERTY:
+        offsets = batch.section(Section.PROPERTY_OFFSETS).cast("i").tolist()
+        if offsets[-1] > PROPERTIES_MAX and max(map(sub, offsets[1:], offsets)) > PROPERTIES_MAX:
+            raise TooLargeError(
+                f"the properties of a half message are at most {PROPERTIES_MAX} bytes",
+                limit=PROPERTIES_MAX,
+            )
+
+
+def check_halves(first: int, rows: Sequence[Mapping[str, str]]) -> None:
+    """The properties of half messages from number `first` on: each says whom to ask about it, and
+    the time in which nobody is asked is one. BadRequestError."""
+    for number, found in enumerate(rows, start=first):
+        if not found.get(names.PRODUCER_GROUP):
+            raise BadRequestError(
+                f"half message {number} has no {names.PRODUCER_GROUP}: nobody could be asked about"
+                " it",
+                field=names.PRODUCER_GROUP,
+            )
+        text = found.get(names.CHECK_IMMUNITY_S)
+        if text is not None and immunity_s(text) is None:
+            raise BadRequestError(
+                f"{names.CHECK_IMMUNITY_S} of half message {number} must be a whole number of"
+                f" seconds from 0 to {IMMUNITY_S_MAX}",
+                field=names.CHECK_IMMUNITY_S,
+            )
+
+
+def immunity_s(text: str) -> int | None:
+    """None: it is no number of seconds up to the limit."""
+    if len(text) > len(str(IMMUNITY_S_MAX)) or not (text.isascii() and text.isdecimal()):
+        return None
+    return int(text) if int(text) <= IMMUNITY_S_MAX else None
