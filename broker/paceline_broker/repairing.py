@@ -62,7 +62,7 @@ class RepairedRole(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Neither master nor connected to one: nobody appends."""
+        """Neither master nor connected to one: nobody appends, or makes or deletes segments."""
         ...
 
     def log_reopened(self) -> None:

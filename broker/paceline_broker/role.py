@@ -421,7 +421,8 @@ class BrokerRole(MastershipOwner):
 
     @property
     def is_idle(self) -> bool:
-        return self._mastership is None and self._client is None and self._is_registered
+        is_nobody = self._mastership is None and self._client is None and self._is_registered
+        return is_nobody and self.flusher.is_idle
 
     def log_damaged(self) -> None:
         """R24: no acknowledgement from now on; a master has another one elected first (`care`)."""

@@ -31,7 +31,7 @@ from paceline_broker.log.recovery import (
 )
 from paceline_broker.log.repair import Mender, RepairPlan, damage_at
 from paceline_broker.log.segment import Segment, Segments
-from paceline_broker.log.tickets import FlushTicket, Written
+from paceline_broker.log.tickets import FlushTicket, SpareWanted, Written
 from paceline_broker.log.walk import STAMP, check_batch_at
 
 _EPOCH_START = int(Kind.EPOCH_START)  # plain ints and a bound method: once per batch
@@ -47,6 +47,7 @@ class CommitLog(LogStart):
         self._folder = self.folder = folder
         self._segment_size_bytes = segment_size_bytes
         self._generation = 0  # of the log's content: truncation makes outstanding tickets void
+        self._openings_count = 1
         self._recover()
 
     def _recover(self) -> None:
@@ -266,19 +267,27 @@ class CommitLog(LogStart):
         return self._failure
 
     @property
-    def spare_wanted(self) -> "tuple[str, int] | None":
-        """(path, size) of the file to make ahead for the next segment; None = not now.
+    def spare_wanted(self) -> SpareWanted | None:
+        """The file to make ahead for the next segment; None = not now.
 
         Wanted once the active segment is half full, so an idle broker reserves no second one.
         """
         is_half_full = 2 * (self._limit - self._end) < self._segments.segment_size_bytes
         if not is_half_full or self._failure is not None or not self._segments.wants_spare:
             return None
-        return self._segments.spare_path, self._segments.segment_size_bytes
+        return SpareWanted(
+            self._segments.spare_path, self._segments.segment_size_bytes, self._openings_count
+        )
 
-    def give_spare(self, file: File) -> None:
-        """Hand over the file that `spare_wanted` asked for, zeros and fsynced."""
-        self._segments.give_spare(file)
+    def give_spare(self, wanted: SpareWanted, file: File) -> None:
+        """Hand over what `spare_wanted` asked for, zeros and fsynced.
+
+        Only to the log that asked: `reopen` may have unlinked the file since, under its maker.
+        """
+        if wanted.opening == self._openings_count:
+            self._segments.give_spare(file)
+        else:
+            file.close()
 
     # -- confirm and checkpoint -------------------------------------------------------------------
 
@@ -402,6 +411,7 @@ class CommitLog(LogStart):
         """Close the files and recover again, after a repair; confirm does not fall by it."""
         confirm = self._confirm
         self._generation += 1
+        self._openings_count += 1
         self._segments.close()
         self._recover()
         self._confirm = max(self._confirm, min(confirm, self._end))

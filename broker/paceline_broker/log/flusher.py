@@ -151,7 +151,8 @@ class Flusher:
         try:
             wanted = self._log.spare_wanted
             if wanted is not None:
-                self._log.give_spare(await self._disk.create_ahead(*wanted))
+                file = await self._disk.create_ahead(wanted.path, wanted.size_bytes)
+                self._log.give_spare(wanted, file)
             if self._is_checkpoint_due():
                 await self._save_checkpoint()
         except StorageError as error:

@@ -14,6 +14,15 @@ class Written(NamedTuple):
     buffers: list[Buffer]
 
 
+class SpareWanted(NamedTuple):
+    """The file to make ahead for the next segment."""
+
+    path: str
+    size_bytes: int
+    opening: int
+    """Which opening of the log wants it: the next one unlinks what it finds at `path` (R25)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushTicket:
     """What must be synced before everything below `position` is durable.

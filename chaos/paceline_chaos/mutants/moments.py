@@ -1,4 +1,4 @@
-"""Rules whose absence costs time or a needless change, taken out (R6, R12, R20, R21, R24).
+"""Rules whose absence costs time or a needless change, taken out (R6, R12, R20, R21, R24, R25).
 
 Caught by the scripts of `world/moments`: each waits for the moment that its rule is about.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.types import ReplicaId
 from paceline_broker import mastership as mastership_module
+from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log_reader import StoreReader
 from paceline_broker.master_requests import MasterRequests
 from paceline_broker.mastership import Mastership
@@ -144,7 +145,25 @@ def _damage_served() -> list[Patch]:
     return [(StoreReader, "is_damaged", lambda reader, start, end: False)]
 
 
+def _any_spare_used() -> list[Patch]:
+    """Nobody looks for which opening of the log a segment was made ahead, nor waits for it."""
+
+    def give_spare(commit_log: CommitLog, wanted: Any, file: Any) -> None:
+        commit_log._segments.give_spare(file)
+
+    def is_idle(role: BrokerRole) -> bool:
+        return role._mastership is None and role._client is None and role._is_registered
+
+    return [(CommitLog, "give_spare", give_spare), (BrokerRole, "is_idle", property(is_idle))]
+
+
 MOMENTS = (
+    Mutant(
+        rule="R25-spare",
+        meaning="a repair opens the log while its next segment is made, and that one is used",
+        patches=_any_spare_used,
+        **of_moment("spare"),
+    ),
     Mutant(
         rule="R28-resets",
         meaning="members are told of a reset before it is confirmed",

@@ -339,11 +339,11 @@ def test_a_spare_is_wanted_when_the_segment_is_half_full_and_becomes_the_next() 
     assert log.spare_wanted is None
     append(log, 5000)
     assert log.spare_wanted is not None
-    path, size = log.spare_wanted
-    spare = disk.open(path, create=True)
-    disk.preallocate(spare, size)
+    wanted = log.spare_wanted
+    spare = disk.open(wanted.path, create=True)
+    disk.preallocate(spare, wanted.size_bytes)
     disk.sync_now(spare)
-    log.give_spare(spare)
+    log.give_spare(wanted, spare)
     assert log.spare_wanted is None
     operations: list[str] = []
     disk.observer = lambda operation, path: operations.append(operation)

@@ -300,6 +300,28 @@ async def test_everything_reported_as_flushed_survives_power_loss(seed: int) -> 
     await watched.flusher.stop()
 
 
+async def test_a_spare_that_was_begun_before_the_log_was_opened_anew_is_not_used() -> None:
+    """Recovery unlinks what it finds under the spare's name, also while it is being made (R25)."""
+    disk = GatedDisk()
+    log = a_log(disk)
+    append(log, 5000)
+    log.flush_now()
+    watched = Watched(disk, log)
+    await _turns(3)
+    assert disk.waiting == 1
+
+    log.reopen()
+    disk.gate.release()
+    await _turns(10)
+    for _ in range(3):
+        append(log, 5000)
+        log.flush_now()
+
+    assert watched.flusher.is_idle
+    assert open_log(disk)[1].end == log.end
+    await watched.flusher.stop()
+
+
 async def test_a_real_disk_flushes_and_rolls(tmp_path: Path) -> None:
     disk = RealDisk()
     folder = f"{tmp_path}/log"

@@ -170,6 +170,13 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=damage.mended,
         load_ms=14_000,
     ),
+    "spare": Scripted(
+        rule="R25: a segment made ahead while the log is mended and opened anew is not used",
+        script=damage.spare_under_way,
+        unmet=damage.rolled_on,
+        load_ms=10_000,
+        topology={"segment_size_bytes": damage.SEGMENT_BYTES},
+    ),
     "learner": Scripted(
         rule="R18: a learner replicates, and is never a member, nor elected",
         script=founding.learning,
