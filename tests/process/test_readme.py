@@ -12,7 +12,7 @@ from tests.process.harness import running_cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
-DOCUMENTS = ("README.md", "docs/CLI.md")
+DOCUMENTS = ("README.md", "docs/CLI.md", "docs/OPERATIONS.md")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
