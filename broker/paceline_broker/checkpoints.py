@@ -94,10 +94,23 @@ class CheckpointFolder:
 
         Also before a truncation: at their positions other records will stand.
         """
-        beyond = [name for name in self._names() if int(name.removesuffix(SUFFIX)) > limit]
-        for name in beyond:
+        self._drop(lambda position: position > limit)
+
+    def drop_below(self, base: PhysicalOffset) -> None:
+        """Remove checkpoints below the one that was installed: they are of what was given up, and
+        a crash came before `keep_only` (R14)."""
+        self._drop(lambda position: position < base)
+
+    def keep_only(self, position: PhysicalOffset) -> None:
+        """The log begins anew: other checkpoints are of what was given up (R14)."""
+        self._drop(lambda other: other != position)
+
+    def _drop(self, is_wrong: Callable[[int], bool]) -> None:
+        """Durably: one that comes back after a power loss would be believed."""
+        wrong = [name for name in self._names() if is_wrong(int(name.removesuffix(SUFFIX)))]
+        for name in wrong:
             self._disk.unlink(f"{self._folder}/{name}")
-        if beyond:
+        if wrong:
             self._disk.sync_folder(self._folder)
 
     async def write(
@@ -175,12 +188,6 @@ class CheckpointFolder:
         for name in self._names():
             self._disk.rename(f"{self._folder}/{name}", f"{self._folder}/{aside_name(name)}")
         self._disk.sync_folder(self._folder)
-
-    def keep_only(self, position: PhysicalOffset) -> None:
-        """The log begins anew: other checkpoints are of what was given up."""
-        for name in self._names():
-            if int(name.removesuffix(SUFFIX)) != position:
-                self._disk.unlink(f"{self._folder}/{name}")
 
     def _names(self) -> list[str]:
         return [name for name in self._disk.list(self._folder) if name.endswith(SUFFIX)]

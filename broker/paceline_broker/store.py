@@ -344,6 +344,7 @@ def open_store(
     )
     checkpoints = CheckpointFolder(disk, f"{data_dir}/projections")
     checkpoints.drop_beyond(max(commit_log.end, commit_log.base))  # R13, R14
+    checkpoints.drop_below(commit_log.base)
     store = Store(
         disk=disk,
         lock=lock,

@@ -342,6 +342,7 @@ class Mender:
             disk.sync_now(kept)
         finally:
             kept.close()
+        disk.sync_folder(self._aside)
         self._bound_aside()
 
     def _bound_aside(self) -> None:

@@ -13,6 +13,7 @@ from paceline.errors import CorruptLogError
 from paceline.runtime import SeededRandom
 from paceline.types import PhysicalOffset
 from paceline.wire.cluster import GroupView
+from paceline_broker.checkpoints import CheckpointFolder
 from paceline_broker.service.ports import RoleState
 
 ALONE = frozenset({1})
@@ -148,6 +149,8 @@ async def test_a_crash_at_any_point_leaves_the_old_store_or_the_new(survival: fl
     for fuse in range(60):
         disk = MemoryDisk()
         old = Broker(2, disk=disk)
+        await _leave_checkpoint(old, position - 8)
+        await _leave_checkpoint(old, position + 8)
         disk.fuse = fuse
         with suppress(PowerLost):
             received = old.store.begin_receiving(position)
@@ -158,11 +161,41 @@ async def test_a_crash_at_any_point_leaves_the_old_store_or_the_new(survival: fl
 
         again = Broker(2, disk=disk).store  # opens, whatever the crash left
 
+        is_new = again.log.start > 0
+        assert not is_new or _checkpoints(disk) == [f"{position:020d}.ckpt"], fuse
         seen.add(int(again.log.start))
         assert again.log.start in (0, start)
         assert again.projections.position == (position if again.log.start else 0), fuse
         assert again.report.damage is None
     assert seen == {0, int(start)}
+
+
+async def test_no_checkpoint_of_what_was_given_up_comes_back_after_a_power_loss() -> None:
+    """R14: the log has grown beyond it by then, and it would be loaded as the newest."""
+    async with a_master_above_0() as bench:
+        found = bench.store.newest_checkpoint()
+        assert found is not None
+        start, epochs = bench.store.log.start, bench.store.log.epochs
+    replica = Broker(2)
+    await _leave_checkpoint(replica, found[0] + 8)
+    received = replica.store.begin_receiving(found[0])
+    received.write(found[1])
+    received.sync_now()
+
+    replica.store.install(received, start=start, epochs=epochs)
+    replica.disk.crash(SeededRandom("power"), keep_page_cache=False, survival=0.0)
+
+    assert _checkpoints(replica.disk) == [f"{found[0]:020d}.ckpt"]
+
+
+async def _leave_checkpoint(broker: Broker, position: int) -> None:
+    folder = CheckpointFolder(broker.disk, f"{DATA}/projections")
+    content = broker.store.projections.snapshot()
+    assert await folder.write(PhysicalOffset(position), [content], is_current=lambda: True)
+
+
+def _checkpoints(disk: MemoryDisk) -> list[str]:
+    return disk.list(f"{DATA}/projections")
 
 
 async def test_a_state_ahead_of_its_log_cannot_lead() -> None:

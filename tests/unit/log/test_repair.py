@@ -140,6 +140,8 @@ def test_old_bytes_are_kept_aside_and_only_what_was_bad_is_replaced() -> None:
 
     assert mender.mended_bytes == BATCH
     (name,) = disk.list(ASIDE)
+    image = disk.crash_image(SeededRandom("power"), keep_page_cache=False, survival=0.0)
+    assert image.list(ASIDE) == [name]
     file = disk.open(f"{ASIDE}/{name}")
     kept, good = disk.pread(file, 1000, 0), bytes(peer.read_raw(PhysicalOffset(96 + BATCH), 1))
     assert len(kept) == BATCH
