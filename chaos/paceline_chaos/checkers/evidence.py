@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 from paceline_chaos.checkers.bounds import SECOND_US, Bounds
 from paceline_chaos.checkers.chains import Chains
 from paceline_chaos.checkers.excuses import RETIRED, Excuses
-from paceline_chaos.checkers.parts import Claim, ProbeLine, QueueLog, Ruling, SetTimeline
+from paceline_chaos.checkers.parts import SERVING, Claim, ProbeLine, QueueLog, Ruling, SetTimeline
 from paceline_chaos.history.model import (
     Ack,
     AlterTopic,
@@ -53,10 +53,6 @@ from paceline_chaos.history.model import (
 )
 
 EventT = TypeVar("EventT", bound=Event)
-
-SERVING = frozenset({"master", "replica"})
-"""Roles in which a node has recovered its log and stands for it."""
-
 
 _UNKNOWN_END = 1 << 62
 

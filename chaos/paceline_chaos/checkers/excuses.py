@@ -27,12 +27,12 @@ from collections import Counter, defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from paceline_chaos.checkers.parts import SERVING, Ruling
 from paceline_chaos.checkers.withheld import withheld_spans
 from paceline_chaos.history.model import Outcome, ReplicaDump, Send
 
 if TYPE_CHECKING:
     from paceline_chaos.checkers.evidence import Evidence
-    from paceline_chaos.checkers.parts import Ruling
 
 REPLACED = frozenset({"disk_lost", "disk_stale", "disk_wiped"})
 """Faults that put another disk into a node."""
@@ -44,7 +44,6 @@ _FSYNC_LOSES = REPLACED | DAMAGED | {RETIRED}
 """A failed sync costs nothing that counts with fsync, nor does a power loss."""
 _MEMORY_LOSES = _FSYNC_LOSES | {"disk_fail", "power", "power_at"}
 _ENDS_PROCESS = frozenset({"kill", "stop", "power", "power_at", "exit", RETIRED}) | REPLACED
-_SERVING = frozenset({"master", "replica"})
 _NEVER = 1 << 62
 Span = tuple[int, int]
 
@@ -212,7 +211,7 @@ class Excuses:
     def is_tear(self, dump: ReplicaDump) -> bool:
         """Whether a damaged end is one that a start would have cut."""
         line = self._evidence.lines.get(dump.node)
-        served = [p.at_us for p in (line.probes if line else ()) if p.role in _SERVING]
+        served = [p.at_us for p in (line.probes if line else ()) if p.role in SERVING]
         last_us = max(served, default=-1)
         went_down = any(
             fault.kind in _ENDS_PROCESS

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from operator import attrgetter
 
-from paceline_chaos.checkers.evidence import SERVING, Evidence
+from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
-from paceline_chaos.checkers.parts import Ruling
+from paceline_chaos.checkers.parts import SERVING, Ruling
 from paceline_chaos.history.model import FaultEvent, Probe, Send
 
 _EMPTIED = frozenset({"disk_lost", "disk_wiped"})

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from paceline_chaos.history.model import Probe, StoredBatch
 
+SERVING = frozenset({"master", "replica"})
+"""Roles in which a node has recovered its log and stands for it."""
 _HOLE_MAX = 1_000_000
 
 
@@ -105,6 +107,11 @@ class ProbeLine:
     def first_after(self, at_us: int) -> Probe | None:
         index = bisect_right(self._ats, at_us)
         return self.probes[index] if index < len(self.probes) else None
+
+    def first_serving_after(self, at_us: int) -> Probe | None:
+        """As master or replica. O(probes in between)."""
+        later = range(bisect_right(self._ats, at_us), len(self.probes))
+        return next((self.probes[i] for i in later if self.probes[i].role in SERVING), None)
 
     def last_until(self, at_us: int) -> Probe | None:
         index = bisect_right(self._ats, at_us) - 1

@@ -127,8 +127,9 @@ def _shows(
 
 def nothing_above_confirm_is_served(evidence: Evidence) -> Findings:
     """INV-8: a pull answered by node n, whose last probe before the question and first one after
-    the answer are of one incarnation of one store: every message of it ends, in H, at or below the
-    confirm of that later probe; for a node's confirm only rises within an incarnation (S11).
+    the answer, as master or replica, are of one incarnation of one store: every message of it ends,
+    in H, at or below the confirm of that later probe; for a node's confirm only rises within an
+    incarnation (S11). While damage is repaired, a fenced node shows what is whole before it.
     O(n log n)."""
     found = Findings("INV-8")
     for pull in evidence.pulls:
@@ -136,7 +137,7 @@ def nothing_above_confirm_is_served(evidence: Evidence) -> Findings:
         log = evidence.logs.get(pull.queue)
         if line is None or log is None or not pull.messages or pull.outcome is not Outcome.OK:
             continue
-        before, after = line.last_until(pull.asked_us), line.first_after(pull.answered_us)
+        before, after = line.last_until(pull.asked_us), line.first_serving_after(pull.answered_us)
         if before is None or after is None or before.incarnation != after.incarnation:
             continue
         position = log.end_at(pull.messages[-1].offset)

@@ -167,6 +167,7 @@ def served_above_confirm(is_bad: bool) -> Hand:
     hand.unknown("a")
     hand.probe(2, 0)
     hand.pull(0, ["a"], node="b2")
+    hand.probe(2, 0, role="fenced")  # damage was found: until it is repaired, what is whole counts
     hand.probe(2, SIZE, confirm=0 if is_bad else SIZE)
     hand.dump(1, ["a"])
     return hand
