@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from paceline_chaos.faults.plan import Fault
@@ -25,6 +25,8 @@ from paceline_chaos.world.shrink import shrink
 from paceline_chaos.world.topology import draw_topology
 
 _SHOWN_MAX = 10
+WORLD_CPU_S = 15
+"""Of one world, roughly (two cores of 2024): for the line that asks for patience."""
 
 
 def say(line: str) -> None:
@@ -34,6 +36,7 @@ def say(line: str) -> None:
 
 def show_one(seed: int, *, history: str | None, log: str | None) -> int:
     """Run a world and tell all about it; 1 if it is bad."""
+    say(f"seed {seed}: running, for some {WORLD_CPU_S} s ...")
     result = run_world(seed, keep_log=log is not None)
     return _show(result, REPLAY.format(seed=seed), history=history, log=log)
 
@@ -41,6 +44,7 @@ def show_one(seed: int, *, history: str | None, log: str | None) -> int:
 def show_plan(path: Path, *, history: str | None, log: str | None) -> int:
     """Run the world of a plan file, as `show_one`."""
     written = read_plan(path)
+    say(f"seed {written.seed}: running with the faults of {path} ...")
     result = run_world(
         written.seed, plan=written.plan, load_ms=written.load_ms, keep_log=log is not None
     )
@@ -73,7 +77,13 @@ def show_shrunk(seed: int, path: Path) -> int:
         return 0
     properties = frozenset(violation.property for violation in found)
     say(f"{len(plan.faults)} faults break {', '.join(sorted(properties))}")
-    smallest = shrink(plan, lambda tried: fails_as(seed, properties, tried, load_ms=LOAD_MS))
+
+    def is_bad(tried: Plan) -> bool:
+        is_same = fails_as(seed, properties, tried, load_ms=LOAD_MS)
+        say(f"  {len(tried.faults)} faults: {'broken as well' if is_same else 'not broken so'}")
+        return is_same
+
+    smallest = shrink(plan, is_bad)
     write_plan(WrittenPlan(seed=seed, load_ms=LOAD_MS, plan=smallest), path)
     result = run_world(seed, plan=smallest, load_ms=LOAD_MS)
     _say_plan(smallest)
@@ -84,8 +94,10 @@ def show_shrunk(seed: int, path: Path) -> int:
     return 1
 
 
-def show_many(seeds: Iterable[int], processes: int | None) -> int:
-    """Run many worlds; their sums, and what was bad. 1 if anything was, or if they are blind."""
+def show_many(seeds: Sequence[int], processes: int | None) -> int:
+    """Run many worlds and tell each verdict as it falls; then their sums, and what was bad. 1 if
+    anything was, or if they are blind."""
+    say(f"{len(seeds)} worlds, each some {WORLD_CPU_S} s of a processor ...")
     sums: Counter[str] = Counter()
     worlds, cpu_s = 0, 0.0
     bad: list[Outcome] = []
@@ -93,6 +105,8 @@ def show_many(seeds: Iterable[int], processes: int | None) -> int:
         worlds += 1
         cpu_s += outcome.cpu_s
         sums.update(outcome.counters)
+        word = "BAD" if outcome.violations else "good"
+        say(f"seed {outcome.seed}: {word}, {outcome.cpu_s:.1f} s of CPU ({worlds} of {len(seeds)})")
         if outcome.violations:
             bad.append(outcome)
             for violation in outcome.violations[:3]:
