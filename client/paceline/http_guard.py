@@ -8,6 +8,7 @@ answered 429 at once, and the rest of it passed over.
 """
 
 import asyncio
+import contextlib
 from http import HTTPStatus
 from typing import Any
 
@@ -35,7 +36,7 @@ CONNECTIONS_MAX = 8000
 WRITE_TIMEOUT_S = 30.0
 """A client that takes nothing of its answer for so long is disconnected."""
 LINGERING_S = 1.0
-"""How long the rest of a refused body is read, so that the client sees the answer."""
+"""How long the rest of a refused request is read, so that the client sees the answer."""
 BODY_TIMEOUT_S = 30.0
 """A body must have arrived after this, however it trickles."""
 BODY_SILENCE_S = 5.0
@@ -149,6 +150,7 @@ class GuardedHandler(RequestHandler):
         "_is_counted",
         "_is_counted_elsewhere",
         "_is_refused",
+        "_lost",
         "_write_timer",
         "holder",
     )
@@ -164,6 +166,7 @@ class GuardedHandler(RequestHandler):
         """What came found no room: whatever comes now is passed over."""
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._lost: asyncio.Future[None] | None = None  # while what follows is passed over
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -182,11 +185,13 @@ class GuardedHandler(RequestHandler):
             self._is_counted = False
             self._guard.release()
         self._end_timers()
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
         super().connection_lost(exc)
         self.holder.close()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_refused:
+        if self._is_refused or self._lost is not None:
             return
         if data and not self._is_counted_elsewhere and not self.holder.take(len(data)):
             self._refuse()
@@ -244,9 +249,21 @@ class GuardedHandler(RequestHandler):
             body = problem_body("INTERNAL", status, "internal error, see the log of this node")
         else:
             body = problem_body("BAD_REQUEST", status, "malformed HTTP request")
-        response = web.Response(status=status, body=body, content_type="application/problem+json")
+        response = _LastResponse(self, status=status, body=body)
         response.force_close()
         return response
+
+    async def linger(self) -> None:
+        """Read and drop what the client still sends: a reset would cost it the answer."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if transport.can_write_eof():
+            transport.write_eof()
+        self._lost = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGERING_S):
+                await self._lost
 
     def _refuse(self) -> None:
         """What came now has no room: end the request that it belongs to, then the connection."""
@@ -316,6 +333,18 @@ class GuardedHandler(RequestHandler):
 def _problem_response(error: PacelineError) -> web.Response:
     body = orjson.dumps(to_problem(error))
     return web.Response(status=error.status, body=body, content_type="application/problem+json")
+
+
+class _LastResponse(web.Response):
+    """The answer to what is no request: nothing that follows on this connection is one."""
+
+    def __init__(self, handler: GuardedHandler, *, status: int, body: bytes) -> None:
+        super().__init__(status=status, body=body, content_type="application/problem+json")
+        self._handler = handler
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        await super().write_eof(data)
+        await self._handler.linger()
 
 
 class Guard:
