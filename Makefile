@@ -16,6 +16,8 @@ JOBS ?= auto
 CLUSTERS ?= 2
 # How many seeds `make determinism` runs again.
 SEEDS ?= 25
+# The seeds of `make worlds`.
+WORLDS ?= 0-3
 
 SOURCES := client broker controller chaos tests
 PYTEST := $(BIN)/python -m pytest -q
@@ -27,7 +29,7 @@ PARTS := $(BIN)/python -m tests.parts --jobs $(JOBS) --clusters $(CLUSTERS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up demo chaos determinism verify test spark java check bench format docs clean
+.PHONY: help up demo chaos worlds determinism verify test interpreters spark java check bench format docs clean
 
 help: ## Say what there is to make.
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -43,6 +45,9 @@ demo: $(MADE) ## Send 336,776 flight records, kill the master half-way, lose not
 chaos: $(MADE) ## Break real processes in every way we know; a verdict and a report for each.
 	@exec $(BIN)/paceline chaos run all $(ARGS)
 
+worlds: $(MADE) ## A few simulated clusters from their seeds: WORLDS=0-3.
+	@$(BIN)/python -m paceline_chaos.world --seeds $(WORLDS)
+
 determinism: $(MADE) ## Run simulated worlds again in other ways: equal traces. SEEDS=25.
 	@$(BIN)/python -m paceline_chaos.world --determinism $(SEEDS)
 
@@ -55,6 +60,9 @@ verify: $(MADE) ## Mutants, determinism, scripts, and MINUTES=10 of seeds; adds 
 test: java $(SPARK_MADE) check ## Everything: check, simulated clusters, real ones, and Spark (needs Java 17).
 	@$(PARTS)
 	@echo "All tests passed."
+
+interpreters: $(MADE) ## Check and a few worlds with every other Python, 3.11 or newer, found here.
+	@$(BIN)/python -m tests.interpreters
 
 spark: java $(SPARK_MADE) ## Tests of the Spark source, sinks and export alone, on a real cluster.
 	@$(PARTS) spark
@@ -73,7 +81,7 @@ docs: $(MADE) ## Write the documents that are generated from code.
 	@$(BIN)/python -m tests.tidy.generated
 
 clean: ## Remove the environment and all caches (not paceline-data).
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made again whenever pyproject.toml or constraints.txt change. The stamp is written last: an

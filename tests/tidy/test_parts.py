@@ -2,13 +2,16 @@
 
 import ast
 import asyncio
+import os
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tests.parts
+from tests.interpreters import other_interpreters
 from tests.parts import ROOT, Part, parts, run, run_in_turn
 from tests.process.harness import end_with_parent
 from tests.tidy.tree import TESTS, Module
@@ -186,3 +189,26 @@ def test_simulations_in_real_time_are_not_run_at_the_lowest_priority() -> None:
             wrong.append(module.path)
 
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_other_interpreter_is_found_once_and_one_that_does_not_run_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def an_interpreter(folder: str, name: str, text: str) -> Path:
+        path = tmp_path / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    an_interpreter("first", "python3.18", "echo no such version >&2; exit 127")
+    good = an_interpreter("second", "python3.18", "echo 18")
+    an_interpreter("third", "python3.18", "echo 18")
+    other = an_interpreter("pyenv/versions/3.17.4/bin", "python3.17", "echo 17")
+    an_interpreter("first", f"python3.{sys.version_info[1]}", f"echo {sys.version_info[1]}")
+    folders = [str(tmp_path / folder) for folder in ("first", "second", "third")]
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert other_interpreters() == {17: other, 18: good}

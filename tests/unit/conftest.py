@@ -1,10 +1,27 @@
-"""Hypothesis, of all unit tests: no example is judged by how long it took on this machine.
+"""What holds for all unit tests: how Hypothesis judges, and that no test changes another's logging.
 
-Its usual 200 ms are a collection of garbage, or a neighbour's turn: a failure by them says nothing
-of the code. A test that hangs is ended by its own `--timeout`.
+No example is judged by how long it took on this machine. Hypothesis' usual 200 ms are a collection
+of garbage, or a neighbour's turn: a failure by them says nothing of the code. A test that hangs is
+ended by its own `--timeout`.
 """
 
+import logging
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("paceline", deadline=None)
 settings.load_profile("paceline")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A node that a test starts in this process replaces the handlers and levels of the process:
+    the next test would see no log, or write to a stream that is closed."""
+    loggers = [logging.getLogger(name) for name in (None, "paceline", "aiohttp.access")]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, (level, handlers) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:] = handlers

@@ -337,8 +337,14 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         return SimFuture(loop=self)
 
     def create_task(
-        self, coro: Any, *, name: object = None, context: Context | None = None
+        self,
+        coro: Any,
+        *,
+        name: object = None,
+        context: Context | None = None,
+        eager_start: bool | None = None,
     ) -> SimTask:
+        assert not eager_start, "no task of a simulation begins before its turn"
         if self._is_over:
             coro.close()
             raise RuntimeError("the simulation is over")

@@ -12,6 +12,7 @@ import os
 import socket as _socket
 import struct
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from paceline_chaos.sim.handles import SimHandle
@@ -238,6 +239,10 @@ class SimSocket:
             self.unread_by_peer += len(chunk)
             self.network.transmit(self, chunk)
         return len(chunk)
+
+    def sendmsg(self, buffers: Iterable[Any]) -> int:
+        """What asyncio's transports write with since Python 3.12."""
+        return self.send(b"".join(buffers))
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         self._check()

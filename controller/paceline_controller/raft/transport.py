@@ -202,8 +202,6 @@ class Links:
         for link in self._links.values():
             link.writer.transport.abort()
         self._links.clear()
-        if self._server is not None:
-            await self._server.wait_closed()
 
     def abort(self) -> None:
         """Cut every connection now (a node that must not say another word)."""

@@ -34,6 +34,10 @@ def _modules_as_before() -> Iterator[None]:
     for name in set(sys.modules) - set(before):
         del sys.modules[name]
     sys.modules.update(before)
+    for name, module in before.items():
+        parent, _, child = name.rpartition(".")
+        if name.startswith("paceline.spark") and parent in before:
+            setattr(before[parent], child, module)
 
 
 def shim_where(broken: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
