@@ -67,6 +67,8 @@ class QuorumRoutes:
                 },
                 "snapshot_age_ms": status.snapshot_age_ms,
                 "leader_silent_ms": status.leader_silent_ms,
+                "heartbeat_gap_ms": status.heartbeat_gap_ms,
+                "election_timeout_ms": status.election_timeout_ms,
                 "waiting_commands": status.waiting_count,
                 "generation": 0 if members is None else members.generation,
                 "members": None if members is None else _members_json(members)["members"],

@@ -171,12 +171,12 @@ class ControllerMetrics:
         gauge = self.metrics.sampled
         gauge(
             "paceline_controller_sync_p99_seconds",
-            "Journal fsync, p99 of the last 512; alert: above 0.2, elections get slow.",
+            "Journal fsync, p99 of the last 512; alert: above 0.2, commands and votes get slow.",
             lambda: status().sync_p99_ms / 1000,
         )
         gauge(
             "paceline_controller_sync_max_seconds",
-            "Journal fsync, longest of the last 512; alert: above the election timeout of 0.4.",
+            "Journal fsync, longest of the last 512; alert: above 1.5.",
             lambda: status().sync_max_ms / 1000,
         )
         gauge(
@@ -184,6 +184,17 @@ class ControllerMetrics:
             "Time since the leader of the quorum was heard here, 0 on the leader, and without a "
             "value if none ever was; alert: above 1000.",
             lambda: _unless_none(status().leader_silent_ms),
+        )
+        gauge(
+            "paceline_controller_heartbeat_gap_ms",
+            "Longest gap of 30 s between two signs of life of other controllers; alert: above 300, "
+            "a busy machine.",
+            lambda: status().heartbeat_gap_ms,
+        )
+        gauge(
+            "paceline_controller_election_timeout_ms",
+            "Shortest silence after which a leader is missed; alert: above 1000.",
+            lambda: status().election_timeout_ms,
         )
         gauge(
             "paceline_controller_waiting_commands",

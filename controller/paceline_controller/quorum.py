@@ -53,6 +53,10 @@ class QuorumStatus:
     is_handing_over: bool = False
     leader_silent_ms: int | None = None
     """Since the leader was heard; 0 on the leader, None: none was heard since the start."""
+    heartbeat_gap_ms: int = 0
+    """The longest between two signs of life of the leader, on the leader of a follower, lately."""
+    election_timeout_ms: int = 0
+    """The shortest silence after which a leader is missed now; it follows `heartbeat_gap_ms`."""
     waiting_count: int = 0
     """Proposals of this node that are not applied yet."""
 

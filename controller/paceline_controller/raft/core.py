@@ -128,6 +128,7 @@ class RaftCore:
         self._random = random
         self._campaign_term = 0
         self._campaigns = 0
+        self._due_at = float("inf")
         self._controller_id = controller_id
         self._gate = gate
         self._hand_over_after = self._yields_from = self._yields_until = 0.0
@@ -237,12 +238,17 @@ class RaftCore:
         if self._is_alone and not self.journal.is_durable:
             self._want_sync()  # alone, the own copy is the majority: it must be on disk first
             return
+        late_s = self._now() - self._due_at
+        if late_s > 0:
+            self._node.excuse(late_s)
+        self._node.mind_vote()
         self._node.doTick(0.0)
         self._pace_candidate()
         self._go_on_with_members()
         self._outbox.let_go()  # a compaction made everything durable by itself
         if self._is_alone:
             self._want_sync()
+        self._due_at = self._now() + self.next_tick_s()
 
     def next_tick_s(self) -> float:
         """Seconds until `tick` has something to do by itself."""
@@ -259,6 +265,7 @@ class RaftCore:
     def synced(self, ticket: SyncTicket) -> None:
         """The disk has synced a ticket of `journal.begin_sync`: let go what waited for it."""
         self.journal.finish_sync(ticket)
+        self._node.mind_vote()
         self._outbox.let_go()
         self._want_sync()
 
@@ -308,6 +315,16 @@ class RaftCore:
             return 0
         heard_at: float | None = self._node._leader_heard_at
         return None if heard_at is None else int((self._now() - heard_at) * 1000)
+
+    @property
+    def heartbeat_gap_ms(self) -> int:
+        """See `QuorumStatus`."""
+        return int(self._node.pace.gap_s(self._now()) * 1000)
+
+    @property
+    def election_timeout_ms(self) -> int:
+        """See `QuorumStatus`."""
+        return int(self._settings.election_min_ms * self._node.pace.stretch(self._now()))
 
     @property
     def term(self) -> int:

@@ -6,6 +6,11 @@ vote for it. That makes two more things safe: voters ignore candidates while the
 (stickiness), and a closed link to the leader lets a follower ask at once. A node that is asked with
 an old term answers `newer_term`, so that nobody stays behind in a term of its own.
 
+A busy machine is no dead one: time in which this node's own loop stood is nobody's silence
+(`excuse`), timeouts follow how late signs of life come (`Pace`), and while a vote is on its way to
+the disk, and its answers on theirs, neither is another campaign begun here nor one helped
+(`mind_vote`): it would overtake its own votes.
+
 None of this weakens Raft: pre-votes change no durable state, and a refused or lost vote is always
 allowed. Part of `SafeNode`.
 """
@@ -18,6 +23,8 @@ from pysyncobj.node import Node
 
 from paceline.types import ControllerId
 from paceline_controller.raft.frames import Message
+from paceline_controller.raft.journal import Journal
+from paceline_controller.raft.pace import Pace
 from paceline_controller.raft.settings import RaftSettings
 
 _FOLLOWER, _CANDIDATE = 0, 1  # the library's _RAFT_STATE
@@ -69,6 +76,8 @@ class ElectionRules:
     _SyncObj__getCurrentLogIndex: Callable[[], int]
     _SyncObj__getCurrentLogTerm: Callable[[], int]
     _isLeader: Callable[[], bool]
+    _SyncObj__raftLog: Journal
+    _SyncObj__conf: Any  # the library is untyped
 
     _settings: RaftSettings
 
@@ -97,6 +106,10 @@ class ElectionRules:
         self._round: _PreVoteRound | None = None
         self._rounds = 0
         self._leader_heard_at: float | None = None
+        self._leader_heard: Node | None = None
+        self.pace = Pace(self._settings)
+        self._vote_began: float | None = None
+        self._vote_until = 0.0
         self._transfer_term = 0
         self._voters: tuple[int, set[str]] = (0, set())
 
@@ -109,6 +122,52 @@ class ElectionRules:
         if not self._SyncObj__otherNodes or self._SyncObj__transferInProgress:
             return True
         return self._has_won_pre_vote()
+
+    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+        settings = self._settings
+        wait_ms = self._uniform(settings.election_min_ms, settings.election_max_ms)
+        return wait_ms / 1000 * self.pace.stretch(self._now())
+
+    # -- before each tick --------------------------------------------------------------------------
+
+    def excuse(self, late_s: float) -> None:
+        """The loop stood for so long: what was not heard then may wait to be read."""
+        now, settings = self._now(), self._settings
+        if self._isLeader():
+            if late_s < self._fallback_s:  # else the others have not waited
+                for node, at in self._SyncObj__lastResponseTime.items():
+                    self._SyncObj__lastResponseTime[node] = min(now, at + late_s)
+            return
+        if self._leader_heard_at is not None:
+            self._leader_heard_at = min(now, self._leader_heard_at + late_s)
+        latest = now + settings.election_max_ms / 1000
+        excused = min(self._SyncObj__raftElectionDeadline + late_s, latest)
+        self._SyncObj__raftElectionDeadline = max(self._SyncObj__raftElectionDeadline, excused)
+
+    def mind_vote(self) -> None:
+        """While our vote is not durable, and then for as long as that of others may take, the
+        clock for the next campaign does not run."""
+        now, is_durable = self._now(), self._SyncObj__raftLog.is_term_durable
+        self._SyncObj__conf.leaderFallbackTimeout = self._fallback_s
+        if self._SyncObj__votedForNodeId is None or (is_durable and self._vote_began is None):
+            self._vote_began = None
+            return
+        if self._vote_began is None:
+            self._vote_began = now
+        wait_ms = self._uniform(self._settings.suspicion_min_ms, self._settings.suspicion_max_ms)
+        earliest = now + wait_ms / 1000
+        if is_durable:
+            patience = 2 * (now - self._vote_began)
+            self._vote_until = now + min(patience, self._settings.vote_patience_ms_max / 1000)
+            self._vote_began = None
+            earliest = self._vote_until
+        if not self._SyncObj__transferInProgress:
+            deadline = max(self._SyncObj__raftElectionDeadline, earliest)
+            self._SyncObj__raftElectionDeadline = deadline
+
+    @property
+    def _fallback_s(self) -> float:
+        return self._settings.leader_fallback_ms / 1000 * self.pace.stretch(self._now())
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -153,8 +212,16 @@ class ElectionRules:
         return term == self._transfer_term
 
     def leader_heard(self) -> None:
-        self._leader_heard_at = self._now()
+        now, leader = self._now(), self._SyncObj__raftLeader
+        if self._leader_heard_at is not None and leader == self._leader_heard:
+            self.pace.note(now - self._leader_heard_at, now)
+        self._leader_heard_at, self._leader_heard = now, leader
         self._round = None
+
+    def answer_heard(self, *, before: float | None) -> None:
+        """A follower answered; it had before at that time."""
+        if before is not None:
+            self.pace.note(self._now() - before, self._now())
 
     def leader_lost(self, node: Node) -> None:
         """The link to a peer closed; if it led, do not wait out the whole election timeout."""
@@ -179,7 +246,8 @@ class ElectionRules:
 
     def _hears_leader(self) -> bool:
         """Whether a leader is healthy as far as this node can tell."""
-        fresh_since = self._now() - self._settings.election_min_ms / 1000
+        quiet_s = self._settings.election_min_ms / 1000
+        fresh_since = self._now() - quiet_s * self.pace.stretch(self._now())
         if self._isLeader():
             answers = sum(
                 self._SyncObj__lastResponseTime[node] > fresh_since
@@ -191,6 +259,12 @@ class ElectionRules:
             and self._leader_heard_at > fresh_since
             and self._SyncObj__raftLeader in self._SyncObj__connectedNodes
         )
+
+    def _awaits_votes(self) -> bool:
+        """Whether a campaign that this node has voted in may still be won."""
+        is_durable = self._SyncObj__raftLog.is_term_durable
+        is_fresh = not is_durable or self._now() < self._vote_until
+        return self._SyncObj__votedForNodeId is not None and is_fresh
 
     def _is_majority(self, count: int) -> bool:
         return count > (len(self._SyncObj__otherNodes) + 1) / 2
@@ -229,7 +303,8 @@ class ElectionRules:
             self._SyncObj__getCurrentLogIndex(),
         )
         is_current = (message["last_log_term"], message["last_log_index"]) >= own
-        if self.gate.may_vote and is_current and not self._hears_leader():
+        is_free = not self._hears_leader() and not self._awaits_votes()
+        if self.gate.may_vote and is_current and is_free:
             answer = {
                 "type": "pre_vote_granted",
                 "term": message["term"],

@@ -4,7 +4,8 @@ A message leaves when every change made before it is durable. What promises noth
 the disk does not wait, else a slow sync would look like a dead node: pre-votes and their answers,
 the news of a term, answers that acknowledge nothing but durable entries. An append waits for its
 entries, and a heartbeat goes ahead of it: an append without entries, behind what that follower has
-acknowledged. Votes, requests for them and acknowledgements of new entries always wait.
+acknowledged. An answer that waits for entries is preceded by one for those that are durable. Votes,
+requests for them and acknowledgements of new entries always wait.
 
 None of these leaves before the node's own term and vote are durable, pre-votes excepted, which are
 of no term: so the terms that others see of a node never fall, in whatever life (INV-10).
@@ -43,8 +44,8 @@ class Outbox:
             self._send(peer, message)
         else:
             self._held.append((self._journal.appended, peer, message))
-            if message["type"] == "append_entries":
-                self._beat(peer)
+            if self._journal.is_term_durable:
+                self._show_life(peer, message)
 
     def let_go(self) -> None:
         """Send what waited for changes that are durable by now, in order."""
@@ -63,7 +64,13 @@ class Outbox:
                 return self._journal.is_term_durable and acknowledged <= self._journal.durable_index
         return False
 
-    def _beat(self, peer: ControllerId) -> None:
-        heartbeat = self._heartbeat(peer) if self._journal.is_term_durable else None
-        if heartbeat is not None:
-            self._send(peer, heartbeat)
+    def _show_life(self, peer: ControllerId, message: Message) -> None:
+        """What goes ahead of a message that waits, so that nobody is taken for dead."""
+        ahead: Message | None = None
+        if message["type"] == "append_entries":
+            ahead = self._heartbeat(peer)
+        elif message["type"] == "next_node_idx":
+            # Of what matches the leader's log, as much as is durable.
+            ahead = message | {"next_node_idx": self._journal.durable_index + 1}
+        if ahead is not None:
+            self._send(peer, ahead)

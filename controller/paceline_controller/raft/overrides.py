@@ -20,7 +20,6 @@ from paceline_controller.raft.entries import (
     Entry,
 )
 from paceline_controller.raft.frames import Message
-from paceline_controller.raft.journal import Journal
 from paceline_controller.raft.library import RaftInvariantError
 from paceline_controller.raft.membership import MembershipRules
 from paceline_controller.raft.settings import RaftSettings
@@ -31,7 +30,6 @@ class SafeNode(MembershipRules):
     """Overrides of the library's node; mixed in before it."""
 
     # What the library holds, as far as it is read or written here.
-    _SyncObj__raftLog: Journal
     _SyncObj__raftCommitIndex: int
     _SyncObj__raftLastApplied: int
     _SyncObj__sendAppendEntries: Callable[[], None]
@@ -88,7 +86,10 @@ class SafeNode(MembershipRules):
         message["next_node_idx"] = min(
             message["next_node_idx"], self._SyncObj__raftLog.last_index + 1
         )
+        before = self._SyncObj__lastResponseTime.get(node)
         self._library_receives(node, message)
+        if self._isLeader():
+            self.answer_heard(before=before)
         if message["reset"] and self._SyncObj__raftNextIndex.get(node) != next_index:
             self._SyncObj__newAppendEntriesTime = 0.0  # do not wait a heartbeat with going back
 

@@ -41,6 +41,8 @@ def quorum_status(
         snapshot_age_ms=None if snapshot_at_ms is None else now_ms - snapshot_at_ms,
         is_handing_over=is_handing_over,
         leader_silent_ms=core.leader_silent_ms,
+        heartbeat_gap_ms=core.heartbeat_gap_ms,
+        election_timeout_ms=core.election_timeout_ms,
         waiting_count=waiting_count,
     )
 

@@ -34,8 +34,19 @@ class RaftSettings:
 
     election_min_ms: int = 400
     election_max_ms: int = 800
-    """A silent leader is missed after a random time in between. A slow fsync delays heartbeats, so
-    these stay far above a disk's worst fsync; a closed link counts at once (`suspicion_...`)."""
+    """A silent leader is missed after a random time in between, on a machine that is not busy
+    (`Pace`). Heartbeats wait for no fsync (`Outbox`); a closed link counts at once
+    (`suspicion_...`)."""
+
+    election_stretch_max: int = 4
+    """Where signs of life come late, the three times of elections are up to so many times as long:
+    a paused leader is missed within 3.2 s at most."""
+
+    pace_window_ms: int = 30_000
+    """The longest gap between two signs of life counts for so long."""
+
+    vote_patience_ms_max: int = 3_000
+    """A vote is given time by what its own fsync took, up to this: twice an fsync of 1.5 s."""
 
     suspicion_min_ms: int = 30
     suspicion_max_ms: int = 150
@@ -43,8 +54,8 @@ class RaftSettings:
     a false alarm harmless, the spread keeps two followers from asking together."""
 
     candidacy_min_ms: int = 100
-    """First retry after a lost or split vote; doubles with each attempt up to the election timeout,
-    so that slow disks do not make candidates overtake their own votes."""
+    """First retry after a lost or split vote; doubles with each attempt up to the election timeout.
+    Counted from when the candidate's own vote is durable (`ElectionRules.mind_vote`)."""
 
     leader_fallback_ms: int = 800
     """A leader that no majority answered for so long steps down (the library's default is 30 s)."""
@@ -74,7 +85,8 @@ class RaftSettings:
     """Of one message of a snapshot on its way to a follower."""
 
     silence_ms: int = 1_500
-    """A link without a frame for so long is dropped; idle links carry pings."""
+    """A link that carried no frame for so long, and a round of pings more, is dropped; counted in
+    rounds of pings, so that a loop that stood takes nobody for silent."""
 
     ping_ms: int = 400
     dial_timeout_ms: int = 1_000
@@ -88,4 +100,4 @@ class RaftSettings:
     """Digests of the machine are compared at indices that this divides (INV-10)."""
 
     slow_sync_ms: int = 200
-    """An fsync above this is logged: it delays heartbeats."""
+    """An fsync above this is logged: it delays commands and votes."""

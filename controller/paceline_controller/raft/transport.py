@@ -6,7 +6,7 @@ every frame has a keyed hash over its number, so foreign, repeated or altered fr
 connection without an effect (bad inputs 49-55). With TLS (`tls.py`) the certificates of both sides
 must name the controllers they speak for, besides. The newest authenticated connection of a peer
 replaces the older one, whose late frames are dropped, so a link is FIFO. A link that is silent for
-`silence_ms` is dropped; idle ones carry pings.
+`silence_ms` and a ping more is dropped; idle ones carry pings.
 
 Owner: the event loop of one `RaftQuorum`. Callbacks are synchronous.
 """
@@ -104,6 +104,8 @@ class _Link:
         self.writer = writer
         self.outgoing = outgoing
         self.incoming = incoming
+        self.silent_rounds = 0
+        """Of pings, since the last frame came."""
 
     def write(self, payload: bytes) -> None:
         if self.writer.transport.get_write_buffer_size() > _WRITE_BUFFER_MAX:
@@ -403,12 +405,11 @@ class Links:
                 self._events.link_down(link.peer)
 
     async def _read_frames(self, link: _Link) -> None:
-        silence_s = self._settings.silence_ms / 1000
         while True:
-            async with asyncio.timeout(silence_s):
-                head = await link.reader.readexactly(FRAME_HEAD.size)
-                length, mac = parse_frame_head(head)
-                payload = await link.reader.readexactly(length)
+            head = await link.reader.readexactly(FRAME_HEAD.size)
+            length, mac = parse_frame_head(head)
+            payload = await link.reader.readexactly(length)
+            link.silent_rounds = 0
             if self._links.get(link.peer) is not link:
                 return  # replaced: late frames of the old connection do not count
             link.incoming.check(mac, payload)
@@ -417,9 +418,15 @@ class Links:
                 self._events.message_received(link.peer, message)
 
     async def _ping_forever(self) -> None:
+        """And drop who is silent. Rounds are counted, not time: a loop that stood read nothing."""
+        settings = self._settings
         while True:
-            await pause(self._settings.ping_ms)
+            await pause(settings.ping_ms)
             for link in list(self._links.values()):
+                if link.silent_rounds * settings.ping_ms > settings.silence_ms:
+                    link.writer.transport.abort()
+                    continue
+                link.silent_rounds += 1
                 link.write(PING)
 
     # -- inside ------------------------------------------------------------------------------------

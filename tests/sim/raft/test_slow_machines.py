@@ -51,6 +51,25 @@ def test_a_leader_stays_while_every_sync_is_slow(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_a_killed_leader_is_followed_by_one_campaign_however_slow_the_disks(seed: int) -> None:
+    world = slow_world(f"slow kill {seed}")
+    work(world, milliseconds=10_000)
+    before = world.leader()
+    assert before is not None
+    assert before.core is not None
+    term = before.core.term
+
+    world.kill(before.name)
+    world.run_until(lambda: world.leader() is not None, limit_ms=12_000)
+
+    after = world.leader()
+    assert after is not None
+    assert after.core is not None
+    assert after.core.term == term + 1
+    world.check_end()
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_loops_that_stand_depose_nobody(seed: int) -> None:
     """Each node's loop stands for up to 600 ms now and then: what it did not hear is its own."""
     world = slow_world(f"stalls {seed}")

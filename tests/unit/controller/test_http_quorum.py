@@ -20,7 +20,8 @@ async def test_status_shows_log_fsyncs_and_members() -> None:
         assert status["commit_index"] == status["applied_index"]
         assert set(status["sync"]) == {"count", "p50_ms", "p99_ms", "max_ms"}
         assert {"snapshot_age_ms", "generation", "members", "is_handing_over"} <= set(status)
-        assert {"leader_silent_ms", "waiting_commands"} <= set(status)
+        assert {"leader_silent_ms", "heartbeat_gap_ms", "waiting_commands"} <= set(status)
+        assert "election_timeout_ms" in status
 
 
 async def test_leadership_goes_to_the_controller_that_is_named() -> None:

@@ -109,6 +109,12 @@ class Single:
         self.tick()
         return [answer for _, answer in self.sent[before:]]
 
+    def pass_time(self, milliseconds: int) -> None:
+        """Its loop runs all the while."""
+        for _ in range(milliseconds // 10):
+            self.clock.advance(10)
+            self.tick()
+
     def tick(self) -> None:
         self.core.tick()
         if self.auto_sync:

@@ -116,7 +116,7 @@ def test_a_follower_misses_a_leader_whose_link_closed_at_once() -> None:
 def test_a_shorter_log_gets_no_pre_vote() -> None:
     single = follower()
     single.append(commands(3, 9, term=3), term=3, previous=(2, 3))
-    single.clock.advance(500)
+    single.pass_time(500)
 
     behind = pre_vote(term=4, index=8)
     assert "pre_vote_granted" not in kinds(single.receive(C3, behind))
@@ -180,3 +180,122 @@ def test_a_new_member_votes_after_it_has_applied_an_entry_of_its_leaders_term() 
     single.append([], term=3, previous=(6, 3), commit=6)
 
     assert single.gate.may_vote
+
+
+# -- a busy machine --------------------------------------------------------------------------------
+
+
+def test_time_in_which_the_own_loop_stood_is_nobodys_silence() -> None:
+    single = follower()
+
+    single.clock.advance(5_000)
+    single.tick()
+
+    assert "pre_vote" not in single.kinds()
+    assert kinds(single.receive(C3, pre_vote(term=4))) == []
+    single.pass_time(900)
+    assert "pre_vote" in single.kinds()
+
+
+def test_a_leader_whose_loop_stood_for_a_moment_waits_for_answers() -> None:
+    single = Single()
+    single.become_leader()
+    single.pass_time(300)
+
+    single.clock.advance(700)
+    single.tick()
+
+    assert single.core.is_leading
+    single.pass_time(900)
+    assert not single.core.is_leading
+
+
+def test_a_leader_whose_loop_stood_for_long_steps_down() -> None:
+    single = Single()
+    single.become_leader()
+
+    single.clock.advance(5_000)
+    single.tick()
+
+    assert not single.core.is_leading
+
+
+def heard_every(single: Single, milliseconds: int) -> None:
+    for _ in range(6):
+        single.pass_time(milliseconds)
+        single.append([], term=3, previous=(2, 3))
+
+
+def is_missed_within(single: Single, milliseconds: int) -> bool:
+    before = single.kinds().count("pre_vote")
+    single.pass_time(milliseconds)
+    return single.kinds().count("pre_vote") > before
+
+
+def test_a_leader_whose_heartbeats_come_late_is_missed_later() -> None:
+    single = follower()
+    heard_every(single, 350)
+
+    assert not is_missed_within(single, 1_040)
+    assert is_missed_within(single, 1_100)
+
+
+def test_however_late_heartbeats_come_the_wait_is_bounded() -> None:
+    single = follower()
+    single.core._node.pace.note(1.6, 10.0)
+
+    heard_every(single, 300)
+
+    assert single.core._node.pace.stretch(10.0) == 4
+    assert is_missed_within(single, 3_210)
+
+
+def test_an_absence_says_nothing_about_pace() -> None:
+    single = follower()
+
+    single.core._node.pace.note(1.7, 10.0)
+
+    assert single.core._node.pace.stretch(10.0) == 1
+
+
+def test_what_was_late_is_forgotten_after_a_while() -> None:
+    single = follower()
+    single.core._node.pace.note(0.4, 10.0)
+
+    assert round(single.core._node.pace.stretch(39.0)) == 3
+    assert single.core._node.pace.stretch(41.0) == 1
+
+
+def test_a_candidate_does_not_campaign_again_before_its_vote_is_durable() -> None:
+    single = Single()
+    single.clock.advance(2_000)
+    single.tick()
+    asked = single.last("pre_vote")
+    single.auto_sync = False
+    single.receive(C2, {"type": "pre_vote_granted", "term": asked["term"], "round": asked["round"]})
+    rounds = single.kinds().count("pre_vote")
+
+    single.pass_time(1_500)
+    assert single.kinds().count("pre_vote") == rounds
+    single.sync()
+    single.pass_time(1_500)
+    assert single.kinds().count("pre_vote") == rounds
+    single.pass_time(2_000)
+
+    assert single.core.term == 1
+    assert single.kinds().count("pre_vote") > rounds
+
+
+def test_who_has_voted_helps_nobody_else_before_its_vote_is_durable() -> None:
+    single = follower()
+    single.core.disconnected(C2)
+    single.auto_sync = False
+    single.receive(C3, vote_request(term=4))
+
+    single.pass_time(500)
+    assert kinds(single.receive(C3, pre_vote(term=5))) == []
+    single.sync()
+    assert kinds(single.receive(C3, pre_vote(term=5))) == []
+    single.pass_time(1_010)
+
+    assert "pre_vote_granted" in kinds(single.receive(C3, pre_vote(term=5)))

@@ -275,8 +275,7 @@ def test_a_removed_voter_and_a_stranger_count_for_nothing() -> None:
     single.append([change_entry(FIRST.removing(C3), 2, 1)], term=1, previous=(1, 0))
     without = FIRST.removing(C3).without_leaving()
     single.append([change_entry(without, 3, 1)], term=1, previous=(2, 1))
-    single.clock.advance(2_000)
-    single.tick()
+    single.pass_time(2_000)
     asked = single.last("pre_vote")
     granted = {"type": "pre_vote_granted", "term": asked["term"], "round": asked["round"]}
 
@@ -299,8 +298,7 @@ def test_a_new_store_votes_once_its_log_names_it() -> None:
     single.append([change_entry(learner, 2, 1)], term=1, previous=(1, 0))
 
     assert single.gate.may_vote
-    single.clock.advance(2_000)
-    single.tick()
+    single.pass_time(2_000)
     assert "pre_vote" not in single.kinds()  # a learner does not campaign
     ask = {"type": "request_vote", "term": 2, "last_log_index": 3, "last_log_term": 1}
     assert [m["type"] for m in single.receive(C2, ask | {"transfer": False})] == ["response_vote"]
@@ -311,8 +309,7 @@ def test_another_store_under_the_own_id_neither_votes_nor_campaigns() -> None:
     other = Members(generation=1, voters={C1: Member(store=STORE), C2: Member(), C3: Member()})
 
     single.append([change_entry(other, 2, 1)], term=1, previous=(1, 0))
-    single.clock.advance(2_000)
-    single.tick()
+    single.pass_time(2_000)
 
     assert not single.gate.may_vote
     assert "pre_vote" not in single.kinds()

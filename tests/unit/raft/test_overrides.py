@@ -355,8 +355,7 @@ def test_a_leader_that_nobody_answers_steps_down_and_forwards_nothing() -> None:
     single = Single()
     single.become_leader()
 
-    single.clock.advance(900)
-    single.tick()
+    single.pass_time(900)
 
     assert not single.core.is_leading
     assert single.core.leader is None
