@@ -283,7 +283,7 @@ class FencedEpochError(PacelineError):
 
 
 class InSyncReplicasNotEnoughError(PacelineError):
-    """Fewer members than `min_in_sync_replicas` acknowledge now; nothing was appended (R8)."""
+    """Fewer members acknowledge now than the group requires; nothing was appended (R8)."""
 
     code, retry = "IN_SYNC_REPLICAS_NOT_ENOUGH", Retry.SAME_NODE
     status = HTTPStatus.SERVICE_UNAVAILABLE

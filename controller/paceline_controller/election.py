@@ -226,7 +226,7 @@ def choose_first(
     ]
     begin.sort(key=lambda replica: replica.replica_id)
     is_complete = len(begin) >= settings.total_replicas
-    is_enough = has_waited and len(begin) >= settings.min_in_sync_replicas
+    is_enough = has_waited and len(begin) >= settings.required_in_sync_replicas
     if not is_complete and not is_enough:
         return NoElection(reason=f"{len(begin)} of {settings.total_replicas} replicas registered")
     chosen = begin[: settings.total_replicas]

@@ -458,7 +458,7 @@ class Liveness:
             self.belief(group, member, now_ms).standing is Standing.HEALTHY
             for member in group.sync_state_set
         )
-        is_enough = well_count >= max(group.settings.min_in_sync_replicas, 2)
+        is_enough = well_count >= max(group.settings.required_in_sync_replicas, 2)
         if report.waiting > 0 and report.confirm == watch.confirm and is_enough:
             return True
         if now_ms >= watch.epoch_ms + self._settings.progress_timeout_ms:

@@ -19,6 +19,7 @@ CORE_SAMPLE = (
         "R25-cut",
         "R28-demoted",
         "R29",
+        "R37-copies",
         "R37",
     ),
 )

@@ -27,7 +27,7 @@ class MasterFacts(NamedTuple):
     """As committed last."""
     set_epoch: SetEpoch
     minimum: int
-    """`min_in_sync_replicas`."""
+    """`required_in_sync_replicas`."""
     acknowledging: int
     """Members that acknowledge now, the master among them (R8)."""
     others: tuple[ReplicaId, ...]

@@ -71,7 +71,7 @@ class MasterReplication:
         self._end = end
         self._flushed = flushed
         self._counts_flushed = view.settings.durability == "fsync"
-        self._min = view.settings.min_in_sync_replicas
+        self._min = view.settings.required_in_sync_replicas
         self._is_unclean = view.is_unclean
         self._fenced: str | None = None
         # The sync state set

@@ -24,12 +24,12 @@ def _waits(facts: MasterFacts, *, is_draining: bool) -> Iterator[str]:
     if members < facts.minimum:  # R8
         yield (
             f"a replica that joins: the sync state set has {_members(members)}, "
-            f"min_in_sync_replicas is {facts.minimum}"
+            f"{facts.minimum} are required"
         )
     elif facts.acknowledging < facts.minimum:
         yield (
-            f"members that acknowledge: {facts.acknowledging} do, min_in_sync_replicas is "
-            f"{facts.minimum}; sends are refused until then"
+            f"members that acknowledge: {facts.acknowledging} do, {facts.minimum} are required; "
+            "sends are refused until then"
         )
     if facts.proposal is not None:  # R7
         yield (

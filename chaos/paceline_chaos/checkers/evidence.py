@@ -19,6 +19,9 @@ from paceline_chaos.checkers.chains import Chains
 from paceline_chaos.checkers.excuses import RETIRED, Excuses
 from paceline_chaos.checkers.parts import SERVING, Claim, ProbeLine, QueueLog, Ruling, SetTimeline
 from paceline_chaos.history.model import (
+    ALL_ACK,
+    AUTO_IN_SYNC,
+    IN_SYNC,
     Ack,
     AlterTopic,
     BeginTransaction,
@@ -114,9 +117,13 @@ class Evidence:
         return SECOND_US if self.world.get("bed") == "processes" else 0
 
     def minimum(self, group: str) -> int:
-        """`min_in_sync_replicas`, or its default."""
+        """How many members must hold what is confirmed (R8): `min_in_sync_replicas`, or its
+        default; where fewer than all acknowledge (R37), `in_sync_replicas` if that is more."""
         given = self.world.get("min_in_sync_replicas")
-        return int(given) if given is not None else (len(self.nodes_of(group)) + 1) // 2
+        minimum = int(given) if given is not None else (len(self.nodes_of(group)) + 1) // 2
+        if self.world.get(ALL_ACK, True) or self.world.get(AUTO_IN_SYNC, False):
+            return minimum
+        return max(minimum, int(self.world.get(IN_SYNC, 1)))
 
     @cached_property
     def learners(self) -> frozenset[str]:

@@ -44,7 +44,10 @@ def content(log: CommitLog, start: int, end: int) -> bytes:
 class Judge:
     """Collects what was shown, and compares."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, copies_min: int) -> None:
+        self._copies_min = copies_min
+        self._held: dict[MasterEpoch, dict[str, int]] = {}
+        """Up to where each node has told the master of an epoch that it holds the log."""
         self.truth = bytearray()
         self.masters: dict[MasterEpoch, tuple[str, Incarnation]] = {}
         self.epochs: dict[str, MasterEpoch] = {}
@@ -61,6 +64,11 @@ class Judge:
     def store_replaced(self, node: str) -> None:
         """Its disk was lost: nothing it said before binds it."""
         self.epochs.pop(node, None)
+
+    def acknowledged(self, node: str, epoch: MasterEpoch, position: int) -> None:
+        """A replica that may be a member tells its master so, by the position that counts."""
+        held = self._held.setdefault(epoch, {})
+        held[node] = max(held.get(node, 0), position)
 
     def adopted(self, node: str, epoch: MasterEpoch) -> None:
         """INV-4: epochs never decrease, over restarts too."""
@@ -105,6 +113,12 @@ class Judge:
         for later, begin in self.begins.items():
             if later > epoch and confirm > begin:
                 raise ViolationError(f"INV-4: {node} of epoch {epoch} confirms {confirm} > {begin}")
+        others = sum(position >= confirm for position in self._held.get(epoch, {}).values())
+        if 1 + others < self._copies_min:
+            raise ViolationError(
+                f"R8: {node} of epoch {epoch} confirms {confirm} with {1 + others} copies, "
+                f"{self._copies_min} must hold it"
+            )
         known = min(confirm, len(self.truth))
         self._compare(node, log, min(start, known), known, "INV-3")
         if confirm > len(self.truth):

@@ -326,6 +326,10 @@ class Node(Leading):
             self.close_connection(ready.close)
             return
         if ready.acknowledge is not None and self.connection is not None:
+            if not self.is_learner:
+                said = ready.acknowledge
+                position = said.appended if self.is_memory else said.flushed
+                self.world.judge.acknowledged(self.name, said.epoch, position)
             self.connection.send(self.connection.master, ready.acknowledge)
         if ready.confirm is not None:
             before = self.log.confirm

@@ -18,7 +18,13 @@ from paceline_chaos.core.handing import StepDown
 from paceline_chaos.core.judge import Judge
 from paceline_chaos.core.network import Connection
 from paceline_chaos.core.node import Node
-from paceline_chaos.core.shape import draw_learners, draw_log_bytes, draw_settings
+from paceline_chaos.core.shape import (
+    copies_min,
+    draw_learners,
+    draw_log_bytes,
+    draw_settings,
+    told_to_checkers,
+)
 from paceline_chaos.core.turns import TurnLoop
 from paceline_chaos.history.model import FaultEvent
 from paceline_chaos.history.recorder import Recorder
@@ -61,15 +67,13 @@ class Scene:
                 "bed": "core",
                 "seed": seed,
                 "groups": {str(GROUP): []},
-                "durability": self.settings.durability,
-                "min_in_sync_replicas": self.settings.min_in_sync_replicas,
+                **told_to_checkers(self.settings),
                 "total_replicas": total,
                 "learners": [f"g1-b{n}" for n in range(total + 1, total + learners + 1)],
-                "all_ack_in_sync_state_set": self.settings.all_ack_in_sync_state_set,
                 "lock_lease_ms": self.lease_ms,
             },
         )
-        self.judge = Judge()
+        self.judge = Judge(copies_min=copies_min(self.settings))
         self.controllers = Controllers(
             self.dice, self.settings, self.clock, self.coverage, self.recorder
         )

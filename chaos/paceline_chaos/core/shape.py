@@ -7,9 +7,11 @@ leaves the master alone, five of five confirm with nobody to spare.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from paceline.wire.cluster import GroupSettings
 from paceline_chaos.core.dice import Dice
+from paceline_chaos.history.model import ALL_ACK, AUTO_IN_SYNC, IN_SYNC
 
 SIZES = (3, 3, 3, 3, 3, 2, 2, 4, 4, 5)
 """Three most often. Large groups cost more and move less in the same time."""
@@ -57,10 +59,29 @@ def draw_log_bytes(seed: int, segment_bytes: int) -> int:
 def losses_max(settings: GroupSettings) -> int:
     """How many copies may be lost without the loss of anything acknowledged.
 
-    R8: whatever is confirmed is on min members, and none of them is left out before another has
-    joined; so all but one of those may lose their copy, and with min = 1 none.
+    R8: whatever is confirmed is on so many members, and none of them is left out before another has
+    joined; so all but one of those may lose their copy, and with one none.
     """
-    return settings.min_in_sync_replicas - 1
+    return copies_min(settings) - 1
+
+
+def told_to_checkers(settings: GroupSettings) -> dict[str, Any]:
+    """What of the group's settings its history says of the world."""
+    return {
+        "durability": settings.durability,
+        "min_in_sync_replicas": settings.min_in_sync_replicas,
+        ALL_ACK: settings.all_ack_in_sync_state_set,
+        IN_SYNC: settings.in_sync_replicas,
+        AUTO_IN_SYNC: settings.enable_auto_in_sync_replicas,
+    }
+
+
+def copies_min(settings: GroupSettings) -> int:
+    """Whatever is confirmed is on this many members (R8, R37); said here anew, for the judge."""
+    count = settings.min_in_sync_replicas
+    if not settings.all_ack_in_sync_state_set and not settings.enable_auto_in_sync_replicas:
+        count = max(count, settings.in_sync_replicas)
+    return count
 
 
 def counters_of(settings: GroupSettings, counts: Mapping[str, int]) -> dict[str, int]:

@@ -22,6 +22,8 @@ from paceline_chaos.history.found import Found
 from paceline_chaos.history.hooked import HookCall
 
 ALL_ACK = "all_ack_in_sync_state_set"
+IN_SYNC = "in_sync_replicas"
+AUTO_IN_SYNC = "enable_auto_in_sync_replicas"
 """Where a history's world says whether answers wait for confirm (R37)."""
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from paceline.errors import InSyncReplicasNotEnoughError
 from paceline.types import PhysicalOffset
+from paceline.wire.cluster import GroupSettings
 from paceline_broker import mastership as broker_mastership
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.mastership import Mastership
@@ -239,7 +240,13 @@ def _answers_early_always() -> list[Patch]:
     ]
 
 
-LOST_BY_SET = NOT_WHERE_IT_MUST_BE | {"S10", "S16"}
+def _copies_not_counted() -> list[Patch]:
+    """What `in_sync_replicas` asks for binds answers before confirm only."""
+    required = property(lambda settings: settings.min_in_sync_replicas)
+    return [(GroupSettings, "required_in_sync_replicas", required)]
+
+
+LOST_BY_SET = NOT_WHERE_IT_MUST_BE | {"R8", "S10", "S16"}
 """... and the set of replicas was at fault."""
 
 REPLICATION = (
@@ -250,6 +257,12 @@ REPLICATION = (
         patches=_answers_early_always,
     ),
     Mutant(
+        rule="R37-copies",
+        meaning="a set smaller than in_sync_replicas confirms",
+        caught_by=LOST_BY_SET,
+        patches=_copies_not_counted,
+    ),
+    Mutant(
         rule="R7",
         meaning="an unknown set change is a no",
         caught_by=LOST_BY_SET | {"S17"},
@@ -258,7 +271,7 @@ REPLICATION = (
     Mutant(
         rule="R8",
         meaning="sets shrink below min",
-        caught_by=LOST_BY_SET | {"R8"},
+        caught_by=LOST_BY_SET,
         patches=_no_minimum,
     ),
     Mutant(

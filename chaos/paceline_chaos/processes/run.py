@@ -20,6 +20,8 @@ from paceline_chaos.history.codec import HistoryWriter
 from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import (
     ALL_ACK,
+    AUTO_IN_SYNC,
+    IN_SYNC,
     ControllerDump,
     History,
     Phase,
@@ -109,6 +111,8 @@ class Run:
             or (scenario.cluster.brokers + 1) // 2,
             "max_reconsume_times": RETRIES_MAX,
             ALL_ACK: scenario.cluster.settings.get(ALL_ACK, True),
+            IN_SYNC: scenario.cluster.settings.get(IN_SYNC, 1),
+            AUTO_IN_SYNC: scenario.cluster.settings.get(AUTO_IN_SYNC, False),
             EXPECT: as_table(scenario.expect),
         }
         self._writer = HistoryWriter(folder / "history.jsonl", world)

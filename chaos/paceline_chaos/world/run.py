@@ -24,6 +24,8 @@ from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.history.entering import are_acknowledged
 from paceline_chaos.history.model import (
     ALL_ACK,
+    AUTO_IN_SYNC,
+    IN_SYNC,
     ControllerDump,
     History,
     LogicalQueueDump,
@@ -145,6 +147,8 @@ class _World:
         given = {
             "bed": "world",
             ALL_ACK: settings.get(ALL_ACK, True),
+            IN_SYNC: settings.get(IN_SYNC, 1),
+            AUTO_IN_SYNC: settings.get(AUTO_IN_SYNC, False),
             "max_reconsume_times": RETRIES_MAX,
             "transaction_check_max": TRANSACTION_CHECKS,
             **topology.to_json(),

@@ -11,6 +11,7 @@ from paceline.cli.options import Connect, cluster_options, open_cluster, run_asy
 from paceline.cli.output import echo_json, echo_table
 from paceline.cli.pins import command as pins
 from paceline.errors import PacelineError
+from paceline.wire.cluster import GroupSettings
 
 if TYPE_CHECKING:
     from paceline.net.cluster import Cluster
@@ -193,7 +194,8 @@ def _show_group(group: Status) -> None:
     in_sync = ", ".join(map(str, group["sync_state_set"]))
     click.echo(
         f"group {group['group']}: {master} in epoch {group['epoch']}, in sync {in_sync or 'none'}"
-        f" of {settings['total_replicas']} (at least {settings['min_in_sync_replicas']}),"
+        f" of {settings['total_replicas']}"
+        f" (at least {GroupSettings.from_json(settings).required_in_sync_replicas}),"
         f" durability {settings['durability']}{_weaker(settings)}"
         + (", takes no messages (write permission wiped)" if group["is_write_wiped"] else "")
     )

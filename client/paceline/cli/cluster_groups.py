@@ -12,6 +12,7 @@ from paceline.cli.asking import ask
 from paceline.cli.cluster import command
 from paceline.cli.options import REPLICA_ID, Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table, utc_ms
+from paceline.wire.cluster import GroupSettings
 
 if TYPE_CHECKING:
     from paceline.admin import AdminClient
@@ -32,7 +33,7 @@ def sync_state_set(group: str | None, connect: Connect, as_json: bool) -> None:
         master = "no master" if document["master"] is None else f"master {document['master']}"
         click.echo(
             f"group {document['group']}: {master} in epoch {document['master_epoch']},"
-            f" set epoch {document['set_epoch']}, at least {document['min_in_sync_replicas']}"
+            f" set epoch {document['set_epoch']}, at least {document['required_in_sync_replicas']}"
             + (", LOSSY" if document["is_lossy"] else "")
         )
         rows = [
@@ -195,13 +196,15 @@ def describe_set(group: Document) -> Document:
                 "address": replica["client_address"],
             }
         )
+    settings = GroupSettings.from_json(group["settings"])
     return {
         "group": group["group"],
         "master": group["master"],
         "master_epoch": group["master_epoch"],
         "set_epoch": group["set_epoch"],
         "sync_state_set": group["sync_state_set"],
-        "min_in_sync_replicas": group["settings"]["min_in_sync_replicas"],
+        "min_in_sync_replicas": settings.min_in_sync_replicas,
+        "required_in_sync_replicas": settings.required_in_sync_replicas,
         "is_lossy": group["is_lossy"],
         "replicas": rows,
     }

@@ -35,10 +35,22 @@ class GroupSettings:
     in_sync_replicas: int = 1
     enable_auto_in_sync_replicas: bool = False
     enable_slave_acting_master: bool = True
+    """While no member can be elected, another live replica serves reads (R36)."""
     enable_elect_unclean_master: bool = False
     """When no member can be elected, the best other replica leads, and what it lacks is lost
     (R21)."""
-    """While no member can be elected, another live replica serves reads (R36)."""
+
+    @property
+    def required_in_sync_replicas(self) -> int:
+        """The min of R8: so many members must hold a record before it is confirmed.
+
+        With `all_ack_in_sync_state_set` the set and its minimum decide. Without it a group asks for
+        `in_sync_replicas` copies of each record, so that no smaller set confirms any either, unless
+        `enable_auto_in_sync_replicas` lets the count follow the members that keep up.
+        """
+        if self.all_ack_in_sync_state_set or self.enable_auto_in_sync_replicas:
+            return self.min_in_sync_replicas
+        return max(self.min_in_sync_replicas, self.in_sync_replicas)
 
     def to_json(self) -> dict[str, Any]:
         return {

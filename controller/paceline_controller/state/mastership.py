@@ -172,11 +172,11 @@ def _first_set(group: Group, command: ElectMaster) -> set[ReplicaId]:
         raise RefusedError(
             "RECOVERY_NEEDED", f"stores with records of {group.group} wait to be recovered"
         )
-    if len(command.members) < group.settings.min_in_sync_replicas:
+    required = group.settings.required_in_sync_replicas
+    if len(command.members) < required:
         raise RefusedError(
             "BELOW_MIN",
-            f"{len(command.members)} replicas are fewer than min_in_sync_replicas "
-            f"({group.settings.min_in_sync_replicas})",
+            f"{len(command.members)} replicas are fewer than the required {required}",
             **numbers(group),
         )
     for member, incarnation in command.members.items():
@@ -214,7 +214,7 @@ def _remaining_set(group: Group, command: ElectMaster) -> set[ReplicaId]:
     settings = group.next_settings or group.settings
     members = set(group.sync_state_set)
     for member in command.without:
-        if member in members and len(members) > settings.min_in_sync_replicas:
+        if member in members and len(members) > settings.required_in_sync_replicas:
             members.remove(member)
     assert command.winner in members  # INV-5
     return members
@@ -275,10 +275,10 @@ def _check_new_members(group: Group, command: AlterSyncStateSet) -> None:
         raise RefusedError("MASTER_MISSING", "a master cannot leave its own set this way")
     if members == group.sync_state_set:
         raise RefusedError("NO_CHANGE", "that is the present set", **numbers(group))
-    minimum = group.settings.min_in_sync_replicas
-    if len(members) < minimum and not members > group.sync_state_set:
+    required = group.settings.required_in_sync_replicas
+    if len(members) < required and not members > group.sync_state_set:
         raise RefusedError(  # R8
             "BELOW_MIN",
-            f"{len(members)} members are fewer than min_in_sync_replicas ({minimum})",
+            f"{len(members)} members are fewer than the required {required}",
             **numbers(group),
         )

@@ -118,7 +118,7 @@ class Group:
         Of two or more each has all of it, and their disks would have to lose the same.
         """
         is_alone = self.is_narrowed and len(self.sync_state_set) == 1
-        return is_alone or len(self.sync_state_set) < self.settings.min_in_sync_replicas
+        return is_alone or len(self.sync_state_set) < self.settings.required_in_sync_replicas
 
     def members(self) -> dict[ReplicaId, Incarnation]:
         """Every member of the set with its recorded incarnation, by id."""

@@ -267,7 +267,7 @@ def _renew(group: Group, replica: Replica, request: RegisterReplica, outcome: Ou
 
 def _can_spare_a_member(group: Group) -> bool:
     """R8: the recorded master may be dead, and the suspects of one power cut are many."""
-    least = max(group.settings.min_in_sync_replicas, MEMBERS_AFTER_SUSPICION_MIN)
+    least = max(group.settings.required_in_sync_replicas, MEMBERS_AFTER_SUSPICION_MIN)
     return len(group.sync_state_set) > least
 
 

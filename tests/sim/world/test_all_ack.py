@@ -28,6 +28,7 @@ def test_acknowledgement_rule_holds_when_it_matters(name: str) -> None:
         ("R10-twice", "slowest-dies-between", ("S11: ", "S16: ")),
         ("R8", "min-two", "R8: "),
         ("R8-append", "min-two", "something was appended by one of three"),
+        ("R37-copies", "weak-two-alone", "the script stopped"),
         ("INV-6", "shrink-unheard", "confirmed with one of both sets"),
     ],
 )

@@ -11,7 +11,7 @@ from tests.unit.replication.builders import (
     write,
 )
 
-from paceline.types import PhysicalOffset
+from paceline.types import Incarnation, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupSettings
 from paceline_broker.replication.early_answers import needed
 from paceline_broker.replication.handshake import ConnectionId
@@ -21,17 +21,25 @@ from paceline_broker.replication.master_events import (
     Failed,
     Flushed,
     GroupCommitted,
+    MemberRefused,
     Ran,
     ReplicaLeft,
 )
 
 
-def weak(count: int, *, is_auto: bool = False, durability: str = "fsync") -> GroupSettings:
+def weak(
+    count: int,
+    *,
+    is_auto: bool = False,
+    durability: str = "fsync",
+    minimum: int = 2,
+    is_all: bool = False,
+) -> GroupSettings:
     return GroupSettings(
         total_replicas=3,
-        min_in_sync_replicas=2,
+        min_in_sync_replicas=minimum,
         durability=durability,
-        all_ack_in_sync_state_set=False,
+        all_ack_in_sync_state_set=is_all,
         in_sync_replicas=count,
         enable_auto_in_sync_replicas=is_auto,
     )
@@ -96,9 +104,55 @@ def test_more_than_the_set_has_waits_for_confirm() -> None:
     ready = master.step(ReplicaLeft(ConnectionId(3)))
 
     assert ready.held is None
-    view = a_view(settings=weak(3), sync_state_set=frozenset({1, 2}), set_epoch=6)
+    join(master, 3, connection=4)
+    ready = master.step(acked(4, 200))
+    assert (ready.held, ready.confirm) == (200, 200)
+
+
+def test_fewer_members_than_in_sync_replicas_confirm_nothing_and_take_nothing() -> None:
+    """R8: the set may have got so small before the setting came, or by a removal (R9)."""
+    settings = weak(2, minimum=1)
+    master = a_weak_master(settings)
+    write(master, 200)
+    view = a_view(settings=settings, sync_state_set=frozenset({1}), set_epoch=6)
     ready = master.step(GroupCommitted(view))
-    assert (ready.held, ready.confirm) == (None, 200)
+
+    assert (ready.held, ready.confirm) == (None, None)
+    assert not master.can_accept()
+
+
+def test_set_does_not_shrink_below_in_sync_replicas() -> None:
+    master = a_weak_master(weak(2, minimum=1))
+    for replica in (2, 3):
+        master.step(ReplicaLeft(ConnectionId(replica)))
+    first = master.step(MemberRefused(ReplicaId(2), Incarnation(1)))
+    view = a_view(settings=weak(2, minimum=1), sync_state_set=frozenset({1, 3}), set_epoch=6)
+    master.step(GroupCommitted(view))
+
+    second = master.step(MemberRefused(ReplicaId(3), Incarnation(1)))
+
+    assert first.propose is not None
+    assert first.propose.sync_state_set == {1, 3}
+    assert second.propose is None
+    assert not master.can_accept()
+
+
+@pytest.mark.parametrize(
+    ("count", "minimum", "is_all", "is_auto", "expected"),
+    [
+        (2, 1, False, False, 2),
+        (1, 2, False, False, 2),
+        (3, 2, False, False, 3),
+        (3, 1, False, True, 1),
+        (3, 1, True, False, 1),
+    ],
+)
+def test_how_many_members_a_group_requires(
+    count: int, minimum: int, is_all: bool, is_auto: bool, expected: int
+) -> None:
+    settings = weak(count, is_auto=is_auto, minimum=minimum, is_all=is_all)
+
+    assert settings.required_in_sync_replicas == expected
 
 
 def test_replica_outside_the_set_does_not_count() -> None:

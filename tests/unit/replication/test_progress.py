@@ -132,7 +132,7 @@ def test_member_that_must_stay_is_named_so() -> None:
 
     sentences = waits(master)
 
-    assert "members that acknowledge: 1 do, min_in_sync_replicas is 2" in sentences[0]
+    assert "members that acknowledge: 1 do, 2 are required" in sentences[0]
     assert "it stays a member, or fewer than 2 would be left" in sentences[1]
 
 

@@ -104,6 +104,13 @@ SCENARIOS: Mapping[str, Scripted] = {
         settings=weaker.WEAK_TWO,
         load_ms=8_000,
     ),
+    "weak-two-alone": Scripted(
+        rule="R37, R8: all_ack off, in_sync_replicas = 2, min 1: two of three members are dead",
+        script=minimum.min_two,
+        unmet=minimum.min_two_refuses,
+        topology={"min_in_sync_replicas": 1},
+        settings=weaker.WEAK_TWO,
+    ),
     "weak-auto": Scripted(
         rule="R37: enable_auto_in_sync_replicas answers by the members that keep up",
         script=weaker.auto_follows,
