@@ -133,7 +133,7 @@ class Supervisor:
         """A master asks to be replaced (R20). The result is definite; raises as `submit` does."""
         group = self._machine.groups.get(command.group)
         if group is None:
-            return _no("GROUP_UNKNOWN", f"no broker group {command.group} is registered")
+            return _unknown(command.group)
         asks = (command.master, command.master_incarnation, command.master_epoch)
         if asks != (group.master, group.master_incarnation, group.master_epoch):
             return _no("STALE_MASTER_EPOCH", "another epoch or master is on record", group=group)
@@ -216,7 +216,10 @@ class Supervisor:
             if now_ms >= deadline_ms:
                 break
             await pause(REPORTS_LOOK_MS)
-            group = self._machine.groups[name]
+            present = self._machine.groups.get(name)
+            if present is None:
+                return _unknown(name)
+            group = present
             if group.master_epoch != epoch:  # R15: the one that wanted to leave has left
                 return _no("STALE_MASTER_EPOCH", "another epoch has begun", group=group)
         return await self._submit(group, decision, once)
@@ -354,6 +357,11 @@ class Supervisor:
         task = spawn(work, name=name)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
+
+
+def _unknown(group: GroupName) -> dict[str, Any]:
+    """It was never there, or was removed while somebody waited."""
+    return _no("GROUP_UNKNOWN", f"no broker group {group} is registered")
 
 
 def _no(reason: str, detail: str, *, group: Group | None = None) -> dict[str, Any]:

@@ -165,10 +165,12 @@ class PullConsumer(ReadingConsumer):
     async def seek(self, queue: QueueName, position: int | str) -> None:
         """Go on from another offset; what was fetched ahead is thrown away."""
         key = await self._key(queue)
-        if key not in self._assigned:
-            raise QueueNotFoundError(f"queue {queue.group}/{queue.queue} is not assigned")
-        resolved = await self._resolve({queue: position})
-        self._seek(self._assigned[key], resolved[queue])
+        if key in self._assigned:
+            resolved = await self._resolve({queue: position})
+            if key in self._assigned:  # another assignment may have come while ends were asked for
+                self._seek(self._assigned[key], resolved[queue])
+                return
+        raise QueueNotFoundError(f"queue {queue.group}/{queue.queue} is not assigned")
 
     def position(self, queue: QueueName) -> QueueOffset:
         """The offset of the next message that `poll` returns of an assigned queue."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.unit.client.fake_broker import FakeBroker
@@ -15,6 +16,7 @@ from paceline.errors import (
     OffsetMovedBackError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
+    QueueNotFoundError,
     TopicNotFoundError,
 )
 from paceline.message import Message, ReceivedMessage
@@ -115,6 +117,25 @@ async def test_seek_throws_away_what_was_fetched_ahead() -> None:
     assert [message.queue_offset for message in again] == [0, 1]
     assert [message.queue_offset for message in last] == [49]
     assert nothing == []
+
+
+async def test_seek_of_a_queue_that_is_dropped_meanwhile_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with PullConsumer(cluster.controller) as consumer:
+            await consumer.assign({QUEUE: 0})
+            ranges = consumer.ranges
+
+            async def answer_late(names: Any) -> Any:
+                await consumer.assign({})
+                return await ranges(names)
+
+            monkeypatch.setattr(consumer, "ranges", answer_late)
+
+            with pytest.raises(QueueNotFoundError, match="is not assigned"):
+                await consumer.seek(QUEUE, "first")
 
 
 async def test_a_position_out_of_range_is_reported_with_the_range() -> None:

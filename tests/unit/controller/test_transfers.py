@@ -10,9 +10,10 @@ from tests.unit.controller.test_sessions import a_cluster
 
 from paceline.admin import AdminClient
 from paceline.errors import OutcomeUnknownError
-from paceline.types import ReplicaId
+from paceline.types import GroupName, ReplicaId
 from paceline.wire import session as wire
 from paceline_controller.liveness_events import LivenessSettings
+from paceline_controller.state import Machine
 
 
 async def test_the_master_hands_over_to_the_member_that_is_named() -> None:
@@ -146,6 +147,24 @@ async def test_what_cannot_be_is_refused_at_once_with_the_reason() -> None:
             assert (status, problem["reason"], problem["detail"]) == (409, code, detail)
         assert brokers[0].orders == []
         assert (await cluster.ask("POST", "/v1/transfers", {"group": "g9"}))[0] == 404
+
+
+async def test_election_of_a_group_that_is_removed_while_reports_are_awaited_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster() as (cluster, _):
+        supervisor = cluster.leader.supervisor
+
+        def remove(group: GroupName) -> None:
+            monkeypatch.setattr(Machine, "groups", {})
+
+        monkeypatch.setattr(supervisor._hub, "ask_reports", remove)
+
+        status, problem = await cluster.ask(
+            "POST", "/v1/elections", {"group": "g1", "preferred": 9}
+        )
+
+        assert (status, problem["code"]) == (404, "GROUP_NOT_FOUND")
 
 
 # -- the preferred master -------------------------------------------------------------------------
