@@ -138,6 +138,8 @@ class StreamFrames(asyncio.BufferedProtocol):
         frame_bytes, request_id, operation, _, _ = _unpack_header(pieces[0])
         if not self._frame.begin(frame_bytes, *pieces):
             self._refuse_request(request_id, operation, f"a frame of {frame_bytes} bytes")
+        elif self._frame.missing_bytes:
+            self._regulate()
 
     def _fill_frame(self, size: int) -> int:
         """Bytes of this read that belong to the frame under way, or to one that was refused."""

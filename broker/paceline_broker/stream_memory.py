@@ -37,6 +37,11 @@ class FrameBuffer:
         self.number = 0
         """Counts frames, so that one can be told from the next."""
 
+    @property
+    def missing_bytes(self) -> int:
+        """What the frame under way still has to be given."""
+        return 0 if self.view is None else self.total - len(self.view)
+
     def begin(self, total: int, *pieces: Buffer) -> bool:
         """A frame of `total` bytes begins with these. False: refused, `left_out` says what comes
         of it."""
@@ -118,9 +123,12 @@ class RequestBytes:
             self._holder.give(self.held - kept)
             self.held = kept
 
-    def is_short(self, unanswered: int) -> bool:
-        """Whether a read more could not be held."""
-        return self.held - unanswered < AHEAD_BYTES and not self._holder.has_room(AHEAD_BYTES)
+    def is_short(self, unanswered: int, frame: FrameBuffer) -> bool:
+        """Whether a read more, or the rest of the frame that is received, could not be held."""
+        wanted = frame.missing_bytes
+        if not wanted and self.held - unanswered >= AHEAD_BYTES:
+            return False
+        return not self._holder.has_room(wanted + AHEAD_BYTES)
 
     def rest(self) -> None:
         """Nothing is unanswered: give everything back."""
