@@ -117,7 +117,9 @@ class BrokerConfig:
         minimum=50,
     )
     lock_lease_ms: int = setting(
-        "Lease of a queue lock, in log time.", default=60_000, minimum=1000
+        "Longest lease of a queue lock, in log time; who asks for more is granted this.",
+        default=60_000,
+        minimum=1000,
     )
     channel_expired_timeout_ms: int = setting(
         "RocketMQ's channelExpiredTimeout: a client that says nothing for so long is not listed "

@@ -43,6 +43,8 @@ from paceline_broker.service.topic_records import is_former_group, knowing_group
 
 U32_MAX = 2**32 - 1
 U16_MAX = 2**16 - 1
+_LEASE_MS_ASKED_MAX = 24 * 3600 * 1000
+"""Of a lock; what is granted is at most `lock_lease_ms`, and the answer says how much."""
 
 Call = Callable[[Fields], Awaitable[dict[str, Any]]]
 
@@ -247,7 +249,8 @@ class Calls:
         client_id = fields.text("client_id", pattern=CLIENT_ID_PATTERN)
         lease_ms = self._settings.lock_lease_ms
         if not is_unlock and fields.has("lease_ms"):
-            lease_ms = fields.integer("lease_ms", low=1000, high=self._settings.lock_lease_ms)
+            asked_ms = fields.integer("lease_ms", low=1000, high=_LEASE_MS_ASKED_MAX)
+            lease_ms = min(lease_ms, asked_ms)
         entries = tuple(self._lock_entry(row) for row in _rows(fields, "queues"))
         fields.done()
         _check_distinct([entry.key for entry in entries])
@@ -278,9 +281,9 @@ class Calls:
             decided = [outcome for outcome in outcomes or [] if isinstance(outcome, LockOutcome)]
             if is_unlock:
                 self.on_freed(group, (row.key for row in decided if row.code is None))
-        answer = {"queues": [_lock_json(outcome) for outcome in decided]}
+        answer: dict[str, Any] = {"queues": [_lock_json(outcome) for outcome in decided]}
         _raise_if_all_refused([row.code for row in decided], answer)
-        return answer
+        return answer if is_unlock else {**answer, "lease_ms": lease_ms}
 
     def _lock_entry(self, row: Fields) -> LockEntry:
         entry = LockEntry(self._queue(row), read_token(row))

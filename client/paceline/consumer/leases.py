@@ -17,38 +17,50 @@ PACE_SHARE = 100
 
 def asked_lease_ms(lease_ms: int) -> int:
     """The lease to ask a master for, so that ours, on another clock, ends first."""
-    return lease_ms + lease_ms // PACE_SHARE
+    return lease_ms - (-lease_ms // PACE_SHARE)
+
+
+def relied_lease_ms(granted_ms: int) -> int:
+    """How much of a lease that a master has granted we rely on: the inverse, rounded down."""
+    return granted_ms * PACE_SHARE // (PACE_SHARE + 1)
 
 
 class Lease:
-    """One lock that we were granted."""
+    """One lock that we were granted, for `lease_ms` from when we asked."""
 
-    __slots__ = ("asked_ms", "token")
+    __slots__ = ("asked_ms", "lease_ms", "token")
 
-    def __init__(self, token: LockToken, asked_ms: int) -> None:
+    def __init__(self, token: LockToken, asked_ms: int, lease_ms: int) -> None:
         self.token = token
         self.asked_ms = asked_ms
+        self.lease_ms = lease_ms
+
+    @property
+    def end_ms(self) -> int:
+        return self.asked_ms + self.lease_ms
 
 
 class Leases:
     """All locks of one member. `now_ms` is the monotonic clock."""
 
     def __init__(self, *, lease_ms: int, renew_ms: int) -> None:
+        """What is wanted; a shorter lease is renewed after the same share of it."""
         self._lease_ms = lease_ms
         self._renew_ms = renew_ms
         self._held: dict[QueueKey, Lease] = {}
 
-    def granted(self, key: QueueKey, token: LockToken, *, asked_ms: int) -> None:
+    def granted(self, key: QueueKey, token: LockToken, *, asked_ms: int, lease_ms: int) -> None:
         """A new grant: whatever we held of that queue before is fenced."""
         before = self._held.get(key)
         assert before is None or token > before.token, (before, token)  # INV-11
-        self._held[key] = Lease(token, asked_ms)
+        self._held[key] = Lease(token, asked_ms, min(lease_ms, self._lease_ms))
 
-    def renewed(self, key: QueueKey, token: LockToken, *, asked_ms: int) -> None:
+    def renewed(self, key: QueueKey, token: LockToken, *, asked_ms: int, lease_ms: int) -> None:
         """The master still has our lock; unless it was given up while we asked."""
         lease = self._held.get(key)
-        if lease is not None and lease.token == token:
-            lease.asked_ms = max(lease.asked_ms, asked_ms)
+        if lease is not None and lease.token == token and asked_ms >= lease.asked_ms:
+            lease.asked_ms = asked_ms
+            lease.lease_ms = min(lease_ms, self._lease_ms)
 
     def forget(self, key: QueueKey, token: LockToken) -> bool:
         """The lock is not ours any more, or given up; False if that grant was not the present."""
@@ -61,9 +73,7 @@ class Leases:
     def is_valid(self, key: QueueKey, token: LockToken | None, *, now_ms: int) -> bool:
         """Whether nobody else can have the lock: only then may a message be processed."""
         lease = self._held.get(key)
-        return (
-            lease is not None and lease.token == token and now_ms < lease.asked_ms + self._lease_ms
-        )
+        return lease is not None and lease.token == token and now_ms < lease.end_ms
 
     def token_of(self, key: QueueKey) -> LockToken | None:
         lease = self._held.get(key)
@@ -75,8 +85,11 @@ class Leases:
 
     def due_in_ms(self, group: GroupName, *, now_ms: int) -> int | None:
         """Until the first lease of a broker group must be renewed; None: there is none."""
-        asked = [lease.asked_ms for key, lease in self._held.items() if key.group == group]
-        return None if not asked else max(0, min(asked) + self._renew_ms - now_ms)
+        due = [self._due_ms(lease) for key, lease in self._held.items() if key.group == group]
+        return None if not due else max(0, min(due) - now_ms)
+
+    def _due_ms(self, lease: Lease) -> int:
+        return lease.asked_ms + self._renew_ms * lease.lease_ms // self._lease_ms
 
     def groups(self) -> Iterable[GroupName]:
         """Broker groups that we hold something at."""

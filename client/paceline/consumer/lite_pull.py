@@ -23,7 +23,7 @@ from paceline.consumer.membership import Me
 from paceline.consumer.push_settings import PushSettings
 from paceline.consumer.queue_owner import GroupMember, HeldQueue, QueueOwner
 from paceline.consumer.starts import Start
-from paceline.errors import ConfigError, QueueNotFoundError
+from paceline.errors import ConfigError, PacelineError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.hooks import ConsumeHooks, ConsumeMessageHook
 from paceline.message import ReceivedMessage
@@ -118,6 +118,8 @@ class LitePullConsumer(Opened):
         self._ready: deque[HeldQueue] = deque()
         self._polled: list[tuple[HeldQueue, ReceivedMessage]] = []
         self._waiter: asyncio.Future[None] | None = None
+        self._errors: deque[PacelineError] = deque()
+        """Why queues could not be started, for the next polls."""
         self._is_closing = False
         self._owner = QueueOwner(
             self._cluster,
@@ -131,6 +133,7 @@ class LitePullConsumer(Opened):
             filters=self._filters,
         )
         self._owner.refusals.on_refused = self._wake
+        self._owner.not_started.on_error = self._not_started
 
     async def __aexit__(
         self,
@@ -217,16 +220,17 @@ class LitePullConsumer(Opened):
 
         With `auto_commit` the messages of the poll before are counted as processed now.
         NoPermissionError while a topic gives no messages: later polls go on when it does again.
+        What the brokers refuse for good when a queue is started is raised once for each.
         """
         if self._settings.auto_commit:
             self._finish()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                self._owner.refusals.raise_fresh()
+                self._raise_refusals()
                 while not (found := self._take(messages_max)):
                     self._waiter = asyncio.get_running_loop().create_future()
                     await self._waiter
-                    self._owner.refusals.raise_fresh()
+                    self._raise_refusals()
         except TimeoutError:
             self._owner.refusals.raise_standing()
             return []
@@ -253,6 +257,15 @@ class LitePullConsumer(Opened):
         """What was polled of it is still counted when it is finished."""
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _raise_refusals(self) -> None:
+        if self._errors:
+            raise self._errors.popleft()
+        self._owner.refusals.raise_fresh()
+
+    def _not_started(self, key: QueueKey, error: PacelineError) -> None:
+        self._errors.append(error)
+        self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -15,6 +15,7 @@ from paceline.consumer.joining import clustering
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.locked_offsets import LockedOffsets
 from paceline.consumer.membership import Me
+from paceline.consumer.not_started import OnError as OnError
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.ordered_processing import OrderedProcessing
 from paceline.consumer.ordered_settings import OnLate as OnLate
@@ -50,11 +51,13 @@ class OrderedConsumer(ReadingConsumer):
         allocation: Allocation = allocate_averagely,
         on_given_up: OnGivenUp | None = None,
         on_gap: OnGap | None = None,
+        on_error: OnError | None = None,
         on_late: OnLate | None = None,
     ) -> None:
         """Exactly one async function: `listener` for one message, `batch_listener` for several of
-        one queue. `client_id` must be unique in the group (default: random). BadNameError for
-        names, ConfigError for settings."""
+        one queue. `client_id` must be unique in the group (default: random). `on_error` is told of
+        queues that the brokers refuse to let us read. BadNameError for names, ConfigError for
+        settings."""
         self._settings = settings or OrderedSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
@@ -88,6 +91,7 @@ class OrderedConsumer(ReadingConsumer):
             on_given_up=on_given_up,
         )
         self._owner = self._make_owner(on_gap)
+        self._owner.not_started.on_error = on_error
         self._processing.settled = self._owner.settled
         self._locks.on_lost = self._owner.lose
         self._locks.on_regained = self._processing.regained

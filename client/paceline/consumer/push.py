@@ -20,6 +20,7 @@ from paceline.consumer.joining import broadcasting, clustering
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.local_offsets import LocalOffsets
 from paceline.consumer.membership import Me
+from paceline.consumer.not_started import OnError as OnError
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.push_settings import BatchListener as BatchListener
 from paceline.consumer.push_settings import Listener as Listener
@@ -41,6 +42,9 @@ from paceline.wire.names import check_client_id, check_name, check_topic_name, r
 class PushConsumer(ReadingConsumer):
     """A member of a consumer group on one event loop; `async with`, or `start` and `close`."""
 
+    _own_disk: RealDisk | None = None
+    _is_closing = False
+
     def __init__(
         self,
         bootstrap: str | Sequence[str] | Cluster,
@@ -54,12 +58,14 @@ class PushConsumer(ReadingConsumer):
         allocation: Allocation = allocate_averagely,
         on_given_up: OnGivenUp | None = None,
         on_gap: OnGap | None = None,
+        on_error: OnError | None = None,
         disk: Disk | None = None,
     ) -> None:
         """Exactly one async function: `listener` for one message, `batch_listener` for several of
         one queue. A topic may come with a filter (`Subscription`). `client_id` must be unique in
-        the group; its default is random, and "default" for broadcasting, where it names the file of
-        offsets (on `disk`: the machine's own). BadNameError for names, ConfigError for settings."""
+        the group (default: random); for broadcasting "default", it names the file of offsets (on
+        `disk`: the machine's own). `on_error` is told of queues that the brokers refuse to let us
+        read. BadNameError for names, ConfigError for settings."""
         self._settings = settings or PushSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
@@ -85,7 +91,6 @@ class PushConsumer(ReadingConsumer):
             policy=_policy(self._settings),
             send_backer=_send_backer(self._links, self.group, self._settings),
         )
-        self._own_disk: RealDisk | None = None
         self._offsets = self._offset_store(disk)
         self._owner = QueueOwner(
             self._cluster,
@@ -98,8 +103,8 @@ class PushConsumer(ReadingConsumer):
             on_gap=on_gap,
             filters=self._filters,
         )
+        self._owner.not_started.on_error = on_error
         self._processing.settled = self._owner.settled
-        self._is_closing = False
 
     @property
     def missed_count(self) -> int:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from paceline.consumer.leases import Leases, asked_lease_ms
+from paceline.consumer.leases import Leases, asked_lease_ms, relied_lease_ms
 from paceline.consumer.links import GroupLinks
 from paceline.errors import (
     BY_CODE,
@@ -46,10 +46,12 @@ _Rows = list[tuple[QueueKey, LockToken | None]]
 
 
 class _Decided(NamedTuple):
-    """What a master said of one queue: a token, or why there is none."""
+    """What a master said of one queue: a token and its lease, or why there is none."""
 
     token: LockToken | None
     error: PacelineError | None
+    lease_ms: int = 0
+    """That we rely on: less than was granted, and perhaps than we had asked for (R33)."""
 
 
 class QueueLocks:
@@ -73,6 +75,7 @@ class QueueLocks:
         self._client_id = client_id
         self._lease_ms = lease_ms
         self._call_ms = min(CALL_MS_MAX, lease_ms // 2)
+        """Less once a broker has granted a shorter lease."""
         self._leases = Leases(lease_ms=lease_ms, renew_ms=renew_ms)
         self.on_lost: Callable[[QueueKey], None] = lambda key: None
         self.on_regained: Callable[[Iterable[QueueKey]], None] = lambda keys: None
@@ -151,9 +154,9 @@ class QueueLocks:
             raise
         unwanted: list[tuple[QueueKey, LockToken]] = []
         for key, future in wanted.items():
-            token, refused = decided[key]
+            token, refused, lease_ms = decided[key]
             if token is not None:
-                self._leases.granted(key, token, asked_ms=asked_ms)
+                self._leases.granted(key, token, asked_ms=asked_ms, lease_ms=lease_ms)
                 if future.done():  # whoever asked has been cancelled
                     unwanted.append((key, token))
                 else:
@@ -195,15 +198,18 @@ class QueueLocks:
             "lease_ms": asked_lease_ms(self._lease_ms),
             "queues": [_row(key, token) for key, token in rows],
         }
+        lease_ms = 0
         try:
             answer = await self._links.call(group, document, timeout_ms=self._call_ms)
+            lease_ms = relied_lease_ms(answer["lease_ms"])
+            self._call_ms = min(self._call_ms, lease_ms // 2)
         except _REFUSALS as error:
             if not isinstance(error.details.get("queues"), list):
                 raise
             answer = error.details  # each queue was refused for a reason of its own
         decided = {}
         for (key, _), told in zip(rows, answer["queues"], strict=True):
-            decided[key] = _decided(key, told)
+            decided[key] = _decided(key, told, lease_ms)
         return decided
 
     # -- keeping ----------------------------------------------------------------------------------
@@ -242,7 +248,7 @@ class QueueLocks:
                 continue
             if not self._leases.is_valid(key, token, now_ms=now_ms):
                 regained.append(key)
-            self._leases.renewed(key, token, asked_ms=asked_ms)
+            self._leases.renewed(key, token, asked_ms=asked_ms, lease_ms=decided[key].lease_ms)
         if regained:
             self.on_regained(regained)
 
@@ -269,11 +275,11 @@ def _row(key: QueueKey, token: LockToken | None) -> dict[str, Any]:
     return row
 
 
-def _decided(key: QueueKey, told: dict[str, Any]) -> _Decided:
+def _decided(key: QueueKey, told: dict[str, Any], lease_ms: int) -> _Decided:
     code = told["code"]
     if code is None:
         epoch, position = told["token"]
-        return _Decided(LockToken(epoch, position), None)
+        return _Decided(LockToken(epoch, position), None, lease_ms)
     holder = told["holder"]
     whose = "no lock is granted now" if holder is None else f"{holder} has it"
     return _Decided(None, BY_CODE[code](f"the lock of queue {key}: {whose}", holder=holder))

@@ -17,6 +17,7 @@ from paceline.consumer.gaps import Gap, OnGap
 from paceline.consumer.group_offsets import OffsetStore
 from paceline.consumer.held_queue import HeldQueue as HeldQueue
 from paceline.consumer.links import GroupLinks
+from paceline.consumer.not_started import NotStarted
 from paceline.consumer.process_queue import ProcessQueue
 from paceline.consumer.push_settings import PushSettings
 from paceline.consumer.refusals import Refusals
@@ -108,6 +109,7 @@ class QueueOwner:
         self._quiet = Wakeup()
         self._is_closing = False
         self.refusals = Refusals(cluster, self._reads)
+        self.not_started = NotStarted(cluster.clock, cluster.random)
         self._book = SegmentBook(lambda: cluster.view)
         self._end_listening: Callable[[], None] = lambda: None
         self._membership = SegmentMember(
@@ -251,23 +253,20 @@ class QueueOwner:
 
     async def _acquire(self, key: QueueKey, loss_count: int) -> None:
         """Start a queue from the committed offset; `loss_count`: as of when it was claimed."""
-        async with self._opening.setdefault(key, asyncio.Lock()), self._opens[key.group]:
-            await self._open(key, loss_count)
+        try:
+            async with self._opening.setdefault(key, asyncio.Lock()), self._opens[key.group]:
+                await self._open(key, loss_count)
+        except PacelineError as error:
+            await pause(self.not_started.failed(key, error))
+            if loss_count == self._loss_count:
+                self._membership.release(key)  # claimed again with the next answer
 
     async def _open(self, key: QueueKey, loss_count: int) -> None:
         if loss_count != self._loss_count:
             return
         topic = self._cluster.topic_name(key.topic_id)
-        try:
-            queue = await self._offsets.opened(key)
-        except PacelineError as error:
-            log.warning(
-                "queue_not_started",
-                extra={"group": key.group, "queue": key.queue, "error": error.message},
-            )
-            if loss_count == self._loss_count:
-                self._membership.release(key)  # claimed again with the next answer
-            return
+        queue = await self._offsets.opened(key)
+        self.not_started.started(key)
         if loss_count != self._loss_count:
             await self._close_offsets(queue)  # the claim that is there now is another one
             return

@@ -26,6 +26,8 @@ class FakeLocks:
         self._position = 0
         self.ahead_ms = 0
         self.calls: list[dict[str, Any]] = []
+        self.lease_ms_max = 60_000
+        """The brokers' lock_lease_ms."""
         self.gone: set[int] = set()
         """Ids of topics that were deleted."""
 
@@ -74,7 +76,7 @@ class FakeLocks:
             group=document["group"],
             client_id=document["client_id"],
             is_unlock=document["call"] == "unlock",
-            lease_ms=document.get("lease_ms", 60_000),
+            lease_ms=min(document.get("lease_ms", 60_000), self.lease_ms_max),
             entries=tuple(
                 LockEntry(row["topic_id"] << 16 | row["queue"], Token.from_json(row.get("token")))
                 for row in document["queues"]
@@ -103,7 +105,7 @@ class FakeLocks:
         codes = [row["code"] for row in rows]
         if all(codes):
             raise BY_CODE[str(codes[0])]("refused", queues=rows)
-        return {"queues": rows}
+        return {"queues": rows, "lease_ms": request.lease_ms}
 
     def is_fenced(self, broker: "FakeBroker", group: str, row: dict[str, Any], key: int) -> bool:
         """As a commit is decided (R33, INV-11)."""

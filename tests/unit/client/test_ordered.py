@@ -4,16 +4,20 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import committed, eventually, fill
 
 from paceline.consumer.failure import ConsumeLater
+from paceline.consumer.not_started import OnError
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings, SuspendQueueError
-from paceline.errors import ConfigError, DeadlineError
+from paceline.errors import BadRequestError, ConfigError, DeadlineError
 from paceline.message import LockToken, ReceivedMessage
 from paceline.net.cluster import Cluster
+from paceline.routing import QueueKey
 from paceline.runtime import SystemClock, pause
 
 KEY = 1 << 16
@@ -64,7 +68,12 @@ class Listener:
 
 
 def consumer_of(
-    cluster: FakeCluster, listener: Listener, *, settings: OrderedSettings = FAST, name: str = "a"
+    cluster: FakeCluster,
+    listener: Listener,
+    *,
+    settings: OrderedSettings = FAST,
+    name: str = "a",
+    on_error: OnError | None = None,
 ) -> OrderedConsumer:
     return OrderedConsumer(
         cluster.controller,
@@ -73,6 +82,7 @@ def consumer_of(
         listener=listener,
         settings=settings,
         client_id=name,
+        on_error=on_error,
     )
 
 
@@ -105,6 +115,40 @@ async def test_each_queue_is_processed_in_order_under_one_token() -> None:
         assert messages[0].lock_token is not None
     # All queues of a broker group in one call.
     assert sorted(len(call["queues"]) for call in first[:2]) == [3, 3]
+
+
+async def test_what_brokers_refuse_for_good_is_told_once_and_tried_again_seldom(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[tuple[QueueKey, str]] = []
+    asked: list[float] = []
+    is_refused = True
+
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        await fill(cluster, 1)
+        locks = cluster.group_calls.locks
+        change = locks.change
+
+        def refuse(broker: FakeBroker, document: dict[str, Any]) -> dict[str, Any]:
+            if not is_refused:
+                return change(broker, document)
+            asked.append(asyncio.get_running_loop().time())
+            raise BadRequestError("lease_ms must be an integer from 1000 to 5000")
+
+        monkeypatch.setattr(locks, "change", refuse)
+        listener = Listener()
+        consumer = consumer_of(
+            cluster, listener, on_error=lambda key, error: told.append((key, error.message))
+        )
+        async with consumer:
+            await eventually(lambda: len(asked) >= 5)
+            is_refused = False
+            await eventually(lambda: listener.bodies == [0])
+
+    assert [message for _, message in told] == ["lease_ms must be an integer from 1000 to 5000"]
+    assert asked[4] - asked[0] >= 0.3  # 50, 100, 200 and 400 ms, or half of it
+    assert len([each for each in caplog.records if each.msg == "queue_not_started"]) == 1
 
 
 async def test_a_failed_message_holds_its_queue_and_no_other() -> None:

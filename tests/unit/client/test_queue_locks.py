@@ -26,7 +26,9 @@ def key(queue: int, topic_id: int = 1) -> QueueKey:
 
 
 @asynccontextmanager
-async def locks_at(cluster: FakeCluster) -> AsyncIterator[QueueLocks]:
+async def locks_at(
+    cluster: FakeCluster, *, lease_ms: int = 1_000, renew_ms: int = 100
+) -> AsyncIterator[QueueLocks]:
     view = Cluster(cluster.controller)
     view.start()
     links = GroupLinks(view)
@@ -36,8 +38,8 @@ async def locks_at(cluster: FakeCluster) -> AsyncIterator[QueueLocks]:
         view.random,
         group="audit",
         client_id="a",
-        lease_ms=1_000,
-        renew_ms=100,
+        lease_ms=lease_ms,
+        renew_ms=renew_ms,
     )
     try:
         yield locks
@@ -63,6 +65,19 @@ async def test_what_is_wanted_at_one_time_is_one_call_and_so_are_renewals_and_th
     assert calls_of(cluster)[-1]["call"] == "unlock"
     assert len(set(tokens)) == 1  # of one record
     assert cluster.group_calls.locks.of("g1").to_json() == []
+
+
+async def test_a_lease_that_a_broker_cuts_short_is_relied_on_and_renewed_accordingly() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        cluster.group_calls.locks.lease_ms_max = 1_000
+        async with locks_at(cluster, lease_ms=30_000, renew_ms=3_000) as locks:
+            asked_ms = locks._clock.monotonic_ms()
+            token = await locks.acquire(key(0))
+            assert locks.is_valid(key(0), token, now_ms=asked_ms + 900)
+            assert not locks.is_valid(key(0), token, now_ms=locks._clock.monotonic_ms() + 991)
+            await eventually(lambda: len(calls_of(cluster)) >= 3)
+            assert locks.token_of(key(0)) == token
 
 
 async def test_more_queues_than_fit_a_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,6 +294,22 @@ async def test_refused_lock_appends_nothing_but_waits_for_what_it_tells() -> Non
     assert caught.value.details["queues"][0]["holder"] == "a"  # type: ignore[index]
 
 
+@pytest.mark.parametrize(
+    ("asked_ms", "granted_ms"), [(None, 30_000), (30_300, 30_000), (5_000, 5_000)]
+)
+async def test_a_lock_is_granted_for_at_most_the_lease_of_the_broker(
+    asked_ms: int | None, granted_ms: int
+) -> None:
+    bench = Bench(lock_lease_ms=30_000)
+    wanted = {} if asked_ms is None else {"lease_ms": asked_ms}
+
+    answer = await bench.call("lock", group="g", client_id="a", queues=[QUEUE], **wanted)
+
+    assert answer["lease_ms"] == granted_ms
+    with pytest.raises(LockHeldError):
+        await bench.call("lock", group="g", client_id="b", queues=[QUEUE])
+
+
 async def test_lock_tokens_grow_over_epochs_and_fence_the_past() -> None:
     """INV-11."""
     bench = Bench()
