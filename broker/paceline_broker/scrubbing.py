@@ -128,8 +128,10 @@ class Scrubber:
         generation, position = commit_log.generation, first
         epoch = int(commit_log.epochs.epoch_at(PhysicalOffset(first - 1))) if first else 0
         while position < end:
-            if commit_log.generation != generation or position < commit_log.start:
+            if commit_log.generation != generation:
                 return False
+            if position < commit_log.start:
+                return True  # retention took the whole segment (R26): the next one goes on
             at = 0
             try:
                 piece = commit_log.read_raw(position, SLICE_BYTES, end)
