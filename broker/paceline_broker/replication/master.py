@@ -363,8 +363,13 @@ class MasterReplication:
     def _take_registrations(
         self, replicas: Mapping[ReplicaId, ReplicaView]
     ) -> tuple[ConnectionId, ...]:
-        """Learn who is registered; connections of starts that are no longer so end (R9)."""
-        self._replicas.update(replicas)
+        """Learn who is registered; connections of starts that are no longer so end (R9).
+
+        Nothing is kept of a replica that was removed: it would be shown, and counted as lagging,
+        for as long as the epoch lasts.
+        """
+        self._replicas = dict(replicas)
+        self.paces.keep(self._replicas.keys())
         close = outdated(self._peers, self._replicas)
         for connection in close:
             peer = self._peers.pop(connection)

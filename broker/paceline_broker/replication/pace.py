@@ -5,7 +5,7 @@ are therefore one number: the running time since that moment. Time passes only b
 the master's own loop restarts every clock, because then it was the master that was away.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from paceline.types import PhysicalOffset, ReplicaId
 from paceline_broker.replication.master_events import MasterSettings
@@ -65,6 +65,10 @@ class Paces:
         if pace is None:
             pace = self._paces[replica] = Pace(self._now_ms)
         return pace
+
+    def keep(self, replicas: Container[ReplicaId]) -> None:
+        """Forget all others: they are registered no more."""
+        self._paces = {key: pace for key, pace in self._paces.items() if key in replicas}
 
     def ran(self, elapsed_ms: int) -> None:
         """Let running time pass."""

@@ -57,6 +57,8 @@ class Progress:
             rate.sample(peer.appended, now_ms)
         for replica in self._rates.keys() - facts.peers.keys():
             del self._rates[replica]
+        for replica in self._known.keys() - facts.replicas.keys():
+            del self._known[replica]
 
     def rows(
         self, facts: MasterFacts, now_ms: int, *, sent: Mapping[ReplicaId, PhysicalOffset]

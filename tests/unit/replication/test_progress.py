@@ -1,11 +1,15 @@
 """What a master shows of its replicas, dead ones too, and what it waits for in words."""
 
+from dataclasses import replace
+
 from tests.unit.replication.builders import (
     START_END,
     a_master,
     a_view,
     acked,
+    an_introduction,
     an_open_master,
+    introduced,
     join,
     write,
 )
@@ -13,7 +17,12 @@ from tests.unit.replication.builders import (
 from paceline.types import PhysicalOffset, ReplicaId
 from paceline_broker.replication.handshake import ConnectionId
 from paceline_broker.replication.master import MasterReplication
-from paceline_broker.replication.master_events import MemberRefused, Ran, ReplicaLeft
+from paceline_broker.replication.master_events import (
+    GroupCommitted,
+    MemberRefused,
+    Ran,
+    ReplicaLeft,
+)
 from paceline_broker.replication.progress import Progress, Rate, Row
 from paceline_broker.replication.waits import waits_of
 
@@ -75,6 +84,27 @@ def test_member_that_never_connected_has_what_was_confirmed_when_the_epoch_began
     assert rows[2]["appended"] == of_two.confirm
     assert rows[2]["lag_bytes"] == START_END + 96 - of_two.confirm
     assert (rows[3]["appended"], rows[3]["lag_bytes"], rows[3]["lag_ms"]) == (None, None, None)
+
+
+def test_replica_that_was_removed_is_shown_no_more_and_comes_back_as_a_new_one() -> None:
+    """Its lag would grow until the epoch ends, and raise an alert that nobody can still."""
+    master = an_open_master()
+    progress = Progress(master.facts())
+    master.step(ReplicaLeft(ConnectionId(3)))
+    master.step(Ran(100))
+    view = a_view(sync_state_set=frozenset({1, 2}), set_epoch=6)
+    left = {replica: known for replica, known in view.replicas.items() if replica != 3}
+
+    master.step(GroupCommitted(replace(view, replicas=left)))
+
+    assert set(rows_of(master, progress)) == {2}
+    assert master.facts().paces.lag_ms(ReplicaId(3)) is None
+    refused = master.step(introduced(9, an_introduction(3))).refuse
+    assert refused is not None
+    assert refused[1].code == "UNKNOWN_REPLICA"
+    master.step(GroupCommitted(view))
+    row = rows_of(master, progress)[3]
+    assert (row["appended"], row["lag_ms"], row["in_set"]) == (None, None, False)
 
 
 def test_rate_is_of_the_last_whole_second_and_falls_to_zero() -> None:
