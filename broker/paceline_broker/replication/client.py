@@ -386,17 +386,22 @@ class _Link(asyncio.BufferedProtocol):
         confirm: PhysicalOffset | None = None
         acknowledge: Acknowledgement | None = None
         has_written = False
+        fault: str | None = None
         while filled - at >= FRAME_HEADER_BYTES:
-            frame = parse_frame_header(self._view, at)
-            if frame.size_bytes > filled - at:
-                if frame.size_bytes > len(self._buffer):
-                    self._keep_from(at)
-                    at = 0
-                    self._grow(frame.size_bytes)
-                break
-            ready = self._take_frame(machine, frame, at)
-            if ready is None:
-                return
+            try:
+                frame = parse_frame_header(self._view, at)
+                if frame.size_bytes > filled - at:
+                    if frame.size_bytes > len(self._buffer):
+                        self._keep_from(at)
+                        at = 0
+                        self._grow(frame.size_bytes)
+                    break
+                ready = self._take_frame(machine, frame, at)
+                fault = ready.close
+            except (PeerError, CorruptLogError) as error:
+                fault = error.message
+            if fault is not None:
+                break  # what came before it stands
             has_written = has_written or frame.size_bytes > FRAME_HEADER_BYTES
             confirm = ready.confirm or confirm
             acknowledge = ready.acknowledge or acknowledge
@@ -406,18 +411,15 @@ class _Link(asyncio.BufferedProtocol):
             self._client.hooks.wrote()
         # One acknowledgement for all that came with one read: the last says everything.
         self._carry_out(ReplicaReady(confirm=confirm, acknowledge=acknowledge))
+        if fault is not None:
+            self.abort(fault)
 
-    def _take_frame(
-        self, machine: ReplicaReplication, frame: Frame, at: int
-    ) -> ReplicaReady | None:
-        """Append one frame's batches; None if the connection was closed over it."""
+    def _take_frame(self, machine: ReplicaReplication, frame: Frame, at: int) -> ReplicaReady:
+        """Append one frame's batches; the answer names why it must `close`. CorruptLogError."""
         body_bytes = frame.size_bytes - FRAME_HEADER_BYTES
         ready = machine.step(
             FrameReceived(frame.epoch, frame.position, frame.confirm, frame.round, body_bytes)
         )
-        if ready.close is not None:
-            self.abort(ready.close)
-            return None
         if not ready.append:
             return ready
         body = self._view[at + FRAME_HEADER_BYTES : at + frame.size_bytes]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.replication.builders import a_view
 from tests.unit.replication.nodes import (
+    UNIX_MS,
     Group,
     ReplicaNode,
     a_batch,
@@ -23,7 +24,9 @@ from paceline.errors import (
     OutcomeUnknownError,
     PacelineError,
 )
-from paceline.types import PhysicalOffset
+from paceline.records.header import HEADER_BYTES, stamp
+from paceline.types import MasterEpoch, PhysicalOffset
+from paceline_broker.replication.frames import FRAME_HEADER_BYTES, encode_frame_header
 from paceline_broker.replication.handshake import MAGIC
 from paceline_broker.replication.server import STRANGERS_MAX
 from paceline_broker.replication.term_ports import TermSettings
@@ -325,6 +328,60 @@ async def test_lost_member_is_probed_and_a_smaller_set_proposed() -> None:
 
         assert group.master.proposals[0].sync_state_set == {1, 2}
         await eventually(lambda: term.confirm == end)
+
+
+@pytest.mark.parametrize("bad", ["batch", "epoch", "header"])
+async def test_what_came_before_a_bad_frame_in_one_read_is_noted_as_written(
+    bad: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it waits for the disk until something else is written."""
+    async with Group(replicas=(2,)) as group:
+        term = await group.form(a_view(sync_state_set=frozenset({1, 2})))
+        (replica,) = group.replicas
+        assert replica.client is not None
+        link = replica.client._link
+        assert link is not None
+        written: list[int] = []
+        monkeypatch.setattr(replica, "wrote", lambda: written.append(replica.log.written))
+        good = a_frame(replica.log.end, epoch=term.epoch)
+        spoiled = bytearray(
+            a_frame(
+                PhysicalOffset(replica.log.end + len(good) - FRAME_HEADER_BYTES),
+                epoch=term.epoch - (bad == "epoch"),
+            )
+        )
+        if bad == "batch":
+            spoiled[-1] ^= 1
+        elif bad == "header":
+            spoiled[:4] = b"\xff" * 4
+        end = replica.log.end + len(good) - FRAME_HEADER_BYTES
+        both = good + spoiled
+
+        link.get_buffer(-1)[: len(both)] = both
+        link.buffer_updated(len(both))
+
+        assert link._transport is None, "the connection goes on"
+        assert (replica.log.end, written) == (end, [end])
+
+
+def a_frame(position: PhysicalOffset, *, epoch: int) -> bytes:
+    """One batch as a master pushes it."""
+    batch = a_batch(b"pushed")
+    header = stamp(
+        batch,
+        physical_offset=position,
+        base_queue_offset=0,
+        store_unix_ms=UNIX_MS,
+        master_epoch=epoch,
+    )
+    frame = encode_frame_header(
+        body_bytes=len(batch),
+        epoch=MasterEpoch(epoch),
+        position=position,
+        confirm=position,
+        round=99,
+    )
+    return frame + header + batch[HEADER_BYTES:]
 
 
 async def test_silent_connection_is_closed() -> None:
