@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ FENCE = re.compile(
 )
 ADDRESS_IN_DOCUMENTS = "127.0.0.1:7700"
 """Where `make up` listens; the test's cluster listens elsewhere."""
+_OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
 
 
 @dataclass(frozen=True)
@@ -70,22 +72,44 @@ def reader_folder(parent: Path) -> Path:
 
 def run(example: Example, cluster: RunningCluster, folder: Path) -> str:
     """Run one example in a `reader_folder`; what it printed. It must end with 0."""
-    programs = Path(sys.prefix) / "bin"
-    environment = {
-        **os.environ,
-        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "PACELINE_BOOTSTRAP": ",".join(cluster.bootstrap),
-    }
-    done = subprocess.run(
-        example.command(cluster.bootstrap[0]),
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=EXAMPLE_TIMEOUT_S,
-        preexec_fn=end_with_parent,
-        check=False,
-    )
+    done = finished(example.command(cluster.bootstrap[0]), folder, cluster.bootstrap)
     said = (done.stdout[-2000:] + done.stderr[-2000:]).decode(errors="replace")
     assert done.returncode == 0, f"{example} ends with:\n{said}"
     return done.stdout.decode()
+
+
+def run_line(
+    line: str, folder: Path, bootstrap: Sequence[str] = (), *, timeout_s: float = EXAMPLE_TIMEOUT_S
+) -> str:
+    """Run one command line in a `reader_folder`; what it printed. It must end with 0."""
+    done = finished(["sh", "-eu", "-c", line], folder, bootstrap, timeout_s=timeout_s)
+    said = (done.stdout[-3000:] + done.stderr[-3000:]).decode(errors="replace")
+    assert done.returncode == 0, f"{line}: {done.returncode}\n{said}"
+    return done.stdout.decode()
+
+
+def finished(
+    command: Sequence[str],
+    folder: Path,
+    bootstrap: Sequence[str],
+    *,
+    timeout_s: float = EXAMPLE_TIMEOUT_S,
+) -> subprocess.CompletedProcess[bytes]:
+    """A program that was run with this environment's programs on its path, and has ended."""
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=reader_environment(bootstrap),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=timeout_s,
+        preexec_fn=end_with_parent,
+        check=False,
+    )
+
+
+def reader_environment(bootstrap: Sequence[str] = ()) -> dict[str, str]:
+    """This environment is active, and a `make` above this test is not seen."""
+    kept = {name: os.environ[name] for name in os.environ if name not in _OF_MAKE}
+    path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return {**kept, "PATH": path, "PACELINE_BOOTSTRAP": ",".join(bootstrap)}

@@ -1,10 +1,13 @@
 """Real processes: hooks see each batch and each message once, also while masters are killed."""
 
+import random
 import signal
+import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.process.examples import fenced_blocks
 from tests.process.harness import (
     RunningCluster,
     eventually,
@@ -15,6 +18,7 @@ from tests.process.harness import (
 
 from paceline.admin import AdminClient
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.errors import ForbiddenError
 from paceline.hooks import ConsumeContext, SendContext
 from paceline.message import Message, ReceivedMessage
 from paceline.producer import Producer
@@ -102,3 +106,19 @@ async def test_each_message_is_told_of_once_while_masters_are_killed(
     assert watch.stored == Counter(bodies)
     assert watch.done == listened
     assert set(listened) == bodies
+
+
+async def test_hooks_of_the_page_do_in_a_broker_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = {one.language: one.text for one in fenced_blocks("docs/features/hooks.md")}
+    names = tomllib.loads(blocks["toml"])["hooks"]
+    (tmp_path / "shop_checks.py").write_text(blocks["py"])
+    monkeypatch.setenv("PACELINE_BROKER_HOOKS", ",".join(names))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    with running_cluster(tmp_path / "data", "--brokers", "1", "--controllers", "1") as cluster:
+        async with Producer(cluster.bootstrap) as producer:
+            await producer.send(Message("small", b"small"))
+            with pytest.raises(ForbiddenError, match="this cluster is for small messages"):
+                await producer.send(Message("small", random.Random(1).randbytes(70_000)))

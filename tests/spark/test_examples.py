@@ -1,4 +1,4 @@
-"""The flights example, and an export by a standalone master with two workers."""
+"""The flights example, what docs/SPARK.md shows, and an export by a standalone master."""
 
 import os
 import re
@@ -6,8 +6,10 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import orjson
+from tests.process.examples import ADDRESS_IN_DOCUMENTS, fenced_blocks, reader_folder, run_line
 from tests.spark.topics import Topics
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +46,25 @@ def test_delays_of_flights_are_those_of_the_source_file(topics: Topics) -> None:
     means = re.findall(r"^(\w\w) .* (-?[0-9.]+) minutes late$", said, re.MULTILINE)
     assert len(means) == 16
     assert [one for one in means if f">{one[0]} {one[1]}<" not in picture] == []
+
+
+def test_programs_and_command_of_the_page_run(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    """Those that begin with "from pyspark.sql import SparkSession" and `def copy(`."""
+    topics.fill(topics.make("orders"), 200)
+    topics.make("copies")
+    programs = [one.text for one in fenced_blocks("docs/SPARK.md") if one.language == "python"]
+    export = "paceline export --topic orders --to /data/orders --partition-by dt --verify"
+
+    read: dict[str, Any] = {}
+    for text in programs:
+        exec(text.replace(ADDRESS_IN_DOCUMENTS, topics.endpoints), read)
+    read["copy"](read["orders"])
+    command = export.replace("/data", str(tmp_path))
+    run_line(command, reader_folder(tmp_path), [topics.endpoints], timeout_s=TIMEOUT_S)
+
+    assert len(programs) == 2
+    assert read["orders"].count() == len(topics.read("copies", 200)) == 200
+    assert list((tmp_path / "orders/data").rglob("dt=*/*.parquet"))
 
 
 def test_standalone_master_with_two_workers_exports(topics: Topics, tmp_path: Path) -> None:
