@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from paceline.address import Address
 from paceline.byte_budget import LIMIT_BYTES, LIMIT_BYTES_MIN
 from paceline.config import require, require_addresses, setting
+from paceline.connections import CONNECTIONS_MAX
 from paceline.http_origin import own_hosts
 from paceline.records.dues import parse_levels
 from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, NAME_PATTERN
@@ -94,6 +95,13 @@ class BrokerConfig:
         "beyond it, and beyond a client's share of it, requests are refused with 429 (ADR 18).",
         default=LIMIT_BYTES,
         minimum=LIMIT_BYTES_MIN,
+    )
+    connections_max: int = setting(
+        "Connections of clients, streams included. An address gets half of it at most, and less "
+        "the more others there are; beyond that its oldest silent or idle connection goes for each "
+        "new one (ADR 18). Each needs an open file.",
+        default=CONNECTIONS_MAX,
+        minimum=64,
     )
     checkpoint_interval_ms: int = setting(
         "Time between two projection checkpoints; bounds the fold at a restart.",

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from paceline.connections import Places
 from paceline.errors import (
     BadRequestError,
     NotYetAvailableError,
@@ -21,9 +22,16 @@ from paceline.errors import (
     TooLargeError,
     to_problem,
 )
-from paceline.http_guard import OWN_HOSTS, Guard, check_request, counted_elsewhere, problem_body
+from paceline.http_guard import (
+    OWN_HOSTS,
+    check_request,
+    counted_elsewhere,
+    place_of,
+    problem_body,
+)
+from paceline.http_listener import Guard
 from paceline.http_origin import own_hosts
-from paceline.telemetry import Metrics, register_budget
+from paceline.telemetry import Metrics, register_budget, register_places
 from paceline.wire.stream import UPGRADE_TOKEN
 from paceline_broker.http_clients import add_client_routes
 from paceline_broker.http_delays import add_delay_routes
@@ -53,6 +61,8 @@ log = logging.getLogger("paceline.http")
 PROBLEM_TYPE = "application/problem+json"
 SHUTDOWN_S = 1.0
 """Handlers that are still at work after a stop so long are cancelled."""
+ALWAYS_ANSWERED = ("/v1/status", "/v1/probe", "/metrics", "/healthz", "/readyz")
+"""To people and peers who ask how this broker is, also where others take all connections."""
 _SWITCHING = (
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
     b"Upgrade: " + UPGRADE_TOKEN.encode() + b"\r\n\r\n"
@@ -75,7 +85,9 @@ class BrokerHttp:
         self._metrics = metrics
         self._streams = StreamServer(service)
         register(metrics, service.counters, service.role, service.routes)
+        self.places = Places(service.settings.connections_max)
         register_budget(metrics, service.budget)
+        register_places(metrics, self.places)
         register_replication(metrics, service.role)
         metrics.sampled(
             "paceline_service_hook_errors_total",
@@ -96,7 +108,7 @@ class BrokerHttp:
     @property
     def connections_count(self) -> int:
         """Open connections, streams included."""
-        return 0 if self._guard is None else self._guard.connections_count
+        return self.places.count
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port (`port` 0 = any free one). Raises OSError."""
@@ -107,7 +119,9 @@ class BrokerHttp:
         await self._runner.setup()
         assert self._runner.server is not None
         loop = asyncio.get_running_loop()
-        self._guard = Guard(self._runner.server, self._service.budget)
+        self._guard = Guard(
+            self._runner.server, self._service.budget, self.places, always=ALWAYS_ANSWERED
+        )
         self._listening = await loop.create_server(self._guard, host, port, backlog=1024)
         bound: int = self._listening.sockets[0].getsockname()[1]
         return bound
@@ -121,6 +135,8 @@ class BrokerHttp:
         """Take no connection more, close the streams, then whatever else is open."""
         self.take_no_more()
         self._streams.close()
+        if self._guard is not None:
+            self._guard.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -204,7 +220,8 @@ class BrokerHttp:
             raise BadRequestError("the connection has gone")
         counted_elsewhere(request)
         transport.write(_SWITCHING)
-        connection = self._streams.upgrade(transport, transport.get_protocol())
+        place = place_of(request)
+        connection = self._streams.upgrade(transport, transport.get_protocol(), place)
         await connection.closed
         # aiohttp has heard of the end: this answer goes nowhere.
         return web.Response()

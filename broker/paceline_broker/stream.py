@@ -19,6 +19,7 @@ from typing import Any, cast
 import orjson
 
 from paceline.byte_budget import JSON_FACTOR, no_room, source_of
+from paceline.connections import Connection, Standing
 from paceline.errors import (
     BadRequestError,
     OverloadedError,
@@ -44,12 +45,14 @@ from paceline.wire.stream import (
     Operation,
     ProduceAnswer,
 )
+from paceline_broker import stream_stillness
 from paceline_broker.service.follow import SESSION_QUEUES_MAX
 from paceline_broker.service.gather import Fetched
 from paceline_broker.service.long_work import Job
 from paceline_broker.service.service import Service
 from paceline_broker.stream_frames import SCRATCH_BYTES, TURN_REQUESTS_MAX, StreamFrames
 from paceline_broker.stream_memory import AHEAD_BYTES, FrameBuffer, RequestBytes
+from paceline_broker.stream_stillness import Stillness
 
 CREDIT_BYTES = 32 * 1024 * 1024
 """Unanswered request bytes of one connection: two batches of the largest size in flight."""
@@ -63,11 +66,6 @@ WRITE_HIGH_BYTES = 4 * 1024 * 1024
 """Answers the transport may hold before reading pauses: one large fetch is under way, one waits."""
 JOIN_BYTES = 64 * 1024
 """Smaller buffers are joined before the write."""
-STALL_SWEEP_S = 5.0
-STALL_SWEEPS = 6
-"""A frame that is not whole, or an answer that is not taken, after 30 s closes the connection."""
-SILENT_SWEEPS = 2
-"""So does a frame of which nothing at all comes for 5 to 10 s."""
 
 # The frame header and `PRODUCE_ANSWER` in one pack.
 _PRODUCED = struct.Struct("<IIBBH" + PRODUCE_ANSWER.format.lstrip("<"))
@@ -87,12 +85,15 @@ class StreamServer:
         self._sweep: asyncio.TimerHandle | None = None
 
     def upgrade(
-        self, transport: asyncio.Transport, before: asyncio.BaseProtocol
+        self,
+        transport: asyncio.Transport,
+        before: asyncio.BaseProtocol,
+        place: Connection | None = None,
     ) -> "StreamConnection":
         """Take over a connection whose 101 was written. `before` hears of its end (aiohttp's)."""
         if self._is_closing:
             raise ShuttingDownError("this broker is stopping")
-        connection = StreamConnection(self, before)
+        connection = StreamConnection(self, before, place)
         self._connections[connection] = None
         self.service.counters.streams_open += 1
         transport.set_protocol(connection)
@@ -116,7 +117,9 @@ class StreamServer:
             connection.close()
 
     def _schedule(self) -> None:
-        self._sweep = asyncio.get_running_loop().call_later(STALL_SWEEP_S, self._look_for_stalls)
+        self._sweep = asyncio.get_running_loop().call_later(
+            stream_stillness.STALL_SWEEP_S, self._look_for_stalls
+        )
 
     def _look_for_stalls(self) -> None:
         self._sweep = None
@@ -129,11 +132,17 @@ class StreamServer:
 class StreamConnection(StreamFrames):
     """One stream. A `Sink` and `FetchSink` of the use-cases: they answer by request id."""
 
-    def __init__(self, server: StreamServer, before: asyncio.BaseProtocol) -> None:
+    def __init__(
+        self, server: StreamServer, before: asyncio.BaseProtocol, place: Connection | None
+    ) -> None:
         service = server.service
         super().__init__(server.scratch)
         self._server = server
         self._before = before
+        self._place = place
+        if place is not None:
+            place.is_idle = self._is_idle
+            place.is_now(Standing.SILENT)
         self._sender = service.sender
         self._fetcher = service.fetcher
         self._calls = service.calls
@@ -161,10 +170,7 @@ class StreamConnection(StreamFrames):
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stalled = (0, 0)
-        self._stalled_sweeps = 0
-        self._moved = (0, 0)
-        self._silent_sweeps = 0
+        self._stillness = Stillness()
 
     # -- the transport's side ----------------------------------------------------------------------
 
@@ -233,23 +239,21 @@ class StreamConnection(StreamFrames):
         if transport is None:
             return
         unwritten = transport.get_write_buffer_size() if self._is_writing_paused else 0
-        before_frame, before_unwritten = self._stalled
-        is_in_frame = frame.view is not None or frame.left_out > 0
-        is_frame_stuck = is_in_frame and frame.number == before_frame
-        is_writing_stuck = unwritten > 0 and unwritten == before_unwritten
-        self._stalled = (frame.number if is_in_frame else 0, unwritten)
-        self._stalled_sweeps += 1
-        if not is_frame_stuck and not is_writing_stuck:
-            self._stalled_sweeps = 0
-        moved = (frame.filled, frame.left_out)
-        is_silent = is_frame_stuck and moved == self._moved and not self._is_reading_paused
-        self._moved = moved
-        self._silent_sweeps = self._silent_sweeps + 1 if is_silent else 0
-        if self._stalled_sweeps >= STALL_SWEEPS or self._silent_sweeps >= SILENT_SWEEPS:
+        still = self._stillness
+        if still.is_stalled(frame, unwritten=unwritten, is_reading_paused=self._is_reading_paused):
             strangers.warning("stream_stalled", extra={"unwritten_bytes": unwritten})
             transport.abort()
-        elif not self._pending:
+            return
+        if not self._pending:
             self._held.rest()
+        standing = still.standing(is_idle=self._is_idle())
+        if standing is None:
+            self.close()
+        elif self._place is not None:
+            self._place.is_now(standing)
+
+    def _is_idle(self) -> bool:
+        return not self._pending and not self._out and self._frame.view is None
 
     # -- requests in -------------------------------------------------------------------------------
 
@@ -265,6 +269,7 @@ class StreamConnection(StreamFrames):
         if request_id in pending:
             raise BadRequestError(f"request id {request_id} is in use")
         self._counters.stream_requests += 1
+        self._stillness.asked_count += 1
         if self._watch is not None:
             self._watch.took(self, request_id, Operation(operation).name, len(body))
         factor = JSON_FACTOR if operation == Operation.CALL else 1

@@ -1,4 +1,4 @@
-"""What one stream connection holds of the broker's memory (ADR 18): frames that arrive, and
+"""Pure: what one stream connection holds of the broker's memory (ADR 18): frames that arrive, and
 requests that are not answered.
 
 A frame's buffer begins small and doubles as bytes arrive, each step held in the budget before it

@@ -128,11 +128,16 @@ class ByteHolder:
         return self._budget._has_room(self, size_bytes)
 
     def close(self) -> None:
-        """Give everything back; the holder is not used after that."""
+        """Give everything back. Who takes something afterwards, as work that does not know yet that
+        its connection has ended, gets nothing."""
         self.give(self.held_bytes)
+        budget, self._budget = self._budget, _CLOSED
         if self._address is not None:
-            self._budget._left(self._address)
+            budget._left(self._address)
             self._address = None
+
+
+_CLOSED = ByteBudget(0)
 
 
 class _Address:

@@ -9,8 +9,13 @@ that has never asked anything, else the one that has been idle longest. What is 
 from collections.abc import Callable
 from enum import IntEnum
 
+CONNECTIONS_MAX = 8000
+"""Below the usual limit of open files, which replication and segments share."""
 ALWAYS_COUNT = 2
 """An address may have so many while there is room at all, or while another has more of them."""
+
+RESERVE_DIVISOR, RESERVE_MIN = 16, 32
+"""Connections come and go quickly there."""
 
 
 class Standing(IntEnum):
@@ -25,12 +30,14 @@ class Standing(IntEnum):
 class Connection:
     """One that has a place. `close` and `is_idle` are the shell's."""
 
-    __slots__ = ("_owner", "_source", "close", "is_idle", "is_reserved", "standing")
+    __slots__ = ("_owner", "_source", "close", "is_idle", "is_open", "is_reserved", "standing")
 
     def __init__(self, owner: "Connections", source: "_Source") -> None:
         self._owner = owner
         self._source = source
         self.standing = Standing.SILENT
+        self.is_open = True
+        """It has its place."""
         self.is_reserved = owner.is_reserve
         """It has a place for those only who ask for what is always answered."""
         self.close: Callable[[], None] = _nothing
@@ -39,7 +46,7 @@ class Connection:
 
     def is_now(self, standing: Standing) -> None:
         """It asks, or has been answered."""
-        if standing is not self.standing:
+        if self.is_open and standing is not self.standing:
             self._source.by_standing[self.standing].pop(self, None)
             self.standing = standing
             self._source.by_standing[standing][self] = None
@@ -93,14 +100,33 @@ class Connections:
         return connection
 
     def _ended(self, connection: Connection) -> None:
-        source = connection._source
-        if connection not in source.by_standing[connection.standing]:
+        if not connection.is_open:
             return
+        connection.is_open = False
+        source = connection._source
         del source.by_standing[connection.standing][connection]
         source.count -= 1
         self.count -= 1
         if not source.count:
             del self._sources[source.address]
+
+
+class Places:
+    """The connections of a listener, and a reserve for questions that are always answered: who
+    finds no place gets one there, and may ask those only."""
+
+    def __init__(self, limit: int) -> None:
+        self.common = Connections(limit)
+        self.reserve = Connections(max(RESERVE_MIN, limit // RESERVE_DIVISOR), is_reserve=True)
+
+    def open(self, address: str) -> tuple[Connection | None, Connection | None]:
+        """As `Connections.open`."""
+        place, displaced = self.common.open(address)
+        return (place, displaced) if place is not None else self.reserve.open(address)
+
+    @property
+    def count(self) -> int:
+        return self.common.count + self.reserve.count
 
 
 class _Source:

@@ -1,6 +1,9 @@
-"""Limits of a node's HTTP listener that aiohttp does not have: header deadline, connection cap,
-slow bodies and readers, a budget of bytes, and error bodies that repeat nothing of the request.
-Brokers and controllers listen with it.
+"""Limits of a node's HTTP listener that aiohttp does not have: header deadline, places for
+connections, slow bodies and readers, a budget of bytes, and error bodies that repeat nothing of the
+request. Brokers and controllers listen with it.
+
+Each connection has a place (connections.py; how it comes to it: http_listener.py). Who has none but
+in the reserve may only ask what is always answered.
 
 What a connection sends is held in the budget as it comes (ADR 18), and its answer until the client
 has taken it; all of it is given back when the request has ended. Over its share a request is
@@ -10,29 +13,27 @@ answered 429 at once, and the rest of it passed over.
 import asyncio
 import contextlib
 from http import HTTPStatus
-from typing import Any
 
 import orjson
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from paceline.byte_budget import ByteBudget, ByteHolder, no_room, source_of
+from paceline.byte_budget import ByteHolder, no_room
+from paceline.connections import Connection, Standing
 from paceline.errors import (
     DeadlineError,
+    OverloadedError,
     PacelineError,
     TooLargeError,
     UnsupportedMediaTypeError,
     to_problem,
 )
 from paceline.http_origin import check_browser
-from paceline.runtime import pause
 
 HEADER_TIMEOUT_S = 5.0
 """A begun request head must be complete after this (slow-loris)."""
 KEEPALIVE_TIMEOUT_S = 75.0
 """nginx's default."""
-CONNECTIONS_MAX = 8000
-"""Below the usual limit of open files, which replication and segments share."""
 WRITE_TIMEOUT_S = 30.0
 """A client that takes nothing of its answer for so long is disconnected."""
 LINGERING_S = 1.0
@@ -52,7 +53,11 @@ OWN_HOSTS = web.AppKey("own_hosts", frozenset)
 
 
 def check_request(request: web.Request) -> None:
-    """Raise what refuses a request before any handler: ForbiddenError (http_origin.py)."""
+    """Raise what refuses a request before any handler: OverloadedError where its connection has no
+    place, ForbiddenError (http_origin.py)."""
+    protocol = request.protocol
+    if isinstance(protocol, GuardedHandler):
+        protocol.check_place(request.path)
     headers = request.headers
     own = request.app.get(OWN_HOSTS, frozenset())
     check_browser(host=headers.get("Host"), origin=headers.get("Origin"), own=own)
@@ -118,9 +123,30 @@ def room_for(request: web.Request, size_bytes: int, *, at_least: int) -> int:
     return min(size_bytes, at_least)
 
 
+def place_of(request: web.Request) -> Connection | None:
+    """That of its connection."""
+    protocol = request.protocol
+    return protocol.place if isinstance(protocol, GuardedHandler) else None
+
+
+def is_stranger(request: web.Request) -> None:
+    """This request waits for a proof: until then its connection is as good as a silent one."""
+    protocol = request.protocol
+    if isinstance(protocol, GuardedHandler):
+        protocol.place.is_idle = lambda: True
+        protocol.place.is_now(Standing.SILENT)
+
+
+def is_proven(request: web.Request) -> None:
+    """This connection has proven the cluster's secret: it needs no place and counts for nothing."""
+    protocol = request.protocol
+    if isinstance(protocol, GuardedHandler):
+        protocol.place.ended()
+        protocol.count_no_more()
+
+
 def counted_elsewhere(request: web.Request) -> None:
-    """What this connection sends and gets from now on is counted by others, or needs not be: it
-    has become a stream, or has proven the cluster's secret."""
+    """This connection has become a stream, which counts for itself."""
     protocol = request.protocol
     if isinstance(protocol, GuardedHandler):
         protocol.count_no_more()
@@ -145,23 +171,40 @@ class GuardedHandler(RequestHandler):
     """aiohttp's connection protocol with deadlines."""
 
     __slots__ = (
-        "_guard",
+        "_always",
         "_header_timer",
         "_is_counted",
-        "_is_counted_elsewhere",
         "_is_refused",
         "_lost",
         "_write_timer",
         "holder",
+        "place",
     )
 
-    def __init__(self, guard: "Guard", server: web.Server, **arguments: Any) -> None:
-        super().__init__(server, **arguments)
-        self._guard = guard
-        self.holder: ByteHolder = guard.budget.holder(None)
-        """What this connection holds in the node's budget."""
-        self._is_counted = False
-        self._is_counted_elsewhere = False
+    def __init__(
+        self,
+        server: web.Server,
+        place: Connection,
+        holder: ByteHolder,
+        *,
+        always: tuple[str, ...],
+    ) -> None:
+        """`holder`: what this connection holds in the node's budget; `always`: how paths begin that
+        are answered to whoever finds no place."""
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+            lingering_time=LINGERING_S,
+            access_log=None,  # type: ignore[arg-type]  # none
+            # A gzip bomb is refused by its header (415), never unpacked.
+            auto_decompress=False,
+            read_bufsize=READ_BYTES,
+        )
+        self._always = always
+        self.place = place
+        self.holder = holder
+        self._is_counted = True
         self._is_refused = False
         """What came found no room: whatever comes now is passed over."""
         self._header_timer: asyncio.TimerHandle | None = None
@@ -170,20 +213,12 @@ class GuardedHandler(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._is_counted = self._guard.admit()
-        if not self._is_counted:
-            self.force_close()
-        else:
-            # Also for a connection that sends nothing at all.
-            end = transport.get_extra_info("peername")
-            if end is not None:
-                self.holder = self._guard.budget.holder(source_of(end[0]))
-            self._begin_header()
+        self.place.is_idle = self._is_between_requests
+        self.place.close = self._abort
+        self._begin_header()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        if self._is_counted:
-            self._is_counted = False
-            self._guard.release()
+        self.place.ended()
         self._end_timers()
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)
@@ -193,12 +228,13 @@ class GuardedHandler(RequestHandler):
     def data_received(self, data: bytes) -> None:
         if self._is_refused or self._lost is not None:
             return
-        if data and not self._is_counted_elsewhere and not self.holder.take(len(data)):
+        if data and self._is_counted and not self.holder.take(len(data)):
             self._refuse()
             return
         before = self._request_count
         super().data_received(data)
         if self._request_count != before:
+            self.place.is_now(Standing.BUSY)
             if self._header_timer is not None:
                 self._header_timer.cancel()
                 self._header_timer = None
@@ -210,18 +246,29 @@ class GuardedHandler(RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Write an answer; what the request and it hold goes back when the client has taken it."""
         resp = self._hold_answer(request, resp)
+        if self.place.is_reserved and not resp.prepared:
+            resp.force_close()
         outcome = await super().finish_response(request, resp, start_time)
         if self._is_between_requests():
             self.holder.give(self.holder.held_bytes)
+            self.place.is_now(Standing.IDLE)
         elif self.holder.held_bytes > READ_AHEAD_BYTES:
             self.holder.give(self.holder.held_bytes - READ_AHEAD_BYTES)
         if self._is_refused:
-            await pause(LINGERING_S * 1000)
+            await self.linger()
         return outcome
+
+    def check_place(self, path: str) -> None:
+        """Raise OverloadedError unless this connection may ask for `path`."""
+        if self.place.is_reserved and not path.startswith(self._always):
+            raise OverloadedError(
+                "this address has as many connections at work as it may have on this node",
+                retry_after_ms=1000,
+            )
 
     def count_no_more(self) -> None:
         """See `counted_elsewhere`."""
-        self._is_counted_elsewhere = True
+        self._is_counted = False
         self.holder.give(self.holder.held_bytes)
 
     def pause_writing(self) -> None:
@@ -271,7 +318,8 @@ class GuardedHandler(RequestHandler):
         self._lingering_time = 0.0  # of aiohttp, which would hear of the error again; ours follows
         error = no_room("this request")
         if self._is_between_requests():
-            self._answer_at_once(error.status, orjson.dumps(to_problem(error)))
+            if self.transport is not None:
+                self.transport.write(refusal(error))
             asyncio.get_running_loop().call_later(LINGERING_S, self.force_close)
             return
         request = self._current_request
@@ -294,15 +342,6 @@ class GuardedHandler(RequestHandler):
         self.holder.hold(size)  # it is done and has to be told
         return resp
 
-    def _answer_at_once(self, status: int, body: bytes) -> None:
-        if self.transport is None:
-            return
-        phrase = HTTPStatus(status).phrase.encode()
-        self.transport.write(
-            b"HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\n"
-            b"Connection: close\r\nContent-Length: %d\r\n\r\n" % (status, phrase, len(body)) + body
-        )
-
     def _is_between_requests(self) -> bool:
         return self._current_request is None and not self._messages
 
@@ -314,8 +353,7 @@ class GuardedHandler(RequestHandler):
         self._header_timer = None
         transport = self.transport
         if transport is not None and self._is_between_requests():
-            body = problem_body("BAD_REQUEST", 408, "the request head took too long")
-            self._answer_at_once(408, body)
+            transport.write(head_too_late())
             self.force_close()
 
     def _abort(self) -> None:
@@ -328,6 +366,25 @@ class GuardedHandler(RequestHandler):
             if timer is not None:
                 timer.cancel()
         self._header_timer = self._write_timer = None
+
+
+def head_too_late() -> bytes:
+    """The answer to half a request head whose time is over."""
+    return last_answer(408, problem_body("BAD_REQUEST", 408, "the request head took too long"))
+
+
+def refusal(error: PacelineError) -> bytes:
+    """The last answer where there is no request to answer."""
+    return last_answer(error.status, orjson.dumps(to_problem(error)))
+
+
+def last_answer(status: int, body: bytes) -> bytes:
+    """A problem document as a whole answer, after which the connection is closed."""
+    phrase = HTTPStatus(status).phrase.encode()
+    return (
+        b"HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\n"
+        b"Connection: close\r\nContent-Length: %d\r\n\r\n" % (status, phrase, len(body)) + body
+    )
 
 
 def _problem_response(error: PacelineError) -> web.Response:
@@ -345,35 +402,3 @@ class _LastResponse(web.Response):
     async def write_eof(self, data: bytes = b"") -> None:
         await super().write_eof(data)
         await self._handler.linger()
-
-
-class Guard:
-    """The protocol factory of a listener: counts connections, makes guarded handlers."""
-
-    def __init__(self, server: web.Server, budget: ByteBudget) -> None:
-        self._server = server
-        self.budget = budget
-        self.connections_count = 0
-
-    def __call__(self) -> GuardedHandler:
-        return GuardedHandler(
-            self,
-            self._server,
-            loop=asyncio.get_running_loop(),
-            keepalive_timeout=KEEPALIVE_TIMEOUT_S,
-            lingering_time=LINGERING_S,
-            access_log=None,
-            # A gzip bomb is refused by its header (415), never unpacked.
-            auto_decompress=False,
-            read_bufsize=READ_BYTES,
-        )
-
-    def admit(self) -> bool:
-        """Count a new connection; False when there are too many."""
-        if self.connections_count >= CONNECTIONS_MAX:
-            return False
-        self.connections_count += 1
-        return True
-
-    def release(self) -> None:
-        self.connections_count -= 1

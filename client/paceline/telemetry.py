@@ -35,6 +35,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from paceline.byte_budget import ByteBudget
+from paceline.connections import Places
 from paceline.errors import ConfigError
 from paceline.metric_names import NODE_LABELS, ROCKETMQ
 from paceline.ports import Clock
@@ -261,6 +262,31 @@ def register_budget(metrics: Metrics, budget: ByteBudget) -> None:
         "Requests that found no room in it, or in their client's share; alert when it grows: "
         "clients send too much at once, or somebody hostile does.",
         lambda: budget.refused,
+    )
+
+
+def register_places(metrics: Metrics, places: Places) -> None:
+    """Connections of a node's HTTP listener (ADR 18)."""
+    metrics.sampled(
+        "paceline_connections_open_count",
+        "Connections of clients, streams included; alert near the limit.",
+        lambda: places.count,
+    )
+    metrics.sampled(
+        "paceline_connections_limit_count",
+        "Setting connections_max; one address gets half of it at most.",
+        lambda: places.common.limit,
+    )
+    metrics.sampled(
+        "paceline_connections_displaced_total",
+        "Silent or idle connections closed to make room for one of the same address; alert when it "
+        "grows: somebody opens connections without end.",
+        lambda: places.common.displaced + places.reserve.displaced,
+    )
+    metrics.sampled(
+        "paceline_connections_refused_total",
+        "Connections that found all of their address busy; those may ask for health only.",
+        lambda: places.common.refused,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from paceline.address import Address, parse_address
 from paceline.config import require, require_addresses, setting
+from paceline.connections import CONNECTIONS_MAX
 from paceline.types import ControllerId
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.session_commands import CONTROLLER_ID_PATTERN, NAME_PATTERN
@@ -56,6 +57,12 @@ class ControllerConfig:
         "Allow `listen` beyond loopback although HTTP has no TLS, and `raft_listen` without "
         "raft_tls_*: everybody who reaches `listen` can change topics and order elections.",
         default=False,
+    )
+    connections_max: int = setting(
+        "Connections of clients. An address gets half of it at most, and less the more others "
+        "there are; beyond that its oldest silent or idle one goes for each new one (ADR 18).",
+        default=CONNECTIONS_MAX,
+        minimum=64,
     )
     heartbeat_timeout_ms: int = setting(
         "A broker silent for this long is held for dead. Lower: faster failover of frozen hosts; "

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 WATCH_MS_MAX = 60_000
 WATCHES_MAX = 10_000
+ALWAYS_ANSWERED = (wire.PATH, "/v1/heard/", "/metrics", "/healthz", "/readyz")
+"""To people and peers, also where others take all connections."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -11,15 +11,16 @@ import orjson
 from aiohttp import web
 
 from paceline.byte_budget import ByteBudget
-from paceline.http_guard import Guard
+from paceline.connections import Places
+from paceline.http_listener import Guard
 from paceline.ports import Clock, Random
-from paceline.telemetry import Metrics, register_budget
+from paceline.telemetry import Metrics, register_budget, register_places
 from paceline.types import ControllerId
 from paceline.wire.cluster import ClusterView
 from paceline.wire.session import Leadership, encode_view
 from paceline_controller.announcer import ControllersAnnouncer
 from paceline_controller.config import ControllerConfig
-from paceline_controller.http import ControllerHttp
+from paceline_controller.http import ALWAYS_ANSWERED, ControllerHttp
 from paceline_controller.hub import Hub
 from paceline_controller.inquirer import Inquirer
 from paceline_controller.liveness_events import (
@@ -60,6 +61,7 @@ class ControllerNode:
         self.quorum = quorum
         self.hub = Hub()
         self.budget = ByteBudget()
+        self.places = Places(config.connections_max)
         self.ended = asyncio.Event()
         self.cluster_known = asyncio.Event()
         """Set once the machine has a cluster id and this data folder had none yet."""
@@ -86,6 +88,7 @@ class ControllerNode:
         self.http = ControllerHttp(self, clock=clock)
         self._runner = web.AppRunner(self.http.app, access_log=None, shutdown_timeout=1.0)
         self._listening: asyncio.Server | None = None
+        self._guard: Guard | None = None
         self._view_version = -1
         self._view: ClusterView | None = None
         self._view_json: dict[str, Any] = {}
@@ -111,6 +114,7 @@ class ControllerNode:
         )
         self._metrics.read_groups(lambda: machine.groups)
         register_budget(self._metrics.metrics, self.budget)
+        register_places(self._metrics.metrics, self.places)
         self._metrics.read_watched(self.supervisor.outages, self._beats, clock)
 
     def _make_announcer(self) -> ControllersAnnouncer:
@@ -184,8 +188,9 @@ class ControllerNode:
         await self._runner.setup()
         assert self._runner.server is not None
         listen = self._config.listen
+        self._guard = Guard(self._runner.server, self.budget, self.places, always=ALWAYS_ANSWERED)
         self._listening = await asyncio.get_running_loop().create_server(
-            Guard(self._runner.server, self.budget), listen.host, listen.port, backlog=1024
+            self._guard, listen.host, listen.port, backlog=1024
         )
         self.supervisor.start()
         await self.quorum.start()
@@ -204,6 +209,8 @@ class ControllerNode:
         self.hub.abort_all()
         if self._listening is not None:
             self._listening.close()
+        if self._guard is not None:
+            self._guard.close()
         await self._runner.cleanup()
         await self._prober.stop()
         await self._inquirer.stop()

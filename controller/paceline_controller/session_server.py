@@ -22,7 +22,7 @@ from paceline.errors import (
     UnauthenticatedError,
     to_problem,
 )
-from paceline.http_guard import counted_elsewhere
+from paceline.http_guard import is_proven, is_stranger
 from paceline.ports import Clock, Random
 from paceline.runtime import spawn
 from paceline.telemetry import strangers
@@ -91,6 +91,7 @@ class SessionServer:
         transport = request.transport
         if transport is None:
             return socket
+        is_stranger(request)
         hello = await self._shake_hands(request, socket)
         if hello is None:
             return socket
@@ -144,7 +145,7 @@ class SessionServer:
             proof=wire.welcome_proof(challenge, hello, self._secret),
         )
         await socket.send_str(wire.encode(welcome))
-        counted_elsewhere(request)
+        is_proven(request)
         return hello
 
     def _check_hello(self, message: WSMessage, challenge: wire.Challenge) -> wire.Hello | None:

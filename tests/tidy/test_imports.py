@@ -31,6 +31,7 @@ KERNEL = frozenset(
         "event_loop",
         "filters",
         "http_guard",
+        "http_listener",
         "http_origin",
         "memory_images",
         "message_ids",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from paceline.byte_budget import LIMIT_BYTES
+from paceline.connections import CONNECTIONS_MAX
 from paceline.records.dues import parse_levels
 
 MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -77,5 +78,7 @@ class ServiceSettings:
     """Receivers of a group that may wait at one queue; beyond it POLLING_FULL."""
     request_bytes_max: int = LIMIT_BYTES
     """Bytes held for requests and answers over all connections (ADR 18); beyond it 429."""
+    connections_max: int = CONNECTIONS_MAX
+    """Connections of clients, over all addresses (ADR 18)."""
     max_pop_polling_size: int = 100_000
     """Receivers that may wait in all."""

@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 import pytest
 from tests.unit.http.door import Door, a_batch, a_door
-from tests.unit.service.fakes import until
 
 from paceline import http_guard
 
@@ -343,22 +342,6 @@ async def test_connection_that_answers_in_time_outlives_the_header_deadline(
         for _ in range(4):
             status, _ = await door.ask("GET", f"{PULL}?offset=0&wait_ms=60")
             assert status == 200
-
-
-async def test_connections_beyond_the_cap_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_guard, "CONNECTIONS_MAX", 3)
-    async with a_door() as door:
-        kept = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(3)]
-        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
-
-        async with asyncio.timeout(5):
-            assert await reader.read() == b""
-
-        writer.close()
-        for _, other in kept:
-            other.close()
-        await until(lambda: door.http.connections_count == 0)
-        assert (await door.ask("GET", "/healthz"))[0] == 200
 
 
 async def test_body_over_the_limit_is_413_without_reading_it() -> None:

@@ -161,3 +161,19 @@ async def test_what_was_stored_is_told_even_where_the_answer_has_no_room() -> No
 
         assert (code, len(answer["messages"])) == (200, 2_000)
         assert door.service.budget.used_bytes == 0
+
+
+async def test_first_bytes_of_many_connections_at_once_are_bounded() -> None:
+    async with a_door(request_bytes_max=8 * MIB) as door:
+        budget = door.service.budget
+        connections = [await connect(door, b"") for _ in range(60)]
+        await until(lambda: door.http.connections_count == 60)
+
+        for _, writer in connections:
+            writer.write(b"GET /v1/status HTTP/1.1\r\nX: " + b"x" * 200_000)
+        await until(lambda: door.http.connections_count == 0)
+
+        for _, writer in connections:
+            writer.transport.abort()
+        assert 0 < budget.peak_bytes <= budget.limit_bytes // 2
+        await until(lambda: budget.used_bytes == 0)

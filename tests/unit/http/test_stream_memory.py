@@ -22,7 +22,7 @@ from paceline.wire.stream import (
     ProduceAnswer,
     encode_frame,
 )
-from paceline_broker import stream as stream_door
+from paceline_broker import stream_stillness
 from paceline_broker.stream_frames import TURN_REQUESTS_MAX
 
 HEAD = FRAME_HEADER.pack(FRAME_BYTES_MAX, 1, Operation.PRODUCE, 0, 0)
@@ -150,7 +150,7 @@ async def test_answers_that_nobody_reads_stop_the_serving(
 async def test_a_frame_of_which_nothing_comes_ends_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream_door, "STALL_SWEEP_S", 0.05)
+    monkeypatch.setattr(stream_stillness, "STALL_SWEEP_S", 0.05)
     async with a_door() as door:
         stream = await RawStream.open(door.port)
 
@@ -163,7 +163,7 @@ async def test_a_frame_of_which_nothing_comes_ends_its_connection(
 async def test_what_is_held_goes_back_when_a_connection_rests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream_door, "STALL_SWEEP_S", 0.05)
+    monkeypatch.setattr(stream_stillness, "STALL_SWEEP_S", 0.05)
     async with a_door() as door:
         stream = await RawStream.open(door.port)
         stream.ask(1, Operation.PRODUCE, a_batch(b"x" * 2_000_000))

@@ -102,3 +102,16 @@ def test_the_limit_is_never_passed() -> None:
     for number in range(5000):
         connections.open(f"10.0.{number % 250}.{number % 7}")
         assert connections.count <= 100
+
+
+def test_who_has_lost_the_place_gets_it_back_by_nothing() -> None:
+    connections = Connections(8)
+    (place,) = opened(connections, "10.0.0.1", 1)
+
+    place.ended()
+    place.is_now(Standing.BUSY)
+    place.is_now(Standing.IDLE)
+
+    assert connections.count == 0
+    opened(connections, "10.0.0.1", 4)
+    assert connections.open("10.0.0.1")[1] is not place

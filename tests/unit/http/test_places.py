@@ -1,0 +1,167 @@
+"""Connections that only stand there shut nobody out (ADR 18)."""
+
+import asyncio
+
+import pytest
+from tests.unit.http.door import Door, a_batch, a_door
+from tests.unit.http.stream_client import RawStream
+from tests.unit.http.test_stream import a_fetch
+from tests.unit.service.fakes import until
+
+from paceline import http_guard, http_listener
+from paceline.wire.stream import Operation
+from paceline_broker import stream_stillness
+
+BATCHES = "/v1/topics/orders/queues/0/batches"
+TYPE = {"Content-Type": "application/vnd.paceline.batch"}
+WAIT = b"GET /v1/topics/orders/queues/0/messages?offset=0&wait_ms=20000 HTTP/1.1\r\nHost: x\r\n\r\n"
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connect(door: Door, data: bytes = b"") -> Connection:
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(data)
+    return reader, writer
+
+
+async def asked(door: Door, path: str) -> int:
+    """The status of one request on a connection of its own."""
+    reader, writer = await connect(door, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    async with asyncio.timeout(10):
+        head = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    return int(head.split()[1])
+
+
+def close(*connections: Connection) -> None:
+    for _, writer in connections:
+        writer.close()
+
+
+@pytest.mark.parametrize("data", [b"", b"GET /v1/status HTTP/1.1\r\nX: "], ids=["none", "half"])
+async def test_connections_without_a_request_shut_nobody_out(data: bytes) -> None:
+    async with a_door(connections_max=16) as door:
+        silent = [await connect(door, data) for _ in range(40)]
+
+        assert (await door.ask("GET", "/v1/status"))[0] == 200
+        assert (await door.ask("POST", BATCHES, data=a_batch(), headers=TYPE))[0] == 200
+
+        await until(lambda: door.http.connections_count <= 16)
+        async with asyncio.timeout(10):
+            assert await silent[0][0].read() == b""
+        close(*silent)
+
+
+async def test_streams_that_ask_nothing_shut_nobody_out() -> None:
+    async with a_door(connections_max=16) as door:
+        streams = [await RawStream.open(door.port) for _ in range(40)]
+        stream = await RawStream.open(door.port)
+
+        stream.ask(1, Operation.PRODUCE, a_batch())
+
+        assert (await stream.answer())[2] == 0
+        assert (await door.ask("GET", "/v1/status"))[0] == 200
+        await until(lambda: door.service.counters.streams_open <= 8)
+        for each in (*streams, stream):
+            each.close()
+
+
+async def test_a_stream_at_work_keeps_its_place() -> None:
+    async with a_door(connections_max=16) as door:
+        working = await RawStream.open(door.port)
+        working.ask(1, Operation.FETCH, a_fetch((1, 0, 0), wait_ms=20_000))
+        await until(lambda: door.service.counters.stream_requests == 1)
+
+        others = [await RawStream.open(door.port) for _ in range(40)]
+        assert (await door.ask("POST", BATCHES, data=a_batch(), headers=TYPE))[0] == 200
+
+        assert (await working.answer())[0] == 1
+        for each in (*others, working):
+            each.close()
+
+
+async def test_where_all_connections_are_at_work_health_is_still_told() -> None:
+    async with a_door(connections_max=8) as door:
+        waiting = [await connect(door, WAIT) for _ in range(4)]
+        await until(lambda: door.service.counters.http_requests == 4)
+        silent = [await connect(door) for _ in range(100)]
+
+        assert [await asked(door, path) for path in ("/v1/status", "/metrics")] == [200, 200]
+        assert await asked(door, "/v1/topics/orders/queues/0/messages?offset=0") == 429
+
+        close(waiting[0])
+        await until(lambda: door.http.places.common.count == 3)
+        assert await asked(door, "/v1/topics/orders/queues/0/messages?offset=0") == 200
+        close(*waiting[1:], *silent)
+
+
+async def test_a_connection_that_sends_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_guard, "HEADER_TIMEOUT_S", 0.05)
+    async with a_door() as door:
+        silent = await connect(door)
+
+        async with asyncio.timeout(10):
+            assert await silent[0].read() == b""
+
+        close(silent)
+        await until(lambda: door.http.connections_count == 0)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_stream_that_asks_nothing_more_ends(
+    monkeypatch: pytest.MonkeyPatch, *, asks: bool
+) -> None:
+    monkeypatch.setattr(stream_stillness, "STALL_SWEEP_S", 0.01)
+    monkeypatch.setattr(stream_stillness, "IDLE_SWEEPS" if not asks else "UNUSED_SWEEPS", 1_000_000)
+    async with a_door() as door:
+        stream = await RawStream.open(door.port)
+        if asks:
+            stream.ask(1, Operation.PRODUCE, a_batch())
+            assert (await stream.answer())[2] == 0
+
+        assert await stream.ended() == b""
+        await until(lambda: door.http.connections_count == 0)
+
+
+async def test_a_stream_that_waits_for_messages_does_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_stillness, "STALL_SWEEP_S", 0.001)
+    monkeypatch.setattr(stream_stillness, "IDLE_SWEEPS", 2)
+    async with a_door() as door:
+        stream = await RawStream.open(door.port)
+
+        stream.ask(1, Operation.FETCH, a_fetch((1, 0, 0), wait_ms=300))
+
+        assert (await stream.answer())[0] == 1
+        stream.close()
+
+
+async def test_requests_of_many_new_connections_are_served_over_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_door() as door:
+        connections = [await connect(door) for _ in range(100)]
+        await until(lambda: door.http.connections_count == 100)
+        turns, serve, loop = [0], http_listener.Arrival.serve, asyncio.get_running_loop()
+
+        def counting(arrival: http_listener.Arrival) -> None:
+            turns[-1] += 1
+            serve(arrival)
+
+        def next_turn() -> None:
+            turns.append(0)
+            if sum(turns) < 100:
+                loop.call_soon(next_turn)
+
+        monkeypatch.setattr(http_listener.Arrival, "serve", counting)
+        for _, writer in connections:
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        next_turn()
+        async with asyncio.timeout(10):
+            heads = [await reader.readuntil(b"\r\n\r\n") for reader, _ in connections]
+
+        assert {head.split()[1] for head in heads} == {b"200"}
+        assert max(turns) <= http_listener.TURN_REQUESTS_MAX
+        assert sum(turns) == 100
+        close(*connections)
