@@ -149,9 +149,13 @@ class Mastership:
     @property
     def is_member_full(self) -> bool:
         """Whether a member that cannot leave the set, so that it is needed, has no room (R26)."""
+        return bool(self._members_without_room())
+
+    def _members_without_room(self) -> list[ReplicaId]:
+        """As they said last, also of those that are gone since: their disks may have failed."""
         machine = self._machine
-        members = machine.sync_state_set - {machine.replica_id}
-        return any(not machine.paces.of(replica).has_room for replica in members)
+        members = sorted(machine.sync_state_set - {machine.replica_id})
+        return [replica for replica in members if not machine.paces.of(replica).has_room]
 
     # -- LogWriter --------------------------------------------------------------------------------
 
@@ -178,17 +182,14 @@ class Mastership:
             raise NotMasterError(f"the mastership of epoch {self._epoch} has ended", master=None)
         if self._is_draining:
             raise NotYetAvailableError("the master is handing over to another replica")
+        # First: replicas on the same disk, or of the same size, are full at the same time, and then
+        # too few acknowledge because of that.
+        if not self._log.has_room and not is_freeing:
+            raise _disk_full("the master's disk is")
         if not is_freeing and not term.can_accept():
             self._refused_count += 1
-            raise InSyncReplicasNotEnoughError(
-                "too few in-sync replicas acknowledge now; nothing was stored"
-            )
+            raise self._too_few()
         self._refused_count = 0
-        if not self._log.has_room and not is_freeing:
-            raise DiskFullError(
-                "the master's disk is too full to take more; nothing was stored",
-                retry_after_ms=DISK_FULL_RETRY_AFTER_MS,
-            )
         unconfirmed = self._log.end - self._log.confirm
         if unconfirmed > self.unconfirmed_bytes_max:
             raise OverloadedError(
@@ -196,6 +197,16 @@ class Mastership:
                 f"{self.unconfirmed_bytes_max}; nothing was stored",
                 retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
             )
+
+    def _too_few(self) -> PacelineError:
+        """Why too few members acknowledge (R8): it is the disks if with those whose disk is full
+        there were enough."""
+        facts, full = self._machine.facts(), self._members_without_room()
+        if full and facts.acknowledging + len(full) >= facts.minimum:
+            return _disk_full(f"the disks of replicas {', '.join(map(str, full))} are")
+        return InSyncReplicasNotEnoughError(
+            "too few in-sync replicas acknowledge now; nothing was stored"
+        )
 
     @property
     def waiting_count(self) -> int:
@@ -300,3 +311,10 @@ class Mastership:
 
     def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
         return self._owner.probe(replica, incarnation)
+
+
+def _disk_full(whose: str) -> DiskFullError:
+    return DiskFullError(
+        f"{whose} too full to take more; nothing was stored",
+        retry_after_ms=DISK_FULL_RETRY_AFTER_MS,
+    )

@@ -283,7 +283,8 @@ class FencedEpochError(PacelineError):
 
 
 class InSyncReplicasNotEnoughError(PacelineError):
-    """Fewer members acknowledge now than the group requires; nothing was appended (R8)."""
+    """Fewer members acknowledge now than the group requires, and not for want of room on their
+    disks (DISK_FULL); nothing was appended (R8)."""
 
     code, retry = "IN_SYNC_REPLICAS_NOT_ENOUGH", Retry.SAME_NODE
     status = HTTPStatus.SERVICE_UNAVAILABLE

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.broker.brokers import Broker, a_group, eventually, tell
 
 from paceline.errors import (
+    DiskFullError,
     InSyncReplicasNotEnoughError,
     NotMasterError,
     NotYetAvailableError,
@@ -34,6 +35,32 @@ async def test_too_many_unconfirmed_bytes_are_refused_before_the_append() -> Non
         assert mastership.end == end
         await eventually(lambda: mastership.confirm == end)
         mastership.ensure_can_append()
+
+
+async def test_full_disks_of_members_are_named_where_too_few_acknowledge_for_that() -> None:
+    """R26: not R8's refusal, which says nothing of disks; the own disk is looked at first."""
+    broker, other = Broker(1), Broker(2)
+    async with broker.running(), other.running():
+        both = frozenset({1, 2})
+        tell(a_group(broker, other, minimum=2, sync_state_set=both), 1, broker, other)
+        await eventually(lambda: broker.role.state is RoleState.MASTER)
+        mastership = broker.mastership
+        await eventually(lambda: mastership.is_open and mastership.term.can_accept())
+
+        other.store.log.has_room = False
+        await eventually(lambda: not mastership.term.can_accept())
+        with pytest.raises(DiskFullError, match="the disks of replicas 2 are too full") as refused:
+            mastership.ensure_can_append()
+        broker.store.log.has_room = False
+        with pytest.raises(DiskFullError, match="the master's disk is too full"):
+            mastership.ensure_can_append()
+
+        assert refused.value.is_definite
+        assert refused.value.details["retry_after_ms"]
+        broker.store.log.has_room = True
+        await other.stop()
+        with pytest.raises(DiskFullError, match="replicas 2"):
+            mastership.ensure_can_append()
 
 
 async def test_a_draining_master_takes_nothing_but_confirms_what_it_has() -> None:
