@@ -62,9 +62,10 @@ class Appointments(Settling):
 def choose_acting(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId | None:
     """The live replica with the smallest id that is neither member nor learner (R36).
 
-    None also while the present one lives: another would begin a new lock lease for nothing.
+    None also while the present one lives: another would begin a new lock lease for nothing. The
+    setting counts as soon as it is put: no other epoch could begin meanwhile.
     """
-    if not group.settings.enable_slave_acting_master:
+    if not group.wanted_settings.enable_slave_acting_master:
         return None
     if group.acting is not None and beliefs[group.acting].standing is Standing.HEALTHY:
         return None

@@ -54,8 +54,7 @@ def choose_other(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId
 
     Settings count as soon as they are put: they wait for an epoch, and nobody else can begin one.
     """
-    settings = group.next_settings or group.settings
-    if not settings.enable_elect_unclean_master or _awaits_the_named(group):
+    if not group.wanted_settings.enable_elect_unclean_master or _awaits_the_named(group):
         return None
     for member in group.sync_state_set:
         is_there = beliefs[member].standing in (Standing.HEALTHY, Standing.UNHEALTHY)

@@ -67,7 +67,7 @@ def open_locks(state: State, command: OpenActingLocks, outcome: Outcome) -> None
 
 
 def _check_appointment(group: Group, command: AppointActing) -> None:
-    if not group.settings.enable_slave_acting_master:
+    if not group.wanted_settings.enable_slave_acting_master:
         raise RefusedError(
             "ACTING_DISABLED",
             f"enable_slave_acting_master is false for {group.group}",

@@ -16,6 +16,7 @@ from paceline_controller.state.outcome import Outcome, RefusedError, numbers
 from paceline_controller.state.replicas import (
     check_members,
     check_numbers,
+    end_acting,
     group_of,
     incarnation_of,
     remove_member,
@@ -115,7 +116,10 @@ def raise_floor(state: State, command: RaiseConfirmFloor, outcome: Outcome) -> N
 
 
 def set_settings(state: State, command: SetGroupSettings, outcome: Outcome) -> None:
-    """They change with an epoch (R8): at once only if there never was one."""
+    """They change with an epoch (R8): at once only if there never was one.
+
+    Whether somebody acts is decided at once too: while nobody can lead no epoch begins (R36).
+    """
     group = group_of(state, command.group)
     if group.master_epoch == 0:
         group.settings = command.settings
@@ -123,6 +127,8 @@ def set_settings(state: State, command: SetGroupSettings, outcome: Outcome) -> N
     else:
         is_change = command.settings != group.settings
         group.next_settings = command.settings if is_change else None
+        if group.acting is not None and not command.settings.enable_slave_acting_master:
+            end_acting(group, group.acting, outcome, reason="settings")
     outcome.note("settings_set", group=group.group, settings=command.settings.to_json())
     outcome.result.update(**numbers(group))
 
@@ -211,7 +217,7 @@ def _is_below_floor(group: Group, command: ElectMaster, outcome: Outcome) -> boo
 
 def _remaining_set(group: Group, command: ElectMaster) -> set[ReplicaId]:
     """The set without those named, as far as min allows (R8, R15)."""
-    settings = group.next_settings or group.settings
+    settings = group.wanted_settings
     members = set(group.sync_state_set)
     for member in command.without:
         if member in members and len(members) > settings.required_in_sync_replicas:
@@ -221,7 +227,7 @@ def _remaining_set(group: Group, command: ElectMaster) -> set[ReplicaId]:
 
 
 def _begin_epoch(group: Group, command: ElectMaster, members: set[ReplicaId]) -> None:
-    group.settings, group.next_settings = group.next_settings or group.settings, None
+    group.settings, group.next_settings = group.wanted_settings, None
     group.acting = group.acting_incarnation = None  # R36: any higher epoch ends it
     group.master = command.winner
     group.master_incarnation = group.replicas[command.winner].incarnation

@@ -111,6 +111,11 @@ class Group:
     """Elections, vacancies and set changes, oldest first."""
 
     @property
+    def wanted_settings(self) -> GroupSettings:
+        """As they were put last: what decides how an epoch begins, and whether one does."""
+        return self.next_settings or self.settings
+
+    @property
     def is_incomplete(self) -> bool:
         """Members were removed by no master's wish, and those that are left do not stand for them:
         below min, or one alone, which may have lost what all of them had confirmed (R23).

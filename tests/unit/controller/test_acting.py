@@ -151,6 +151,36 @@ def test_switched_off_nobody_acts() -> None:
     assert reason(driver.do(appointment(driver, 3))) == "ACTING_DISABLED"
 
 
+def test_setting_that_is_put_while_nobody_can_lead_counts_at_once() -> None:
+    """It waits for the next epoch, which nobody else could begin."""
+    driver = a_narrow_group()
+    on, off = SETTINGS, replace(SETTINGS, enable_slave_acting_master=False)
+    driver.group.settings = off
+    bed = Bed(driver)
+    bed.run(200, 1, 2, 3)
+    bed.run(SILENT_MS + SETTLE_MS, 3)
+    assert not bed.elections
+    assert driver.do(SetGroupSettings(group=G1, settings=on))["ok"]
+
+    bed.run(SETTLE_MS + 4 * TICK_MS, 3)
+
+    [decision] = appointments(bed)
+    assert driver.do(decision)["ok"]
+    assert driver.group.acting == 3
+
+
+def test_setting_that_is_taken_back_ends_the_term_at_once() -> None:
+    driver = an_acting_group()
+    off = replace(SETTINGS, enable_slave_acting_master=False)
+
+    assert driver.do(SetGroupSettings(group=G1, settings=off))["ok"]
+
+    assert driver.group.acting is None
+    assert driver.group.history[-1]["reason"] == "settings"
+    assert driver.machine.view().groups[G1].acting is None
+    assert reason(driver.do(appointment(driver, 3))) == "ACTING_DISABLED"
+
+
 def test_the_acting_one_stays_until_a_member_can_be_elected_and_then_ends() -> None:
     bed = a_narrow_bed()
     bed.run(SILENT_MS + SETTLE_MS + 4 * TICK_MS, 3)
