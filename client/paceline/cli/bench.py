@@ -17,7 +17,7 @@ from paceline.cli import bench_cases as cases
 from paceline.cli import bench_catch_up, bench_failures, bench_queues
 from paceline.cli.bench_figures import CpuMeter
 from paceline.cli.bench_model import MODEL_CASES, run_model_case
-from paceline.cli.bench_report import print_table, write_report
+from paceline.cli.bench_report import check_report, print_table, write_report
 from paceline.cli.local_client import find_master, wait_ready
 from paceline.cli.local_cluster import ClusterPlan, LocalCluster
 from paceline.cli.options import FiniteRange
@@ -84,6 +84,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Measure throughput, latency and CPU per message on a cluster of its own."""
+    if report is not None:
+        check_report(report)
     if run_all or peers:
         rows = _run_many(run_all, peers, replicas, durability, _same_flags())
     else:

@@ -10,6 +10,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from paceline.errors import ConfigError
+
 COLUMNS = (
     "system",
     "case",
@@ -36,6 +38,16 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         table.add_row(*_cells(row))
     Console(width=170).print(table)
+
+
+def check_report(path: Path) -> None:
+    """Before minutes of measuring. ConfigError if the report cannot be written."""
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise ConfigError(
+            f"the report {path} cannot be written: {error.strerror}; choose another --write"
+        ) from error
 
 
 def write_report(path: Path, rows: Sequence[dict[str, Any]]) -> None:

