@@ -312,6 +312,21 @@ class DiskFullError(PacelineError):
     is_definite = True
 
 
+class OutOfMemoryError(PacelineError):
+    """The node got no memory while it worked on the request, which may have been carried out."""
+
+    code, retry = "OUT_OF_MEMORY", Retry.SAME_NODE
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+
+    def __init__(
+        self,
+        message: str = "this node got no memory; whether the request was carried out is unknown",
+        /,
+        **details: object,
+    ) -> None:
+        super().__init__(message, **details)
+
+
 class OutcomeUnknownError(PacelineError):
     """The write may be stored or not: only a retry of the same batch on its queue is safe."""
 

@@ -22,6 +22,7 @@ from paceline.byte_budget import ByteHolder, no_room
 from paceline.connections import Connection, Standing
 from paceline.errors import (
     DeadlineError,
+    OutOfMemoryError,
     OverloadedError,
     PacelineError,
     TooLargeError,
@@ -291,7 +292,10 @@ class GuardedHandler(RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Malformed HTTP, or a bug: a problem document without a byte of the request."""
-        if status >= 500:
+        if isinstance(exc, MemoryError):
+            self.log_exception("Error handling request", exc_info=exc)
+            status, body = OutOfMemoryError.status, orjson.dumps(to_problem(OutOfMemoryError()))
+        elif status >= 500:
             self.log_exception("Error handling request", exc_info=exc)
             body = problem_body("INTERNAL", status, "internal error, see the log of this node")
         else:

@@ -74,6 +74,7 @@ def start_logging(node: Node, *, level: str = "info", stream: TextIO | None = No
     become_node(node)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLineFormatter(node))
+    handler.addFilter(MemoryLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -111,6 +112,32 @@ class StrangerLines(logging.Filter):
         if self._suppressed:
             record.suppressed = self._suppressed
             self._suppressed = 0
+        return True
+
+
+MEMORY_LINES_S = 10
+
+
+class MemoryLines(logging.Filter):
+    """What fails for want of memory, wherever it is caught: one line in `MEMORY_LINES_S`, which
+    counts those suppressed. No traceback: it names whoever came last, for each request again, and
+    takes memory to make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next_s = 0.0
+        self._suppressed = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not (record.exc_info and isinstance(record.exc_info[1], MemoryError)):
+            return True
+        if record.created < self._next_s:
+            self._suppressed += 1
+            return False
+        self._next_s = record.created + MEMORY_LINES_S
+        record.during, record.suppressed = record.getMessage().partition("\n")[0], self._suppressed
+        record.msg, record.args, record.exc_info, record.exc_text = "out_of_memory", (), None, None
+        self._suppressed = 0
         return True
 
 

@@ -11,6 +11,7 @@ from paceline.errors import (
     BadRequestError,
     DeadlineError,
     NotFoundError,
+    OutOfMemoryError,
     OverloadedError,
     PacelineError,
     TooLargeError,
@@ -52,6 +53,9 @@ async def problem_middleware(
         return _problem(NotFoundError("there is no such route"))
     except web.HTTPException as error:
         return _problem(BadRequestError(error.reason))
+    except MemoryError:
+        log.exception("request_failed", extra={"path": request.path})
+        return _problem(OutOfMemoryError())
     except Exception:
         log.exception("request_failed", extra={"path": request.path})
         return _problem(PacelineError("internal error, see the controller's log"))

@@ -4,10 +4,11 @@ A call is one JSON object in, one out; docs/protocol/stream.md lists them. Input
 strictly: unknown fields are refused, and every error names its field.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from paceline.errors import BY_CODE, BadRequestError, PacelineError
+from paceline.errors import BY_CODE, BadRequestError, OutOfMemoryError, PacelineError
 from paceline.records.header import Kind
 from paceline.wire.fields import Fields
 from paceline.wire.names import CLIENT_ID_PATTERN, check_name, check_readable_topic_name
@@ -40,6 +41,8 @@ from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.topic_records import is_former_group, knowing_group, standing
+
+log = logging.getLogger("paceline.service")
 
 U32_MAX = 2**32 - 1
 U16_MAX = 2**16 - 1
@@ -125,7 +128,11 @@ class Calls:
         return await self.run(self._calls[name], Fields(dict(document), name=name))
 
     async def run(self, found: Call, fields: Fields) -> dict[str, Any]:
-        answer = await found(fields)
+        try:
+            answer = await found(fields)
+        except MemoryError as error:
+            log.exception("call_failed")
+            raise OutOfMemoryError from error
         return {**answer, **self.envelope()}
 
     def envelope(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from typing import NoReturn
 
 import aiohttp
 import orjson
@@ -337,3 +338,21 @@ async def test_replica_redirects_sends_and_serves_reads() -> None:
         assert (status, problem["code"]) == (421, "NOT_MASTER"), (
             "ahead of a replica: ask the master"
         )
+
+
+async def test_a_request_that_gets_no_memory_is_answered_503_and_its_outcome_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_door() as door:
+
+        def fail(*_: object, **__: object) -> NoReturn:
+            raise MemoryError
+
+        monkeypatch.setattr(door.service.routes, "topic_named", fail)
+        sent = await door.ask("POST", MESSAGES, {"messages": [{"body": "x"}]})
+        queue = {"topic": "orders", "queue": 0}
+        called = await door.ask("POST", "/v1/call", {"call": "ends", "queues": [queue]})
+
+    for status, problem in (sent, called):
+        assert (status, problem["code"]) == (503, "OUT_OF_MEMORY")
+        assert (problem["retry"], problem["definite"]) == ("same_node", False)

@@ -14,6 +14,7 @@ from paceline.errors import ConfigError
 from paceline.metric_names import ROCKETMQ
 from paceline.telemetry import (
     STRANGER_LINES_MAX,
+    MemoryLines,
     Metrics,
     Node,
     StrangerLines,
@@ -202,6 +203,36 @@ def test_strangers_cause_few_lines_and_the_next_one_counts_the_others() -> None:
     assert lines.filter(last)
     assert later.__dict__["suppressed"] == 1000 - STRANGER_LINES_MAX
     assert "suppressed" not in last.__dict__
+
+
+def test_want_of_memory_is_one_short_line_in_ten_seconds(stream: io.StringIO) -> None:
+    start_logging(Node("broker:g1/2"), stream=stream)
+
+    for _ in range(100):
+        try:
+            raise MemoryError
+        except MemoryError:
+            log.exception("request failed\nwith more lines")
+    try:
+        raise ValueError("another fault")
+    except ValueError:
+        log.exception("request_failed")
+
+    short, other = lines_of(stream)
+    assert (short["event"], short["during"]) == ("out_of_memory", "request failed")
+    assert "exception" not in short
+    assert "ValueError" in other["exception"]
+
+
+def test_the_next_line_about_memory_counts_those_left_out() -> None:
+    lines, kept = MemoryLines(), []
+    for second in (100, 101, 109.9, 110, 121):
+        record = logging.makeLogRecord({"msg": "x", "exc_info": (MemoryError, MemoryError(), None)})
+        record.created = second
+        if lines.filter(record):
+            kept.append((second, record.__dict__["suppressed"]))
+
+    assert kept == [(100, 0), (110, 2), (121, 0)]
 
 
 def test_only_what_strangers_cause_is_left_out(stream: io.StringIO) -> None:
