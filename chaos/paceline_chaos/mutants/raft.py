@@ -94,6 +94,7 @@ def _sync_counts_all() -> list[Patch]:
     def finish_all(journal: Journal, ticket: SyncTicket) -> None:
         finish(journal, ticket)
         journal.durable = journal.appended
+        journal._durable_index = journal.last_index
 
     return [(Journal, "finish_sync", finish_all)]
 

@@ -6,8 +6,8 @@ now, `wants_sync` when something waits for the journal, `apply` and `restore` fo
 message that promises something leaves only when every change made before it is durable (F3,
 `outbox.py`): messages wait in order behind the journal's sync, so the event loop never blocks on
 the disk, and from outside a slow disk looks like a slow network. The leader's own copy counts only
-then too: no follower can have acknowledged an entry whose append has not left, and a node alone
-ticks only when its journal is durable.
+then too: it counts answers as far as that is durable, and a node alone ticks only when its journal
+is durable.
 """
 
 from collections.abc import Callable, Sequence
@@ -139,11 +139,7 @@ class RaftCore:
         self._snapshots = SnapshotStore(
             disk, f"{folder}/snapshot", chunk_bytes=settings.snapshot_chunk_bytes, clock=clock
         )
-        self._outbox = Outbox(
-            self.journal,
-            send=shell.send,
-            heartbeat=lambda peer: self._node.heartbeat_ahead(PeerNode(peer)),
-        )
+        self._outbox = Outbox(self.journal, shell.send)
         library = load_library(
             clock=clock, random=random, journal=self.journal, snapshots=self._snapshots
         )
@@ -266,6 +262,7 @@ class RaftCore:
         """The disk has synced a ticket of `journal.begin_sync`: let go what waited for it."""
         self.journal.finish_sync(ticket)
         self._node.mind_vote()
+        self._node.count_early()
         self._outbox.let_go()
         self._want_sync()
 

@@ -2,10 +2,10 @@
 
 A message leaves when every change made before it is durable. What promises nothing that is not on
 the disk does not wait, else a slow sync would look like a dead node: pre-votes and their answers,
-the news of a term, answers that acknowledge nothing but durable entries. An append waits for its
-entries, and a heartbeat goes ahead of it: an append without entries, behind what that follower has
-acknowledged. An answer that waits for entries is preceded by one for those that are durable. Votes,
-requests for them and acknowledgements of new entries always wait.
+the news of a term, answers that acknowledge nothing but durable entries, and a leader's appends: it
+counts answers only as far as its own copy is durable (`SafeNode.count_early`), so that all disks
+sync at the same time. An answer that waits for entries is preceded by one for those that are
+durable. Votes, requests for them and acknowledgements of new entries always wait.
 
 None of these leaves before the node's own term and vote are durable, pre-votes excepted, which are
 of no term: so the terms that others see of a node never fall, in whatever life (INV-10).
@@ -22,17 +22,9 @@ from paceline_controller.raft.journal import Journal
 class Outbox:
     """Owner of the messages that wait. Part of `RaftCore`."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        *,
-        send: Callable[[ControllerId, Message], None],
-        heartbeat: Callable[[ControllerId], Message | None],
-    ) -> None:
-        """`heartbeat`: the one that is due for that follower while its appends wait, if one is."""
+    def __init__(self, journal: Journal, send: Callable[[ControllerId, Message], None]) -> None:
         self._journal = journal
         self._send = send
-        self._heartbeat = heartbeat
         self._held: deque[tuple[int, ControllerId, Message]] = deque()
 
     def hold(self, peer: ControllerId, message: Message) -> None:
@@ -44,8 +36,9 @@ class Outbox:
             self._send(peer, message)
         else:
             self._held.append((self._journal.appended, peer, message))
-            if self._journal.is_term_durable:
-                self._show_life(peer, message)
+            if message["type"] == "next_node_idx" and self._journal.is_term_durable:
+                # Of what matches the leader's log, as much as is durable.
+                self._send(peer, message | {"next_node_idx": self._journal.durable_index + 1})
 
     def let_go(self) -> None:
         """Send what waited for changes that are durable by now, in order."""
@@ -57,20 +50,9 @@ class Outbox:
         match message["type"]:
             case "pre_vote" | "pre_vote_granted":
                 return True
-            case "newer_term":
+            case "newer_term" | "append_entries":
                 return self._journal.is_term_durable
             case "next_node_idx":
                 acknowledged = message["next_node_idx"] - 1 if message["success"] else 0
                 return self._journal.is_term_durable and acknowledged <= self._journal.durable_index
         return False
-
-    def _show_life(self, peer: ControllerId, message: Message) -> None:
-        """What goes ahead of a message that waits, so that nobody is taken for dead."""
-        ahead: Message | None = None
-        if message["type"] == "append_entries":
-            ahead = self._heartbeat(peer)
-        elif message["type"] == "next_node_idx":
-            # Of what matches the leader's log, as much as is durable.
-            ahead = message | {"next_node_idx": self._journal.durable_index + 1}
-        if ahead is not None:
-            self._send(peer, ahead)

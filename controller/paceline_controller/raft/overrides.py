@@ -51,8 +51,8 @@ class SafeNode(MembershipRules):
         self._install_snapshot = install_snapshot
         self._keeps_tail = False
         self._installed_index = 0
-        self._beaten_at: dict[Node, float] = {}
-        self._beat_s = settings.append_ms / 2000
+        self._early: dict[Node, tuple[int, int]] = {}
+        """Of each follower: term and index of what it acknowledged before our own copy counted."""
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -87,34 +87,33 @@ class SafeNode(MembershipRules):
             message["next_node_idx"], self._SyncObj__raftLog.last_index + 1
         )
         before = self._SyncObj__lastResponseTime.get(node)
-        self._library_receives(node, message)
+        counted = self._counted(node, message)
+        self._library_receives(node, counted)
         if self._isLeader():
             self.answer_heard(before=before)
+            if counted is not message and next_index is not None:
+                self._SyncObj__raftNextIndex[node] = next_index  # what it has is not sent again
         if message["reset"] and self._SyncObj__raftNextIndex.get(node) != next_index:
             self._SyncObj__newAppendEntriesTime = 0.0  # do not wait a heartbeat with going back
 
-    def heartbeat_ahead(self, node: Node) -> Message | None:
-        """For a follower whose appends wait for this leader's disk; None if it was heard lately.
+    def _counted(self, node: Node, message: Message) -> Message:
+        """An answer counts no further than this leader's own copy is durable; the rest later."""
+        durable, acknowledged = self._SyncObj__raftLog.durable_index, message["next_node_idx"] - 1
+        if not message["success"] or acknowledged <= durable:
+            return message
+        term = self._SyncObj__raftCurrentTerm
+        self._early[node] = max((term, acknowledged), self._early.get(node, (0, 0)))
+        return message | {"next_node_idx": durable + 1}
 
-        An append without entries behind what the follower acknowledged, or what is committed: both
-        were durable here before. An answer to it is one like any other.
-        """
-        now = self._now()
-        if not self._isLeader() or now < self._beaten_at.get(node, 0.0) + self._beat_s:
-            return None
-        log = self._SyncObj__raftLog
-        previous = log.entry(self._SyncObj__raftMatchIndex.get(node, 0) or self.commit_index)
-        if previous is None:
-            return None
-        self._beaten_at[node] = now
-        return {
-            "type": "append_entries",
-            "term": self._SyncObj__raftCurrentTerm,
-            "commit_index": self.commit_index,
-            "prevLogIdx": previous[1],
-            "prevLogTerm": previous[2],
-            "entries": [],
-        }
+    def count_early(self) -> None:
+        """This node's journal was synced: answers that came before count, up to there."""
+        if not self._isLeader():
+            self._early.clear()
+            return
+        durable, matched = self._SyncObj__raftLog.durable_index, self._SyncObj__raftMatchIndex
+        for node, (term, acknowledged) in self._early.items():
+            if term == self._SyncObj__raftCurrentTerm and self.is_sent_to(node):
+                matched[node] = max(matched[node], min(acknowledged, durable))
 
     def _take_append(self, node: Node, message: Message) -> None:
         if message["term"] < self._SyncObj__raftCurrentTerm:

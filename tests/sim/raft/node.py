@@ -149,7 +149,7 @@ class SimNode:
             return
         self.is_sync_scheduled = True
         self.world.at(
-            self.world.random.uniform(*self.world.sync_ms),
+            self.world.random.uniform(*self.world.sync_ms_of.get(self.name, self.world.sync_ms)),
             self,
             lambda: self._end_sync(ticket),
         )

@@ -95,6 +95,7 @@ def test_runs_catch_a_sync_that_counts_what_came_after_it(monkeypatch: pytest.Mo
     def finish_all(self: Journal, ticket: SyncTicket) -> None:
         original(self, ticket)
         self.durable = self.appended
+        self._durable_index = self.last_index
 
     monkeypatch.setattr(Journal, "finish_sync", finish_all)
 

@@ -56,6 +56,7 @@ class World:
         self.clock = WorldClock()
         self.settings = settings or RaftSettings()
         self.sync_ms = (0.3, 4.0)
+        self.sync_ms_of: dict[ControllerId, tuple[float, float]] = {}
         self.delay_ms = (0.2, 3.0)
         self.restores = 0
         self.acknowledged: list[str] = []

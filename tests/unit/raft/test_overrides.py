@@ -398,18 +398,40 @@ def test_a_vote_leaves_only_after_it_is_durable() -> None:
     assert "response_vote" not in [m["type"] for m in found.receive(C2, request)]
 
 
-def test_appends_of_a_leader_wait_for_its_own_copy() -> None:
+def test_a_leader_counts_answers_only_as_far_as_its_own_copy_is_durable() -> None:
     single = Single()
     single.become_leader()
+    single.acknowledge(C2, 2)
     single.auto_sync = False
-    sent = len(single.sent)
-
     single.core.append(b'"mine"')
-    single.tick()
-    assert len(single.sent) == sent
-    single.sync()
+    single.core.append(b'"more"')
 
-    assert [peer for peer, message in single.sent[sent:] if message.get("entries")] == [C2, C3]
+    assert [e[1] for _, m in single.sent for e in m.get("entries", ()) if e[1] > 2] == [3, 3, 4, 4]
+    single.acknowledge(C2, 4)
+    single.acknowledge(C3, 3)
+    assert single.core.commit_index == 2
+    single.sync()
+    single.tick()
+
+    assert single.core.commit_index == 4
+    assert single.applied == ["mine", "more"]
+
+
+def test_answers_that_came_early_count_in_their_term_only() -> None:
+    single = Single()
+    single.become_leader()
+    single.acknowledge(C2, 2)
+    single.auto_sync = False
+    single.core.append(b'"mine"')
+    single.acknowledge(C2, 3)
+    single.auto_sync = True
+    single.receive(C3, {"type": "newer_term", "term": single.core.term + 1})
+    single.pass_time(1_000)
+    single.become_leader()
+
+    assert single.core.term == 3
+    assert single.core.followers()[C2].matched == 0
+    assert single.core.commit_index == 2
 
 
 def test_messages_held_for_a_sync_go_after_a_snapshot_is_installed() -> None:
