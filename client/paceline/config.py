@@ -175,7 +175,7 @@ def _from_toml(config_class: type[Any], path: str) -> _Given:
         document = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also bad UTF-8, and digits without end
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     known = _names(config_class)
     for key in document:

@@ -4,7 +4,6 @@
 """
 
 import json
-import math
 import types
 from collections.abc import Mapping
 from enum import Enum
@@ -13,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from paceline.address import Address, parse_address
 from paceline.errors import ConfigError
 
+_NUMBER_MAX = 2**53
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
@@ -58,11 +58,11 @@ def _scalar(hint: Any, raw: object, where: str) -> Any:
     if hint in (int, float):
         if isinstance(raw, int | float) and not isinstance(raw, bool):
             if hint is float or isinstance(raw, int):
-                return hint(raw)
+                return hint(_meant(raw, where))
         elif text is not None:
             number = _number(hint, text)
             if number is not None:
-                return number
+                return _meant(number, where)
     names = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
     if hint not in names:
         raise TypeError(f"{where}: a setting cannot be of type {hint}")
@@ -71,10 +71,16 @@ def _scalar(hint: Any, raw: object, where: str) -> Any:
 
 def _number(kind: type[int] | type[float], text: str) -> float | None:
     try:
-        number = kind(text)
+        return kind(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+
+
+def _meant(number: float, where: str) -> float:
+    """ConfigError for NaN, which no minimum refuses, and for more than a clock or a disk has."""
+    if not -_NUMBER_MAX <= number <= _NUMBER_MAX:
+        raise ConfigError(f"{where} must be a number up to {_NUMBER_MAX}")
+    return number
 
 
 def _optional(hint: Any, raw: object, where: str) -> Any:
