@@ -15,7 +15,7 @@ import contextlib
 from http import HTTPStatus
 
 import orjson
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.web_protocol import RequestHandler
 
 from paceline.byte_budget import ByteHolder, no_room
@@ -97,12 +97,14 @@ async def receive_body(request: web.Request, *, content_type: str, limit: int) -
                     raise _too_large(limit)
                 chunks.append(chunk)
                 silence.reschedule(min(ends_at, loop.time() + BODY_SILENCE_S))
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
     except TimeoutError:
         raise DeadlineError(
             f"the body took over {BODY_TIMEOUT_S:.0f} s, or nothing of it came for"
             f" {BODY_SILENCE_S:.0f} s"
         ) from None
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    finally:
+        chunks.clear()  # a refusal has this frame in its traceback, until cycles are collected
 
 
 def _too_large(limit: int) -> TooLargeError:
@@ -173,6 +175,7 @@ class GuardedHandler(RequestHandler):
 
     __slots__ = (
         "_always",
+        "_content",
         "_header_timer",
         "_is_counted",
         "_is_refused",
@@ -206,6 +209,8 @@ class GuardedHandler(RequestHandler):
         self.place = place
         self.holder = holder
         self._is_counted = True
+        self._content: StreamReader | None = None
+        """Of the request that came last."""
         self._is_refused = False
         """What came found no room: whatever comes now is passed over."""
         self._header_timer: asyncio.TimerHandle | None = None
@@ -214,7 +219,7 @@ class GuardedHandler(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.place.is_idle = self._is_between_requests
+        self.place.is_idle = self._is_waiting
         self.place.close = self._abort
         self._begin_header()
 
@@ -235,11 +240,12 @@ class GuardedHandler(RequestHandler):
         before = self._request_count
         super().data_received(data)
         if self._request_count != before:
+            self._content = self._messages[-1][1]
             self.place.is_now(Standing.BUSY)
             if self._header_timer is not None:
                 self._header_timer.cancel()
                 self._header_timer = None
-        elif self._header_timer is None and self._is_between_requests():
+        elif self._header_timer is None and self._is_waiting():
             self._begin_header()
 
     async def finish_response(
@@ -321,17 +327,15 @@ class GuardedHandler(RequestHandler):
         self._is_refused = True
         self._lingering_time = 0.0  # of aiohttp, which would hear of the error again; ours follows
         error = no_room("this request")
-        if self._is_between_requests():
+        if self.transport is not None:
+            self.transport.pause_reading()  # reading 150 bodies to drop them took most of a core
+        if self._is_waiting():
             if self.transport is not None:
                 self.transport.write(refusal(error))
             asyncio.get_running_loop().call_later(LINGERING_S, self.force_close)
             return
-        request = self._current_request
-        content = None if request is None else request.content
-        if self._messages:
-            content = self._messages[-1][1]
-        if content is not None and not content.is_eof():
-            content.set_exception(error)
+        if self._content is not None and not self._content.is_eof():
+            self._content.set_exception(error)
         self.close()  # after the requests that are here
 
     def _hold_answer(
@@ -346,6 +350,10 @@ class GuardedHandler(RequestHandler):
         self.holder.hold(size)  # it is done and has to be told
         return resp
 
+    def _is_waiting(self) -> bool:
+        """For a request. Not so while one that has been taken is about to be begun."""
+        return self._waiter is not None and not self._waiter.done() and not self._messages
+
     def _is_between_requests(self) -> bool:
         return self._current_request is None and not self._messages
 
@@ -356,7 +364,7 @@ class GuardedHandler(RequestHandler):
     def _header_late(self) -> None:
         self._header_timer = None
         transport = self.transport
-        if transport is not None and self._is_between_requests():
+        if transport is not None and not self._is_refused and self._is_waiting():
             transport.write(head_too_late())
             self.force_close()
 

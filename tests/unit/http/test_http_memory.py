@@ -177,3 +177,22 @@ async def test_first_bytes_of_many_connections_at_once_are_bounded() -> None:
             writer.transport.abort()
         assert 0 < budget.peak_bytes <= budget.limit_bytes // 2
         await until(lambda: budget.used_bytes == 0)
+
+
+async def test_a_refused_body_is_no_late_head(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http_guard, "HEADER_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(http_guard, "LINGERING_S", 0.1)
+    async with a_door(request_bytes_max=2 * MIB) as door:
+        connections = [await connect(door, ANNOUNCED) for _ in range(8)]
+        for number in range(40):
+            for _, writer in connections:
+                writer.write(PIECE)
+                if number > 20:
+                    writer.write(b"\0")
+
+        assert {await status(connection) for connection in connections} <= {408, 429}
+
+        await until(lambda: door.http.connections_count == 0)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
