@@ -63,11 +63,12 @@ def choose(
     leaving: ReplicaId | None = None,
     preferred: ReplicaId | None = None,
 ) -> ElectMaster | NoElection:
-    """The election to propose for a group that has a set: healthy, then preferred, then longest.
+    """The election to propose for a group that has a set: healthy, then preferred, then furthest.
 
-    `leaving` is a master that asked to be replaced: never the winner, left out of the new set if
-    min allows. `preferred` only orders the candidates. Waits while a member that could still report
-    has not, so that a whole cluster that restarts elects its longest log.
+    Furthest is the log that reaches into the latest epoch, of these the longest. `leaving` is a
+    master that asked to be replaced: never the winner, left out of the new set if min allows.
+    `preferred` only orders the candidates. Waits while a member that could still report has not, so
+    that a whole cluster that restarts elects the log that came furthest.
     """
     members = group.members()
     standings = {member: beliefs[member].standing for member in members}
@@ -186,23 +187,23 @@ def _rank(
     beliefs: Mapping[ReplicaId, Belief],
     member: ReplicaId,
     preferred: ReplicaId | None,
-) -> tuple[bool, int, int, bool, int, int, int]:
+) -> tuple[bool, tuple[int, int], int, bool, int, tuple[int, int], int]:
     """What orders the candidates: the least is elected (R17)."""
     belief, replica = beliefs[member], group.replicas[member]
     is_other = preferred is not None and member != preferred
     # Of suspects only the longest is sure to have what was acknowledged: nothing comes before that,
-    # neither who is preferred nor who could not open an epoch lately (R23). The last epoch decides
-    # only between replicas outside of the set (unclean.py): a member had everything confirmed, so
-    # one that ends higher than another has all that the other one can have kept of it.
-    longest = -belief.end
-    of_suspects = longest if replica.is_suspect else 0
+    # neither who is preferred nor who could not open an epoch lately (R23). A member had everything
+    # confirmed, whichever leads; but a tail of an earlier epoch that nobody confirmed must not come
+    # before what was answered early in a later one (R37), as between replicas outside of the set.
+    furthest = -belief.last_epoch, -belief.end
+    of_suspects = furthest if replica.is_suspect else (0, 0)
     return (
         replica.is_suspect,
         of_suspects,
         belief.failures_count,
         is_other,
         replica.election_priority,
-        longest,
+        furthest,
         member,
     )
 

@@ -57,6 +57,7 @@ class Heard(NamedTuple):
 
     incarnation: Incarnation
     end: int
+    last_epoch: MasterEpoch
     is_healthy: bool
     view_version: int
     at_ms: int
@@ -223,12 +224,13 @@ class Controllers:
         incarnation: Incarnation,
         end: int,
         *,
+        last_epoch: MasterEpoch,
         is_healthy: bool,
         view_version: int,
     ) -> None:
         """A heartbeat."""
         now_ms = self._clock.now_ms
-        self._heard[replica] = Heard(incarnation, end, is_healthy, view_version, now_ms)
+        self._heard[replica] = Heard(incarnation, end, last_epoch, is_healthy, view_version, now_ms)
 
     def elect(self, alive: set[tuple[ReplicaId, Incarnation]], *, error_rate: float) -> bool:
         """The leader looks at the group and perhaps sends an election off.
@@ -333,7 +335,12 @@ class Controllers:
         if self._clock.now_ms - heard.at_ms > HEARTBEAT_TIMEOUT_MS:
             return Belief(standing=Standing.SILENT, end=heard.end)
         standing = Standing.HEALTHY if heard.is_healthy else Standing.UNHEALTHY
-        return Belief(standing=standing, end=heard.end, view_version=heard.view_version)
+        return Belief(
+            standing=standing,
+            end=heard.end,
+            last_epoch=heard.last_epoch,
+            view_version=heard.view_version,
+        )
 
     def _propose(self, election: ElectMaster) -> None:
         self.ask(Request(self._envelope(election.to_json()), None, 0))

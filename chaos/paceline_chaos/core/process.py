@@ -207,6 +207,7 @@ class Process:
                 self.replica_id,
                 self.incarnation,
                 self.log.end,
+                last_epoch=self.log.epochs.last_epoch,
                 is_healthy=self.log.failure is None and not self.is_fenced,
                 view_version=0 if self.view is None else self.view.version,
             )

@@ -5,7 +5,7 @@ from typing import Any
 from tests.unit.controller.builders import Driver, a_group
 from tests.unit.controller.test_registration import a_pair, restarted
 
-from paceline.types import ReplicaId
+from paceline.types import MasterEpoch, ReplicaId
 from paceline_controller.election import Belief, NoElection, Standing, choose, choose_first
 from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.model import Group
@@ -38,6 +38,18 @@ def chosen(decision: ElectMaster | NoElection) -> tuple[int, tuple[int, ...]]:
 
 def test_the_longest_healthy_member_wins_and_the_dead_are_named() -> None:
     decision = decide(a_group().group, GONE, healthy(90), healthy(100))
+
+    assert chosen(decision) == (3, (1,))
+
+
+def test_later_epoch_wins_over_a_longer_tail_of_an_earlier_one() -> None:
+    """Nobody confirmed that tail, and what was answered early since is in the other log (R37)."""
+    decision = decide(
+        a_group().group,
+        GONE,
+        healthy(200, last_epoch=MasterEpoch(1)),
+        healthy(100, last_epoch=MasterEpoch(2)),
+    )
 
     assert chosen(decision) == (3, (1,))
 
