@@ -37,6 +37,11 @@ log = logging.getLogger("paceline.controller_link")
 RETRY_MS_MIN, RETRY_MS_MAX = 50, 500
 HANDSHAKE_TIMEOUT_MS = 2000
 OUTBOX_MESSAGES_MAX = 256
+SILENT_ROUND_MS = 700
+"""A controller that said nothing for so long is pinged; it tells the time each second."""
+SILENT_ROUNDS_MAX = 3
+"""After so many a session is given up. Rounds are counted, not time: what came while this broker's
+loop stood is read first, and a controller that stands for 2 s keeps its sessions."""
 SESSION_ID_BYTES = 16
 NEVER_APPLIED = ("UNKNOWN_SESSION", "DEADLINE_PASSED")
 
@@ -49,6 +54,8 @@ class _Link:
         self.address = address
         self.is_up = False
         self.is_leader = False
+        self.claim = 0
+        """Number of its last claim to lead, among those of all controllers."""
         self._outbox: asyncio.Queue[str] = asyncio.Queue(OUTBOX_MESSAGES_MAX)
         self._answers: dict[int, asyncio.Future[wire.Answer]] = {}
         self._ids = itertools.count(1)
@@ -86,7 +93,7 @@ class _Link:
     async def _serve_one_connection(self) -> None:
         connecting = self._owner.http.ws_connect(
             f"http://{self.address}{wire.PATH}",
-            heartbeat=1.0,
+            autoping=False,
             max_msg_size=wire.MESSAGE_BYTES_MAX,
         )
         async with AsyncExitStack() as stack:
@@ -96,13 +103,42 @@ class _Link:
             writing = spawn(self._write(socket), name=f"controller_link_write:{self.address}")
             try:
                 self.is_up = True
+                if self.is_leader:
+                    self._owner.led_by(self)
                 self._owner.link_changed()
                 self._owner.beat()
-                async for message in socket:
-                    self._on_message(self._parsed(message))
+                await self._read(socket)
             finally:
                 self._went_down()
                 await cancel_and_wait(writing)
+
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        """Until the controller ends the session. PeerError if it is silent."""
+        silent_rounds = 0
+        while silent_rounds < SILENT_ROUNDS_MAX:
+            try:
+                message = await socket.receive(timeout=SILENT_ROUND_MS / 1000)
+            except TimeoutError:
+                silent_rounds += 1
+                await socket.ping()
+                continue
+            silent_rounds = 0
+            match message.type:
+                case aiohttp.WSMsgType.CLOSE | aiohttp.WSMsgType.CLOSING | aiohttp.WSMsgType.CLOSED:
+                    return
+                case aiohttp.WSMsgType.PING:
+                    await socket.pong(message.data)
+                case aiohttp.WSMsgType.PONG:
+                    continue
+                case _:
+                    self._on_message(self._parsed(message))
+        raise PeerError(f"controller {self.address} is silent")
+
+    def give_up(self, reason: str) -> None:
+        """Whoever waits for an answer of this controller asks again."""
+        for waiting in self._answers.values():
+            if not waiting.done():
+                waiting.set_exception(PeerError(reason))
 
     async def _shake_hands(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         owner = self._owner
@@ -168,6 +204,8 @@ class _Link:
                     waiting.set_result(message)
             case wire.Leadership():
                 self.is_leader = message.is_leader
+                if self.is_leader:
+                    self._owner.led_by(self)
                 self._owner.link_changed()
                 self._owner.beat()
             case wire.ReportWanted():
@@ -183,9 +221,7 @@ class _Link:
         self.is_up = self.is_leader = False
         while not self._outbox.empty():
             self._outbox.get_nowait()
-        for waiting in self._answers.values():
-            if not waiting.done():
-                waiting.set_exception(PeerError(f"session with {self.address} broke"))
+        self.give_up(f"session with {self.address} broke")
         self._owner.link_changed()
 
 
@@ -222,6 +258,7 @@ class ControllerLinks:
         self._source_host = source_host
         self._links = [_Link(self, address) for address in controllers]
         self._changed = asyncio.Event()
+        self._claims = itertools.count(1)
         self._asking = asyncio.Lock()
         self._session = ""
         self._next_sequence = 0
@@ -281,6 +318,16 @@ class ControllerLinks:
         """A link came up, went down or learned who leads: waiting requests look again."""
         self._changed.set()
 
+    def led_by(self, leader: _Link) -> None:
+        """A controller says that it leads: nobody waits for an older leader's answers any longer.
+
+        A command that was asked there is repeated here under the same sequence (R7).
+        """
+        leader.claim = next(self._claims)
+        for link in self._links:
+            if link is not leader:
+                link.give_up(f"controller {leader.address} leads now")
+
     async def request(
         self, command: wire.BrokerCommand, *, deadline_ms: int | None = None
     ) -> dict[str, Any]:
@@ -333,11 +380,14 @@ class ControllerLinks:
         self, session: str, sequence: int, command: wire.BrokerCommand
     ) -> dict[str, Any]:
         """Ask the leader, whoever it is, until one answers with a result."""
-        attempt = 0
+        attempt = claim = 0
         while True:
             self._changed.clear()
             # A deposed leader that nobody can tell so may claim to lead beside the present one.
-            leaders = [link for link in self._links if link.is_up and link.is_leader]
+            claiming = [link for link in self._links if link.is_up and link.is_leader]
+            leaders = sorted(claiming, key=lambda link: -link.claim)
+            if leaders and leaders[0].claim > claim:
+                attempt, claim = 0, leaders[0].claim
             if not leaders:
                 await self._wait_for_change(self._timeout_ms)
                 continue

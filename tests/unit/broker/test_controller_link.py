@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from paceline.errors import PeerError
 from paceline.runtime import SeededRandom, pause
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire import session as wire
@@ -24,20 +25,28 @@ class FakeLink:
     """A session with a controller that says it leads; `answers` None: it never answers."""
 
     is_up = is_leader = True
+    claim = 0
+    address = "c"
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
+        self._waiting: asyncio.Future[wire.Answer] | None = None
         self.asked: list[tuple[str, int, str]] = []
 
     async def ask(self, *, session: str, sequence: int, command: wire.BrokerCommand) -> wire.Answer:
         self.asked.append((session, sequence, command.kind))
         result = self._answers(session, sequence, command)
         if result is None:
-            await asyncio.get_running_loop().create_future()
+            self._waiting = asyncio.get_running_loop().create_future()
+            return await self._waiting
         return wire.Answer(id=1, result=result)
 
+    def give_up(self, reason: str) -> None:
+        if self._waiting is not None:
+            self._waiting.set_exception(PeerError(reason))
 
-def some_links(*links: FakeLink) -> ControllerLinks:
+
+def some_links(*links: FakeLink, request_timeout_ms: int = 30) -> ControllerLinks:
     owner = ControllerLinks(
         controllers=(),
         secret=b"",
@@ -48,7 +57,7 @@ def some_links(*links: FakeLink) -> ControllerLinks:
         on_time=lambda controller, unix_ms: None,
         random=SeededRandom("links"),
         heartbeat_interval_ms=100,
-        request_timeout_ms=30,
+        request_timeout_ms=request_timeout_ms,
     )
     owner._links.extend(links)  # type: ignore[arg-type]  # noqa: SLF001
     return owner
@@ -96,6 +105,26 @@ async def test_a_deposed_leader_that_is_cut_off_does_not_stop_commands() -> None
 
     assert result["ok"]
     assert len({session for session, _, _ in deposed.asked + present.asked}) == 1  # R7
+
+
+async def test_a_command_moves_to_a_new_leader_without_waiting_for_the_old_one() -> None:
+    old = FakeLink(lambda session, sequence, command: None)
+    new = FakeLink(lambda session, sequence, command: {"ok": True})
+    new.is_leader = False
+    links = some_links(old, new, request_timeout_ms=3_600_000)
+
+    async with asyncio.timeout(10):
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(links.request(COMMAND))
+            while not old.asked:
+                await pause(0)
+            new.is_leader = True
+            links.led_by(new)  # type: ignore[arg-type]
+        result = asking.result()
+
+    assert result["ok"]
+    assert len({session for session, _, _ in old.asked + new.asked}) == 1  # R7
+    assert len(old.asked) == 1
 
 
 async def test_requests_leave_one_at_a_time() -> None:

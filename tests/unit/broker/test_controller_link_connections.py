@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import web
+from aiohttp import WSMsgType, web
 
 from paceline.runtime import SeededRandom
 from paceline.types import ControllerId, GroupName, Incarnation
@@ -114,3 +114,61 @@ async def test_link_gives_up_a_controller_that_never_answers(
 
     async with linked_to(controller), asyncio.timeout(DEADLINE_S):
         await controller.came_again.wait()
+
+
+async def welcomed(socket: web.WebSocketResponse) -> None:
+    """The handshake of a controller that does not lead."""
+    challenge = wire.Challenge(controller_id=ControllerId("c1"), nonce=bytes(NONCE_BYTES))
+    await socket.send_str(wire.encode(challenge))
+    hello = wire.parse_from_broker(await socket.receive_str())
+    assert isinstance(hello, wire.Hello)
+    welcome = wire.Welcome(
+        cluster_id=None,
+        controller_id=challenge.controller_id,
+        is_leader=False,
+        leader_address=None,
+        session_timeout_ms=1_000,
+        proof=wire.welcome_proof(challenge, hello, b"secret"),
+    )
+    await socket.send_str(wire.encode(welcome))
+
+
+class Slow(Controller):
+    """Answers the last ping before a broker gives up, so often."""
+
+    def __init__(self, answers_count: int) -> None:
+        super().__init__(self._stand)
+        self.answers_left = answers_count
+        self.pings_count = 0
+        self.has_answered = asyncio.Event()
+
+    async def _upgraded(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(autoping=False)
+        await socket.prepare(request)
+        return socket
+
+    async def _stand(self, socket: web.WebSocketResponse) -> None:
+        await welcomed(socket)
+        async for message in socket:
+            assert message.type is WSMsgType.PING
+            self.pings_count += 1
+            if self.pings_count % (controller_link.SILENT_ROUNDS_MAX - 1) == 0:
+                if self.answers_left == 0:
+                    self.has_answered.set()
+                    continue
+                self.answers_left -= 1
+                await socket.pong(message.data)
+
+
+async def test_a_controller_that_stands_for_a_moment_keeps_its_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(controller_link, "SILENT_ROUND_MS", 100)
+    controller = Slow(answers_count=3)
+
+    async with linked_to(controller), asyncio.timeout(DEADLINE_S):
+        await controller.has_answered.wait()
+        assert controller.sessions_count == 1
+        await controller.came_again.wait()  # silent for ever, it is given up
+
+    assert controller.pings_count == 4 * (controller_link.SILENT_ROUNDS_MAX - 1) + 1
