@@ -103,7 +103,7 @@ class MessageRoutes:
             )
             return await _batches(request, answer)
         self._service.routes.check_queue(topic.topic_id, queue)
-        document = await self._messages.pull(topic, queue, pull)
+        document = await self._messages.pull(topic, queue, pull, asker=asker_of(request))
         return json_answer({**document, **self._service.calls.envelope()})
 
     async def _fetch(self, request: web.Request) -> web.StreamResponse:

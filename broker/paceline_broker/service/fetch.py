@@ -11,7 +11,7 @@ open master after a read round; elsewhere a position ahead of this broker waits.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from paceline.errors import (
@@ -26,9 +26,18 @@ from paceline.types import PhysicalOffset
 from paceline.wire.stream import FetchQueue
 from paceline_broker.probe import Counters
 from paceline_broker.projections.consume_queues import queue_key
-from paceline_broker.service.filters import LOOK_BYTES_MAX, FilterRegistry, check_filters, sift
+from paceline_broker.service.filters import (
+    LOOK_BYTES_MAX,
+    TURN_BYTES_OF_COST,
+    FilterRegistry,
+    check_filters,
+    short_look,
+    sift,
+    unpacked_bytes,
+)
 from paceline_broker.service.follow import Sessions, open_writer
 from paceline_broker.service.gather import Asked, Fetched, FetchSink, Gathered, gather
+from paceline_broker.service.long_work import Job, LongWork
 from paceline_broker.service.ports import LogReader, LogWriter, Role, RoleState
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
@@ -58,6 +67,7 @@ class _Waiting(Asked):
     __slots__ = (
         "has_filters",
         "is_done",
+        "job",
         "keys",
         "min_bytes",
         "moved",
@@ -82,6 +92,8 @@ class _Waiting(Asked):
         self.keys: tuple[int, ...] = ()
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
+        self.job: Job | None = None
+        """A look of many turns at what filters want; it answers or looks again."""
         self.is_done = False
         self.has_filters = False
         self.moved: dict[tuple[int, int], int] = {}
@@ -92,9 +104,15 @@ class Fetcher:
     """The use-case of fetching. One per broker; `close` before the role goes."""
 
     def __init__(
-        self, role: Role, routes: Routes, counters: Counters, settings: ServiceSettings
+        self,
+        role: Role,
+        routes: Routes,
+        counters: Counters,
+        settings: ServiceSettings,
+        work: LongWork,
     ) -> None:
         self.filters = FilterRegistry()
+        self._work = work
         self._role = role
         self._routes = routes
         self._counters = counters
@@ -109,7 +127,7 @@ class Fetcher:
         """Told which watched queues (`ConsumeQueue.is_watched`) confirm has passed messages of."""
         self._turn = 0
         self.sessions = Sessions(
-            role, routes, self.slow, counters, self.filters, settings, self.watch
+            role, routes, self.slow, counters, self.filters, settings, self.watch, work
         )
         self._reader: LogReader | None = None
         self._stop_listening = _nothing
@@ -159,7 +177,7 @@ class Fetcher:
             return
         self.waiting_count += 1
         self._by_sink.setdefault(sink, {})[waiting] = None
-        if waiting.task is None:
+        if waiting.task is None and waiting.job is None:
             self._watch(waiting)
         if wait_ms:
             bounded_ms = min(wait_ms, self._settings.fetch_wait_ms_max)
@@ -225,12 +243,13 @@ class Fetcher:
         self._look_again(waiting)
 
     def _look_again(self, waiting: _Waiting) -> None:
-        if waiting.is_done or (waiting.task is not None and not waiting.task.done()):
-            return  # the task looks again when it ends
+        is_busy = waiting.task is not None and not waiting.task.done()
+        if waiting.is_done or is_busy or waiting.job is not None:
+            return  # task or job looks again when it ends
         self._unwatch(waiting)
         if self._try_answer(waiting):
             self._finish(waiting)
-        elif waiting.task is None:
+        elif waiting.task is None and waiting.job is None:
             self._watch(waiting)
 
     def _watch(self, waiting: _Waiting) -> None:
@@ -257,6 +276,8 @@ class Fetcher:
         self._unwatch(waiting)
         if waiting.timer is not None:
             waiting.timer.cancel()
+        if waiting.job is not None:
+            waiting.job.cancel()
         of_sink = self._by_sink.get(waiting.sink)
         if of_sink is None or waiting not in of_sink:
             return
@@ -353,17 +374,59 @@ class Fetcher:
             self._finish(waiting)
 
     def _deliver(self, waiting: _Waiting, gathered: Gathered) -> bool:
-        """Answer; False if filters want nothing of it: then it looks on behind that."""
+        """Answer; False if filters want nothing of it: then it looks on behind that. False also
+        while a job looks what they want."""
         answer = gathered.answer
-        if waiting.has_filters:
-            try:
-                is_moved = self._sift(waiting, gathered)
-            except CorruptLogError as error:
-                waiting.sink.failed(waiting.request_id, error)
-                return True
-            if is_moved and not answer.size_bytes and not waiting.is_over:
-                asyncio.get_running_loop().call_soon(self._look_again, waiting)
+        if not waiting.has_filters:
+            self._send(waiting, gathered)
+            return True
+        try:
+            cost = short_look(self.filters, waiting.queues, answer)
+            steps = self._sift(waiting, gathered)
+            if not cost or not self._work.has_turn_for(cost * TURN_BYTES_OF_COST):
+                waiting.job = self._sift_later(waiting, gathered, steps)
                 return False
+            for _ in steps:
+                pass
+        except PacelineError as error:
+            waiting.sink.failed(waiting.request_id, error)
+            return True
+        return self._send_sifted(waiting, gathered)
+
+    def _sift_later(self, waiting: _Waiting, gathered: Gathered, steps: Iterator[None]) -> Job:
+        def done(error: PacelineError | None) -> None:
+            waiting.job = None
+            if error is not None:
+                self._fail(waiting, error)
+            elif self._send_sifted(waiting, gathered):
+                self._finish(waiting)
+
+        raw_bytes = unpacked_bytes(gathered.answer.buffers)
+        return self._work.start(steps, done, asker=id(waiting.sink), raw_bytes=raw_bytes)
+
+    def _sift(self, waiting: _Waiting, gathered: Gathered) -> Iterator[None]:
+        """Leave out what filters do not want, and note which queues moved on by that."""
+        answer, before = gathered.answer, waiting.queues
+        waiting.queues, gathered.counts = yield from sift(self.filters, before, answer)
+        moved = waiting.moved
+        for old, new in zip(before, waiting.queues, strict=True):
+            if new.offset != old.offset:
+                gathered.is_moved = True
+                moved[new.topic_id, new.queue_id] = new.offset
+        answer.parts = [
+            part._replace(next_offset=moved.get((part.topic_id, part.queue_id), 0))
+            for part in answer.parts
+        ]
+
+    def _send_sifted(self, waiting: _Waiting, gathered: Gathered) -> bool:
+        if gathered.is_moved and not gathered.answer.size_bytes and not waiting.is_over:
+            asyncio.get_running_loop().call_soon(self._look_again, waiting)
+            return False
+        self._send(waiting, gathered)
+        return True
+
+    def _send(self, waiting: _Waiting, gathered: Gathered) -> None:
+        answer = gathered.answer
         for topic_id, messages, size_bytes in gathered.counts:
             self._counters.delivered(topic_id, messages, size_bytes)
         if self._role.state is RoleState.REPLICA:
@@ -371,21 +434,6 @@ class Fetcher:
             self._counters.replica_bytes_out += sum(row[2] for row in gathered.counts)
         answer.join_small()
         waiting.sink.fetched(waiting.request_id, answer)
-        return True
-
-    def _sift(self, waiting: _Waiting, gathered: Gathered) -> bool:
-        """Leave out what filters do not want; whether any queue moved on by that."""
-        answer, before = gathered.answer, waiting.queues
-        waiting.queues, gathered.counts = sift(self.filters, before, answer)
-        moved = waiting.moved
-        for old, new in zip(before, waiting.queues, strict=True):
-            if new.offset != old.offset:
-                moved[new.topic_id, new.queue_id] = new.offset
-        answer.parts = [
-            part._replace(next_offset=moved.get((part.topic_id, part.queue_id), 0))
-            for part in answer.parts
-        ]
-        return waiting.queues != before
 
 
 def _nothing() -> None:

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -37,7 +38,8 @@ from paceline.wire.stream import (
 from paceline_broker.probe import Counters
 from paceline_broker.service.filters import LOOK_BYTES_MAX, FilterRegistry
 from paceline_broker.service.gather import Fetched, FetchSink, Gathering
-from paceline_broker.service.harvest import PARTS_MAX, ROOM_MAX, Harvest, Row
+from paceline_broker.service.harvest import FINAL_CODES, PARTS_MAX, ROOM_MAX, Harvest, Request, Row
+from paceline_broker.service.long_work import Job, LongWork
 from paceline_broker.service.ports import LogReader, LogWriter, Role
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
@@ -55,26 +57,6 @@ LOOKS_MAX = PARTS_MAX
 """Queues looked at in one step."""
 SWEEP_S = 5.0
 """As often some of the queues that wait are looked at again, as an asker of long polls would."""
-_FINAL = frozenset(
-    (
-        FetchCode.OFFSET_OUT_OF_RANGE,
-        FetchCode.UNKNOWN_QUEUE,
-        FetchCode.NO_PERMISSION,
-        FetchCode.UNKNOWN_FILTER,
-    )
-)
-
-
-class _Request:
-    """One answer that may be given."""
-
-    __slots__ = ("is_over", "max_bytes", "request_id", "timer")
-
-    def __init__(self, request_id: int, max_bytes: int) -> None:
-        self.request_id = request_id
-        self.max_bytes = max_bytes
-        self.is_over = False
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class _Session:
@@ -93,8 +75,9 @@ class _Session:
         """Without batches, but not without anything to say once an answer leaves."""
         self._uncertain: dict[int, Row] = {}
         """Perhaps out of range: a read round decides (R3)."""
-        self._requests: deque[_Request] = deque()
+        self._requests: deque[Request] = deque()
         self._is_warming = False
+        self._job: Job | None = None
         self._is_round_under_way = False
         self._is_look_due = False
         self._has_filters = False
@@ -103,7 +86,7 @@ class _Session:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def take(self, request: _Request, sequence: int, queues: Iterable[FetchQueue]) -> None:
+    def take(self, request: Request, sequence: int, queues: Iterable[FetchQueue]) -> None:
         """Note what changed. Nothing is looked at yet."""
         self.seen = sequence
         for asked in queues:
@@ -116,7 +99,7 @@ class _Session:
                 self._has_filters |= asked.filter_id != 0
         self._requests.append(request)
 
-    def time_over(self, request: _Request) -> None:
+    def time_over(self, request: Request) -> None:
         request.is_over = True
         self._requests.remove(request)
         self._requests.appendleft(request)
@@ -151,6 +134,8 @@ class _Session:
         self._requests.clear()
         for task in self.tasks:
             task.cancel()
+        if self._job is not None:
+            self._job.cancel()
 
     def request_ids(self) -> list[int]:
         return [request.request_id for request in self._requests]
@@ -167,7 +152,7 @@ class _Session:
     def look(self) -> None:
         """Answer as many requests as there is something for."""
         self._is_look_due = False
-        while self._requests and not self._is_warming:
+        while self._requests and not self._is_warming and self._job is None:
             request = self._requests[0]
             harvest = self._harvest(request)
             if harvest is None:
@@ -180,7 +165,7 @@ class _Session:
             elif not self._deliver_sound(harvest, reader):
                 return
 
-    def _must_answer(self, request: _Request) -> bool:
+    def _must_answer(self, request: Request) -> bool:
         """Whether an answer leaves even if it says nothing."""
         return request.is_over or len(self._requests) > WAITING_MAX
 
@@ -189,7 +174,7 @@ class _Session:
             self._is_look_due = True
             asyncio.get_running_loop().call_soon(self.look)
 
-    def _harvest(self, request: _Request) -> Harvest | None:
+    def _harvest(self, request: Request) -> Harvest | None:
         """What can be answered now; None if that can wait."""
         room = min(request.max_bytes, ROOM_MAX)
         if self._has_filters:
@@ -222,7 +207,7 @@ class _Session:
         found.needs_round = False
         part, views = self._part(row, harvest.gathering)
         is_late = part.code == FetchCode.NOT_YET_AVAILABLE
-        if part.size or part.code in _FINAL or (is_late and row.is_round_failed):
+        if part.size or part.code in FINAL_CODES or (is_late and row.is_round_failed):
             harvest.add(row, part, views)
             return True
         if found.needs_round:
@@ -302,11 +287,30 @@ class _Session:
         return False
 
     def _deliver(self, harvest: Harvest) -> bool:
+        """False if nothing was answered now; a long look at what filters want answers later."""
+        sessions, steps = self._sessions, harvest.sift(self._sessions.filters)
+        is_short, raw_bytes = harvest.look(sessions.filters, sessions.work)
         try:
-            harvest.sift(self._sessions.filters)
-        except CorruptLogError as error:
-            self._sessions.end(self, error)
+            if not is_short:
+                self._job = sessions.work.start(
+                    steps, partial(self._sifted, harvest), asker=id(self.sink), raw_bytes=raw_bytes
+                )
+                return False
+            for _ in steps:
+                pass
+        except PacelineError as error:
+            sessions.end(self, error)
             return False
+        return self._leave(harvest)
+
+    def _sifted(self, harvest: Harvest, error: PacelineError | None) -> None:
+        self._job = None
+        if error is not None:
+            self._sessions.end(self, error)
+        elif self._leave(harvest):
+            self.look()
+
+    def _leave(self, harvest: Harvest) -> bool:
         for row in harvest.passed:  # each queue has its turn, however much is passed over in one
             if self._ready.get(row.key) is row:
                 self._ready[row.key] = self._ready.pop(row.key)
@@ -359,12 +363,14 @@ class Sessions:
         filters: FilterRegistry,
         settings: ServiceSettings,
         watch: Callable[[int], None],
+        work: LongWork,
     ) -> None:
         """`watch(key)`: see that `wake` is called with the queue's next messages."""
         self.role = role
         self.counters = counters
         self.filters = filters
         self.watch = watch
+        self.work = work
         self._routes = routes
         self._slow = slow
         self._settings = settings
@@ -406,7 +412,7 @@ class Sessions:
             error = OverloadedError(f"{REQUESTS_MAX} requests wait here", retry_after_ms=1000)
             self._refuse(sink, request_id, error)
             return
-        request = _Request(request_id, max_bytes)
+        request = Request(request_id, max_bytes)
         request.is_over = wait_ms == 0
         session.take(request, sequence, queues)
         limit = self._settings.followed_queues_max

@@ -105,6 +105,8 @@ class Gathered:
     has_code: bool = False
     """A part says something that waiting does not change."""
     needs_round: bool = False
+    is_moved: bool = False
+    """Filters have passed over something."""
 
 
 def gather(

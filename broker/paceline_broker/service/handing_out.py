@@ -15,7 +15,7 @@ from paceline_broker.projections.consume_queues import ConsumeQueue
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import QueueReceipts, Run
 from paceline_broker.service.ports import LogReader
-from paceline_broker.service.sieve import sift
+from paceline_broker.service.sieve import TurnLook, sift
 
 FIRST = "first"
 LAST = "last"
@@ -87,6 +87,9 @@ class Turn(Protocol):
 
     @property
     def reader(self) -> LogReader: ...
+
+    @property
+    def look(self) -> TurnLook: ...
 
     @property
     def rows_left(self) -> int: ...
@@ -252,7 +255,7 @@ class _HandingOut:
         wanted = self._asked.filters.get(key)
         if wanted is None:
             return [GivenRow(key, first, first + count, 1)]
-        sifted = sift(queue, first, count, wanted, self._turn.reader)
+        sifted = sift(queue, first, count, wanted, self._turn.reader, self._turn.look)
         self._given.has_more |= sifted.has_more
         if sifted.cold is not None:
             self._given.cold.append(sifted.cold)

@@ -4,6 +4,9 @@ A part belongs to a row, which is what was asked of one queue; both are settled 
 answer leaves, and nothing has happened before.
 """
 
+import asyncio
+from collections.abc import Iterator
+
 from paceline.wire.stream import (
     FETCH_ANSWER,
     FETCH_PART,
@@ -15,8 +18,15 @@ from paceline.wire.stream import (
     FetchQueue,
 )
 from paceline_broker.projections.consume_queues import queue_key
-from paceline_broker.service.filters import FilterRegistry, sift
+from paceline_broker.service.filters import (
+    TURN_BYTES_OF_COST,
+    FilterRegistry,
+    short_look,
+    sift,
+    unpacked_bytes,
+)
 from paceline_broker.service.gather import Fetched, Gathering
+from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.ports import LogReader
 
 PARTS_MAX = 1024
@@ -26,6 +36,29 @@ _HEADS_BYTES = (
 )
 ROOM_MAX = FRAME_BYTES_MAX - _HEADS_BYTES
 """For the batches of one answer."""
+
+
+FINAL_CODES = frozenset(
+    (
+        FetchCode.OFFSET_OUT_OF_RANGE,
+        FetchCode.UNKNOWN_QUEUE,
+        FetchCode.NO_PERMISSION,
+        FetchCode.UNKNOWN_FILTER,
+    )
+)
+"""What waiting does not change."""
+
+
+class Request:
+    """One answer that may be given."""
+
+    __slots__ = ("is_over", "max_bytes", "request_id", "timer")
+
+    def __init__(self, request_id: int, max_bytes: int) -> None:
+        self.request_id = request_id
+        self.max_bytes = max_bytes
+        self.is_over = False
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class Row:
@@ -71,14 +104,29 @@ class Harvest:
         self.views = [self.views[place] for place in kept]
         self.parts = [self.parts[place] for place in kept]
 
-    def sift(self, registry: FilterRegistry) -> None:
-        """Leave out what filters do not want; rows with nothing left have moved on."""
+    def _filtered(self) -> tuple[list[int], list[FetchQueue], Fetched]:
+        """Places of the rows with filters, what they ask, and what there is of them."""
         places = [place for place, row in enumerate(self.rows) if row.asked.filter_id]
-        if not any(self.parts[place].size for place in places):
-            return
         answer = Fetched(0, 0, [self.parts[place] for place in places])
         answer.buffers = [view for place in places for view in self.views[place]]
-        moved, counts = sift(registry, [self.rows[place].asked for place in places], answer)
+        return places, [self.rows[place].asked for place in places], answer
+
+    def look(self, registry: FilterRegistry, work: LongWork) -> tuple[bool, int]:
+        """Whether filters are so short that `sift` may run at once; else what it unpacks."""
+        places, asked, answer = self._filtered()
+        if not any(self.parts[place].size for place in places):
+            return True, 0
+        cost = short_look(registry, asked, answer)
+        if cost and work.has_turn_for(cost * TURN_BYTES_OF_COST):
+            return True, 0
+        return False, unpacked_bytes(answer.buffers)
+
+    def sift(self, registry: FilterRegistry) -> Iterator[None]:
+        """Leave out what filters do not want, in steps; rows with nothing left have moved on."""
+        places, queues, answer = self._filtered()
+        if not any(self.parts[place].size for place in places):
+            return
+        moved, counts = yield from sift(registry, queues, answer)
         self.counts += counts
         left = set(range(len(self.rows))) - set(places)
         rows, before, views = self.rows, self.parts, self.views

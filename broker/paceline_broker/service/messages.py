@@ -25,7 +25,7 @@ from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
 from paceline.records.header import Kind, parse_header
 from paceline.wire.cluster import TopicView
-from paceline.wire.http import PullRequest, SendRequest, pulled_messages
+from paceline.wire.http import PullRequest, SendRequest
 from paceline.wire.names import check_readable_topic_name, check_topic_name
 from paceline.wire.static_topics import Place
 from paceline.wire.stream import (
@@ -44,10 +44,13 @@ from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.acting import MAYBE_STALE
 from paceline_broker.service.creator import Creator
 from paceline_broker.service.fetch import Fetcher, FutureFetchSink
+from paceline_broker.service.filters import unpacked_bytes
 from paceline_broker.service.gather import Fetched
 from paceline_broker.service.halves import HANDLE_KIND
 from paceline_broker.service.logical import add_place, open_queue, queue_of_key
+from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.ports import Role
+from paceline_broker.service.pulling import pulled_messages
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.send import FutureSink, Sender
 
@@ -68,8 +71,10 @@ class Messages:
         routes: Routes,
         clock: Clock,
         creator: Creator,
+        work: LongWork,
     ) -> None:
         self._creator = creator
+        self._work = work
         self._role = role
         self._sender = sender
         self._fetcher = fetcher
@@ -221,7 +226,9 @@ class Messages:
 
     # -- pulling -----------------------------------------------------------------------------------
 
-    async def pull(self, topic: TopicView, queue: int, request: PullRequest) -> dict[str, Any]:
+    async def pull(
+        self, topic: TopicView, queue: int, request: PullRequest, *, asker: str | None = None
+    ) -> dict[str, Any]:
         """Messages of one queue as JSON values, its confirmed range, and `next_offset`.
 
         With tags, batches in which nothing matches are passed over until the wait is over. Raises
@@ -233,7 +240,11 @@ class Messages:
         while True:
             left_ms = max(0, int((deadline - loop.time()) * 1000))
             answer = await self.fetch_one(topic, queue, replace(asked, wait_ms=left_ms))
-            rows, next_offset = pulled_messages(_views(answer), asked)
+            rows, next_offset = await self._work.run(
+                pulled_messages(_views(answer), asked),
+                asker=asker,
+                raw_bytes=unpacked_bytes(answer.buffers),
+            )
             is_stuck = next_offset == asked.offset
             if rows or is_stuck or loop.time() >= deadline:
                 part = answer.parts[0]

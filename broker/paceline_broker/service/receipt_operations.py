@@ -13,6 +13,7 @@ from paceline_broker.projections.receipt_queue import Standing
 from paceline_broker.service.handing_out import Asked, hand_out
 from paceline_broker.service.ports import LogReader, LogWriter
 from paceline_broker.service.settings import ServiceSettings
+from paceline_broker.service.sieve import TurnLook
 
 TURN_BYTES_MAX = 1024 * 1024
 """Of a turn's record; what is beyond comes in the next. A record may have 4 MiB."""
@@ -31,6 +32,8 @@ class Turn:
     """Of the record."""
     may_expire: bool
     reader: LogReader
+    look: TurnLook
+    """What filters may still cost."""
     dead_topic_id: Callable[[str], int | None]
     """The topic of a group's dead letters."""
     size_bytes: int = 0

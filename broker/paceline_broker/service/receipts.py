@@ -27,6 +27,7 @@ from paceline_broker.service.receipt_counters import ReceiptCounters
 from paceline_broker.service.receipt_operations import Operation, Receive, Settle, Settled, Turn
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
+from paceline_broker.service.sieve import TurnLook
 from paceline_broker.service.topic_records import log_group
 
 log = logging.getLogger("paceline.service")
@@ -64,6 +65,7 @@ class Receipts:
         self._due: dict[str, asyncio.TimerHandle] = {}
         """Per group with receivers that wait: when something in flight may fall due."""
         self._is_scheduled = False
+        self._look = TurnLook()
         self._again: asyncio.TimerHandle | None = None
         """After a turn that was refused; one, however many are."""
         self._received = 0
@@ -178,7 +180,9 @@ class Receipts:
             return
         may_expire = self._trust() is not Trust.DIFFERS
         position, reader = int(writer.end), self._role.reader
-        turn = Turn(projections, [], now, position, may_expire, reader, self._routes.dead_topic_id)
+        self._look.begin()
+        dead_topic_id = self._routes.dead_topic_id
+        turn = Turn(projections, [], now, position, may_expire, reader, self._look, dead_topic_id)
         taken = self._as_many(new)
         decided: list[Operation] = []
         try:

@@ -67,11 +67,10 @@ class Service:
         wait = EscapeWait(lambda: role.reader.epochs(), is_on=settings.enable_remote_escape)
         self.delivery = Delivery(role, self.routes, clock, fire, wait)
         self.sender.delays_from_ms = fire.delays_from_ms
-        self.sender.on_pending = self.delivery.poke
-        self.fetcher = Fetcher(role, self.routes, self.counters, settings)
+        self.fetcher = Fetcher(role, self.routes, self.counters, settings, work)
         self.ledger = Ledger(role, clock, settings)
         self.intake = Intake(role, self.routes, self.ledger, wait)
-        self.intake.on_told = self.delivery.poke
+        self.sender.on_pending = self.intake.on_told = self.delivery.poke
         self.coordinator = Coordinator(role, self.routes, clock, settings)
         acting = ActingUse(role, self.routes, clock, kept)
         self.calls = Calls(
@@ -100,7 +99,9 @@ class Service:
         self.pins = PinCalls(self.ledger, self.routes)
         self.transactions = Transactions(role, self.routes, self.ledger, settings, trust)
         self.calls.add(self.transactions.calls())
-        self.messages = Messages(role, self.sender, self.fetcher, self.routes, clock, self.creator)
+        self.messages = Messages(
+            role, self.sender, self.fetcher, self.routes, clock, self.creator, work
+        )
 
     def _connect_receipts(self) -> None:
         receipts = self.receipts

@@ -13,8 +13,8 @@ def _shifted(kind: Any) -> list[Patch]:
     """The client takes what the filter says of the record before it."""
     mask = kind.mask
 
-    def mask_of_neighbour(wanted: Any, view: Any) -> Sequence[bool] | None:
-        found = mask(wanted, view)
+    def mask_of_neighbour(wanted: Any, view: Any, *some: Any) -> Sequence[bool] | None:
+        found = mask(wanted, view, *some)
         return None if found is None else [*found[-1:], *found[:-1]]
 
     return [(kind, "mask", mask_of_neighbour)]
@@ -23,7 +23,7 @@ def _shifted(kind: Any) -> list[Patch]:
 def _first_decides() -> list[Patch]:
     """The broker passes over a batch of which the first message is not wanted."""
 
-    def wants_first(wanted: Any, view: Any) -> bool:
+    def wants_first(wanted: Any, view: Any, *some: Any) -> bool:
         found = wanted.mask(view)
         return found is None or bool(found[0])
 

@@ -27,16 +27,24 @@ class Filter(Protocol):
     @property
     def expression(self) -> str: ...
 
-    def mask(self, view: BatchView) -> Sequence[bool] | None:
-        """Which records of a batch are wanted; None: all. CorruptLogError for a damaged column."""
+    @property
+    def terms(self) -> int:
+        """How many tests a record may cost; 0: `wants_any` decides on a batch at once."""
+        ...
+
+    def mask(
+        self, view: BatchView, first: int = 0, end: int | None = None
+    ) -> Sequence[bool] | None:
+        """Which records of a batch, from number `first` to before `end`, are wanted; None: all.
+        CorruptLogError for a damaged column."""
         ...
 
     def matches(self, properties: Mapping[str, str], *, tag: str, key: str | None) -> bool:
         """Whether one message is wanted."""
         ...
 
-    def wants_any(self, view: BatchView) -> bool:
-        """Whether a batch has a record that is wanted."""
+    def wants_any(self, view: BatchView, first: int = 0, end: int | None = None) -> bool:
+        """Whether one of these records is wanted; or may be, where to know it costs more."""
         ...
 
 
@@ -60,21 +68,24 @@ class TagFilter(ByExpression):
     """Messages with one of some tags; with none of them ("*") all messages."""
 
     type = TAG
+    terms = 0
 
     def __init__(self, tags: Iterable[str] = ()) -> None:
         self.tags = frozenset(tags)
         self.expression = " || ".join(sorted(self.tags)) or EVERYTHING
 
-    def mask(self, view: BatchView) -> Sequence[bool] | None:
+    def mask(
+        self, view: BatchView, first: int = 0, end: int | None = None
+    ) -> Sequence[bool] | None:
         if not self.tags:
             return None
-        found = [tag in self.tags for tag in view.tags()]
+        found = [tag in self.tags for tag in view.tags(first, end)]
         return None if all(found) else found
 
     def matches(self, properties: Mapping[str, str], *, tag: str, key: str | None) -> bool:
         return not self.tags or tag in self.tags
 
-    def wants_any(self, view: BatchView) -> bool:
+    def wants_any(self, view: BatchView, first: int = 0, end: int | None = None) -> bool:
         if not self.tags:
             return True
         has_tags = view.header.columns & COLUMN_TAG

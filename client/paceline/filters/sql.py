@@ -10,18 +10,18 @@ message is wanted only where the whole is true (SQL's three values).
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
-
-from lark import Lark, Token, Transformer, v_args
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
+from typing import NamedTuple, TypeAlias
 
 from paceline.errors import BadRequestError
 from paceline.filters.filter import SQL92, ByExpression
 from paceline.records.decode import BatchView
 
 EXPRESSION_LENGTH_MAX = 8_192
+TOKENS_MAX = 1_024
+TERMS_MAX = 64
+"""Single tests, each of which may be evaluated for each of 65,535 records of a batch."""
 DEPTH_MAX = 200
 """Parentheses inside each other and NOTs; the evaluation calls itself for each."""
 
@@ -32,42 +32,21 @@ Test: TypeAlias = Callable[[Row], Truth]
 Value: TypeAlias = str | int | float | bool | None
 Read: TypeAlias = Callable[[Row], Value]
 
-_GRAMMAR = r"""
-?start: any
-?any: all ("OR"i all)*            -> any
-?all: negated ("AND"i negated)*   -> all
-?negated: "NOT"i negated          -> negation
-    | test
-?test: operand "=" operand        -> equal
-    | operand "<>" operand        -> unequal
-    | operand ">" operand         -> greater
-    | operand ">=" operand        -> greater_or_equal
-    | operand "<" operand         -> less
-    | operand "<=" operand        -> less_or_equal
-    | operand "IS"i "NULL"i       -> is_null
-    | operand "IS"i "NOT"i "NULL"i                     -> is_not_null
-    | operand "BETWEEN"i operand "AND"i operand        -> between
-    | operand "NOT"i "BETWEEN"i operand "AND"i operand -> not_between
-    | operand "IN"i "(" STRING ("," STRING)* ")"       -> among
-    | operand "NOT"i "IN"i "(" STRING ("," STRING)* ")" -> not_among
-    | operand "CONTAINS"i STRING            -> contains
-    | operand "NOT"i "CONTAINS"i STRING     -> not_contains
-    | operand "STARTSWITH"i STRING          -> starts_with
-    | operand "NOT"i "STARTSWITH"i STRING   -> not_starts_with
-    | operand "ENDSWITH"i STRING            -> ends_with
-    | operand "NOT"i "ENDSWITH"i STRING     -> not_ends_with
-    | operand                     -> as_truth
-    | "(" any ")"
-?operand: NUMBER                  -> number
-    | STRING                      -> string
-    | "TRUE"i                     -> true
-    | "FALSE"i                    -> false
-    | NAME                        -> name
-NUMBER: /[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?/
-STRING: /'([^']|'')*'/
-NAME: /[A-Za-z_$][A-Za-z0-9_$]*/
-%ignore /[ \t\r\n]+/
-"""
+_TOKEN = re.compile(
+    r"""
+    (?P<space>[ \t\r\n]+)
+    | (?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<string>'(?:[^']|'')*')
+    | (?P<name>[A-Za-z_$][A-Za-z0-9_$]*)
+    | (?P<sign><>|>=|<=|[=<>(),])
+    """,
+    re.VERBOSE,
+)
+_KEYWORDS = frozenset(
+    ("AND", "OR", "NOT", "IS", "NULL", "TRUE", "FALSE", "BETWEEN", "IN", "CONTAINS", "STARTSWITH")
+    + ("ENDSWITH",)
+)
+_SHORT_NUMBER = 32
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,300}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 
 
@@ -79,22 +58,25 @@ class SqlFilter(ByExpression):
     def __init__(self, expression: str) -> None:
         """Raises BadRequestError with the place of the fault."""
         self.expression = expression
-        self._test = _compiled(expression)
+        self._test, self.terms = _compiled(expression)
 
     def matches(self, properties: Row, *, tag: str = "", key: str | None = None) -> bool:
         """Whether one message is wanted."""
         return self._test(_row(properties, tag, key)) is True
 
-    def mask(self, view: BatchView) -> Sequence[bool] | None:
-        test = self._test
-        columns = zip(view.properties(), view.tags(), view.keys(), strict=True)
-        found = [test(_row(properties, tag, key)) is True for properties, tag, key in columns]
+    def mask(self, view: BatchView, first: int = 0, end: int | None = None) -> list[bool] | None:
+        found = list(self._each(view, first, end))
         return None if all(found) else found
 
-    def wants_any(self, view: BatchView) -> bool:
+    def wants_any(self, view: BatchView, first: int = 0, end: int | None = None) -> bool:
+        return any(self._each(view, first, end))
+
+    def _each(self, view: BatchView, first: int, end: int | None) -> Iterator[bool]:
         test = self._test
-        columns = zip(view.properties(), view.tags(), view.keys(), strict=True)
-        return any(test(_row(properties, tag, key)) is True for properties, tag, key in columns)
+        columns = zip(
+            view.properties(first, end), view.tags(first, end), view.keys(first, end), strict=True
+        )
+        return (test(_row(properties, tag, key)) is True for properties, tag, key in columns)
 
 
 def _row(properties: Row, tag: str, key: str | None) -> Row:
@@ -106,25 +88,15 @@ def _row(properties: Row, tag: str, key: str | None) -> Row:
     return row
 
 
-@lru_cache(maxsize=1)
-def _parser() -> Lark:
-    return Lark(_GRAMMAR, parser="lalr", maybe_placeholders=False)
-
-
-def _compiled(expression: str) -> Test:
+def _compiled(expression: str) -> tuple[Test, int]:
+    """The test of an expression, and how many single tests it is made of."""
     if len(expression) > EXPRESSION_LENGTH_MAX:
         raise BadRequestError(
             f"an SQL92 expression has up to {EXPRESSION_LENGTH_MAX} characters", field="filter"
         )
     _check_depth(expression)
-    try:
-        return _Compiler().transform(_parser().parse(expression))
-    except UnexpectedInput as error:
-        raise BadRequestError(_fault(expression, error), field="filter") from error
-    except VisitError as error:
-        if isinstance(error.orig_exc, BadRequestError):
-            raise error.orig_exc from error
-        raise
+    compiler = _Compiler(expression)
+    return compiler.whole(), compiler.terms
 
 
 def _check_depth(expression: str) -> None:
@@ -142,119 +114,206 @@ def _check_depth(expression: str) -> None:
         )
 
 
-def _fault(expression: str, error: UnexpectedInput) -> str:
-    at = error.pos_in_stream if isinstance(error.pos_in_stream, int) else len(expression)
-    match error:
-        case UnexpectedToken() if error.token.type == "$END":
-            return "the SQL92 expression ends too early"
-        case UnexpectedToken():
-            what = f"{str(error.token)[:40]!r}"
-        case UnexpectedCharacters():
-            what = f"{expression[at : at + 1]!r}"
-        case _:
-            what = "what stands there"
-    return f"SQL92 expression: {what} is not understood at character {at + 1}"
+class _Token(NamedTuple):
+    kind: str
+    """"number", "string", "name", "sign", "keyword" or "end"."""
+    text: str
+    at: int
 
 
-@v_args(inline=True)
-class _Compiler(Transformer[Token, Test]):
-    """From the parse tree to nested functions of a row."""
+def _tokens(expression: str) -> Iterator[_Token]:
+    at = count = 0
+    while at < len(expression):
+        found = _TOKEN.match(expression, at)
+        if found is None:
+            raise _misunderstood(expression[at : at + 1], at)
+        kind, text = str(found.lastgroup), found[0]
+        if kind == "name" and text.upper() in _KEYWORDS:
+            kind, text = "keyword", text.upper()
+        if kind != "space":
+            count += 1
+            if count > TOKENS_MAX:
+                what = f"an SQL92 expression has up to {TOKENS_MAX} words and signs"
+                raise BadRequestError(what, field="filter")
+            yield _Token(kind, text, at)
+        at = found.end()
+    yield _Token("end", "", at)
 
-    def any(self, *tests: Test) -> Test:
+
+def _misunderstood(what: str, at: int) -> BadRequestError:
+    return BadRequestError(
+        f"SQL92 expression: {what[:40]!r} is not understood at character {at + 1}", field="filter"
+    )
+
+
+class _Compiler:
+    """From an expression to nested functions of a row, by recursive descent:
+
+    any      = all {"OR" all}
+    all      = negated {"AND" negated}
+    negated  = "NOT" negated | "(" any ")" | test
+    test     = operand [comparison operand | "IS" ["NOT"] "NULL"
+               | ["NOT"] ("BETWEEN" operand "AND" operand | "IN" "(" string {"," string} ")"
+               | ("CONTAINS" | "STARTSWITH" | "ENDSWITH") string)]
+    """
+
+    def __init__(self, expression: str) -> None:
+        self._expression = expression
+        self._tokens = _tokens(expression)
+        self._next = next(self._tokens)
+        self.terms = 0
+
+    def whole(self) -> Test:
+        """The test; BadRequestError with the place of the fault."""
+        test = self._any()
+        if self._next.kind != "end":
+            raise self._fault()
+        return test
+
+    def _fault(self) -> BadRequestError:
+        kind, _, at = self._next
+        if kind == "end":
+            return BadRequestError("the SQL92 expression ends too early", field="filter")
+        text = (
+            self._next.text if kind != "keyword" else self._expression[at:][: len(self._next.text)]
+        )
+        return _misunderstood(text, at)
+
+    def _take(self, kind: str) -> str:
+        """The next token, which must be of that kind."""
+        if self._next.kind != kind:
+            raise self._fault()
+        text = self._next.text
+        self._next = next(self._tokens)
+        return text
+
+    def _takes(self, text: str) -> bool:
+        """Whether the next token is that keyword or sign; then it is taken."""
+        if self._next.text != text or self._next.kind not in ("keyword", "sign"):
+            return False
+        self._next = next(self._tokens)
+        return True
+
+    def _must(self, text: str) -> None:
+        if not self._takes(text):
+            raise self._fault()
+
+    def _any(self) -> Test:
+        tests = [self._all()]
+        while self._takes("OR"):
+            tests.append(self._all())
         return tests[0] if len(tests) == 1 else lambda row: _any(tests, row)
 
-    def all(self, *tests: Test) -> Test:
+    def _all(self) -> Test:
+        tests = [self._negated()]
+        while self._takes("AND"):
+            tests.append(self._negated())
         return tests[0] if len(tests) == 1 else lambda row: _all(tests, row)
 
-    def negation(self, test: Test) -> Test:
-        return _negated(test)
+    def _negated(self) -> Test:
+        if self._takes("NOT"):
+            return _negated(self._negated())
+        if self._takes("("):
+            test = self._any()
+            self._must(")")
+            return test
+        return self._test()
 
-    def as_truth(self, read: Read) -> Test:
-        return lambda row: _truth(read(row))
+    def _test(self) -> Test:
+        self.terms += 1
+        if self.terms > TERMS_MAX:
+            raise BadRequestError(
+                f"an SQL92 expression has up to {TERMS_MAX} tests (one IN is one)", field="filter"
+            )
+        left = self._operand()
+        for sign, made in _COMPARISONS.items():
+            if self._takes(sign):
+                return made(left, self._operand())
+        if self._takes("IS"):
+            is_negated = self._takes("NOT")
+            self._must("NULL")
+            test = _is_null(left)
+            return _negated(test) if is_negated else test
+        is_negated = self._takes("NOT")
+        test = self._worded(left, is_negated)
+        return _negated(test) if is_negated else test
 
-    # -- operands ----------------------------------------------------------------------------------
+    def _worded(self, left: Read, is_negated: bool) -> Test:
+        if self._takes("BETWEEN"):
+            low = self._operand()
+            self._must("AND")
+            high = self._operand()
+            both = (_at_least(left, low), _at_least(high, left))
+            return lambda row: _all(both, row)
+        if self._takes("IN"):
+            self._must("(")
+            texts = [_text(self._take("string"))]
+            while self._takes(","):
+                texts.append(_text(self._take("string")))
+            self._must(")")
+            wanted = frozenset(texts)
+            return _of_text(left, wanted.__contains__)
+        for word, made in _PARTS.items():
+            if self._takes(word):
+                return _of_text(left, made(_text(self._take("string"))))
+        if is_negated:
+            raise self._fault()
+        return lambda row: _truth(left(row))
 
-    def number(self, token: Token) -> Read:
-        value = _number(str(token))
-        if value is None:
-            raise BadRequestError(f"SQL92 expression: {token[:40]} is no number", field="filter")
+    def _operand(self) -> Read:
+        kind, text, _ = self._next
+        match kind:
+            case "number":
+                value: Value = _number(text)
+                if value is None:
+                    what = f"SQL92 expression: {text[:40]} is no number"
+                    raise BadRequestError(what, field="filter")
+            case "string":
+                value = _text(text)
+            case "keyword" if text in ("TRUE", "FALSE"):
+                value = text == "TRUE"
+            case "name":
+                self._take("name")
+                return lambda row: row.get(text)
+            case _:
+                raise self._fault()
+        self._take(kind)
         return lambda row: value
 
-    def string(self, token: Token) -> Read:
-        value = _text(token)
-        return lambda row: value
 
-    def true(self) -> Read:
-        return lambda row: True
+def _equal_to(left: Read, right: Read) -> Test:
+    return lambda row: _equal(left(row), right(row))
 
-    def false(self) -> Read:
-        return lambda row: False
 
-    def name(self, token: Token) -> Read:
-        name = str(token)
-        return lambda row: row.get(name)
+def _greater(left: Read, right: Read) -> Test:
+    return lambda row: _compare(left(row), right(row), lambda order: order > 0)
 
-    # -- tests -------------------------------------------------------------------------------------
 
-    def equal(self, left: Read, right: Read) -> Test:
-        return lambda row: _equal(left(row), right(row))
+def _at_least(left: Read, right: Read) -> Test:
+    return lambda row: _compare(left(row), right(row), lambda order: order >= 0)
 
-    def unequal(self, left: Read, right: Read) -> Test:
-        return _negated(self.equal(left, right))
 
-    def greater(self, left: Read, right: Read) -> Test:
-        return lambda row: _compare(left(row), right(row), lambda order: order > 0)
+def _is_null(read: Read) -> Test:
+    return lambda row: read(row) is None
 
-    def greater_or_equal(self, left: Read, right: Read) -> Test:
-        return lambda row: _compare(left(row), right(row), lambda order: order >= 0)
 
-    def less(self, left: Read, right: Read) -> Test:
-        return self.greater(right, left)
+def _of_text(read: Read, wanted: Callable[[str], bool]) -> Test:
+    return lambda row: None if (text := _as_text(read(row))) is None else wanted(text)
 
-    def less_or_equal(self, left: Read, right: Read) -> Test:
-        return self.greater_or_equal(right, left)
 
-    def is_null(self, read: Read) -> Test:
-        return lambda row: read(row) is None
-
-    def is_not_null(self, read: Read) -> Test:
-        return lambda row: read(row) is not None
-
-    def between(self, read: Read, low: Read, high: Read) -> Test:
-        return self.all(self.greater_or_equal(read, low), self.greater_or_equal(high, read))
-
-    def not_between(self, read: Read, low: Read, high: Read) -> Test:
-        return _negated(self.between(read, low, high))
-
-    def among(self, read: Read, *values: Token) -> Test:
-        wanted = frozenset(map(_text, values))
-        return lambda row: None if (text := _as_text(read(row))) is None else text in wanted
-
-    def not_among(self, read: Read, *values: Token) -> Test:
-        return _negated(self.among(read, *values))
-
-    def contains(self, read: Read, part: Token) -> Test:
-        wanted = _text(part)
-        return lambda row: None if (text := _as_text(read(row))) is None else wanted in text
-
-    def not_contains(self, read: Read, part: Token) -> Test:
-        return _negated(self.contains(read, part))
-
-    def starts_with(self, read: Read, part: Token) -> Test:
-        wanted = _text(part)
-        return lambda row: (
-            None if (text := _as_text(read(row))) is None else text.startswith(wanted)
-        )
-
-    def not_starts_with(self, read: Read, part: Token) -> Test:
-        return _negated(self.starts_with(read, part))
-
-    def ends_with(self, read: Read, part: Token) -> Test:
-        wanted = _text(part)
-        return lambda row: None if (text := _as_text(read(row))) is None else text.endswith(wanted)
-
-    def not_ends_with(self, read: Read, part: Token) -> Test:
-        return _negated(self.ends_with(read, part))
+_COMPARISONS: Mapping[str, Callable[[Read, Read], Test]] = {
+    "=": _equal_to,
+    "<>": lambda left, right: _negated(_equal_to(left, right)),
+    ">": _greater,
+    ">=": _at_least,
+    "<": lambda left, right: _greater(right, left),
+    "<=": lambda left, right: _at_least(right, left),
+}
+_PARTS: Mapping[str, Callable[[str], Callable[[str], bool]]] = {
+    "CONTAINS": lambda part: lambda text: part in text,
+    "STARTSWITH": lambda part: lambda text: text.startswith(part),
+    "ENDSWITH": lambda part: lambda text: text.endswith(part),
+}
 
 
 def _any(tests: Sequence[Test], row: Row) -> Truth:
@@ -317,10 +376,20 @@ def _as_text(value: Value) -> str | None:
 
 
 def _number(text: str) -> int | float | None:
+    return _short_number(text) if len(text) <= _SHORT_NUMBER else _any_number(text)
+
+
+@lru_cache(maxsize=1024)
+def _short_number(text: str) -> int | float | None:
+    """Many tests read the same few properties as numbers."""
+    return _any_number(text)
+
+
+def _any_number(text: str) -> int | float | None:
     if _NUMBER.fullmatch(text) is None:
         return None
     return int(text) if text.lstrip("+-").isdecimal() else float(text)
 
 
-def _text(token: Any) -> str:
-    return str(token)[1:-1].replace("''", "'")
+def _text(token: str) -> str:
+    return token[1:-1].replace("''", "'")

@@ -58,7 +58,7 @@ class BatchView:
     column is not well formed. Views keep the buffer alive and are valid as long as it is unchanged.
     """
 
-    __slots__ = ("_directory", "_payload", "header", "raw")
+    __slots__ = ("_directory", "_names", "_payload", "header", "raw")
 
     def __init__(self, buffer: Buffer, at: int = 0) -> None:
         """The batch at byte `at`; what follows it is not looked at. Raises CorruptLogError."""
@@ -73,6 +73,7 @@ class BatchView:
         """The whole batch, header and payload."""
         self._payload: memoryview | None = None
         self._directory: _Directory | None = None
+        self._names: list[str] | None = None
 
     @classmethod
     def stamped(cls, batch: Buffer, header: bytes) -> "BatchView":
@@ -90,11 +91,11 @@ class BatchView:
                 offset=self.header.physical_offset,
             )
 
-    def bodies(self) -> list[bytes]:
-        """The bodies, copied out."""
+    def bodies(self, first: int = 0, end: int | None = None) -> list[bytes]:
+        """The bodies, copied out; of the records from number `first` to before `end`."""
         if not self.header.columns & COLUMN_BODY:
-            return [b""] * self.header.record_count
-        return self._values(Section.BODY_OFFSETS, Section.BODY_BLOB)
+            return [b""] * self._count(first, end)
+        return self._values(Section.BODY_OFFSETS, Section.BODY_BLOB, first, end)
 
     def body_views(self) -> list[memoryview]:
         """The bodies as views of the buffer: cheaper than `bodies` when they are large."""
@@ -104,37 +105,42 @@ class BatchView:
         offsets = self.offsets(Section.BODY_OFFSETS, self.header.record_count, len(blob))
         return [blob[start:end] for start, end in pairwise(offsets)]
 
-    def keys(self) -> list[str | None]:
+    def keys(self, first: int = 0, end: int | None = None) -> list[str | None]:
         """The keys; None where a record has none."""
         if not self.header.columns & COLUMN_KEY:
-            return [None] * self.header.record_count
+            return [None] * self._count(first, end)
         blob = self.section(Section.KEY_BLOB)
-        offsets = self.offsets(Section.KEY_OFFSETS, self.header.record_count, len(blob))
+        offsets = self._some_offsets(Section.KEY_OFFSETS, len(blob), first, end)
         return [key or None for key in _texts(blob, offsets, "key")]
 
-    def tags(self) -> list[str]:
+    def tags(self, first: int = 0, end: int | None = None) -> list[str]:
         """The tags; "" where a record has none."""
         if not self.header.columns & COLUMN_TAG:
-            return [""] * self.header.record_count
-        names = ["", *self._tag_names()]
-        return [names[number] for number in self.tag_ids(len(names) - 1)]
+            return [""] * self._count(first, end)
+        names = self._names
+        if names is None:
+            names = self._names = ["", *self._tag_names()]
+        return [names[number] for number in self.tag_ids(len(names) - 1, first, end)]
 
     def tag_names(self) -> list[str]:
         """The batch's distinct tags; tag id n means entry n - 1."""
         return self._tag_names() if self.header.columns & COLUMN_TAG else []
 
-    def properties(self) -> list[dict[str, str]]:
+    def properties(self, first: int = 0, end: int | None = None) -> list[dict[str, str]]:
         """The properties; {} where a record has none."""
         if not self.header.columns & COLUMN_PROPERTY:
-            return [{} for _ in range(self.header.record_count)]
-        documents = self._values(Section.PROPERTY_OFFSETS, Section.PROPERTY_BLOB)
+            return [{} for _ in range(self._count(first, end))]
+        documents = self._values(Section.PROPERTY_OFFSETS, Section.PROPERTY_BLOB, first, end)
         return parse_properties(documents)
 
-    def born(self) -> list[int]:
+    def born(self, first: int = 0, end: int | None = None) -> list[int]:
         """The born times in unix ms."""
         if not self.header.columns & COLUMN_BORN:
-            return [self.header.born_first_unix_ms] * self.header.record_count
-        return self.section(Section.BORN).cast("q").tolist()
+            return [self.header.born_first_unix_ms] * self._count(first, end)
+        return self.section(Section.BORN).cast("q")[first:end].tolist()
+
+    def _count(self, first: int, end: int | None) -> int:
+        return len(range(self.header.record_count)[first:end])
 
     def due(self) -> list[int]:
         """When each record is due, unix ms; CorruptLogError without such a column."""
@@ -149,16 +155,17 @@ class BatchView:
             raise CorruptLogError(f"a batch without {section.name}")
         return self.section(section).cast(code).tolist()
 
-    def records(self, skip: int = 0) -> Iterator[Record]:
-        """The records from number `skip` on (0-based in the batch); columns are decoded at once."""
-        first = self.header.base_queue_offset + skip
+    def records(self, skip: int = 0, end: int | None = None) -> Iterator[Record]:
+        """The records from number `skip` (0-based in the batch) to before `end`; their columns are
+        decoded at once."""
+        header = self.header
         rows = zip(
-            range(first, self.header.end_queue_offset),
-            self.bodies()[skip:],
-            self.keys()[skip:],
-            self.tags()[skip:],
-            self.properties()[skip:],
-            self.born()[skip:],
+            range(header.base_queue_offset, header.end_queue_offset)[skip:end],
+            self.bodies(skip, end),
+            self.keys(skip, end),
+            self.tags(skip, end),
+            self.properties(skip, end),
+            self.born(skip, end),
             strict=True,
         )
         return map(_new_tuple, repeat(Record), rows)
@@ -182,9 +189,9 @@ class BatchView:
         _, length = self.directory()[Section.TAG_OFFSETS]
         return blob, self.offsets(Section.TAG_OFFSETS, length // 4 - 1, len(blob))
 
-    def tag_ids(self, names_count: int) -> list[int]:
-        ids: list[int] = self.section(Section.TAG_IDS).cast("H").tolist()
-        if max(ids) > names_count:
+    def tag_ids(self, names_count: int, first: int = 0, end: int | None = None) -> list[int]:
+        ids: list[int] = self.section(Section.TAG_IDS).cast("H")[first:end].tolist()
+        if max(ids, default=0) > names_count:
             raise CorruptLogError(f"tag id {max(ids)} with {names_count} tags")
         return ids
 
@@ -222,10 +229,25 @@ class BatchView:
             raise CorruptLogError(f"{section.name} of {count} records do not rise to {blob_bytes}")
         return offsets
 
-    def _values(self, offsets_section: Section, blob_section: Section) -> list[bytes]:
+    def _some_offsets(
+        self, section: Section, blob_bytes: int, first: int, end: int | None
+    ) -> list[int]:
+        """As `offsets`, of some records: where each begins, and where the last one ends."""
+        count = self.header.record_count
+        if first == 0 and (end is None or end >= count):
+            return self.offsets(section, count, blob_bytes)
+        stop = count if end is None else min(end, count)
+        offsets = self.section(section).cast("i")[min(first, stop) : stop + 1].tolist()
+        if offsets[0] < 0 or offsets[-1] > blob_bytes or sorted(offsets) != offsets:
+            raise CorruptLogError(f"{section.name} do not rise to {blob_bytes}")
+        return offsets
+
+    def _values(
+        self, offsets_section: Section, blob_section: Section, first: int, end: int | None
+    ) -> list[bytes]:
         blob = self.section(blob_section)
-        offsets = self.offsets(offsets_section, self.header.record_count, len(blob))
-        return [bytes(blob[start:end]) for start, end in pairwise(offsets)]
+        offsets = self._some_offsets(offsets_section, len(blob), first, end)
+        return [bytes(blob[low:high]) for low, high in pairwise(offsets)]
 
 
 class _Layout(NamedTuple):
@@ -288,13 +310,15 @@ def _parse_directory(header: BatchHeader, payload: memoryview) -> _Directory:
 
 
 def _texts(blob: memoryview, offsets: list[int], what: str) -> list[str]:
-    """The UTF-8 slices of a blob."""
-    raw = blob.tobytes()
+    """The UTF-8 slices of a blob that begin and end at these offsets."""
+    start = offsets[0]
+    raw = blob[start : offsets[-1]].tobytes()
+    places = pairwise(offset - start for offset in offsets) if start else pairwise(offsets)
     try:
         if raw.isascii():
             text = raw.decode()
-            return [text[start:end] for start, end in pairwise(offsets)]
-        return [raw[start:end].decode() for start, end in pairwise(offsets)]
+            return [text[low:high] for low, high in places]
+        return [raw[low:high].decode() for low, high in places]
     except UnicodeDecodeError as error:
         raise CorruptLogError(f"a {what} is no UTF-8: {error}") from error
 

@@ -17,7 +17,6 @@ import orjson
 from paceline.errors import BadJsonError, BadRequestError, TooLargeError
 from paceline.filters import ALL, Filter, TagFilter, make_filter
 from paceline.filters.filter import TAG
-from paceline.records.decode import BatchView
 from paceline.records.dues import written_due
 from paceline.records.header import (
     KEY_BYTES_MAX,
@@ -349,6 +348,9 @@ class PullRequest:
     """The consumer group on whose behalf it is, for statistics and quotas."""
 
 
+CONTROLS_FROM_BYTES = 16 * 1024
+"""Smaller bodies are text whatever characters they have."""
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))
 _PULL_FIELDS = frozenset(
     {"offset", "max_messages", "max_bytes", "wait_ms", "tags", "filter", "filter_type", "group"}
 )
@@ -408,39 +410,15 @@ def _parse_filter(given: Mapping[str, str]) -> Filter:
     return make_filter(given.get("filter_type", TAG), given["filter"])
 
 
-def pulled_messages(
-    batches: Iterable[BatchView], request: PullRequest
-) -> tuple[list[dict[str, Any]], QueueOffset]:
-    """The messages of a pull as JSON values, and the offset to pull from next.
-
-    `batches` are consecutive batches of the queue; records below the asked offset and those that
-    are not wanted are left out, and the next offset is past all that was looked at. At least one
-    message is given if there is any, then at most `max_messages` and no more than `max_bytes` of
-    bodies.
-    """
-    found: list[dict[str, Any]] = []
-    next_offset = request.offset
-    bytes_left = request.max_bytes
-    for view in batches:
-        skip = max(0, request.offset - view.header.base_queue_offset)
-        mask = request.wanted.mask(view)
-        for number, record in enumerate(view.records(skip), start=skip):
-            if mask is None or mask[number]:
-                bytes_left -= len(record.body)
-                if found and bytes_left < 0:
-                    return found, next_offset
-                found.append(message_to_json(record._asdict(), view.header.store_unix_ms))
-            next_offset = QueueOffset(record.queue_offset + 1)
-            if len(found) == request.max_messages:
-                return found, next_offset
-    return found, next_offset
-
-
 def message_to_json(message: dict[str, Any], store_unix_ms: int) -> dict[str, Any]:
-    """A record: `body` if its bytes are UTF-8 text, else `body_base64`. Changes `message`."""
+    """A record: `body` if its bytes are UTF-8 text, else `body_base64`, also of a large text of
+    control characters, which are six in JSON each. Changes `message`."""
     body = message.pop("body")
     try:
-        message["body"] = body.decode()
+        if len(body) > CONTROLS_FROM_BYTES and _has_many_controls(body):
+            message["body_base64"] = binascii.b2a_base64(body, newline=False).decode()
+        else:
+            message["body"] = body.decode()
     except UnicodeDecodeError:
         message["body_base64"] = binascii.b2a_base64(body, newline=False).decode()
     message["offset"] = message.pop("queue_offset")
@@ -449,22 +427,5 @@ def message_to_json(message: dict[str, Any], store_unix_ms: int) -> dict[str, An
     return message
 
 
-def encode_pull_answer(
-    batches: Iterable[BatchView],
-    request: PullRequest,
-    *,
-    start: int,
-    end: int,
-    envelope: Mapping[str, Any],
-) -> bytes:
-    """The JSON answer of a pull: messages, next_offset, the queue's confirmed range, `envelope`."""
-    messages, next_offset = pulled_messages(batches, request)
-    return orjson.dumps(
-        {
-            "messages": messages,
-            "next_offset": next_offset,
-            "start": start,
-            "end": end,
-            **envelope,
-        }
-    )
+def _has_many_controls(body: bytes) -> bool:
+    return len(body) - len(body.translate(None, _CONTROLS)) > len(body) // 16

@@ -167,3 +167,39 @@ def test_topics_may_be_named_alone() -> None:
 
     assert subscriptions(["a", by_sql]) == [Subscription("a", ALL), by_sql]
     assert Subscription.by_tags("c", "*").filter is ALL
+
+
+def test_an_expression_has_64_tests_at_most() -> None:
+    many = " OR ".join(f"a = '{number}'" for number in range(64))
+    assert make_filter("SQL92", many).terms == 64
+    assert wants(f"a IN ({', '.join(repr(str(number)) for number in range(500))})", a="499")
+    with pytest.raises(BadRequestError, match="up to 1024 words and signs"):
+        make_filter("SQL92", "a IN (''" + ",''" * 600 + ")")
+
+    with pytest.raises(BadRequestError, match="up to 64 tests") as refused:
+        make_filter("SQL92", f"({many}) AND b BETWEEN 1 AND 2")
+    assert refused.value.details["field"] == "filter"
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from(["", "é", "x" * 9]), min_size=1, max_size=9), st.data())
+def test_some_records_of_a_batch_are_those_of_all(texts: list[str], data: st.DataObject) -> None:
+    view = BatchView(
+        encode_batch(
+            [text.encode() for text in texts],
+            tags=texts,
+            keys=texts,
+            properties=[{"a": text} for text in texts],
+            born_unix_ms=list(range(len(texts))),
+            topic_id=1,
+            queue_id=0,
+        )
+    )
+    first, end = sorted(data.draw(st.tuples(*[st.integers(0, len(texts) + 1)] * 2)))
+    everything = list(view.records())
+    wanted = SqlFilter("a CONTAINS 'x' OR KEYS = 'é'")
+
+    assert list(view.records(first, end)) == everything[first:end]
+    mask = [wanted.matches({"a": text}, key=text) for text in texts]
+    assert (wanted.mask(view, first, end) or [True] * len(mask[first:end])) == mask[first:end]
+    assert wanted.wants_any(view, first, end) == any(mask[first:end])

@@ -9,6 +9,7 @@ from tests.unit.service.fakes import until
 from paceline import http_guard
 from paceline.byte_budget import MIB
 from paceline.records.header import Codec
+from paceline.wire import http as wire_http
 
 BATCHES = "/v1/topics/orders/queues/0/batches"
 PULL = "/v1/topics/orders/queues/0/messages?offset=0&max_messages=10000&max_bytes=16777216"
@@ -111,6 +112,12 @@ async def test_a_body_of_which_nothing_comes_is_ended(
         await until(lambda: door.service.budget.used_bytes == 0)
 
 
+@pytest.fixture
+def _large_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body of zeros is six times its size in JSON."""
+    monkeypatch.setattr(wire_http, "CONTROLS_FROM_BYTES", 1 << 30)
+
+
 async def compressed(door: Door) -> None:
     batch = a_batch(*[bytes(3 * MIB)] * 5, codec=Codec.ZSTD)
     assert (await door.ask("POST", BATCHES, data=batch, headers=TYPE))[0] == 200
@@ -123,6 +130,7 @@ async def unread(door: Door, request: bytes) -> Connection:
     return reader, writer
 
 
+@pytest.mark.usefixtures("_large_json")
 async def test_answers_that_nobody_takes_are_bounded() -> None:
     async with a_door() as door:
         await compressed(door)
@@ -139,6 +147,7 @@ async def test_answers_that_nobody_takes_are_bounded() -> None:
         await until(lambda: budget.used_bytes == 0)
 
 
+@pytest.mark.usefixtures("_large_json")
 async def test_a_client_that_takes_nothing_of_its_answer_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

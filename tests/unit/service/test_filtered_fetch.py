@@ -1,5 +1,6 @@
 """Fetches with filters: whole batches are passed over, and the asker is told how far."""
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -135,7 +136,7 @@ async def test_what_is_looked_at_in_one_turn_is_bounded_over_all_queues_of_a_fet
     monkeypatch.setattr(fetch, "LOOK_BYTES_MAX", 2 * batch_bytes)
     looks: list[int] = []
 
-    def counted(registry: Any, queues: Any, answer: Any) -> filters.Sifted:
+    def counted(registry: Any, queues: Any, answer: Any) -> Generator[None, None, filters.Sifted]:
         looks.append(answer.size_bytes)
         return filters.sift(registry, queues, answer)
 

@@ -14,18 +14,16 @@ from paceline.errors import BadJsonError, BadNameError, BadRequestError, TooLarg
 from paceline.filters import TagFilter, make_filter
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
-from paceline.records.header import HEADER_BYTES, MESSAGE_BYTES_MAX, stamp
+from paceline.records.header import MESSAGE_BYTES_MAX
 from paceline.types import QueueOffset
 from paceline.wire.http import (
     JSON_BYTES_MAX,
     PullRequest,
-    encode_pull_answer,
     parse_json_object,
     parse_number,
     parse_pull,
     parse_send,
     produce_answer_to_json,
-    pulled_messages,
 )
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
@@ -348,68 +346,3 @@ def test_a_number_from_a_path_is_decimal_and_in_range() -> None:
     assert parse_number("007", "queue", high=7) == 7
     with pytest.raises(BadRequestError):
         parse_number("8", "queue", high=7)
-
-
-def a_view(base: int, bodies: list[bytes], tags: list[str | None]) -> BatchView:
-    batch = encode_batch(bodies, tags=tags, born_unix_ms=5, topic_id=1, queue_id=0)
-    header = stamp(
-        batch, physical_offset=0, base_queue_offset=base, store_unix_ms=9, master_epoch=1
-    )
-    return BatchView(header + batch[HEADER_BYTES:])
-
-
-def two_batches() -> list[BatchView]:
-    return [
-        a_view(10, [b"a", b"b", b"\xff"], ["x", None, "y"]),
-        a_view(13, [b"d" * 100, b"e"], [None, "x"]),
-    ]
-
-
-def test_pulled_messages_begin_at_the_asked_offset() -> None:
-    messages, next_offset = pulled_messages(two_batches(), PullRequest(offset=QueueOffset(12)))
-
-    assert messages[0] == {
-        "offset": 12, "body_base64": "/w==", "key": None, "tag": "y", "properties": {},
-        "born_unix_ms": 5, "store_unix_ms": 9,
-    }  # fmt: skip
-    assert [message["offset"] for message in messages] == [12, 13, 14]
-    assert messages[2]["body"] == "e"
-    assert next_offset == 15
-
-
-def test_pulled_messages_stop_at_their_limits_and_lose_none() -> None:
-    by_count = PullRequest(offset=QueueOffset(10), max_messages=2)
-    by_bytes = PullRequest(offset=QueueOffset(10), max_bytes=50)
-    too_small = PullRequest(offset=QueueOffset(13), max_bytes=1)
-
-    assert [row["offset"] for row in pulled_messages(two_batches(), by_count)[0]] == [10, 11]
-    assert pulled_messages(two_batches(), by_count)[1] == 12
-    assert [row["offset"] for row in pulled_messages(two_batches(), by_bytes)[0]] == [10, 11, 12]
-    assert pulled_messages(two_batches(), by_bytes)[1] == 13
-    assert [row["offset"] for row in pulled_messages(two_batches(), too_small)[0]] == [13]
-
-
-def test_messages_of_other_tags_are_passed_over_and_not_offered_again() -> None:
-    of_x = PullRequest(offset=QueueOffset(10), wanted=TagFilter(["x"]))
-    of_none = PullRequest(offset=QueueOffset(10), wanted=TagFilter(["z"]))
-
-    messages, next_offset = pulled_messages(two_batches(), of_x)
-
-    assert ([message["offset"] for message in messages], next_offset) == ([10, 14], 15)
-    assert pulled_messages(two_batches(), of_none) == ([], 15)
-    assert pulled_messages([], of_none) == ([], 10)
-
-
-def test_a_pull_answer_is_json_with_range_and_envelope() -> None:
-    answer = encode_pull_answer(
-        two_batches(),
-        PullRequest(offset=QueueOffset(14)),
-        start=0,
-        end=15,
-        envelope={"epoch": 4, "confirm": 800},
-    )
-
-    document = orjson.loads(answer)
-    assert (document["next_offset"], document["start"], document["end"]) == (15, 0, 15)
-    assert (document["epoch"], document["confirm"]) == (4, 800)
-    assert [message["body"] for message in document["messages"]] == ["e"]

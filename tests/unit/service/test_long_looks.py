@@ -1,0 +1,170 @@
+"""Filters over small batches of very many records: looked at in steps, by every way of reading."""
+
+from typing import Any
+
+import pytest
+from tests.unit.http.door import a_batch
+from tests.unit.service.fakes import Bench, until
+from tests.unit.service.test_fetch import Fetches
+from tests.unit.service.test_follow import Follower
+from tests.unit.service.test_receipts import receive
+from tests.unit.service.test_send import Answers
+
+from paceline.errors import BadRequestError
+from paceline.filters.sql import SqlFilter
+from paceline.records.header import RECORDS_MAX, Codec
+from paceline.wire.fields import Fields
+from paceline.wire.stream import FetchCode, FetchQueue
+from paceline_broker.service import filters
+from paceline_broker.service.filters import STEP_COST, FilterRegistry
+
+NOTHING = " OR ".join(f"a = '{number}'" for number in range(2, 52))
+COUNT = 4_000
+
+
+class Counted:
+    """Counts the tests of records in each turn of the loop."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.turns: dict[int, int] = {}
+        each = SqlFilter._each
+
+        def counted(wanted: SqlFilter, view: Any, first: int, end: int | None) -> Any:
+            found = list(each(wanted, view, first, end))
+            at = bench.service.work.steps
+            self.turns[at] = self.turns.get(at, 0) + len(found) * wanted.terms
+            return found
+
+        monkeypatch.setattr(SqlFilter, "_each", counted)
+
+
+async def a_bench(codec: Codec = Codec.ZSTD) -> Bench:
+    """A queue whose last of very many messages is wanted."""
+    bench = Bench()
+    rows = [{"a": "1"}] * (COUNT - 1) + [{"a": "51"}]
+    for given in ([{"a": "1"}] * COUNT, rows):
+        batch = a_batch(*[b""] * COUNT, properties=given, codec=codec)
+        bench.service.sender.send(batch, Answers(), 0)
+        bench.finish_work()
+    await until(lambda: bench.log.confirm == bench.log.end)
+    return bench
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+async def test_a_fetch(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, sink = await a_bench(codec), Fetches()
+    tests = Counted(bench, monkeypatch)
+    number = bench.service.fetcher.filters.add("SQL92", NOTHING)
+
+    bench.service.fetcher.fetch(
+        [FetchQueue(1, 0, 0, 1 << 20, number)],
+        wait_ms=20_000, max_bytes=1 << 20, min_bytes=1, sink=sink, request_id=1,
+    )  # fmt: skip
+    await until(lambda: 1 in sink.answers)
+
+    [part] = sink.answers[1].parts
+    assert (part.code, part.next_offset, sink.counts()) == (FetchCode.OK, 2 * COUNT, 1)
+    assert max(tests.turns.values()) <= 2 * STEP_COST
+    assert bench.service.budget.used_bytes == 0
+
+
+async def test_a_fetch_of_one_look_says_how_far_it_got() -> None:
+    bench, sink = await a_bench(), Fetches()
+    number = bench.service.fetcher.filters.add("SQL92", NOTHING)
+
+    bench.service.fetcher.fetch(
+        [FetchQueue(1, 0, 0, 1 << 20, number)],
+        wait_ms=0, max_bytes=1 << 20, min_bytes=1, sink=sink, request_id=1,
+    )  # fmt: skip
+    bench.finish_work()
+
+    [part] = sink.answers[1].parts
+    assert part.size == 0
+    assert 0 < part.next_offset < COUNT
+
+
+async def test_a_fetch_whose_asker_has_gone_is_looked_for_no_more() -> None:
+    bench, sink = await a_bench(), Fetches()
+    number = bench.service.fetcher.filters.add("SQL92", NOTHING)
+    bench.service.fetcher.fetch(
+        [FetchQueue(1, 0, 0, 1 << 20, number)],
+        wait_ms=0, max_bytes=1 << 20, min_bytes=1, sink=sink, request_id=1,
+    )  # fmt: skip
+    bench.service.work.turn()
+    bench.service.fetcher.cancel(sink)
+    bench.finish_work()
+
+    assert sink.answers == {}
+    assert bench.service.budget.used_bytes == 0
+
+
+async def test_a_fetch_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = await a_bench()
+    tests = Counted(bench, monkeypatch)
+    number = bench.service.fetcher.filters.add("SQL92", NOTHING)
+    follower = Follower(bench)
+
+    request = follower.ask((0, 0), filter_id=number)
+    await until(lambda: request in follower.sink.answers)
+
+    [part] = follower.sink.answers[request].parts
+    assert (part.code, part.next_offset) == (FetchCode.OK, 2 * COUNT)
+    assert part.size > 0
+    assert max(tests.turns.values()) <= 2 * STEP_COST
+
+
+async def test_a_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = await a_bench()
+    looks: list[int] = []
+    spend = filters.Look.spend
+
+    def counted(look: filters.Look, cost: int) -> bool:
+        looks.append(cost)
+        return spend(look, cost)
+
+    monkeypatch.setattr(filters.Look, "spend", counted)
+    topics = [{"topic": "orders", "type": "SQL92", "expression": NOTHING}]
+
+    answer = await receive(bench, topics=topics, wait_ms=20_000)
+
+    assert answer["messages"] == [[1, 0, 2 * COUNT - 1, 2 * COUNT, 1]]
+    assert max(looks) <= STEP_COST
+    assert sum(looks) >= 2 * COUNT * 50
+
+
+async def test_filters_that_are_kept_are_bounded_by_their_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(filters, "TERMS_KEPT_MAX", 30)
+    registry = FilterRegistry()
+    first = registry.add("SQL92", " OR ".join(["a = 1"] * 10))
+    second = registry.add("SQL92", " OR ".join(["a = 2"] * 10))
+    assert registry.add("SQL92", " OR ".join(["a = 1"] * 10)) == first
+    registry.add("SQL92", " OR ".join(["a = 3"] * 20))
+
+    assert registry.get(second) is None, "the one that was used longest ago"
+    assert registry.get(first) is not None
+    assert registry.add("SQL92", " OR ".join(["a = 2"] * 10)) > second
+    with pytest.raises(BadRequestError):
+        await registry.register(Fields({"type": "SQL92", "expression": "a = 1 OR" * 9}, name="x"))
+
+
+async def test_of_many_small_fetches_in_one_turn_some_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, sink = Bench(), Fetches()
+    batch = a_batch(*[b""] * 40, properties=[{"a": "1"}] * 40)
+    bench.service.sender.send(batch, Answers(), 0)
+    await until(lambda: bench.log.confirm == bench.log.end)
+    tests = Counted(bench, monkeypatch)
+    number = bench.service.fetcher.filters.add("SQL92", NOTHING)
+    for request_id in range(50):
+        bench.service.fetcher.fetch(
+            [FetchQueue(1, 0, 0, 1 << 20, number)],
+            wait_ms=0, max_bytes=1 << 20, min_bytes=1, sink=sink, request_id=request_id,
+        )  # fmt: skip
+    at_once = sum(tests.turns.values())
+    await until(lambda: len(sink.answers) == 50)
+
+    assert at_once < RECORDS_MAX
+    assert sum(tests.turns.values()) == 50 * 40 * 50
