@@ -26,6 +26,7 @@ CORE_SAMPLE = (
 WORLD_SAMPLE = (
     *("R38-sequence", "R31-id", "S1-json", "R34-twice", "R28-recall"),
     *("R34-early", "R34-again", "R34-both", "R34-checks", "R34-remembered"),
+    "L9",
 )
 RAFT_SAMPLE = (
     *("INV-10-vote", "INV-10-votes", "INV-10-part", "INV-10-start", "INV-10-cut"),
@@ -36,7 +37,14 @@ MOMENTS = [rule for rule, mutant in MUTANTS.items() if mutant.bed == "moments"]
 SEEDS_MAX = {"core": 40, "world": 8, "moments": 3, "raft": 20}
 LIKELY = {
     **{"R3": 28, "R10-grow": 9, "R30": 13, "R22": 13, "R33-epoch": 6},
-    **{"INV-10-part": 19, "INV-10-vote": 4, "INV-10-told": 11, "R32-chosen": 1, "S41-attempts": 1},
+    **{
+        "INV-10-part": 19,
+        "INV-10-vote": 4,
+        "INV-10-told": 11,
+        "R32-chosen": 1,
+        "S41-attempts": 1,
+        "L9": 3,
+    },
 }
 """Seeds that are tried first, as they caught it last; if one does no more, the others are tried."""
 

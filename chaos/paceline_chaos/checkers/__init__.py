@@ -109,6 +109,7 @@ ALL: dict[str, Checker] = {
     "L6": liveness.elections_are_few,
     "L7": queries.what_is_stored_is_found,
     "L8": repairs.damage_is_mended,
+    "L9": groups.commits_catch_up,
 }
 """Property -> its checker."""
 SAFETY = tuple(name for name in ALL if not name.startswith("L"))

@@ -33,6 +33,8 @@ class Bounds:
     run unequally, and 1 s."""
     elections_per_fault: int = 2
     """L6."""
+    commit_us: int = 5 * SECOND_US
+    """L9: what a group has processed for so long is committed."""
     repair_us: int = 30 * SECOND_US
     """L8: from damage, or from healing where that came later, until the log is whole again."""
     attempts_max: int = 16

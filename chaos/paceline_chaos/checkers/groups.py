@@ -1,4 +1,4 @@
-"""Pure: consumer groups: S21, S22, S27 and S35.
+"""Pure: consumer groups: S21, S22, S27, S35 and L9.
 
 S21 and S27 need deliveries: of groups that pull by themselves nobody sees what was processed.
 """
@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from paceline_chaos.checkers.evidence import Evidence
 from paceline_chaos.checkers.findings import Findings
+from paceline_chaos.checkers.liveness import calm, end_of_work
 from paceline_chaos.checkers.progress import Progress
 from paceline_chaos.checkers.resets import resets_hold
 from paceline_chaos.history.model import (
@@ -101,6 +102,49 @@ def _passed_over(found: Findings, word: _Word, frontier: int, delivers: Iterable
         word.entry,
         *tries[:1],
     )
+
+
+def commits_catch_up(evidence: Evidence) -> Findings:
+    """L9: in a stretch without faults, a group whose members are the library's (it commits for
+    them) is told that it stands at least where all had been processed `commit_us` before. A query
+    of the drain is held against the end of work. Not where the group was reset or consumes under
+    locks, nor in lossy groups. O(n log n)."""
+    found = Findings("L9")
+    by_hand = {(commit.consumer_group, commit.queue) for commit in evidence.commits}
+    delivers: defaultdict[_Lane, list[Deliver]] = defaultdict(list)
+    for deliver in evidence.delivers:
+        lane = (deliver.consumer_group, deliver.queue)
+        is_committed = not deliver.is_broadcast and not deliver.wanted and deliver.token is None
+        if is_committed and lane not in by_hand and not evidence.is_lossy(deliver.queue.group):
+            delivers[lane].append(deliver)
+    queries: defaultdict[_Lane, list[QueryOffset]] = defaultdict(list)
+    for query in evidence.offset_queries:
+        if query.outcome is Outcome.OK and not query.maybe_stale:
+            queries[query.consumer_group, query.queue].append(query)
+    stretches, end_us = list(calm(evidence)), end_of_work(evidence)
+    for lane, mine in delivers.items():
+        asked = sorted(queries[lane], key=attrgetter("asked_us", "number"))
+        # Of what was deleted before it was read nothing is known, and nothing above it is judged.
+        start = min(deliver.message.offset for deliver in mine)
+        progress = Progress(evidence, start, mine, sent_back=evidence.sent_back(*lane))
+        for query in asked:
+            until_us = min(query.asked_us, end_us)
+            at_us = until_us - evidence.bounds.commit_us
+            if any(from_us <= at_us and until_us <= to_us for from_us, to_us in stretches):
+                found.judged += 1
+                _behind(found, query, progress.at(at_us))
+    return found
+
+
+def _behind(found: Findings, query: QueryOffset, frontier: int) -> None:
+    if (query.offset or 0) < frontier:
+        queue = query.queue
+        found.violate(
+            f"group {query.consumer_group} stood at {query.offset} in "
+            f"{queue.topic}/{queue.group}/{queue.queue} long after all below {frontier} had been "
+            "processed",
+            query,
+        )
 
 
 def committed_offsets_never_fall(evidence: Evidence) -> Findings:

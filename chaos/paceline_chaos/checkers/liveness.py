@@ -228,7 +228,7 @@ def acknowledgements_go_on(evidence: Evidence) -> Findings:
         return found
     gap_us = evidence.bounds.calm_gap_us
     slow = [send for send in evidence.sends if send.answered_us - send.asked_us > gap_us]
-    for start_us, end_us in _calm(evidence):
+    for start_us, end_us in calm(evidence):
         if end_us - start_us <= gap_us:
             continue
         found.judged += 1
@@ -249,9 +249,9 @@ def acknowledgements_go_on(evidence: Evidence) -> Findings:
     return found
 
 
-def _calm(evidence: Evidence) -> Iterator[tuple[int, int]]:
+def calm(evidence: Evidence) -> Iterator[tuple[int, int]]:
     """Stretches without faults, from the first acknowledgement on, until the drain or the end."""
-    end_us = _end_of_work(evidence)
+    end_us = end_of_work(evidence)
     now_us = min((send.answered_us for send in evidence.answered), default=end_us)
     for start_us, stop_us in sorted(_troubles(evidence)):
         if start_us > now_us:
@@ -262,7 +262,7 @@ def _calm(evidence: Evidence) -> Iterator[tuple[int, int]]:
     yield now_us, end_us
 
 
-def _end_of_work(evidence: Evidence) -> int:
+def end_of_work(evidence: Evidence) -> int:
     """Clients are told to end, or nothing more is known of them."""
     ends = (evidence.phase(name) for name in ("over", "drain", "end"))
     return min((phase.at_us for phase in ends if phase is not None), default=evidence.end_us)
@@ -339,7 +339,7 @@ def groups_make_progress(evidence: Evidence) -> Findings:
     consumes under locks no window reaches into the time in which the message's masters withhold
     them after an acting master (R36, `withheld_us`). O(n log n)."""
     found = Findings("L5")
-    heal, end_us = evidence.phase("heal"), _end_of_work(evidence)
+    heal, end_us = evidence.phase("heal"), end_of_work(evidence)
     if heal is None:
         return found
     groups: dict[str, list[Deliver]] = defaultdict(list)

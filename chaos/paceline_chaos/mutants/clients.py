@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from paceline import dispatch
 from paceline.consumer import segment_member
@@ -51,6 +52,19 @@ def _lease_for_ever() -> list[Patch]:
         return token is not None and leases.token_of(key) == token
 
     return [(Leases, "is_valid", is_valid)]
+
+
+def _commits_end() -> list[Patch]:
+    """What a loop does that has ended, and of which nobody hears: the member goes on consuming."""
+    commit = GroupOffsets.commit
+    counts: WeakKeyDictionary[GroupOffsets, int] = WeakKeyDictionary()
+
+    async def commit_twice(offsets: GroupOffsets, *arguments: Any) -> None:
+        counts[offsets] = counts.get(offsets, 0) + 1
+        if counts[offsets] <= 2:
+            await commit(offsets, *arguments)
+
+    return [(GroupOffsets, "commit", commit_twice)]
 
 
 def _moved_while_unknown() -> list[Patch]:
@@ -136,6 +150,13 @@ CLIENTS = (
         meaning="a member relies on its lease after it has run out by its own clock",
         patches=_lease_for_ever,
         **of_moment("frozen", "S26", "moments:frozen"),
+    ),
+    Mutant(
+        rule="L9",
+        meaning="a member stops committing, and goes on consuming",
+        caught_by=frozenset({"L9"}),
+        patches=_commits_end,
+        bed="world",
     ),
     Mutant(
         rule="R32",

@@ -476,6 +476,20 @@ def group_stands_still(is_bad: bool) -> Hand:
     return hand
 
 
+@case("L9")
+def processed_messages_stay_uncommitted(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.send("a", 0)
+    hand.send("b", 1)
+    hand.deliver(0, "a", (SECOND, SECOND + 9))
+    hand.deliver(1, "b", (2 * SECOND, 2 * SECOND + 9))
+    hand.committed(1, (6 * SECOND, 6 * SECOND + 9))  # "b" may be under way for so long
+    hand.committed(1 if is_bad else 2, (8 * SECOND, 8 * SECOND + 9))
+    hand.dump(1, ["a", "b"])
+    hand.phase("end", 30 * SECOND)
+    return hand
+
+
 @case("L6")
 def elections_without_faults(is_bad: bool) -> Hand:
     hand = Hand()
