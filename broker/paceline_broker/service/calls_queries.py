@@ -12,6 +12,7 @@ from paceline.wire.names import check_readable_topic_name
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.ledger import Ledger
+from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.ports import Role
 from paceline_broker.service.queries import (
     RESULTS_DEFAULT,
@@ -32,11 +33,11 @@ U16_MAX = 2**16 - 1
 class QueryCalls:
     """The queries of one broker. Every readable replica answers; `track` is the master's."""
 
-    def __init__(self, role: Role, routes: Routes, ledger: Ledger) -> None:
+    def __init__(self, role: Role, routes: Routes, ledger: Ledger, work: LongWork) -> None:
         self._role = role
         self._ledger = ledger
         self._routes = routes
-        self._finder = Finder(role)
+        self._finder = Finder(role, work)
         self.table: Mapping[str, Callable[[Fields], Awaitable[dict[str, Any]]]] = {
             "message": self.message,
             "search": self.search,

@@ -10,7 +10,7 @@ time are in none. Any readable replica may answer; what it has not got it does n
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from paceline.errors import (
@@ -36,6 +36,7 @@ from paceline.types import GroupName, PhysicalOffset
 from paceline.wire import properties as names
 from paceline.wire.http import message_to_json
 from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.planning import Planner
 from paceline_broker.service.ports import Role
 from paceline_broker.service.sources import DAMAGED, read_batch, source_of
@@ -44,6 +45,8 @@ SEARCH_MS = 2_000
 """Of one request; the rest by asking again from where it stopped."""
 TURN_BYTES = 256 * 1024
 """After so much was looked at, others have their turn on the loop."""
+PIECE_RECORDS = 1024
+"""Of one batch, looked at in one turn."""
 RESULTS_DEFAULT = 32
 RESULTS_MAX = 64
 """RocketMQ's defaultQueryMaxNum and maxMsgsNumBatch."""
@@ -63,7 +66,8 @@ class Matches(NamedTuple):
     """What is looked for: whole batches are ruled out first, then records chosen."""
 
     maybe: Callable[[BatchHeader], bool]
-    numbers: Callable[[BatchView], Sequence[int]]
+    numbers: Callable[[BatchView, int, int], Sequence[int]]
+    """Of the records from one number to before another."""
 
 
 Row: TypeAlias = dict[str, Any]
@@ -79,8 +83,9 @@ class _Place(NamedTuple):
 class Finder:
     """Searches of one broker."""
 
-    def __init__(self, role: Role) -> None:
+    def __init__(self, role: Role, work: LongWork) -> None:
         self._role = role
+        self._work = work
         self._planner = Planner(role)
 
     async def by_id(self, message_id: OffsetMessageId) -> tuple[int, Row]:
@@ -149,16 +154,27 @@ class Finder:
             view = await self._view(place)
             if view is None or not matches.maybe(view.header):
                 continue
-            numbers = [
-                number
-                for number in matches.numbers(view)
-                if place.base <= view.header.base_queue_offset + number
-            ]
             room = count_max - len(found)
+            numbers = await self._numbers(view, place, matches, room + 1)
             found += _rows(view, numbers[:room], group)
             if len(numbers) > room:
                 return found, (queue_id, view.header.base_queue_offset + numbers[room])
         return found, None
+
+    async def _numbers(
+        self, view: BatchView, place: _Place, matches: Matches, count_max: int
+    ) -> list[int]:
+        """The first records of a batch that match; in steps where it is compressed, or long."""
+        steps = _matching(view, place.base - view.header.base_queue_offset, matches, count_max)
+        header = view.header
+        if not header.codec and header.record_count <= PIECE_RECORDS:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: list[int] = end.value
+                return found
+        raw_bytes = header.payload_raw_bytes if header.codec else 0
+        return await self._work.run(steps, asker=None, raw_bytes=raw_bytes)
 
     async def _places(self, topic_id: int, asked: Range) -> AsyncIterator[_Place]:
         """Batches of the queues that were stored in the asked time."""
@@ -185,19 +201,37 @@ class Finder:
         return await read_batch(reader, PhysicalOffset(place.position), place.size)
 
 
+def _matching(
+    view: BatchView, first: int, matches: Matches, count_max: int
+) -> Generator[None, None, list[int]]:
+    if view.header.codec:
+        view.payload()
+        yield
+    found: list[int] = []
+    count = view.header.record_count
+    while first < count and len(found) < count_max:
+        end = min(count, first + PIECE_RECORDS)
+        found += matches.numbers(view, first, end)
+        first = end
+        if first < count:
+            yield
+    return found
+
+
 def everything() -> Matches:
     """All messages of a time."""
-    return Matches(lambda header: True, lambda view: range(view.header.record_count))
+    return Matches(lambda header: True, lambda view, first, end: range(first, end))
 
 
 def by_key(key: str) -> Matches:
     """Messages with that key, exactly."""
     wanted = key.encode()
 
-    def numbers(view: BatchView) -> Sequence[int]:
-        if wanted not in bytes(view.section(Section.KEY_BLOB)):
+    def numbers(view: BatchView, first: int, end: int) -> Sequence[int]:
+        is_whole = first == 0 and end == view.header.record_count
+        if is_whole and wanted not in bytes(view.section(Section.KEY_BLOB)):
             return ()
-        return [number for number, found in enumerate(view.keys()) if found == key]
+        return [number for number, found in enumerate(view.keys(first, end), first) if found == key]
 
     return Matches(lambda header: bool(header.columns & COLUMN_KEY), numbers)
 
@@ -212,12 +246,12 @@ def by_unique_key(text: str, group: GroupName) -> Matches:
     def maybe(header: BatchHeader) -> bool:
         return header.is_of_broker or _number_of(header, wanted, group) is not None
 
-    def numbers(view: BatchView) -> Sequence[int]:
+    def numbers(view: BatchView, first: int, end: int) -> Sequence[int]:
         if not view.header.is_of_broker:
             number = _number_of(view.header, wanted, group)
-            return () if number is None else [number]
-        rows = view.properties()
-        return [number for number, row in enumerate(rows) if row.get(names.UNIQ_KEY) == text]
+            return () if number is None or not first <= number < end else [number]
+        rows = enumerate(view.properties(first, end), first)
+        return [number for number, row in rows if row.get(names.UNIQ_KEY) == text]
 
     return Matches(maybe, numbers)
 

@@ -93,7 +93,7 @@ class Service:
         resend = Resend(role, self.routes, self.ledger, self.sources, self.counters)
         self.calls.add(SendBackCalls(self.send_back, resend, self.routes).table)
         self.calls.add({"filter": self.fetcher.filters.register})
-        self.calls.add(QueryCalls(role, self.routes, self.ledger).table)
+        self.calls.add(QueryCalls(role, self.routes, self.ledger, work).table)
         self.client_calls = ClientCalls(role, clock, settings)
         self.calls.add(self.client_calls.table)
         self.pins = PinCalls(self.ledger, self.routes)

@@ -18,8 +18,8 @@ def _first_decides() -> list[Patch]:
     def of_first(key: str) -> Matches:
         matches = by_key(key)
 
-        def numbers(view: Any) -> Sequence[int]:
-            return matches.numbers(view) if next(iter(view.keys())) == key else ()
+        def numbers(view: Any, *some: int) -> Sequence[int]:
+            return matches.numbers(view, *some) if next(iter(view.keys())) == key else ()
 
         return matches._replace(numbers=numbers)
 
@@ -33,8 +33,8 @@ def _batch_is_enough() -> list[Patch]:
     def of_batch(key: str) -> Matches:
         matches = by_key(key)
 
-        def numbers(view: Any) -> Sequence[int]:
-            return range(view.header.record_count) if matches.numbers(view) else ()
+        def numbers(view: Any, first: int, end: int) -> Sequence[int]:
+            return range(first, end) if matches.numbers(view, first, end) else ()
 
         return matches._replace(numbers=numbers)
 

@@ -1,4 +1,4 @@
-"""Filters over small batches of very many records: looked at in steps, by every way of reading."""
+"""Filters and searches over batches of very many records: in steps, by every way of reading."""
 
 from typing import Any
 
@@ -12,6 +12,7 @@ from tests.unit.service.test_send import Answers
 
 from paceline.errors import BadRequestError
 from paceline.filters.sql import SqlFilter
+from paceline.records.decode import BatchView
 from paceline.records.header import RECORDS_MAX, Codec
 from paceline.wire.fields import Fields
 from paceline.wire.stream import FetchCode, FetchQueue
@@ -168,3 +169,32 @@ async def test_of_many_small_fetches_in_one_turn_some_wait(
 
     assert at_once < RECORDS_MAX
     assert sum(tests.turns.values()) == 50 * 40 * 50
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+async def test_a_search(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    keys = ["no"] * 3_000
+    for number in (5, 2_999):
+        keys[number] = "yes"
+    batch = a_batch(*[b""] * len(keys), keys=keys, codec=codec)
+    bench.service.sender.send(batch, Answers(), 0)
+    await until(lambda: bench.log.confirm == bench.log.end)
+    before, looked = bench.service.work.steps, []
+    texts = BatchView.keys
+
+    def counted(view: BatchView, first: int = 0, end: int | None = None) -> list[str | None]:
+        found = texts(view, first, end)
+        looked.append(len(found))
+        return found
+
+    monkeypatch.setattr(BatchView, "keys", counted)
+
+    answer = await bench.call("search", topic="orders", key="yes")
+    [only] = (await bench.call("search", topic="orders", key="yes", after="0:6"))["messages"]
+
+    assert [row["offset"] for row in answer["messages"]] == [5, 2_999]
+    assert only["offset"] == 2_999
+    assert max(looked) <= 1024
+    assert bench.service.work.steps > before
+    assert bench.service.budget.used_bytes == 0
