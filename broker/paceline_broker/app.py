@@ -199,6 +199,16 @@ class Broker:
         return self._acting_file.offsets
 
     @property
+    def http(self) -> BrokerHttp:
+        """For reading."""
+        return self._http
+
+    @property
+    def replication(self) -> ReplicationServer:
+        """For reading."""
+        return self._server
+
+    @property
     def budget(self) -> ByteBudget:
         """What is held for requests and answers."""
         return self._service.budget

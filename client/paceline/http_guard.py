@@ -252,6 +252,8 @@ class GuardedHandler(RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Write an answer; what the request and it hold goes back when the client has taken it."""
+        if not self._messages:
+            self._content = None  # what comes of it now, aiohttp reads for a while and drops
         resp = self._hold_answer(request, resp)
         if self.place.is_reserved and not resp.prepared:
             resp.force_close()

@@ -15,6 +15,7 @@ from paceline_chaos.mutants.disks import DISKS
 from paceline_chaos.mutants.epochs import EPOCHS
 from paceline_chaos.mutants.escaping import ESCAPING
 from paceline_chaos.mutants.filters import FILTERS
+from paceline_chaos.mutants.flooding import FLOODING
 from paceline_chaos.mutants.founding import FOUNDING
 from paceline_chaos.mutants.groups import GROUPS
 from paceline_chaos.mutants.hooks import HOOKS
@@ -49,6 +50,7 @@ _ALL = (
     *ACTING,
     *ESCAPING,
     *FILTERS,
+    *FLOODING,
     *FOUNDING,
     *HOOKS,
     *RAFT,

@@ -55,6 +55,8 @@ WELL_MS = 3_000
 """Who has worked for so long has got over the faults of its disk."""
 _DAMAGED = "damaged"
 """In the sentence of a refusal that is for damage."""
+FLOODED_BYTES_MAX, FLOODED_PLACES = 4 * MIB, 64
+"""What brokers have for all clients where one is hostile: less than it sends and opens."""
 _REMOVED = "was removed from the quorum"
 _BROKEN_INVARIANT = "an invariant is broken"
 _FAILING = frozenset({"disk_fail", "disk_full"})
@@ -379,7 +381,12 @@ class BrokerNode(Node):
         )
         config.validate()
         # Smaller than is allowed: files of a log come and go while a world lasts (R25).
-        return replace(config, segment_size_bytes=topology.segment_size_bytes)
+        config = replace(config, segment_size_bytes=topology.segment_size_bytes)
+        if topology.has_floods:
+            config = replace(
+                config, request_bytes_max=FLOODED_BYTES_MAX, connections_max=FLOODED_PLACES
+            )
+        return config
 
 
 class ControllerServer(Node):

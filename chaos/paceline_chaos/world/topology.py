@@ -118,6 +118,11 @@ class Topology:
         return any("hook" in client.jobs for client in self.clients)
 
     @property
+    def has_floods(self) -> bool:
+        """Whether somebody hostile is there; brokers then have less for all clients (ADR 18)."""
+        return any("flood" in client.jobs for client in self.clients)
+
+    @property
     def has_rescue(self) -> bool:
         """Whether an operator goes on with what is left when all members of a group are dead."""
         return any("rescue" in client.jobs for client in self.clients)

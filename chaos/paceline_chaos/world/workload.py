@@ -17,6 +17,7 @@ from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import OrderedConsumer, Pusher
 from paceline_chaos.world.jobs.delaying import Delayer
 from paceline_chaos.world.jobs.filtering import Filterer
+from paceline_chaos.world.jobs.flooding import Flooder
 from paceline_chaos.world.jobs.hooking import Hooker
 from paceline_chaos.world.jobs.inorder import InOrder
 from paceline_chaos.world.jobs.moving import Broadcaster, Mover
@@ -72,6 +73,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "permit": Permitter,
     "hook": Hooker,
     "query": Querier,
+    "flood": Flooder,
 }
 """Names in topologies and scenario files."""
 

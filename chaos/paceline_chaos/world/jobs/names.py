@@ -28,4 +28,5 @@ JOBS = (
     "permit",
     "hook",
     "query",
+    "flood",
 )

@@ -17,6 +17,7 @@ from paceline_chaos.world.moments import (
     escaping,
     expiring,
     filters,
+    flooding,
     founding,
     frozen,
     groups,
@@ -274,6 +275,19 @@ SCENARIOS: Mapping[str, Scripted] = {
                 Client(name="client-3", jobs=("query", "delay")),
             ),
             "think_ms": 60.0,
+        },
+    ),
+    "flood": Scripted(
+        rule="ADR 18: who is hostile holds his share, keeps nobody out and deposes no master",
+        script=flooding.flood,
+        unmet=flooding.were_served,
+        load_ms=12_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("send", "read")),
+                Client(name="client-3", jobs=("flood",)),
+            ),
         },
     ),
     "hooks": Scripted(

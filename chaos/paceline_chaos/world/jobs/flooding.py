@@ -1,0 +1,87 @@
+"""Somebody hostile: connections that only stand there, announcements, halves, answers not taken.
+
+Nothing that it says is a whole request that stores something, so nothing is recorded: what it may
+do to others is nothing, and what it may hold of a node is its share (ADR 18).
+"""
+
+import asyncio
+import struct
+from contextlib import suppress
+
+from paceline.address import parse_address
+from paceline.runtime import pause
+from paceline.wire.stream import FRAME_BYTES_MAX, FRAME_HEADER, Operation
+from paceline_chaos.world.addresses import CLIENT_PORT, REPLICATION_PORT
+from paceline_chaos.world.jobs.around import Around
+
+CONNECTIONS = 24
+"""Of each kind, to each broker: together more than its share of places, at either port."""
+_PIECE = bytes(32 * 1024)
+_PIECES = 8
+_AGAIN_MS = 200
+_UPGRADE = (
+    b"GET /v1/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"
+    b"Upgrade: paceline-stream/1\r\n\r\n"
+)
+_HEAD = FRAME_HEADER.pack(FRAME_BYTES_MAX, 1, Operation.PRODUCE, 0, 0)
+_BODY = (
+    b"POST /v1/topics/orders/queues/0/batches HTTP/1.1\r\nHost: x\r\nContent-Length: 16777216\r\n"
+    b"Content-Type: application/vnd.paceline.batch\r\n\r\n"
+)
+_HELLO = struct.pack("<II", 0x31524C50, 4096)
+"""The beginning of a replica's first message."""
+
+
+class Flooder:
+    """Every kind, to every broker, each connection begun again when it has been ended."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around.apart("flood")
+
+    async def run(self) -> None:
+        """Until it is over."""
+        around = self._around
+        hosts = [
+            parse_address(address).host for address in around.node_names if _is_broker(address)
+        ]
+        async with asyncio.TaskGroup() as group:
+            for host in hosts:
+                for number in range(CONNECTIONS):
+                    for port, said, pieces in (
+                        (CLIENT_PORT, b"" if number % 2 else b"GET /v1/status HTTP/1.1\r\nX: ", 0),
+                        (CLIENT_PORT, _UPGRADE + (_HEAD if number % 2 else b""), _PIECES),
+                        (CLIENT_PORT, _BODY, _PIECES),
+                        (REPLICATION_PORT, _HELLO, 0),
+                        (REPLICATION_PORT, b"", 0),
+                    ):
+                        work = self._stand(host, port, said, pieces if number % 2 else 0)
+                        group.create_task(work, name=f"{around.client}-flood")
+
+    async def _stand(self, host: str, port: int, said: bytes, pieces: int) -> None:
+        around = self._around
+        while not around.is_over():
+            with suppress(OSError, TimeoutError):  # refused, reset, displaced: what it is for
+                await self._stand_once(host, port, said, pieces)
+            await pause(around.random.uniform(0.0, 2 * _AGAIN_MS))
+
+    async def _stand_once(self, host: str, port: int, said: bytes, pieces: int) -> None:
+        around = self._around
+        async with asyncio.timeout(2):
+            reader, writer = await asyncio.open_connection(
+                host, port, local_addr=(around.source_host, 0)
+            )
+        try:
+            writer.write(said)
+            for _ in range(pieces):
+                await pause(around.random.uniform(0.0, _AGAIN_MS))
+                writer.write(_PIECE)
+            while not around.is_over():
+                async with asyncio.timeout(_AGAIN_MS / 100):
+                    if not await reader.read(4096):
+                        return
+        finally:
+            writer.transport.abort()
+
+
+def _is_broker(address: str) -> bool:
+    return parse_address(address).port == CLIENT_PORT
