@@ -1,4 +1,4 @@
-"""Rules whose absence costs time or a needless change, taken out (R6, R12, R20, R21, R24, R25).
+"""Rules whose absence costs time or a needless change, taken out (R6, R12, R20, R21, R24 to R26).
 
 Caught by the scripts of `world/moments`: each waits for the moment that its rule is about.
 """
@@ -157,7 +157,18 @@ def _any_spare_used() -> list[Patch]:
     return [(CommitLog, "give_spare", give_spare), (BrokerRole, "is_idle", property(is_idle))]
 
 
+def _disks_unsaid() -> list[Patch]:
+    """A send is refused for too few members, whatever keeps them from acknowledging."""
+    return [(Mastership, "_members_without_room", lambda mastership: [])]
+
+
 MOMENTS = (
+    Mutant(
+        rule="R26-full",
+        meaning="refusals do not speak of full disks of members",
+        patches=_disks_unsaid,
+        **of_moment("replicas-full"),
+    ),
     Mutant(
         rule="R25-spare",
         meaning="a repair opens the log while its next segment is made, and that one is used",

@@ -342,3 +342,41 @@ def test_a_repair_may_die_anywhere_and_be_begun_again(seed: int) -> None:
         log.reopen()
 
     assert content(log) == content(peer), seed
+
+
+def test_power_lost_at_any_operation_of_one_repair_of_many_files_costs_nothing() -> None:
+    """R24: who is started later verifies only what follows the checkpoint's margin, so all files
+    must be durable before it says that they are mended."""
+    disk = MemoryDisk()
+    log, peer = a_log(disk, batches=30, size=1000), a_log(MemoryDisk(), batches=30, size=1000)
+    for grown in (log, peer):
+        grown.set_confirm(grown.end)
+        grown.save_checkpoint()
+        append(grown)
+        grown.flush_now()
+        grown.save_checkpoint()
+    assert log.checkpointed.verify_from > _firsts(disk)[2]
+    for first in _firsts(disk)[:3]:
+        boundary = next(
+            h.physical_offset for h, _ in peer.batches(PhysicalOffset(first + 96 * (not first)))
+        )
+        disk.flip_bit(segment_path(first), boundary - first + 500)
+        log.note_damage(PhysicalOffset(boundary), "scrubbed")
+    random, states = SeededRandom("repair"), 0
+
+    def die(operation: str, path: str) -> None:
+        nonlocal states
+        for survival in (0.0, 0.5, 0.5):
+            image = disk.crash_image(random, keep_page_cache=False, survival=survival)
+            again, report = open_log(image)
+            is_known = report.damage is not None
+            assert is_known or content(again) == content(peer), (operation, path, survival)
+            states += 1
+
+    disk.observer = die
+    _mend(log.begin_repair(ASIDE), peer)
+    log.reopen()
+    disk.observer = None
+
+    assert content(log) == content(peer)
+    assert states > 60

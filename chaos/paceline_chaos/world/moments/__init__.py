@@ -20,6 +20,7 @@ from paceline_chaos.world.moments import (
     flooding,
     founding,
     frozen,
+    full,
     groups,
     handing,
     hooks,
@@ -370,6 +371,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=resetting.reset_lost,
         unmet=resetting.was_told,
         load_ms=14_000,
+    ),
+    "replicas-full": Scripted(
+        rule="R26: full disks of members that are needed are what refusals of sends speak of",
+        script=full.replicas_full,
+        unmet=full.said_so,
+        load_ms=8_000,
     ),
     "first-commit": Scripted(
         rule="R33: a member's first commit does not undo a reset that came before it",
