@@ -17,6 +17,7 @@ CORE_SAMPLE = (
         "R22",
         "R38-again",
         "R25-cut",
+        "R25-noted",
         "R28-demoted",
         "R29",
         "R37-copies",
@@ -30,21 +31,15 @@ WORLD_SAMPLE = (
 )
 RAFT_SAMPLE = (
     *("INV-10-vote", "INV-10-votes", "INV-10-part", "INV-10-start", "INV-10-cut"),
-    *("INV-10-match", "INV-10-told", "R38-twice"),
+    *("INV-10-match", "INV-10-roll", "INV-10-told", "R38-twice"),
 )
 MOMENTS = [rule for rule, mutant in MUTANTS.items() if mutant.bed == "moments"]
 """Those that a few seeds catch; `make verify` has all."""
 SEEDS_MAX = {"core": 40, "world": 8, "moments": 3, "raft": 20}
 LIKELY = {
     **{"R3": 28, "R10-grow": 9, "R30": 13, "R22": 13, "R33-epoch": 6},
-    **{
-        "INV-10-part": 117,
-        "INV-10-vote": 4,
-        "INV-10-told": 11,
-        "R32-chosen": 1,
-        "S41-attempts": 1,
-        "L9": 3,
-    },
+    **{"INV-10-part": 117, "INV-10-vote": 4, "INV-10-told": 11, "INV-10-roll": 31},
+    **{"R32-chosen": 1, "S41-attempts": 1, "L9": 3},
 }
 """Seeds that are tried first, as they caught it last; if one does no more, the others are tried."""
 

@@ -50,6 +50,7 @@ COUNTERS: Mapping[str, str] = {
     "pauses": "processes stopped and resumed",
     "power_losses": "machines that lost power",
     "crash_points": "machines that lost power inside a disk operation",
+    "crashes_aimed": "cuts, new beginnings and recoveries in which the power was to fail",
     "disk_failures": "processes whose disk failed a call (R22)",
     "disks_lost": "disks replaced by empty ones",
     "stale_copies": "disks replaced by older copies of themselves (R9, R16)",

@@ -157,6 +157,7 @@ class Faults(Scene):
         if node.wants_restart:
             self._kill_process(node)
         if not node.is_up:
+            self.aim(node)
             self.guarded(node, node.boot)
 
     def _replace(self) -> None:
@@ -241,8 +242,12 @@ class Faults(Scene):
             self._boot_heard(node)
 
     def _boot_heard(self, node: Node) -> None:
-        """A start whose registration arrives at once, its answer and the present view too."""
+        """A start whose registration arrives at once, its answer and the present view too. The one
+        before it may have ended in the middle of its recovery."""
+        self.aim(node)
         self.guarded(node, node.boot)
+        if not node.is_up:
+            self.guarded(node, node.boot)
         self.controllers.deliver_registration(node.name, node.generation)
         answers = [answer for answer in self.controllers.answers if answer.node == node.name]
         for answer in answers:

@@ -299,6 +299,7 @@ class Node(Leading):
         elif ready.truncate_to < self.log.end:
             self.world.note(f"{self.name} cuts {self.log.end} to {ready.truncate_to}")
             self.world.coverage.saw("truncations")
+            self.world.aim(self)
             if self.store.prepare_truncation(ready.truncate_to):
                 self.role_changed()
             self.log.truncate_to(ready.truncate_to)
@@ -311,6 +312,7 @@ class Node(Leading):
         assert checkpoint is not None
         self.world.note(f"{self.name} begins anew at {welcome.truncate_to}")
         self.world.coverage.saw("installs")
+        self.world.aim(self)
         received = self.store.begin_receiving(welcome.install.position)
         received.write(checkpoint)
         received.sync_now()

@@ -18,6 +18,7 @@ from paceline_chaos.core.handing import StepDown
 from paceline_chaos.core.judge import Judge
 from paceline_chaos.core.network import Connection
 from paceline_chaos.core.node import Node
+from paceline_chaos.core.process import Process
 from paceline_chaos.core.shape import (
     copies_min,
     draw_learners,
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
     from paceline_chaos.core.doors import Door
 
 
+AIMING_SEEDS = 3
+"""One in so many: the others get further in between."""
+AIMED_SHARE = 0.2
+AIMED_OPERATIONS = 16
+"""A cut of two segments and its two notes."""
+
+
 class Scene:
     """State of a run. `trace` collects one line for each event worth reading."""
 
@@ -40,6 +48,8 @@ class Scene:
         """`changes`: members of the group's settings that are not the seed's own."""
         self.seed = seed
         self.dice = Dice(f"core bed {seed}")
+        self._aims = Dice(f"aimed crashes {seed}")
+        """Apart: what the other dice draw stays what it was."""
         self.clock = BedClock()
         self.loop = TurnLoop(lambda: self.clock.now_us)
         self.coverage = Coverage()
@@ -96,6 +106,16 @@ class Scene:
         self._cut_until_us = 0
 
     # -- for the nodes
+
+    def aim(self, node: Process) -> None:
+        """A step of several parts begins on a disk (a cut, a new beginning, a recovery): at times
+        the power fails within it. Random fuses seldom meet one."""
+        if self.seed % AIMING_SEEDS != AIMING_SEEDS - 1:
+            return
+        is_meant = self.settings.durability == "fsync" and not self.is_over
+        if is_meant and node.disk.fuse is None and self._aims.happens(AIMED_SHARE):
+            node.disk.fuse = self._aims.below(AIMED_OPERATIONS)
+            self.coverage.saw("crashes_aimed")
 
     def note(self, line: str) -> None:
         self.trace.append(f"{self.clock.now_us / 1_000_000:8.3f} {line}")

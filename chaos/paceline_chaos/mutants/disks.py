@@ -9,6 +9,7 @@ from paceline.records.header import HEADER_BYTES, BatchHeader, parse_header
 from paceline.types import MasterEpoch
 from paceline_broker.log import commit_log as commit_log_module
 from paceline_broker.log import recovery, walk
+from paceline_broker.log.checkpoint import Checkpoint
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.store import Store
@@ -110,6 +111,17 @@ def _settled_by_any_start() -> list[Patch]:
     return [(Store, "has_regained", has_regained)]
 
 
+def _cut_before_its_note() -> list[Patch]:
+    """A log is cut before its checkpoint says so: a crash between leaves a mark above its end."""
+    save = CommitLog._save
+
+    def save_when_done(log: CommitLog, checkpoint: Checkpoint) -> None:
+        if checkpoint.truncate_to is None:
+            save(log, checkpoint)
+
+    return [(CommitLog, "_save", save_when_done)]
+
+
 LOST_BY_DISK = NOT_WHERE_IT_MUST_BE | {"INV-8", "R23"}
 
 DISKS = (
@@ -139,6 +151,12 @@ DISKS = (
         meaning="a truncation leaves the bytes",
         caught_by=LOST_BY_DISK,
         patches=_cut_in_memory_only,
+    ),
+    Mutant(
+        rule="R25-noted",
+        meaning="a log is cut before its checkpoint says so",
+        caught_by=LOST_BY_DISK | {"R8"},
+        patches=_cut_before_its_note,
     ),
     Mutant(
         rule="R24-crc",

@@ -225,6 +225,19 @@ def _truncation_not_written() -> list[Patch]:
     return [(Journal, "deleteEntriesFrom", delete)]
 
 
+def _old_segment_not_synced() -> list[Patch]:
+    """A full segment is followed by another before what was written to it is on the disk."""
+    write_pending = Journal._write_pending
+
+    def write_and_roll(journal: Journal) -> None:
+        write_pending(journal)
+        if journal._segment.size_bytes >= journal._segment_bytes and not journal._is_syncing:
+            journal._durable_bytes = journal._segment.size_bytes
+            journal._roll()
+
+    return [(Journal, "_write_pending", write_and_roll)]
+
+
 def _whole_log_acknowledged() -> list[Patch]:
     """After a snapshot all of the own log is acknowledged, matched or not."""
 
@@ -270,6 +283,14 @@ RAFT = (
         *_LOST,
         "RAFT-vote",
         "RAFT-term",
+    ),
+    _mutant(
+        "INV-10-roll",
+        "a new segment does not wait for the sync of the one before",
+        _old_segment_not_synced,
+        "R23",
+        *_LOST,
+        *_STOPS,
     ),
     _mutant("INV-10-vote", "votes are in memory only", _vote_in_memory, "RAFT-vote", "RAFT-term"),
     _mutant(
