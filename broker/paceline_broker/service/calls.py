@@ -5,7 +5,7 @@ strictly: unknown fields are refused, and every error names its field.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from paceline.errors import BY_CODE, BadRequestError, OutOfMemoryError, PacelineError
@@ -154,10 +154,18 @@ class Calls:
         entries = tuple(self._commit_entry(row) for row in rows)
         fields.done()
         _check_distinct([entry.key for entry in entries])
-        await self._creator.ensure_group(group)
         request = CommitRequest(
             group=group, is_reset=is_reset, entries=entries, may_expire=self.may_expire()
         )
+        is_known = self._role.projections.group_ids.get(group) is not None
+        is_new = not is_known and group not in self._routes.consumer_groups
+        if is_new and self._role.acting is None:
+            # A commit that is refused makes no group.
+            first = await self._ledger.query(
+                lambda found: found.offsets.decide(request, found, now_unix_ms=found.log_time_ms)
+            )
+            _committed_answer(first)
+        await self._creator.ensure_group(group)
 
         def refusal(projections: Projections, writer: LogWriter, now_ms: int) -> Outcomes:
             outcomes = projections.offsets.decide(request, projections, now_unix_ms=now_ms)
@@ -174,9 +182,7 @@ class Calls:
             )
             decided = [outcome for outcome in outcomes or [] if isinstance(outcome, CommitOutcome)]
             self.on_freed(group, (row.key for row in decided if row.code is None))
-        answer = {"offsets": [_committed_json(row.key, row.committed, row.code) for row in decided]}
-        _raise_if_all_refused([row.code for row in decided], answer)
-        return answer
+        return _committed_answer(decided)
 
     def _commit_entry(self, row: Fields) -> CommitEntry:
         key = self._queue(row)
@@ -421,6 +427,13 @@ def _lock_json(outcome: LockOutcome) -> dict[str, Any]:
         "holder": None if lock is None else lock.client_id,
         "expires_unix_ms": None if lock is None else lock.expires_unix_ms,
     }
+
+
+def _committed_answer(decided: Sequence[CommitOutcome]) -> dict[str, Any]:
+    """Raises what refused it, if every row was refused."""
+    answer = {"offsets": [_committed_json(row.key, row.committed, row.code) for row in decided]}
+    _raise_if_all_refused([row.code for row in decided], answer)
+    return answer
 
 
 def _raise_if_all_refused(codes: list[str | None], answer: dict[str, Any]) -> None:

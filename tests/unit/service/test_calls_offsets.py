@@ -13,6 +13,7 @@ from paceline.errors import (
     BadRequestError,
     GroupNotFoundError,
     OffsetMovedBackError,
+    OffsetOutOfRangeError,
     OutcomeUnknownError,
     TopicNotFoundError,
 )
@@ -266,3 +267,17 @@ async def test_wrong_resets_change_nothing(fields: dict[str, Any]) -> None:
 
     assert bench.log.end == end
     await bench.service.close()
+
+
+async def test_a_commit_that_is_refused_makes_no_group() -> None:
+    bench = Bench()
+    stored(bench, 3)
+    end = bench.log.end
+
+    with pytest.raises(OffsetOutOfRangeError):
+        await bench.call("commit", group="new", offsets=[{**QUEUE, "offset": 999}])
+
+    assert bench.log.end == end
+    assert "new" not in bench.service.routes.consumer_groups
+    answer = await bench.call("commit", group="new", offsets=[{**QUEUE, "offset": 3}])
+    assert answer["offsets"][0]["code"] is None
