@@ -7,6 +7,7 @@ from paceline.errors import PacelineError
 from paceline.records.checking import check_batch
 from paceline.records.header import HEADER_BYTES, Kind, pack_header
 from paceline_broker.projections.transactions import Ended, Half, Transactions
+from paceline_broker.service.long_work import Job
 from paceline_broker.service.send import Sender
 from paceline_broker.service.transactions import TransactionEnds
 from paceline_chaos.mutants.mutant import Mutant, Patch
@@ -16,14 +17,16 @@ def _half_is_visible() -> list[Patch]:
     """A half message is stored as any other."""
     send = Sender.send
 
-    def send_at_once(sender: Sender, batch: Any, sink: Any, request_id: int) -> None:
+    def send_at_once(
+        sender: Sender, batch: Any, sink: Any, request_id: int, *, asker: str | None = None
+    ) -> Job | None:
         try:
             header = check_batch(batch)
         except PacelineError:
             header = None
         if header is not None and header.kind == Kind.HALF:
             batch = pack_header(header._replace(kind=Kind.NORMAL)) + bytes(batch)[HEADER_BYTES:]
-        send(sender, batch, sink, request_id)
+        return send(sender, batch, sink, request_id, asker=asker)
 
     return [(Sender, "send", send_at_once)]
 

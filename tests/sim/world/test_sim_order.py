@@ -16,7 +16,7 @@ class Ended(asyncio.Transport):
     """Tells in which order transports were ended."""
 
     def __init__(self, number: int, order: list[int]) -> None:
-        super().__init__()
+        super().__init__({"peername": (f"10.0.0.{number}", 1000)})
         self._number = number
         self._order = order
 
