@@ -120,11 +120,12 @@ class CheckpointFolder:
         *,
         is_current: Callable[[], bool],
     ) -> bool:
-        """Write one checkpoint, of a snapshot in pieces, durably; the data sync leaves the event
-        loop, and between slices others have their turn.
+        """Write one checkpoint, of a snapshot in pieces, durably; its syncs leave the event loop,
+        and between slices others have their turn.
 
-        The caller guarantees that `position` is confirmed and flushed. Nothing is kept, and False
-        returned, if `is_current` no longer holds after the sync, nor after a StorageError.
+        The caller guarantees that `position` is confirmed and flushed. False if `is_current` no
+        longer holds after a sync: nothing is kept then, but what a truncation that came while the
+        folder was synced has left. Nothing is kept after a StorageError of the file.
         """
         path = f"{self._folder}/{position:020d}{SUFFIX}"
         temporary = f"{self._folder}/.{position:020d}{UNFINISHED_SUFFIX}"
@@ -140,7 +141,9 @@ class CheckpointFolder:
             self._disk.unlink(temporary)
             return False
         self._disk.rename(temporary, path)
-        self._disk.sync_folder(self._folder)
+        await self._disk.sync_folder_later(self._folder)
+        if not is_current():
+            return False
         for name in self._names()[:-KEPT_COUNT]:
             self._disk.unlink(f"{self._folder}/{name}")
         return True

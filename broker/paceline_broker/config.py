@@ -76,7 +76,8 @@ class BrokerConfig:
     )
     disk_stall_ms: int = setting(
         "A disk that finishes no sync for this long while bytes wait is stalled: a master on it "
-        "hands over. Large syncs get up to a second more.",
+        "is replaced if the disk of another member does clearly better. Large syncs get up to a "
+        "second more.",
         default=500,
         minimum=100,
     )
@@ -86,7 +87,8 @@ class BrokerConfig:
         minimum=50,
     )
     unconfirmed_bytes_max: int = setting(
-        "Above this many bytes between confirm and end, sends are refused with 429 (R27).",
+        "Above this many bytes between confirm and end, sends are refused with 429 (R27). The "
+        "broker stays below it by itself: it takes what is confirmed within some 80 ms.",
         default=256 * MIB,
         minimum=MIB,
     )

@@ -1,6 +1,6 @@
 """What a broker does by the clock, beside its role: registering, floors, checkpoints, disk health.
 
-Owned by `app.py`'s one background task; reads the role, never changes it but for `is_stalled`.
+Owned by `app.py`'s one background task; reads the role, and tells it only how its disk does.
 """
 
 import asyncio
@@ -144,16 +144,16 @@ class Duties:
             self._tell_floor(now)
 
     def _watch_disk(self, now: int) -> None:
-        """A master whose disk stalls is replaced (R22): the controllers hear it at once."""
+        """A master whose disk stalls is replaced, if another's does better (R22): the controllers
+        hear it at once."""
         commit_log = self._store.log
         state = DiskState(
             syncs_finished=self._role.flusher.syncs_finished,
             waiting_bytes=max(0, commit_log.written - commit_log.flushed),
         )
-        is_stalled = self._disk.is_stalled(state, now)
-        if is_stalled != self._role.is_stalled:
-            log.warning("disk_stalled" if is_stalled else "disk_recovered")
-            self._role.is_stalled = is_stalled
+        before, self._role.disk = self._role.disk, self._disk.look(state, now)
+        if self._role.disk.is_stalled != before.is_stalled:
+            log.warning("disk_recovered" if before.is_stalled else "disk_stalled")
             self._role.tell_health()
 
     def _tell_floor(self, now: int) -> None:

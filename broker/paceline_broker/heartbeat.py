@@ -5,6 +5,7 @@ from typing import Protocol
 from paceline.types import MasterEpoch
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
+from paceline_broker.disk_watch import DiskPace
 from paceline_broker.log.state import LogState
 from paceline_broker.mastership import Mastership
 from paceline_broker.service.ports import Identity, RoleState
@@ -15,6 +16,7 @@ class Speaker(Protocol):
 
     state: RoleState
     view: ClusterView | None
+    disk: DiskPace
 
     @property
     def identity(self) -> Identity: ...
@@ -25,7 +27,7 @@ class Speaker(Protocol):
     @property
     def mastership(self) -> Mastership | None: ...
 
-    def is_healthy(self) -> bool: ...
+    def is_fit(self) -> bool: ...
 
 
 def heartbeat_of(role: Speaker, commit_log: LogState) -> wire.Heartbeat | None:
@@ -41,7 +43,9 @@ def heartbeat_of(role: Speaker, commit_log: LogState) -> wire.Heartbeat | None:
         end=commit_log.end,
         flushed=commit_log.flushed,
         confirm=commit_log.confirm,
-        is_healthy=role.is_healthy(),
+        is_healthy=role.is_fit(),
+        is_stalled=role.disk.is_stalled,
+        sync_ms=role.disk.sync_ms,
         waiting=0 if role.mastership is None else role.mastership.waiting_count,
         view_version=0 if role.view is None else role.view.version,
         last_epoch=commit_log.epochs.last_epoch,

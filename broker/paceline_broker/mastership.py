@@ -29,6 +29,7 @@ from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.replication.early_answers import answers_early
 from paceline_broker.replication.master import MasterReplication
 from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
+from paceline_broker.replication.send_window import TARGET_MS
 from paceline_broker.replication.term import Confirmed, MasterTerm, TermSettings
 from paceline_broker.service.ledger import append_internal
 from paceline_broker.store import Store
@@ -87,7 +88,6 @@ class Mastership:
         self._store = store
         self._log = store.log
         self._flusher = flusher
-        self.unconfirmed_bytes_max = unconfirmed_bytes_max
         self._loop = asyncio.get_running_loop()
         self._is_turn_due = False
         self._is_draining = False
@@ -120,6 +120,7 @@ class Mastership:
             hooks=self,
             clock=clock,
             settings=TermSettings(),
+            unconfirmed_bytes_max=unconfirmed_bytes_max,
             counts_flushed=view.settings.durability == "fsync",
             answers_early=self.answers_early,
         )
@@ -190,20 +191,31 @@ class Mastership:
             self._refused_count += 1
             raise self._too_few()
         self._refused_count = 0
-        unconfirmed = self._log.end - self._log.confirm
-        if unconfirmed > self.unconfirmed_bytes_max:
+        unconfirmed, limit = self._log.end - self._log.confirm, term.window.refusal_bytes
+        if unconfirmed > limit:
             raise OverloadedError(
-                f"{unconfirmed} bytes wait for the replicas, the limit is "
-                f"{self.unconfirmed_bytes_max}; nothing was stored",
+                f"{unconfirmed} bytes wait for confirm, and so many as are confirmed within some "
+                f"{TARGET_MS} ms, {limit}, may wait; nothing was stored",
                 retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
             )
 
+    def has_window(self, unanswered_bytes: int) -> bool:
+        """See `LogWriter`."""
+        unconfirmed = self._log.end - self._log.confirm
+        return self.term.window.has_room(unanswered_bytes, unconfirmed)
+
     def _too_few(self) -> PacelineError:
-        """Why too few members acknowledge (R8): it is the disks if with those whose disk is full
-        there were enough."""
+        """Why too few members acknowledge in time (R8): it is the disks, or that some are slow, if
+        with those there were enough."""
         facts, full = self._machine.facts(), self._members_without_room()
         if full and facts.acknowledging + len(full) >= facts.minimum:
             return _disk_full(f"the disks of replicas {', '.join(map(str, full))} are")
+        slow = [replica for replica in facts.others if facts.is_slow(replica)]
+        if slow and facts.acknowledging + len(slow) >= facts.minimum:
+            return OverloadedError(
+                f"replicas {', '.join(map(str, slow))} are behind; nothing was stored",
+                retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
+            )
         return InSyncReplicasNotEnoughError(
             "too few in-sync replicas acknowledge now; nothing was stored"
         )

@@ -62,6 +62,11 @@ def register_replication(metrics: Metrics, role: Role) -> None:
         "Requests that wait for confirm on a master; alert: grows.",
         of_master(lambda replication: float(replication["waiting"])),
     )
+    gauge(
+        "paceline_replication_send_window_bytes",
+        "Bytes that may wait for confirm on a master; alert: at 8 MiB for long, a disk is slow.",
+        of_master(lambda replication: float(replication["send_window_bytes"])),
+    )
     _of_each_replica(metrics, of_replicas)
 
 

@@ -21,6 +21,7 @@ from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.acting.term import ActingTerm, begin_acting
+from paceline_broker.disk_watch import DiskPace
 from paceline_broker.following import Following, install
 from paceline_broker.hand_over import HandOvers
 from paceline_broker.heartbeat import heartbeat_of
@@ -55,8 +56,7 @@ class BrokerRole(MastershipOwner):
         self.on_role_changed: Callable[[], None] = lambda: None
         self.on_view_changed: Callable[[ClusterView], None] = lambda view: None
         self.on_fatal: Callable[[str], None] = lambda sentence: None
-        self.is_stalled = False
-        """The disk has not finished a flush for too long: a master is replaced (DESIGN 6)."""
+        self.disk = DiskPace()  # a master on one that stalls may be replaced (DESIGN 6)
         self.is_stopping = False
         """What ends now is not made ready for another role: the process ends as well."""
         self._mastership: Mastership | None = None
@@ -117,12 +117,13 @@ class BrokerRole(MastershipOwner):
             raise no_writer(self.state, self.identity.group, self.group_view)
         return self._mastership
 
-    def is_healthy(self) -> bool:
-        """Whether the log works and the disk keeps up; a failed fsync is for ever (R22)."""
-        commit_log = self._store.log
-        is_whole = commit_log.failure is None and commit_log.damage is None  # R24
-        is_fit = is_whole and commit_log.has_room and not self.is_stalled
-        return is_fit and self.standstill.reason is None
+    def is_healthy(self) -> bool:  # it works, and the disk keeps up
+        return self.is_fit() and not self.disk.is_stalled
+
+    def is_fit(self) -> bool:
+        """Whether the log works, however slow the disk is; a failed fsync is for ever (R22)."""
+        is_running = self.standstill.reason is None
+        return is_running and self._store.log.is_whole and self._store.log.has_room  # R24
 
     def status(self) -> dict[str, Any]:
         """JSON values for `/v1/status`."""
@@ -158,7 +159,7 @@ class BrokerRole(MastershipOwner):
         self.care.start()
 
     async def stop(self) -> None:
-        """End whatever this broker is; the log stays open for the caller to close."""
+        """End whatever this broker is; the log stays open for its owner."""
         await cancel_and_wait(self._task)
         await self.care.stop()
         await self.hand_overs.stop()
@@ -197,9 +198,8 @@ class BrokerRole(MastershipOwner):
             if early is None or early.cluster_id != view.cluster_id or early.version < view.version:
                 self._early_view = view
             return
-        if view.cluster_id != known:
-            return
-        if self.view is not None and view.version <= self.view.version:
+        is_old = self.view is not None and view.version <= self.view.version
+        if view.cluster_id != known or is_old:
             return
         self.view = view
         self.on_view_changed(view)
@@ -334,8 +334,8 @@ class BrokerRole(MastershipOwner):
 
     def _pace_flushes(self, group: GroupView) -> None:
         """Whoever waits for the disk is served at once; with memory durability nobody waits."""
-        counts_flushed = group.settings.durability == "fsync"
-        self.flusher.linger_ms = 0 if counts_flushed else MEMORY_FLUSH_LINGER_MS
+        is_fsync = group.settings.durability == "fsync"
+        self.flusher.linger_ms = 0 if is_fsync else MEMORY_FLUSH_LINGER_MS
 
     async def _leave(self, reason: str) -> None:
         """End the present role, with every connection of it (R2)."""

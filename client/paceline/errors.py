@@ -292,7 +292,8 @@ class InSyncReplicasNotEnoughError(PacelineError):
 
 
 class OverloadedError(PacelineError):
-    """A bounded queue is full; nothing was appended. Details: `retry_after_ms`."""
+    """A bounded queue is full, or more waits for confirm than is confirmed in time; nothing was
+    appended. Details: `retry_after_ms`."""
 
     code, retry, status = "OVERLOADED", Retry.SAME_NODE, HTTPStatus.TOO_MANY_REQUESTS
     is_definite = True

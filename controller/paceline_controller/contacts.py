@@ -4,6 +4,7 @@ All controllers keep this, not only the leader: brokers send heartbeats to every
 leader knows the cluster the moment it leads. Times are the process's monotonic milliseconds.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -21,6 +22,9 @@ DENIAL_MS_MAX = 1000
 """So old an answer that nobody hears it may be; an inquiry takes a quarter of a second at most."""
 
 BACKOFF_FACTOR_MAX = 8
+OUTDONE_RATIO = 4
+"""So many times longer than another's syncs take those of a disk that is to blame for its stall.
+Where the disks of all members take 0.2 to 1.5 s, the longest of some seconds differ by less."""
 
 ConnectionId: TypeAlias = int
 """Number of a session's connection, unique in this process."""
@@ -43,6 +47,8 @@ class Contact:
     report: Heartbeat | None = None
     heard_ms: int = 0
     """Of the last heartbeat."""
+    stalled_ms: int | None = None
+    """Since when its heartbeats say that its disk stalls."""
     back_ms: int = 0
     """When it was heard again after its last long pause; 0: it has made none."""
     connections: set[ConnectionId] = field(default_factory=set)
@@ -69,7 +75,7 @@ class Contact:
         """Another start: what was known of the old one says nothing about it."""
         self.incarnation = incarnation
         self.since_ms = now_ms
-        self.report = None
+        self.report = self.stalled_ms = None
         self.heard_ms = self.back_ms = 0
         self.connections.clear()
         self.elsewhere_ms = 0
@@ -79,8 +85,13 @@ class Contact:
         # Its first heartbeat follows its registration; before that its port may not be open.
         self.probe_after_ms = now_ms + REPROBE_MS
 
-    def hear(self, *, now_ms: int, pause_ms: int) -> None:
+    def hear(self, heartbeat: Heartbeat, *, now_ms: int, pause_ms: int) -> None:
         """A heartbeat, after a pause worth noting if it was longer than `pause_ms`."""
+        self.report = heartbeat
+        if not heartbeat.is_stalled:
+            self.stalled_ms = None
+        elif self.stalled_ms is None:
+            self.stalled_ms = now_ms
         if self.heard_ms and now_ms - self.heard_ms > pause_ms:
             self.back_ms = now_ms
         self.heard_ms = now_ms
@@ -107,12 +118,37 @@ class Contact:
         """Nothing heard for the timeout, counted at the earliest from `floor_ms`."""
         return now_ms >= max(self.since_ms, self.last_ms, floor_ms) + timeout_ms
 
+    def is_outdone(self, others: Iterable["Contact"]) -> bool:
+        """Whether its disk stalls and another's does clearly better.
+
+        Where all stall, another master would as well. What the others told before this one stalled
+        does not count: they may not have met yet what it waits for.
+        """
+        report, since_ms = self.report, self.stalled_ms
+        if report is None or since_ms is None:
+            return False
+        return any(
+            other.report is not None
+            and other.report.is_healthy
+            and other.last_ms >= since_ms
+            and other.report.sync_ms * OUTDONE_RATIO <= report.sync_ms
+            for other in others
+        )
+
     def is_denied(self, *, now_ms: int) -> bool:
         """Whether the other controllers were asked of late, and none hears it either (R15)."""
         return self.denied_ms is not None and now_ms - self.denied_ms <= DENIAL_MS_MAX
 
-    def belief(self, replica: Replica, *, floor_ms: int, now_ms: int, timeout_ms: int) -> Belief:
-        """Of the replica in its recorded incarnation."""
+    def belief(
+        self,
+        replica: Replica,
+        others: Iterable["Contact"],
+        *,
+        floor_ms: int,
+        now_ms: int,
+        timeout_ms: int,
+    ) -> Belief:
+        """Of the replica in its recorded incarnation; `others` may lead in its place."""
         is_silent = self.is_silent(floor_ms=floor_ms, now_ms=now_ms, timeout_ms=timeout_ms)
         report = self.report
         if self.incarnation != replica.incarnation:
@@ -125,7 +161,8 @@ class Contact:
         elif report is None:
             standing = Standing.UNKNOWN
         else:
-            standing = Standing.HEALTHY if report.is_healthy else Standing.UNHEALTHY
+            is_well = report.is_healthy and not self.is_outdone(others)
+            standing = Standing.HEALTHY if is_well else Standing.UNHEALTHY
         return Belief(
             standing=standing,
             end=report.end if report is not None else 0,

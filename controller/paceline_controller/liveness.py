@@ -97,7 +97,7 @@ class Liveness:
         ready = Ready()
         match event:
             case Heard():
-                self._on_heard(event, now_ms)
+                self._on_heard(event, ready, now_ms)
             case SessionClosed():
                 self._on_closed(event, ready, now_ms)
             case ProbeFinished():
@@ -123,8 +123,11 @@ class Liveness:
         """What this controller believes of a replica (on a follower: a hint)."""
         replica = group.replicas[replica_id]
         contact = self._contact(ReplicaKey(group.group, replica_id), replica.incarnation, now_ms)
+        keys = (ReplicaKey(group.group, other) for other in group.sync_state_set - {replica_id})
+        others = [self._contacts[key] for key in keys if key in self._contacts]
         return contact.belief(
             replica,
+            others,
             floor_ms=self._floor_ms,
             now_ms=now_ms,
             timeout_ms=self._settings.heartbeat_timeout_ms,
@@ -178,15 +181,16 @@ class Liveness:
 
     # -- events -------------------------------------------------------------------------------
 
-    def _on_heard(self, event: Heard, now_ms: int) -> None:
+    def _on_heard(self, event: Heard, ready: Ready, now_ms: int) -> None:
         heartbeat = event.heartbeat
         contact = self._contact(
             ReplicaKey(event.group, heartbeat.replica_id), heartbeat.incarnation, now_ms
         )
         if heartbeat.incarnation != contact.incarnation:
             return  # an older start, whose last words arrive late
-        contact.report = heartbeat
-        contact.hear(now_ms=now_ms, pause_ms=self._clearly_ms)
+        contact.hear(heartbeat, now_ms=now_ms, pause_ms=self._clearly_ms)
+        if self._is_leader and contact.stalled_ms == now_ms:
+            ready.ask_reports.append(event.group)  # whether the others' disks do better
         contact.connections.add(event.connection)
         contact.is_gone = False
 

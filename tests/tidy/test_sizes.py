@@ -1,13 +1,17 @@
-"""Functions of at most 60 lines, modules of at most 500 (STYLE 11).
+"""Functions of at most 60 lines, modules of at most 500, or 700 where it is one class (STYLE 11).
 
 exceptions.txt lists what is longer: `path[::function] lines reason`. An entry is exact, so that
 what has shrunk cannot grow back, and there may never be more entries than `EXCEPTIONS_COUNT_MAX`.
 """
 
-from tests.tidy.tree import PRODUCT, ROOT, TESTS
+import ast
+
+from tests.tidy.tree import PRODUCT, ROOT, TESTS, Module
 
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 500
+CLASS_MODULE_LINES_MAX = 700
+"""Of a module most of which is one class: spread over two, its state would have two owners."""
 EXCEPTIONS_COUNT_MAX = 0
 """Only ever lowered."""
 
@@ -16,7 +20,7 @@ def too_long() -> dict[str, int]:
     found: dict[str, int] = {}
     for module in PRODUCT + TESTS:
         lines = module.text.count("\n")
-        if lines > MODULE_LINES_MAX:
+        if lines > _lines_max(module, lines):
             found[module.path] = lines
         for name, function in module.functions():
             assert function.end_lineno is not None
@@ -24,6 +28,12 @@ def too_long() -> dict[str, int]:
             if size > FUNCTION_LINES_MAX:
                 found[f"{module.path}::{name}"] = size
     return found
+
+
+def _lines_max(module: Module, lines: int) -> int:
+    classes = [node for node in module.tree.body if isinstance(node, ast.ClassDef)]
+    longest = max((node.end_lineno or 0) - node.lineno for node in classes) if classes else 0
+    return CLASS_MODULE_LINES_MAX if longest > lines * 0.6 else MODULE_LINES_MAX
 
 
 def listed() -> dict[str, int]:

@@ -73,8 +73,7 @@ class LogStart(LogState):
     def drop_wanted(self) -> PhysicalOffset | None:
         """Where the log will begin once the segments let go are dropped; None: none are."""
         below = [end for _, end in self.segment_bounds() if end <= self._drop_bound]
-        is_whole = self._failure is None and self._damage is None
-        return below[-1] if below and is_whole else None
+        return below[-1] if below and self.is_whole else None
 
     def drop(self, start: PhysicalOffset) -> list[str]:
         """The checkpoint that names `start` is durable: forget the segments; paths to unlink."""

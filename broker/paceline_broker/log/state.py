@@ -82,3 +82,8 @@ class LogState:
     def damage(self) -> Damage | None:
         """What was durable and is not what was written; the replica must not lead (R24)."""
         return self._damage
+
+    @property
+    def is_whole(self) -> bool:
+        """Neither failed nor damaged."""
+        return self._failure is None and self._damage is None

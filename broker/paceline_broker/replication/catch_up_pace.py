@@ -24,7 +24,6 @@ LIMIT_RATIO, LIMIT_EXTRA_MS = 2.0, 1
 CALM_COUNT, CALM_COUNT_MIN = 1000, 100
 CALM_MS_START = 10
 """Taken for the calm while fewer waits are known: a new master may find a replica far behind."""
-WAITING_COUNT_MAX = 4096
 EARNED, EARNED_OF_TICK = 0.01, 0.1
 """Of one wait within the limit; and of a tick at least, for few sends a second."""
 CREDIT_START, CREDIT_MAX, CREDIT_MIN = 1.0, 3.0, -10.0
@@ -43,8 +42,6 @@ class CatchUpPace:
         self.limit_ms = float(LIMIT_RATIO * CALM_MS_START + LIMIT_EXTRA_MS)
         """A wait beyond this is too long."""
         self._calm: deque[int] = deque(maxlen=CALM_COUNT)
-        self._waiting: deque[tuple[PhysicalOffset, int]] = deque()
-        """(end, since when it waits) of what is not confirmed: one for each millisecond."""
         self._waits: list[int] = []
         """That ended in this tick."""
         self._credit = CREDIT_START
@@ -59,20 +56,10 @@ class CatchUpPace:
 
     # -- what appended bytes wait
 
-    def wrote(self, end: PhysicalOffset, now_ms: int) -> None:
-        """Bytes up to `end` wait for confirm from now on."""
-        waiting = self._waiting
-        if not waiting or (waiting[-1][1] != now_ms and len(waiting) < WAITING_COUNT_MAX):
-            waiting.append((end, now_ms))
-
-    def confirmed(self, confirm: PhysicalOffset, now_ms: int) -> None:
-        waiting = self._waiting
-        longest_ms = -1
-        while waiting and waiting[0][0] <= confirm:
-            wait_ms = now_ms - waiting.popleft()[1]
-            self._waits.append(wait_ms)
-            longest_ms = max(longest_ms, wait_ms)
-        if longest_ms > self.limit_ms and self._is_in_use:
+    def waited(self, waits_ms: list[int], now_ms: int) -> None:
+        """Bytes were confirmed now, after they had waited so long (`ConfirmWaits`)."""
+        self._waits += waits_ms
+        if self._is_in_use and max(waits_ms, default=0) > self.limit_ms:
             self._fall(now_ms)
 
     def _fall(self, now_ms: int) -> None:
@@ -84,10 +71,19 @@ class CatchUpPace:
 
     # -- the rate
 
-    def tick(self, now_ms: int, end: PhysicalOffset, elapsed_ms: int, *, is_behind: bool) -> None:
+    def tick(
+        self,
+        now_ms: int,
+        end: PhysicalOffset,
+        elapsed_ms: int,
+        *,
+        longest_ms: int | None,
+        is_behind: bool,
+    ) -> None:
         """A tenth of a second is over, the log ends at `end`: grow, or not.
 
-        `is_behind`: somebody still is.
+        `longest_ms`: so long the oldest of the unconfirmed bytes wait. `is_behind`: somebody still
+        is.
         """
         if self._end and elapsed_ms:
             appended_per_s = 1000 * (end - self._end) / elapsed_ms
@@ -95,7 +91,7 @@ class CatchUpPace:
         self._end = end
         waits, self._waits = self._waits, []
         if self._is_in_use:
-            self._adapt(waits, now_ms)
+            self._adapt(waits, longest_ms, now_ms)
             self._is_in_use = is_behind
         else:
             self._calm.extend(waits)
@@ -116,15 +112,15 @@ class CatchUpPace:
             calm_ms = max(calm_ms, CALM_MS_START)
         self.limit_ms = LIMIT_RATIO * calm_ms + LIMIT_EXTRA_MS
 
-    def _adapt(self, waits: list[int], now_ms: int) -> None:
-        if self._waiting and now_ms - self._waiting[0][1] > self.limit_ms:
-            waits = [*waits, now_ms - self._waiting[0][1]]  # and it still waits
+    def _adapt(self, waits: list[int], longest_ms: int | None, now_ms: int) -> None:
+        if longest_ms is not None and longest_ms > self.limit_ms:
+            waits = [*waits, longest_ms]  # and it still waits
             self._fall(now_ms)
         late_count = sum(wait_ms > self.limit_ms for wait_ms in waits)
         earned = max(EARNED * (len(waits) - late_count), EARNED_OF_TICK)
         self._credit = min(max(self._credit + earned - late_count, CREDIT_MIN), CREDIT_MAX)
         factor = 1.0
-        if not waits and not self._waiting:
+        if not waits and longest_ms is None:
             factor = FREE_GROWTH
         elif self._credit > 0 and late_count == 0:
             factor = GROWTH if self._has_fallen else FIRST_GROWTH

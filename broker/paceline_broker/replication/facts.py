@@ -42,3 +42,7 @@ class MasterFacts(NamedTuple):
     @property
     def is_open(self) -> bool:
         return self.confirm >= self.start_end
+
+    def is_slow(self, member: ReplicaId) -> bool:
+        """Whether it is behind for too long, although it acknowledges over its connection."""
+        return member in self.peers and self.paces.is_slow(member)

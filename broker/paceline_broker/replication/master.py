@@ -104,6 +104,11 @@ class MasterReplication:
         return self._set
 
     @property
+    def _own(self) -> PhysicalOffset:
+        """The master's own position: what counts for confirm (R11)."""
+        return self._flushed if self._counts_flushed else self._end
+
+    @property
     def fenced(self) -> str | None:
         """Why this mastership has ended, or None."""
         return self._fenced
@@ -123,7 +128,7 @@ class MasterReplication:
             replica_id=self.replica_id,
             start_end=self._start_end,
             end=self._end,
-            own=self._flushed if self._counts_flushed else self._end,
+            own=self._own,
             confirm=self.confirm,
             sync_state_set=self._set,
             set_epoch=self._set_epoch,
@@ -232,7 +237,7 @@ class MasterReplication:
             return self._on_joined(event.connection, peer)
         has_new_round = event.round != peer.round
         peer.round = event.round
-        self.paces.acked(peer.replica, position=peer.position, end=self._end)
+        self.paces.acked(peer.replica, position=peer.position, own=self._own)
         if not self._is_accepting:
             self._judge_accepting()
         grown = NOTHING if peer.replica in self._set else self._try_grow(peer)
@@ -248,7 +253,7 @@ class MasterReplication:
             return self._close(connection)
         peer.is_joined = True
         self._live[peer.replica] = peer
-        self.paces.joined(peer.replica, end=self._end)
+        self.paces.joined(peer.replica, own=self._own)
         self._judge_accepting()
         return self._advanced()._replace(joined=connection)
 
@@ -283,7 +288,7 @@ class MasterReplication:
         """Move confirm to what every member of the set, or of both sets, has (INV-1, INV-6)."""
         if len(self._set) < self._min:  # R8
             return NOTHING
-        position = self._flushed if self._counts_flushed else self._end
+        position = self._own
         live = self._live
         for replica in self._others:
             peer = live.get(replica)
@@ -305,7 +310,7 @@ class MasterReplication:
         if self._early is None or not self.is_open:
             return ready
         held = self._early.held(
-            own=self._flushed if self._counts_flushed else self._end,
+            own=self._own,
             others=[peer.position for replica, peer in self._live.items() if replica in self._set],
             acknowledging=self._acknowledging,
         )

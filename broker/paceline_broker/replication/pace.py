@@ -1,8 +1,10 @@
 """Pure: how far behind each replica is, in the master's own running time (R12).
 
-A replica is caught up as of the moment whose end of the log it has reached. Silence and slowness
-are therefore one number: the running time since that moment. Time passes only by `ran`; a gap of
-the master's own loop restarts every clock, because then it was the master that was away.
+A replica is caught up as of the moment at which the master itself had what the replica has: bytes
+that the master has yet to sync do not wait for replicas. So where all disks are slow, no member is
+behind because of that. Silence and slowness are one number: the running time since that moment.
+Time passes only by `ran`; a gap of the master's own loop restarts every clock, because then it was
+the master that was away.
 """
 
 from collections.abc import Container, Iterable
@@ -19,6 +21,7 @@ class Pace:
     """One replica, over all its connections in one epoch."""
 
     __slots__ = (
+        "acked_ms",
         "caught_up_ms",
         "has_room",
         "is_refused",
@@ -30,10 +33,11 @@ class Pace:
     )
 
     def __init__(self, now_ms: int) -> None:
-        self.caught_up_ms = now_ms
-        """Running time at which it last had all that was appended then."""
+        self.acked_ms = self.caught_up_ms = now_ms
+        """Running time of its last acknowledgement; and at which it last had what the master had
+        then."""
         self.mark = PhysicalOffset(0)
-        """The end of the log at `mark_ms`: reaching it proves to be caught up as of then."""
+        """The master's own position at `mark_ms`: reaching it proves to be caught up as of then."""
         self.mark_ms = now_ms
         self.has_room = True
         """False: its disk is nearly full, as its last acknowledgement said (R26)."""
@@ -76,25 +80,25 @@ class Paces:
         self._now_ms += elapsed_ms
         if elapsed_ms > self._settings.stall_ms_max:
             for pace in self._paces.values():
-                pace.caught_up_ms = self._now_ms
-                pace.mark_ms = self._now_ms
+                pace.acked_ms = pace.caught_up_ms = pace.mark_ms = self._now_ms
 
-    def joined(self, replica: ReplicaId, *, end: PhysicalOffset) -> None:
+    def joined(self, replica: ReplicaId, *, own: PhysicalOffset) -> None:
         """A connection stands. What it lagged before is not forgiven, but can be worked off."""
         pace = self.of(replica)
         pace.is_refused = False
-        pace.mark, pace.mark_ms = end, self._now_ms
+        pace.mark, pace.mark_ms = own, self._now_ms
 
-    def acked(self, replica: ReplicaId, *, position: PhysicalOffset, end: PhysicalOffset) -> None:
-        """The replica has `position` while the master's log ends at `end`."""
+    def acked(self, replica: ReplicaId, *, position: PhysicalOffset, own: PhysicalOffset) -> None:
+        """The replica has `position`, the master `own`."""
         pace = self._paces[replica]
-        if position >= end:
+        pace.acked_ms = self._now_ms
+        if position >= own:
             pace.caught_up_ms = self._now_ms
         elif position >= pace.mark:
             pace.caught_up_ms = pace.mark_ms
         else:
             return
-        pace.mark, pace.mark_ms = end, self._now_ms
+        pace.mark, pace.mark_ms = own, self._now_ms
 
     def is_keeping_up(self, replica: ReplicaId) -> bool:
         """Neither refused nor silent or behind for longer than `replica_lag_ms_max`; and with room.
@@ -105,6 +109,12 @@ class Paces:
         pace = self.of(replica)
         limit_ms = self._now_ms - self._settings.replica_lag_ms_max
         return pace.has_room and not pace.is_refused and pace.caught_up_ms >= limit_ms
+
+    def is_slow(self, replica: ReplicaId) -> bool:
+        """Behind for too long, but not silent: it acknowledges, and has room."""
+        pace = self.of(replica)
+        limit_ms = self._now_ms - self._settings.replica_lag_ms_max
+        return pace.caught_up_ms < limit_ms <= pace.acked_ms and pace.has_room
 
     def why(self, leaving: Iterable[ReplicaId]) -> str:
         """Why these do not keep up, for the group's history: gone, disk_full or lag."""

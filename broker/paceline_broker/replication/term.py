@@ -31,6 +31,7 @@ from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import Written
 from paceline_broker.replication.acknowledgement import AcknowledgementTracker
 from paceline_broker.replication.catch_up import CatchUp
+from paceline_broker.replication.confirm_waits import ConfirmWaits
 from paceline_broker.replication.frames import Acknowledgement, encode_frame_header
 from paceline_broker.replication.handshake import (
     ConnectionId,
@@ -59,6 +60,7 @@ from paceline_broker.replication.master_events import (
 )
 from paceline_broker.replication.progress import Progress
 from paceline_broker.replication.push import Push
+from paceline_broker.replication.send_window import SendWindow
 from paceline_broker.replication.term_ports import Confirmed, ReplicaLink, TermHooks, TermSettings
 from paceline_broker.replication.waits import waits_of
 
@@ -80,6 +82,7 @@ class MasterTerm:
         hooks: TermHooks,
         clock: Clock,
         settings: TermSettings,
+        unconfirmed_bytes_max: int,
         counts_flushed: bool,
         answers_early: bool,
     ) -> None:
@@ -115,6 +118,8 @@ class MasterTerm:
             fail=self.fail,
         )
         self._progress = Progress(machine.facts())
+        self._waits = ConfirmWaits()
+        self.window = SendWindow(now_ms=self._ticked_ms, bytes_max=unconfirmed_bytes_max)
 
     # -- queries
 
@@ -171,6 +176,7 @@ class MasterTerm:
             "set_epoch": facts.set_epoch,
             "can_accept": self.can_accept(),
             "waiting": self.waiting_count,
+            "send_window_bytes": self.window.size_bytes,
             "connections": len(self._pushes),
             "waits": waits_of(facts, is_draining=is_draining),
             "replicas": self._progress.rows(facts, self._clock.monotonic_ms(), sent=sent),
@@ -188,7 +194,8 @@ class MasterTerm:
         """What `CommitLog.write_pending` returned: push it, in this very turn."""
         for position, buffers in written:
             self._push(position, buffers)
-        self._catch_up.pace.wrote(self._log.written, self._clock.monotonic_ms())
+        self._waits.wrote(self._log.written, self._clock.monotonic_ms())
+        self.window.wrote(self._log.written - self._log.confirm)
         self._step(Appended(self._log.written))
 
     def flushed(self, position: PhysicalOffset) -> None:
@@ -352,7 +359,10 @@ class MasterTerm:
 
     def _confirm_moved(self, confirm: PhysicalOffset) -> None:
         self._log.set_confirm(confirm)
-        self._catch_up.pace.confirmed(confirm, self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        waits_ms = self._waits.confirmed(confirm, now_ms)
+        self._catch_up.pace.waited(waits_ms, now_ms)
+        self.window.waited(waits_ms, now_ms)
         self._hooks.confirmed(confirm)
         self._answer_early(confirm)
         for callback in self._tracker.advance(confirm):
@@ -449,7 +459,11 @@ class MasterTerm:
         elapsed_ms, self._ticked_ms = now_ms - self._ticked_ms, now_ms
         self._step(Ran(elapsed_ms))
         is_behind = any(push.is_far for push in self._pushes.values())
-        self._catch_up.pace.tick(now_ms, self._log.written, elapsed_ms, is_behind=is_behind)
+        longest_ms = self._waits.longest_ms(now_ms)
+        self._catch_up.pace.tick(
+            now_ms, self._log.written, elapsed_ms, longest_ms=longest_ms, is_behind=is_behind
+        )
+        self.window.tick(longest_ms, now_ms)
         self._progress.sample(self._machine.facts(), now_ms)
         if now_ms - self._heartbeat_ms >= self._settings.heartbeat_ms:
             self._heartbeat_ms = now_ms

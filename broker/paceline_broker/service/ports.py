@@ -56,9 +56,13 @@ class LogWriter(Protocol):
         DiskFullError unless `is_freeing`: what makes room is taken for as long as anything can be.
 
         NotMasterError (fenced), InSyncReplicasNotEnoughError (R8), OverloadedError with
-        `retry_after_ms` (R27: end - confirm above `unconfirmed_bytes_max`), NotYetAvailableError
-        (draining for a transfer, epoch start not yet appended).
+        `retry_after_ms` (R27: more bytes wait for confirm than are confirmed in time),
+        NotYetAvailableError (draining for a transfer, epoch start not yet appended).
         """
+        ...
+
+    def has_window(self, unanswered_bytes: int) -> bool:
+        """Whether a connection that has so much unanswered should be read from (R27)."""
         ...
 
     def append(self, header: bytes, payload: Buffer) -> PhysicalOffset:

@@ -156,6 +156,13 @@ class Sender:
         """Called when messages that wait were appended: one of them may be the next to act on."""
         routes.on_change(self._retry_parked)
 
+    def has_window(self, unanswered_bytes: int) -> bool:
+        """Whether a connection that has so much unanswered should be read from (R27)."""
+        try:
+            return self._role.writer().has_window(unanswered_bytes)
+        except PacelineError:
+            return True  # what is refused does not wait
+
     def send(
         self, batch: Buffer, sink: Sink, request_id: int, *, asker: str | None = None
     ) -> Job | None:

@@ -1,4 +1,4 @@
-"""Rules whose absence costs time or a needless change, taken out (R6, R12, R20, R21, R24 to R26).
+"""Rules whose absence costs time or a needless change, taken out (R6, R12, R20 to R22, R24 to R26).
 
 Caught by the scripts of `world/moments`: each waits for the moment that its rule is about.
 """
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from paceline.types import ReplicaId
+from paceline.types import PhysicalOffset, ReplicaId
 from paceline_broker import mastership as mastership_module
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log_reader import StoreReader
@@ -16,11 +16,14 @@ from paceline_broker.master_requests import MasterRequests
 from paceline_broker.mastership import Mastership
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.repairing import LogCare
+from paceline_broker.replication.master import MasterReplication
+from paceline_broker.replication.master_events import MasterEvent, MasterReady
 from paceline_broker.replication.pace import Paces
 from paceline_broker.role import BrokerRole
 from paceline_broker.service.calls_offsets import OffsetCalls
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_controller import unclean as unclean_module
+from paceline_controller.contacts import Contact
 from paceline_controller.election import Belief
 from paceline_controller.liveness import Liveness
 from paceline_controller.state.model import Group, Replica
@@ -95,6 +98,31 @@ def _own_stall_counts() -> list[Patch]:
         paces._now_ms += elapsed_ms
 
     return [(Paces, "ran", ran)]
+
+
+def _own_sync_counts() -> list[Patch]:
+    """A member is behind by what the master has yet to sync itself."""
+    step, of_own = MasterReplication.step, Paces.acked
+    ends: dict[Paces, PhysicalOffset] = {}
+
+    def step_of(machine: MasterReplication, event: MasterEvent) -> MasterReady:
+        ends[machine.paces] = machine._end
+        return step(machine, event)
+
+    def acked(paces: Paces, replica: Any, *, position: PhysicalOffset, own: PhysicalOffset) -> None:
+        of_own(paces, replica, position=position, own=max(own, ends[paces]))
+
+    return [(MasterReplication, "step", step_of), (Paces, "acked", acked)]
+
+
+def _stalls_uncompared() -> list[Patch]:
+    """A master whose disk stalls is replaced, whatever the others' disks do."""
+    return [(Contact, "is_outdone", lambda contact, others: contact.stalled_ms is not None)]
+
+
+def _stalls_ignored() -> list[Patch]:
+    """A master whose disk stalls leads on."""
+    return [(Contact, "is_outdone", lambda contact, others: False)]
 
 
 def _unclean_untold() -> list[Patch]:
@@ -216,6 +244,24 @@ MOMENTS = (
         meaning="the master's own stall is lag of its replicas",
         patches=_own_stall_counts,
         **of_moment("own-stall"),
+    ),
+    Mutant(
+        rule="R12-own",
+        meaning="members are behind by what the master has yet to sync itself",
+        patches=_own_sync_counts,
+        **of_moment("slow-disks"),
+    ),
+    Mutant(
+        rule="R22-all",
+        meaning="a master whose disk stalls is replaced although all disks do",
+        patches=_stalls_uncompared,
+        **of_moment("slow-disks"),
+    ),
+    Mutant(
+        rule="R22-alone",
+        meaning="a master whose disk stalls alone leads on",
+        patches=_stalls_ignored,
+        **of_moment("slow-alone"),
     ),
     Mutant(
         rule="R20",

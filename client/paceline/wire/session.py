@@ -218,12 +218,15 @@ class Heartbeat:
     flushed: int
     confirm: int
     is_healthy: bool = True
-    """False: its disk failed or stalls; a master is replaced (R22)."""
+    """False: its disk failed; a master is replaced (R22)."""
+    is_stalled: bool = False
+    """Its disk ends no sync while bytes wait; a master is replaced if another's does better."""
+    sync_ms: int = 0
+    """The longest wait for a sync in the last seconds."""
     waiting: int = 0
     """Work owed: sends and bytes that wait for confirm, sends refused for want of members (R6)."""
     view_version: int = 0
-    """Of the newest view it had when it looked at its log; 0: none. It tells which events came
-    before this report (R23)."""
+    """Of the newest view it had when it looked at its log; 0: none. What came before (R23)."""
     last_epoch: MasterEpoch = MasterEpoch(0)
     """Of the newest record in its log; 0: none, or a broker from before it was told."""
 
@@ -361,7 +364,7 @@ def check_welcome(welcome: Welcome, challenge: Challenge, hello: Hello, secret: 
 def _of_broker(group: GroupName, store_id: str, *, nonce: bytes, challenge: Challenge) -> Statement:
     return Statement(
         purpose="session",
-        prover=_store_name(group, store_id),
+        prover=f"store:{group}/{store_id}",
         own_nonce=nonce,
         peer_nonce=challenge.nonce,
     )
@@ -475,15 +478,17 @@ def _read_heartbeat(fields: Fields) -> Heartbeat:
         flushed=fields.integer("flushed"),
         confirm=fields.integer("confirm"),
         is_healthy=fields.flag("is_healthy"),
+        is_stalled=fields.has("is_stalled") and fields.flag("is_stalled"),
+        sync_ms=_number(fields, "sync_ms"),
         waiting=fields.integer("waiting"),
         view_version=fields.integer("view_version"),
-        last_epoch=_optional_epoch(fields, "last_epoch"),
+        last_epoch=MasterEpoch(_number(fields, "last_epoch")),
     )
 
 
-def _optional_epoch(fields: Fields, key: str) -> MasterEpoch:
+def _number(fields: Fields, key: str) -> int:
     """0 where it is missing: while a cluster is upgraded some brokers do not send it yet."""
-    return MasterEpoch(fields.integer(key, high=U32_MAX) if fields.has(key) else 0)
+    return fields.integer(key, high=U32_MAX) if fields.has(key) else 0
 
 
 def _optional_token(fields: Fields, key: str) -> str | None:
@@ -492,7 +497,3 @@ def _optional_token(fields: Fields, key: str) -> str | None:
 
 def _optional_address(fields: Fields) -> str | None:
     return fields.address("leader_address") if fields.has("leader_address") else None
-
-
-def _store_name(group: str, store_id: str) -> str:
-    return f"store:{group}/{store_id}"

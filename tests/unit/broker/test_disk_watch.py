@@ -1,6 +1,13 @@
 """When a disk counts as stalled (R22)."""
 
-from paceline_broker.disk_watch import PATIENCE_MS_MAX, PATIENT_BYTES_PER_MS, DiskState, DiskWatch
+from paceline_broker.disk_watch import (
+    MEMORY_MS,
+    PATIENCE_MS_MAX,
+    PATIENT_BYTES_PER_MS,
+    DiskPace,
+    DiskState,
+    DiskWatch,
+)
 
 STALL_MS = 500
 TICK_MS = 100
@@ -10,15 +17,15 @@ class Bench:
     def __init__(self) -> None:
         self.now = 1000
         self.watch = DiskWatch(stall_ms=STALL_MS, tick_ms=TICK_MS, now_ms=self.now)
+        self.pace = DiskPace()
 
     def run(self, milliseconds: int, *, finished: int = 0, waiting: int = 100) -> bool:
         """Look each tick for so long; the last answer."""
-        is_stalled = False
         for _ in range(milliseconds // TICK_MS):
             self.now += TICK_MS
             state = DiskState(syncs_finished=finished, waiting_bytes=waiting)
-            is_stalled = self.watch.is_stalled(state, self.now)
-        return is_stalled
+            self.pace = self.watch.look(state, self.now)
+        return self.pace.is_stalled
 
 
 def test_bytes_that_wait_half_a_second_without_a_finished_sync_are_a_stall() -> None:
@@ -35,6 +42,17 @@ def test_syncs_count_and_not_positions() -> None:
 
     for finished in range(20):
         assert not bench.run(TICK_MS, finished=finished)
+
+
+def test_how_long_syncs_take_is_told_for_some_seconds() -> None:
+    bench = Bench()
+    bench.run(800)
+    assert bench.pace.sync_ms == 800
+
+    bench.run(MEMORY_MS, finished=1, waiting=0)
+    assert bench.pace.sync_ms == 800
+    bench.run(MEMORY_MS, finished=1, waiting=0)
+    assert bench.pace.sync_ms == 0
 
 
 def test_a_disk_without_work_does_not_stall() -> None:

@@ -13,6 +13,7 @@ from paceline.disk_memory import MemoryDisk
 from paceline.runtime import ManualClock, cancel_and_wait, spawn
 from paceline.types import PhysicalOffset
 from paceline.wire.session_commands import RegisterReplica
+from paceline_broker.disk_watch import DiskPace
 from paceline_broker.duties import TICK_MS, Duties
 from paceline_broker.log.layout import segment_name
 
@@ -63,7 +64,7 @@ class WatchedRole:
     """What the duties tell the role."""
 
     def __init__(self) -> None:
-        self.is_stalled = False
+        self.disk = DiskPace()
         self.flusher = SimpleNamespace(syncs_finished=0)
         self.was_told = asyncio.Event()
 
@@ -99,7 +100,7 @@ async def test_a_stalled_disk_is_noticed_while_a_checkpoint_waits_for_it(
     async with asyncio.timeout(10):
         await role.was_told.wait()
 
-    assert role.is_stalled
+    assert role.disk.is_stalled
     assert store.is_waiting.is_set()
     assert clock.monotonic_ms() > DISK_STALL_MS
     await cancel_and_wait(running)

@@ -172,6 +172,30 @@ async def test_a_checkpoint_of_a_log_that_was_cut_meanwhile_is_not_kept() -> Non
     assert disk.list("/data/projections") == []
 
 
+async def test_a_checkpoint_keeps_the_loop_waiting_for_no_sync() -> None:
+    """On a slow disk that would be a second in which the controllers hear no heartbeat."""
+    disk, stood = MemoryDisk(), list[float]()
+    folder = CheckpointFolder(disk, "/data/projections")
+    disk.sync_delay_ms, disk.on_blocked = 7, stood.append
+
+    assert await folder.write(PhysicalOffset(100), [b"one"], is_current=lambda: True)
+
+    assert stood == []
+
+
+async def test_a_log_that_was_cut_while_the_folder_was_synced_has_no_new_checkpoint() -> None:
+    """Older ones, from which it can be folded, are kept."""
+    disk, asked = MemoryDisk(), iter([True, False])
+    folder = CheckpointFolder(disk, "/data/projections")
+    for position in (100, 200):
+        await folder.write(PhysicalOffset(position), [b"one"], is_current=lambda: True)
+
+    is_written = await folder.write(PhysicalOffset(300), [b"x"], is_current=lambda: next(asked))
+
+    assert not is_written
+    assert _snapshot(folder, 150) == b"one"
+
+
 class _SlicesDisk(MemoryDisk):
     """Notes how much each write has."""
 

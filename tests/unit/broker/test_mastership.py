@@ -23,7 +23,7 @@ async def test_too_many_unconfirmed_bytes_are_refused_before_the_append() -> Non
     async with broker.running():
         await a_master_alone(broker)
         mastership = broker.mastership
-        mastership.unconfirmed_bytes_max = 1000
+        mastership.term.window.size_bytes = 500
         mastership.ensure_can_append()
 
         end = broker.send(b"x" * 2000)
@@ -35,6 +35,27 @@ async def test_too_many_unconfirmed_bytes_are_refused_before_the_append() -> Non
         assert mastership.end == end
         await eventually(lambda: mastership.confirm == end)
         mastership.ensure_can_append()
+
+
+async def test_members_that_are_needed_and_behind_are_no_lack_of_members() -> None:
+    """They acknowledge, so whoever asks again soon is served (R27); that none are there (R8) would
+    be told to operators in vain."""
+    broker, other = Broker(1), Broker(2)
+    async with broker.running(), other.running():
+        both = frozenset({1, 2})
+        tell(a_group(broker, other, minimum=2, sync_state_set=both), 1, broker, other)
+        await eventually(lambda: broker.role.state is RoleState.MASTER)
+        mastership = broker.mastership
+        await eventually(lambda: mastership.is_open and mastership.term.can_accept())
+
+        other.disk.sync_delay_ms = 3_000
+        broker.send(b"x")
+        await eventually(lambda: not mastership.term.can_accept())
+        with pytest.raises(OverloadedError, match="replicas 2 are behind") as refused:
+            mastership.ensure_can_append()
+        other.disk.sync_delay_ms = 0
+
+        assert refused.value.is_definite
 
 
 async def test_full_disks_of_members_are_named_where_too_few_acknowledge_for_that() -> None:

@@ -134,6 +134,44 @@ def test_an_unhealthy_master_is_replaced() -> None:
     assert election.without == (1,)
 
 
+def test_a_master_whose_disk_stalls_is_replaced_once_another_is_heard_to_do_better() -> None:
+    bed = a_running_group()
+
+    bed.beat(1, is_stalled=True, sync_ms=600)
+    assert not bed.elections
+    assert bed.asked == 1
+    bed.beat(2, sync_ms=100)
+
+    [election] = bed.elections
+    assert (election.reason, election.winner) == ("unhealthy", 2)
+
+
+def test_a_master_is_not_replaced_while_the_disks_of_all_are_slow() -> None:
+    """Another one would stall as well, and each change would cost what it was to win."""
+    bed = a_running_group()
+
+    for _ in range(40):
+        bed.beat(1, is_stalled=True, sync_ms=1500)
+        bed.run(200, 2, 3, is_stalled=True, sync_ms=1200)
+        bed.run(200, 2, 3, sync_ms=500)
+        bed.beat(1, sync_ms=1500)
+    assert not bed.elections
+
+    bed.beat(1, is_stalled=True, sync_ms=1600)
+    bed.run(100, 2, 3, sync_ms=400)
+    assert bed.elections[0].reason == "unhealthy"
+
+
+def test_a_disk_that_failed_is_no_better_than_one_that_stalls() -> None:
+    bed = a_running_group()
+
+    bed.beat(1, is_stalled=True, sync_ms=600)
+    bed.beat(2, is_healthy=False, sync_ms=0)
+    bed.run(400, 2, is_healthy=False)
+
+    assert not bed.elections
+
+
 def test_a_dead_replica_that_is_not_master_elects_nobody() -> None:
     bed = a_running_group()
 

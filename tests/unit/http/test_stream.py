@@ -312,6 +312,35 @@ async def test_reading_pauses_when_the_credit_is_used_up() -> None:
         stream.close()
 
 
+async def test_reading_pauses_while_the_window_has_no_room_for_a_connections_share() -> None:
+    """R27: who floods waits in his own socket; who sends little is read from as ever."""
+    async with a_door(is_automatic=False) as door:
+        door.writer.window_bytes = 1_000_000
+        flood, light = await RawStream.open(door.port), await RawStream.open(door.port)
+        body = a_batch(b"x" * 200_000)
+
+        async def send_all() -> None:
+            for number in range(60):
+                flood.ask(number, Operation.PRODUCE, body)
+                await flood.writer.drain()
+
+        sending = asyncio.gather(send_all())
+        await until(lambda: len(door.log.batches) >= 5)
+        light.ask(1, Operation.PRODUCE, a_batch(b"one"))
+        await until(lambda: len(door.log.batches[-1]) < 1000)
+        taken = len(door.log.batches)
+        assert taken < 12
+        door.log.is_automatic = True
+        door.writer.confirm_all()
+        answers = [await flood.answer() for _ in range(60)]
+
+        await sending
+        assert [answer[2] for answer in answers] == [0] * 60
+        assert (await light.answer())[2] == 0
+        flood.close()
+        light.close()
+
+
 async def test_closing_the_door_ends_streams() -> None:
     async with a_door() as door:
         stream = await RawStream.open(door.port)

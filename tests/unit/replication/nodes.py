@@ -106,6 +106,7 @@ class MasterNode:
             hooks=self,
             clock=SystemClock(),
             settings=settings or TermSettings(tick_ms=20, heartbeat_ms=40),
+            unconfirmed_bytes_max=1 << 30,
             counts_flushed=view.settings.durability == "fsync",
             answers_early=answers_early(view.settings),
         )

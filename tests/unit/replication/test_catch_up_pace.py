@@ -12,6 +12,7 @@ from paceline_broker.replication.catch_up_pace import (
     RATE_START,
     CatchUpPace,
 )
+from paceline_broker.replication.confirm_waits import ConfirmWaits
 
 PIECE = 256 * 1024
 
@@ -25,6 +26,10 @@ class Clock:
         self.log_end = 1000
         self.appended_per_tick = 0
         self.pace = CatchUpPace(0)
+        self.waits = ConfirmWaits()
+
+    def confirm(self, now_ms: int) -> None:
+        self.pace.waited(self.waits.confirmed(PhysicalOffset(self.end), now_ms), now_ms)
 
     def tick(self, *waits_ms: int, catches_up: bool) -> int:
         """One tick with sends, one after another; the bytes sent to who catches up."""
@@ -33,18 +38,19 @@ class Clock:
         confirmed_ms = -1
         while self.now_ms < stop_ms:
             if self.now_ms == confirmed_ms:
-                self.pace.confirmed(PhysicalOffset(self.end), self.now_ms)
+                self.confirm(self.now_ms)
             if left and self.now_ms >= confirmed_ms:
                 self.end += 1
-                self.pace.wrote(PhysicalOffset(self.end), self.now_ms)
+                self.waits.wrote(PhysicalOffset(self.end), self.now_ms)
                 confirmed_ms = self.now_ms + left.pop(0)
             while catches_up and self.pace.wait_ms(PIECE, self.now_ms) == 0:
                 sent += PIECE
             self.now_ms += 1
-        self.pace.confirmed(PhysicalOffset(self.end), max(self.now_ms, confirmed_ms))
+        self.confirm(max(self.now_ms, confirmed_ms))
         self.log_end += self.appended_per_tick
         end = PhysicalOffset(self.log_end)
-        self.pace.tick(self.now_ms, end, 100, is_behind=catches_up)
+        longest_ms = self.waits.longest_ms(self.now_ms)
+        self.pace.tick(self.now_ms, end, 100, longest_ms=longest_ms, is_behind=catches_up)
         return sent
 
     def calm(self, wait_ms: int) -> None:
@@ -95,8 +101,7 @@ def test_one_wait_beyond_the_limit_takes_the_rate_down_before_the_tick_is_over()
         clock.tick(20, 20, 20, catches_up=True)
     before = clock.pace.bytes_per_s
 
-    clock.pace.wrote(PhysicalOffset(10**9), clock.now_ms)
-    clock.pace.confirmed(PhysicalOffset(10**9), clock.now_ms + 60)
+    clock.pace.waited([60], clock.now_ms + 60)
 
     assert clock.pace.bytes_per_s < 0.8 * before
 
@@ -132,9 +137,9 @@ def test_a_send_that_still_waits_counts_as_what_it_has_waited() -> None:
     clock.calm(5)
     clock.tick(catches_up=True)
     before = clock.pace.bytes_per_s
-    clock.pace.wrote(PhysicalOffset(10**9), clock.now_ms)
 
-    clock.pace.tick(clock.now_ms + 100, PhysicalOffset(2000), 100, is_behind=True)
+    now_ms, end = clock.now_ms + 100, PhysicalOffset(2000)
+    clock.pace.tick(now_ms, end, 100, longest_ms=100, is_behind=True)
 
     assert clock.pace.bytes_per_s < before
 

@@ -12,12 +12,14 @@ from tests.unit.replication.builders import (
     write,
 )
 
-from paceline.types import Incarnation, ReplicaId, SetEpoch
+from paceline.types import Incarnation, PhysicalOffset, ReplicaId, SetEpoch
 from paceline_broker.replication.handshake import ConnectionId
 from paceline_broker.replication.master import MasterReplication
 from paceline_broker.replication.master_events import (
     NOTHING,
     AlterSyncStateSet,
+    Appended,
+    Flushed,
     GroupCommitted,
     MemberRefused,
     ProposalRefused,
@@ -107,6 +109,39 @@ def test_member_that_acknowledges_but_stays_behind_leaves() -> None:
 
     assert proposal is not None
     assert proposal.sync_state_set == {1, 2}
+
+
+def test_member_that_is_needed_and_behind_is_slow_and_a_silent_one_is_not() -> None:
+    """R8: neither is counted on, but only the slow one will do if it is waited for."""
+    master = an_open_master(a_view(minimum=3))
+
+    for step in range(1, 40):
+        write(master, 96 + step * 100)
+        master.step(acked(2, 96 + step))
+        assert master.step(Ran(100)).propose is None
+
+    assert not master.can_accept()
+    assert master.facts().is_slow(ReplicaId(2))
+    assert not master.facts().is_slow(ReplicaId(3))
+
+
+def test_member_waits_for_no_sync_that_the_master_itself_has_yet_to_end() -> None:
+    """Where all disks take a second for a sync, none is behind because of that (R12)."""
+    master = an_open_master()
+
+    end = own = theirs = 96
+    for step in range(1, 100):
+        end += 100
+        master.step(Appended(PhysicalOffset(end)))
+        if step % 25 == 0:  # every 2.5 s a sync ends, and a second later those of the members do
+            own = end
+            master.step(Flushed(PhysicalOffset(own)))
+        if step % 25 == 10:
+            theirs = own
+        for connection in (2, 3):
+            master.step(acked(connection, theirs, appended=end))
+        assert master.step(Ran(100)).propose is None
+        assert master.can_accept()
 
 
 def test_member_that_follows_a_steady_load_closely_stays() -> None:

@@ -120,6 +120,7 @@ class FakeWriter:
         self._epoch = MasterEpoch(epoch)
         self.is_open = True
         self.refusal: PacelineError | None = None
+        self.window_bytes = 1 << 40
         self.abandoned: str | None = None
         self.rounds = 0
         self.rounds_blocked = False
@@ -146,6 +147,9 @@ class FakeWriter:
         is_taken = is_freeing and isinstance(self.refusal, DiskFullError)
         if self.refusal is not None and not is_taken:
             raise self.refusal
+
+    def has_window(self, unanswered_bytes: int) -> bool:
+        return unanswered_bytes <= self.window_bytes
 
     def append(self, header: bytes, payload: Buffer) -> PhysicalOffset:
         batch = header + bytes(payload)

@@ -39,7 +39,7 @@ from paceline_chaos.world.moments import (
     waiting,
 )
 from paceline_chaos.world.scripted import Scripted
-from paceline_chaos.world.topology import Client
+from paceline_chaos.world.topology import Client, Timers
 
 SCENARIOS: Mapping[str, Scripted] = {
     "opens-nothing": Scripted(
@@ -65,6 +65,20 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=pace.own_stall,
         unmet=pace.nobody_left,
         topology={"timers": pace.PATIENT, "min_in_sync_replicas": 1},
+    ),
+    "slow-disks": Scripted(
+        rule="R12, R22: where all disks are slow nobody leaves the set, or is replaced, for it",
+        script=pace.slow_disks,
+        unmet=pace.went_on_slowly,
+        load_ms=14_000,
+        topology={"timers": Timers()},
+    ),
+    "slow-alone": Scripted(
+        rule="R22: a master whose disk alone is slow is replaced",
+        script=pace.slow_alone,
+        unmet=pace.was_replaced,
+        load_ms=14_000,
+        topology={"timers": Timers()},
     ),
     "gone": Scripted(
         rule="R12: who is dead leaves the set at once, who is silent when it lags; sends go on",

@@ -14,6 +14,8 @@ STALL_MS = 1_800
 _DEAD_MS = 2_000
 _SILENT_MS = 2_400
 """Less than `progress_timeout_ms`: no other master comes to drop who is gone (R6)."""
+SLOW_MS, SYNC_MS = 9_000, 1_700
+"""Longer than `disk_stall_ms`; two such syncs are longer than `replica_lag_ms_max`."""
 _DECIDED_MS = 700
 """A probe, of which the next comes after half a second, and a command to the controllers."""
 
@@ -66,6 +68,49 @@ def gone(d: Director) -> Steps:
     d.mark("back")
     yield d.is_whole
     d.mark("after")
+
+
+def slow_disks(d: Director) -> Steps:
+    """The disks of all brokers take longer for a sync than a disk may stall."""
+    yield d.is_whole
+    yield d.pass_ms(300)
+    d.mark("slow")
+    for node in (d.master, *d.replicas):
+        d.begin("disk_stall", node.name, for_ms=SLOW_MS, delay_ms=SYNC_MS)
+        d.saw("silences")
+    for _ in range(SLOW_MS // 500 - 1):
+        yield d.pass_ms(500)
+        d.expect(d.is_open(), "sends are refused because members are as slow as the master (R12)")
+    d.mark("decided")
+    yield d.pass_ms(1_000)
+    yield d.is_whole
+    d.mark("after")
+
+
+def slow_alone(d: Director) -> Steps:
+    """The master's disk does, and no other."""
+    yield d.is_whole
+    yield d.pass_ms(300)
+    slow = d.master
+    d.begin("disk_stall", slow.name, for_ms=SLOW_MS, delay_ms=SYNC_MS)
+    yield d.pass_ms(SYNC_MS)
+    d.expect(d.master is not slow, "a master on a slow disk leads on, beside good ones (R22)")
+    yield d.pass_ms(SLOW_MS)
+    yield d.is_whole
+    d.mark("after")
+
+
+def went_on_slowly(result: Result) -> list[str]:
+    """R12, R22: as nobody is better, nobody leaves and nobody else leads; sends go on."""
+    went_on = acknowledged(result, since="slow", until="decided")
+    return [
+        *nobody_left(result),
+        *([] if went_on else ["nothing was acknowledged while all disks were slow"]),
+    ]
+
+
+def was_replaced(result: Result) -> list[str]:
+    return fell_silent(result, since="after")
 
 
 def was_left_behind(result: Result) -> list[str]:
