@@ -14,7 +14,7 @@ import click
 import orjson
 
 from paceline.cli import bench_cases as cases
-from paceline.cli import bench_catch_up, bench_failures, bench_queues
+from paceline.cli import bench_catch_up, bench_failures, bench_overload, bench_queues
 from paceline.cli.bench_figures import CpuMeter
 from paceline.cli.bench_model import MODEL_CASES, run_model_case
 from paceline.cli.bench_report import check_report, print_table, write_report
@@ -28,6 +28,7 @@ from paceline.types import TopicName
 TOPIC = TopicName("bench")
 ALL_RUNS = ((3, "memory"), (3, "fsync"), (1, "memory"), (1, "fsync"))
 CASES = ("produce", "bulk", "json", "post", "consume", "latency")
+OVERLOAD = "overload"
 KILLING_CASES = ("failover", "restart", "catch-up", "many-queues")
 PEER_TIMEOUT_S = 180
 
@@ -51,7 +52,7 @@ class _Options:
     "--case",
     "chosen",
     multiple=True,
-    type=click.Choice(CASES + MODEL_CASES + KILLING_CASES),
+    type=click.Choice((*CASES, *MODEL_CASES, OVERLOAD, *KILLING_CASES)),
     help=f"Default: {', '.join(CASES)}.",
 )
 @click.option("--inflight", default="1,64,512,4096", show_default=True)
@@ -196,6 +197,8 @@ async def _measure(
             measured = await bench_catch_up.catch_up(
                 cluster, setting, behind_mib=options.behind_mib
             )
+        elif case == OVERLOAD:
+            measured = await bench_overload.overload(setting)
         elif case == "many-queues":
             measured = await bench_queues.many_queues(cluster, setting)
         elif case in KILLING_CASES:
