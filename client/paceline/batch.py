@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from paceline.errors import PacelineError
 from paceline.records.encode import encode_batch
-from paceline.records.header import RECORDS_MAX, Codec, Kind
+from paceline.records.header import DELAYED_RECORDS_MAX, RECORDS_MAX, Codec, Kind
 from paceline.routing import QueueKey
 from paceline.wire.static_topics import Place
 from paceline.wire.stream import ProduceAnswer
@@ -112,6 +112,12 @@ class Batch:
         self.callbacks: list[tuple[Any, Any]] | None = None
         self.context: Any = None
         """Of hooks that were told that it leaves."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many messages as a batch of its kind may have."""
+        most = DELAYED_RECORDS_MAX if self.kind is Kind.DELAY else RECORDS_MAX
+        return len(self.bodies) >= most
 
     @property
     def is_settled(self) -> bool:

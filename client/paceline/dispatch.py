@@ -360,7 +360,7 @@ class Dispatcher:
             batch is not None
             and batch.encoded is None
             and batch.cost_bytes + cost <= self._batch_bytes_max
-            and len(batch.bodies) < RECORDS_MAX
+            and not batch.is_full
             and self._deadline - batch.deadline <= JOIN_WINDOW_S
             and not batch.is_settled
         ):

@@ -17,7 +17,7 @@ from paceline.errors import PacelineError
 from paceline.hooks import SendHooks
 from paceline.net.cluster import BrokerConnection
 from paceline.net.stream_connection import error_of
-from paceline.records.header import RECORDS_MAX, Kind
+from paceline.records.header import Kind
 from paceline.routing import QueueKey
 from paceline.sending import Sending
 from paceline.types import TopicName
@@ -103,7 +103,7 @@ class OnewayQueue:
         return (
             batch is not None
             and batch.cost_bytes + cost <= self._batch_bytes_max
-            and len(batch.bodies) < RECORDS_MAX
+            and not batch.is_full
         )
 
     def put(self, connection: BrokerConnection) -> None:

@@ -26,7 +26,7 @@ from paceline.errors import (
     QueueNotFoundError,
     QueueSealedError,
 )
-from paceline.records.header import RECORDS_MAX, SEQUENCE_MAX, Kind
+from paceline.records.header import SEQUENCE_MAX, Kind
 from paceline.retry import Verdict, judge
 from paceline.routing import QueueKey
 from paceline.wire.static_topics import Place
@@ -136,7 +136,7 @@ class Outbox:
             last = self.unsent[-1]
             if (
                 last.cost_bytes + size_bytes <= batch_bytes_max
-                and len(last.bodies) < RECORDS_MAX
+                and not last.is_full
                 and deadline - last.deadline <= JOIN_WINDOW_S
             ):
                 return last

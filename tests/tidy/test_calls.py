@@ -43,8 +43,8 @@ HOMES: dict[str, tuple[str, ...]] = {
         f"{SPARK}export/command.py",
         PATCHES,
     ),
-    # Spark's tasks are blocking code, without an event loop.
-    "concurrent.futures.*": (f"{SPARK}*",),
+    # Tasks of Spark are blocking code; the flood of a bench has processes of its own.
+    "concurrent.futures.*": (f"{SPARK}*", "client/paceline/cli/bench_overload.py"),
     # Nothing below the entry point of a process reads the environment; Spark itself does.
     "os.environ": ("*/app.py", "client/paceline/cli/*", f"{SPARK}session.py"),
     "os.getenv": (),

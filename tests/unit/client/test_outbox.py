@@ -13,7 +13,7 @@ from paceline.errors import (
     UnknownProducerError,
 )
 from paceline.outbox import Outbox
-from paceline.records.header import parse_header
+from paceline.records.header import DELAYED_RECORDS_MAX, Kind, parse_header
 from paceline.routing import QueueKey
 from paceline.types import GroupName, QueueId, TopicId
 from paceline.wire.stream import ProduceAnswer
@@ -53,6 +53,17 @@ def test_sequences_count_records_and_two_batches_are_in_flight() -> None:
     outbox.acknowledged(first, ANSWER)
     assert outbox.take(2) is third
     assert numbers(third) == (0, 3)
+
+
+def test_a_batch_of_delayed_messages_has_no_more_than_a_broker_takes() -> None:
+    outbox = Outbox(QUEUE, lambda: 7, kind=Kind.DELAY)
+
+    for _ in range(DELAYED_RECORDS_MAX + 1):
+        batch = outbox.open_batch(1, 1 << 30, deadline=30.0, born_unix_ms=5)
+        batch.add(b"x", None, None, None, 5)
+        batch.add_due(0)
+
+    assert [len(batch.bodies) for batch in outbox.unsent] == [DELAYED_RECORDS_MAX, 1]
 
 
 def test_a_refused_batch_goes_again_before_its_followers() -> None:

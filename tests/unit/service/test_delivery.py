@@ -14,11 +14,12 @@ from paceline.errors import (
     InSyncReplicasNotEnoughError,
     NotMasterError,
     OverloadedError,
+    TooLargeError,
 )
 from paceline.message_ids import OffsetMessageId
 from paceline.records.decode import BatchView
 from paceline.records.dues import due_of_delay, due_of_level
-from paceline.records.header import Cause, Codec, Kind, pack_source
+from paceline.records.header import DELAYED_RECORDS_MAX, Cause, Codec, Kind, pack_source
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import DELAY_DLQ_TOPIC
@@ -115,6 +116,17 @@ async def test_delay_above_the_longest_is_refused_and_nothing_stored() -> None:
 
     assert len(bench.log.batches) == 1
     assert bench.delay([due_of_delay(60_000)]).record_count == 1
+
+
+async def test_more_delayed_messages_than_one_step_takes_are_refused() -> None:
+    """65,535 of them would stop the loop for a tenth of a second."""
+    bench = DelayBench()
+    dues = [due_of_delay(1000)] * DELAYED_RECORDS_MAX
+
+    assert isinstance(bench.delay([*dues, 0]), TooLargeError)
+
+    assert len(bench.log.batches) == 1
+    assert bench.delay(dues).record_count == DELAYED_RECORDS_MAX
 
 
 async def test_limits_of_what_waits_are_429() -> None:
