@@ -80,8 +80,7 @@ class Broker:
         self._group = GroupName(config.group)
         self._store = _open_store(config, disk, random, boot, node)
         self._is_registered = False
-        self.ended = asyncio.Event()
-        """Set when the process must stop; `refusal` says why, None = it was asked to."""
+        self.ended = asyncio.Event()  # the process must stop; `refusal` says why, None = asked to
         self.refusal: str | None = None
         self._clocks = Clocks(
             controllers_count=len(config.controllers), skew_ms_max=config.clock_skew_ms_max
@@ -100,6 +99,7 @@ class Broker:
             settings=settings,
             kept=self._acting_file,
             trust=self._trust,
+            told_unix_ms=self._told_unix_ms,
             ask=self._links.request,
             hooks=load_hooks(config.hooks),
         )
@@ -117,8 +117,8 @@ class Broker:
             routes=self._service.routes,
             needs=(self._service.transactions.needs, self._service.delivery.needs),
         )
-        hosts = config.own_hosts()
-        self._http = BrokerHttp(self._service, metrics=self._metrics(), hosts=hosts)
+        metrics = self._metrics()
+        self._http = BrokerHttp(self._service, metrics=metrics, hosts=config.own_hosts())
         self._tasks: list[asyncio.Task[None]] = []
 
     def _make_escape(self, secret: bytes, disk: Disk) -> Escape:
@@ -186,6 +186,10 @@ class Broker:
 
     def _told_time(self, controller: str, unix_ms: int) -> None:
         self._clocks.told(controller, unix_ms=unix_ms, now_ms=self._clock.monotonic_ms())
+
+    def _told_unix_ms(self) -> int | None:
+        """What it is by the controllers, now (R29)."""
+        return self._clocks.told_unix_ms(now_ms=self._clock.monotonic_ms())
 
     def _trust(self) -> Trust:
         """What the controllers say of the own wall clock, now (R29)."""

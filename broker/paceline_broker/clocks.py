@@ -40,6 +40,16 @@ class Clocks:
         """`controller` says that it is `unix_ms`; it was so a moment ago."""
         self._told[controller] = _Told(unix_ms, now_ms)
 
+    def told_unix_ms(self, *, now_ms: int) -> int | None:
+        """What it is by the controllers now, the middle one of those heard lately; None: fewer than
+        a majority were."""
+        fresh = sorted(
+            told.unix_ms + now_ms - told.at_ms
+            for told in self._told.values()
+            if now_ms - told.at_ms <= FRESH_MS_MAX
+        )
+        return fresh[len(fresh) // 2] if len(fresh) >= self._majority else None
+
     def trust(self, *, own_unix_ms: int, now_ms: int) -> Trust:
         """At running time `now_ms`, when the own wall clock shows `own_unix_ms`.
 

@@ -2,8 +2,9 @@
 
 The wall clock counts while the controllers' majority agrees with it. While they say nothing, it is
 what it was when they agreed last, plus the process's running time. While they contradict it,
-nothing is due, and new delays count from that reckoning: a wrong clock makes nothing early. Log
-time says less, as it never goes back behind what a clock that ran ahead has left in the log.
+nothing is due, and new delays count from that reckoning, or from what the controllers say where
+they never agreed: a wrong clock makes nothing early. Log time says less, as it never goes back
+behind what a clock that ran ahead has left in the log.
 """
 
 from collections.abc import Callable
@@ -15,9 +16,16 @@ from paceline_broker.clocks import Trust
 class FireClock:
     """Of one broker; asked at least twice a second, so that it knows when the clock was right."""
 
-    def __init__(self, clock: Clock, trust: Callable[[], Trust]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        trust: Callable[[], Trust],
+        told_unix_ms: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """`told_unix_ms`: what it is by the controllers."""
         self._clock = clock
         self._trust = trust
+        self._told_unix_ms = told_unix_ms
         self._agreed: tuple[int, int] | None = None
         """(wall clock, running time) when the controllers agreed last."""
 
@@ -32,7 +40,9 @@ class FireClock:
 
     def delays_from_ms(self) -> int:
         """Unix ms from which a delay counts that begins now."""
-        _, unix_ms, reckoned_ms = self._look()
+        trust, unix_ms, reckoned_ms = self._look()
+        if reckoned_ms is None and trust is not Trust.AGREES:
+            reckoned_ms = self._told_unix_ms()  # its clock was wrong before anybody could tell it
         return unix_ms if reckoned_ms is None else reckoned_ms
 
     def _look(self) -> tuple[Trust, int, int | None]:

@@ -51,11 +51,12 @@ class Service:
         settings: ServiceSettings,
         kept: OffsetsFile,
         trust: Callable[[], Trust],
+        told_unix_ms: Callable[[], int | None] = lambda: None,
         ask: Ask | None = None,
         hooks: Hooks | None = None,
     ) -> None:
-        """`kept`: provisional offsets of this data folder (R36); `trust`: of the clock (R29);
-        `ask`: the controllers; `hooks`: the operator's code."""
+        """`kept`: provisional offsets of this data folder (R36); `trust`: of the clock, and what it
+        is by the controllers (R29); `ask`: the controllers; `hooks`: the operator's code."""
         self.hooks = hooks or Hooks()
         self.role, self.clock, self.settings = role, clock, settings
         self.counters, self.budget = Counters(), ByteBudget(settings.request_bytes_max)
@@ -63,10 +64,9 @@ class Service:
         self.creator = Creator(self.routes, settings, ask, clock)
         work = self.work = LongWork(self.budget)
         self.sender = Sender(role, self.routes, clock, self.counters, settings, work, self.hooks)
-        fire = FireClock(clock, trust)
+        fire = FireClock(clock, trust, told_unix_ms)
         wait = EscapeWait(lambda: role.reader.epochs(), is_on=settings.enable_remote_escape)
         self.delivery = Delivery(role, self.routes, clock, fire, wait)
-        self.sender.delays_from_ms = fire.delays_from_ms
         self.fetcher = Fetcher(role, self.routes, self.counters, settings, work)
         self.ledger = Ledger(role, clock, settings)
         self.intake = Intake(role, self.routes, self.ledger, wait)
@@ -86,7 +86,7 @@ class Service:
         self.send_back = SendBack(
             role, self.routes, self.ledger, self.sources, self.creator, self.counters, settings
         )
-        self.send_back.delays_from_ms = fire.delays_from_ms
+        self.sender.delays_from_ms = self.send_back.delays_from_ms = fire.delays_from_ms
         self.send_back.on_pending = self.delivery.poke
         self.burying = Burying(role, self.ledger, self.sources, self.send_back, trust)
         self._connect_receipts()

@@ -33,6 +33,14 @@ def test_the_majority_of_all_controllers_decides(
     assert _clocks(*skews_ms).trust(own_unix_ms=UNIX_MS, now_ms=NOW_MS) is expected
 
 
+def test_the_middle_one_of_those_heard_says_what_it_is() -> None:
+    later = {"now_ms": NOW_MS + 2000}
+
+    assert _clocks(100, 0, 3_600_000).told_unix_ms(**later) == UNIX_MS + 2100
+    assert _clocks(0).told_unix_ms(**later) is None
+    assert _clocks(0, 0, 0).told_unix_ms(now_ms=NOW_MS + FRESH_MS_MAX + 1) is None
+
+
 def test_a_jump_of_the_own_clock_shows_at_once() -> None:
     clocks = _clocks(0, 0, 0)
     later = {"now_ms": NOW_MS + 2000}

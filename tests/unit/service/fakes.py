@@ -348,6 +348,7 @@ class Bench:
         self.disk.make_folder("/data")
         self.kept = OffsetsFile(self.disk, "/data")
         self.trust = Trust.AGREES
+        self.told_unix_ms: int | None = None
         settings.setdefault("auto_create_topic_enable", False)
         self.service = Service(
             role=self.role,
@@ -356,6 +357,7 @@ class Bench:
             settings=ServiceSettings(**settings),
             kept=self.kept,
             trust=lambda: self.trust,
+            told_unix_ms=lambda: self.told_unix_ms,
             ask=self._make_group,
             hooks=hooks,
         )

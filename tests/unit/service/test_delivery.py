@@ -13,13 +13,11 @@ from paceline.errors import (
     BadRequestError,
     InSyncReplicasNotEnoughError,
     NotMasterError,
-    OverloadedError,
-    TooLargeError,
 )
 from paceline.message_ids import OffsetMessageId
 from paceline.records.decode import BatchView
 from paceline.records.dues import due_of_delay, due_of_level
-from paceline.records.header import DELAYED_RECORDS_MAX, Cause, Codec, Kind, pack_source
+from paceline.records.header import Cause, Codec, Kind, pack_source
 from paceline.runtime import cancel_and_wait, spawn
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import DELAY_DLQ_TOPIC
@@ -104,42 +102,6 @@ async def test_due_time_that_means_nothing_is_refused(due: int) -> None:
     bench = DelayBench()
     assert isinstance(bench.delay([due]), BadRequestError)
     assert len(bench.log.batches) == 1
-
-
-async def test_delay_above_the_longest_is_refused_and_nothing_stored() -> None:
-    bench = DelayBench(timer_max_delay_sec=60)
-    now = bench.clock.unix_ms()
-
-    assert isinstance(bench.delay([due_of_delay(121_000)]), BadRequestError)
-    assert isinstance(bench.delay([now + 121_000]), BadRequestError)
-    assert isinstance(bench.delay([10**18]), BadRequestError)
-
-    assert len(bench.log.batches) == 1
-    assert bench.delay([due_of_delay(60_000)]).record_count == 1
-
-
-async def test_more_delayed_messages_than_one_step_takes_are_refused() -> None:
-    """65,535 of them would stop the loop for a tenth of a second."""
-    bench = DelayBench()
-    dues = [due_of_delay(1000)] * DELAYED_RECORDS_MAX
-
-    assert isinstance(bench.delay([*dues, 0]), TooLargeError)
-
-    assert len(bench.log.batches) == 1
-    assert bench.delay(dues).record_count == DELAYED_RECORDS_MAX
-
-
-async def test_limits_of_what_waits_are_429() -> None:
-    bench = DelayBench(timer_pending_max=3, timer_congest_num_each_slot=2)
-    bench.delay([due_of_delay(1000)] * 2)
-
-    full_second = bench.delay([due_of_delay(1001)])
-    assert isinstance(full_second, OverloadedError)
-    assert "timer_congest_num_each_slot" in full_second.message
-    bench.delay([due_of_delay(9000)])
-    full = bench.delay([due_of_delay(5000)])
-    assert isinstance(full, OverloadedError)
-    assert "timer_pending_max" in full.message
 
 
 async def test_repeated_delayed_batch_is_stored_once_and_named_by_its_first_place() -> None:
