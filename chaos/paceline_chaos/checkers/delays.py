@@ -2,29 +2,34 @@
 
 from collections.abc import Iterator
 
+from paceline.errors import BadRequestError
 from paceline_chaos.checkers.bounds import SECOND_US
-from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.evidence import CLOCK_KINDS, Evidence, role_of
 from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.history.model import Deliver, Outcome, Pull, Recall, Send
 
 EARLY_US = 2_000
 """Brokers count in whole ms."""
-_NEVER_US = 2**62
+DELAY_MS_MAX = 3 * 24 * 3600 * 1000
+"""The longest that brokers take by their default, and a minute for a client's clock."""
+_SKEW_MS = 60_000
 LATE_US = 3 * SECOND_US
 """Whoever gets an answer so long after a message was due finds it delivered."""
 
 
 def delayed_messages_come_once_and_in_time(evidence: Evidence) -> Findings:
     """S25, for each send m with delay d, asked for at t:
-    early: whoever saw m was answered at t + d or later (2 ms of rounding; not judged once a clock
-    was changed: R29 bounds how far that reaches, and unit tests have it);
+    early: whoever saw m was answered at t + d or later (2 ms of rounding; not judged once the clock
+    of a broker, or of most controllers, was changed: R29 bounds how far that reaches);
     recalled: if a recall of m was answered with success, nobody has seen m and no truth has it (but
     escaped: an acting master may not have heard of the recall, R36);
     lost: if m was acknowledged and no recall may have hit it, and the same group acknowledged
-    something asked for 3 s after t + d or later, m is in its queue in the end.
+    something asked for 3 s after t + d or later, m is in its queue in the end; with a negative d,
+    a time that was over already, 3 s after t;
+    limits: a delay above `DELAY_MS_MAX` and a minute is not acknowledged, one up to it not refused.
     O(n)."""
     found = Findings("S25")
-    delayed = {send.value: send for send in evidence.sends if send.delay_ms > 0}
+    delayed = {send.value: send for send in evidence.sends if send.delay_ms}
     if not delayed:
         return found
     recalled = {recall.value: recall for recall in evidence.recalls if recall.outcome is Outcome.OK}
@@ -33,7 +38,17 @@ def delayed_messages_come_once_and_in_time(evidence: Evidence) -> Findings:
     stored = {value for log in evidence.logs.values() for value in log.values}
     _judge_recalled(evidence, found, delayed, recalled)
     _judge_lost(evidence, found, delayed, doubtful, stored)
+    _judge_limits(found, delayed)
     return found
+
+
+def _judge_limits(found: Findings, delayed: dict[str, Send]) -> None:
+    for value, send in delayed.items():
+        is_too_long = send.delay_ms > DELAY_MS_MAX + _SKEW_MS
+        if is_too_long and send.outcome is Outcome.OK:
+            found.violate(f"a delay of {send.delay_ms} ms was taken, for {value}", send)
+        if send.delay_ms <= DELAY_MS_MAX and send.error == BadRequestError.code:
+            found.violate(f"a delay of {send.delay_ms} ms was refused, for {value}", send)
 
 
 def _judge_recalled(
@@ -65,10 +80,7 @@ def _judge_sightings(
     delayed: dict[str, Send],
     recalled: dict[str, Recall],
 ) -> None:
-    clocks_changed_us = min(
-        (fault.at_us for fault in evidence.faults if fault.kind.startswith("clock_")),
-        default=_NEVER_US,
-    )
+    clocks_changed_us = evidence.clocks_right_until_us("broker", "controller")
     for entry, offset, value in _sightings(evidence):
         send = delayed.get(value)
         if send is None or evidence.is_lossy(entry.queue.group):
@@ -79,14 +91,30 @@ def _judge_sightings(
             found.counters["early_not_judged"] += 1
             continue
         found.judged += 1
-        early_us = send.asked_us + 1000 * send.delay_ms - EARLY_US - entry.answered_us
-        if early_us > 0:
-            found.violate(
-                f"{value} was to be delivered {send.delay_ms} ms after it was sent, and was read "
-                f"{early_us // 1000} ms before that",
-                send,
-                entry,
-            )
+        early = _too_early(send, entry)
+        if early is not None:
+            found.violate(early, send, entry)
+
+
+def _too_early(send: Send, entry: Pull | Deliver) -> str | None:
+    early_us = send.asked_us + 1000 * send.delay_ms - EARLY_US - entry.answered_us
+    if early_us <= 0:
+        return None
+    return (
+        f"{send.value} was to be delivered {send.delay_ms} ms after it was sent, and was read "
+        f"{early_us // 1000} ms before that"
+    )
+
+
+def first_seen_early(evidence: Evidence) -> list[str]:
+    """The first message that was seen too early, whatever the clocks did; for who knows that all
+    that were wrong had to be found out (R29)."""
+    delayed = {send.value: send for send in evidence.sends if send.delay_ms}
+    for entry, _, value in _sightings(evidence):
+        early = _too_early(delayed[value], entry) if value in delayed else None
+        if early is not None:
+            return [early]
+    return []
 
 
 def _sightings(evidence: Evidence) -> Iterator[tuple[Pull | Deliver, int, str]]:
@@ -111,14 +139,19 @@ def _judge_lost(
             before = last_asked.setdefault(send.queue.group, send)
             if send.asked_us > before.asked_us:
                 last_asked[send.queue.group] = send
-    has_clocks_changed = any(fault.kind.startswith("clock_") for fault in evidence.faults)
+    are_wrong = {role_of(fault.target) for fault in evidence.faults if fault.kind in CLOCK_KINDS}
     for value, send in delayed.items():
         if send.outcome is not Outcome.OK or send.queue is None or value in doubtful:
             continue
         is_kept = evidence.has_truth(send.queue) and evidence.start_of(send.queue) == 0
-        if has_clocks_changed or not is_kept or not evidence.binding(send):
+        # A client's clock says only what has passed; it has no say in a delay.
+        if (
+            are_wrong - (set() if send.delay_ms < 0 else {"client"})
+            or not is_kept
+            or not evidence.binding(send)
+        ):
             continue
-        due_us = send.answered_us + 1000 * send.delay_ms
+        due_us = send.answered_us + 1000 * max(send.delay_ms, 0)
         proof = last_asked[send.queue.group]
         if proof.asked_us < due_us + LATE_US:
             continue

@@ -57,7 +57,15 @@ from paceline_chaos.history.model import (
 
 EventT = TypeVar("EventT", bound=Event)
 
-_UNKNOWN_END = 1 << 62
+NEVER_US = 1 << 62
+CLOCK_KINDS = frozenset({"clock_step", "clock_rate"})
+
+
+def role_of(node: str) -> str:
+    """ "broker", "controller" or "client": "g1-b2", "c1", "client-3"."""
+    if node.startswith("client"):
+        return "client"
+    return "controller" if node[:1] == "c" and node[1:].isdecimal() else "broker"
 
 
 class Evidence:
@@ -158,6 +166,21 @@ class Evidence:
     def faults_after(self, at_us: int) -> bool:
         """Whether a fault began after a moment."""
         return any(fault.is_begin and fault.at_us > at_us for fault in self.faults)
+
+    def clocks_right_until_us(self, *roles: str, kinds: Set[str] = CLOCK_KINDS) -> int:
+        """The moment of the first of these faults that hit the clock of a broker, controller or
+        client (`roles`); `NEVER_US`: of none. One that is wrong alone among the controllers'
+        counts as none: brokers go by the majority of them (R29)."""
+        first_us: dict[str, int] = {}
+        for fault in self.faults:
+            if fault.kind in kinds and role_of(fault.target) in roles:
+                first_us.setdefault(fault.target, fault.at_us)
+        outvoted = self.world.get("controllers")
+        majority = len(outvoted) // 2 + 1 if isinstance(outvoted, list | tuple) else 1
+        wrong = sorted(at for name, at in first_us.items() if role_of(name) == "controller")
+        others = [at for name, at in first_us.items() if role_of(name) != "controller"]
+        # With one of three wrong and another one down nobody has a majority: then nothing fires.
+        return min([*others, *wrong[majority - 1 :]], default=NEVER_US)
 
     @cached_property
     def end_us(self) -> int:
@@ -320,7 +343,7 @@ class Evidence:
         if not limit or queue.group not in self.truth:
             return 0 if log is None else log.start
         if log is None:  # of a log that was cut nobody knows where this queue ended
-            return _UNKNOWN_END if self.truth[queue.group].start > 0 else 0
+            return NEVER_US if self.truth[queue.group].start > 0 else 0
         return self._starts.get(queue, log.end)
 
     @cached_property

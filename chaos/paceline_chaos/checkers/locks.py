@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from paceline.errors import LockFencedError
-from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.evidence import NEVER_US, Evidence
 from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.history.model import Commit, Deliver, Lock, Outcome, Queue
 
@@ -34,10 +34,11 @@ class _Hold:
 def locks_exclude(evidence: Evidence) -> Findings:
     """S26: the hold times of different members on one (group, queue) are disjoint; and in a group
     whose members leave their locks to the library (no lock is in the history), nothing is begun
-    under a token once somebody has begun under a newer one. Not judged with `clock_step` or
-    `clock_rate` among the faults, nor over an unclean election. O(n log n)."""
+    under a token once somebody has begun under a newer one. Not judged where the clock of a broker,
+    or the pace of a client's, was changed, nor over an unclean election. O(n log n)."""
     found = Findings("S26")
-    if any(fault.kind in ("clock_step", "clock_rate") for fault in evidence.faults):
+    paces_right_us = evidence.clocks_right_until_us("client", kinds={"clock_rate"})
+    if min(evidence.clocks_right_until_us("broker"), paces_right_us) < NEVER_US:
         return found
     for lane, holds in _holds(evidence).items():
         if evidence.is_lossy(lane[1].group):

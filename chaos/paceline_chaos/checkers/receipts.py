@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import TypeAlias
 
-from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.evidence import NEVER_US, Evidence
 from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.history.model import Ack, Outcome, Pop, QueryOffset, Queue
 
@@ -38,9 +38,7 @@ def receipts_exclude(evidence: Evidence) -> Findings:
             first = acked.get(place)
             if first is None or ack.answered_us < first.answered_us:
                 acked[place] = ack
-    are_clocks_right = not any(
-        fault.kind in ("clock_step", "clock_rate") for fault in evidence.faults
-    )
+    are_clocks_right = evidence.clocks_right_until_us("broker") == NEVER_US
     for place, given in pops.items():
         given.sort(key=lambda pop: pop.asked_us)
         found.judged += len(given)

@@ -15,6 +15,8 @@ SQL = (
 )
 """What is not there, or is no number, makes its part unknown, which is not wanted (also with NOT),
 unless the other side of an OR is true."""
+AT_BOUNDS = (99, 100, 101, 499, 500, 501)
+"""Of grams: where a filter that is off by one shows."""
 
 
 def is_wanted(send: Send, expression: str) -> bool:

@@ -1,10 +1,16 @@
 """Rules of delayed messages, taken out (R28, R29, R34); worlds notice by S25 and S5."""
 
 from collections.abc import Iterable
+from typing import Any
 
+from paceline.errors import BadRequestError
+from paceline.ports import Buffer
+from paceline.records.decode import BatchView
+from paceline_broker.clocks import Clocks
 from paceline_broker.projections.timers import Timers
+from paceline_broker.service import delays, send
 from paceline_broker.service.fire_clock import FireClock
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 _EARLY_MS = 50
 
@@ -46,7 +52,68 @@ def _recalls_forgotten() -> list[Patch]:
     return [(Timers, "recall", recall)]
 
 
+def _past_is_refused() -> list[Patch]:
+    take = delays.take_delayed
+
+    def take_to_come(batch: Buffer, *of: Any, now_unix_ms: int) -> Any:
+        if any(0 < due <= now_unix_ms for due in BatchView(batch).due()):
+            raise BadRequestError("this time is over", field="due")
+        return take(batch, *of, now_unix_ms=now_unix_ms)
+
+    return [(send, "take_delayed", take_to_come)]
+
+
+def _no_delay_is_too_long() -> list[Patch]:
+    return [(delays, "SKEW_MS", 1 << 60)]
+
+
+def _longest_is_too_long() -> list[Patch]:
+    return [(delays, "SKEW_MS", -30_000)]
+
+
+def _counts_by_any_clock() -> list[Patch]:
+    """A master whose clock was wrong from its start on counts delays by it."""
+    return [(Clocks, "told_unix_ms", lambda clocks, **of: None)]
+
+
+def _fires_by_any_clock() -> list[Patch]:
+    return [(FireClock, "due_until_ms", lambda clock: clock._clock.unix_ms())]
+
+
 DELAYS: tuple[Mutant, ...] = (
+    Mutant(
+        rule="S25-past",
+        meaning="a time that is over already is refused",
+        caught_by=frozenset({"S25"}),
+        patches=_past_is_refused,
+        bed="world",
+    ),
+    Mutant(
+        rule="S25-far",
+        meaning="no delay is too long",
+        caught_by=frozenset({"S25"}),
+        patches=_no_delay_is_too_long,
+        bed="world",
+    ),
+    Mutant(
+        rule="S25-longest",
+        meaning="the longest delay is too long by half a minute",
+        caught_by=frozenset({"S25"}),
+        patches=_longest_is_too_long,
+        bed="world",
+    ),
+    Mutant(
+        rule="R29-told",
+        meaning="a master whose clock was wrong from its start on counts delays by it",
+        patches=_counts_by_any_clock,
+        **of_moment("wrong-clock"),
+    ),
+    Mutant(
+        rule="R29-fire",
+        meaning="what is due is due by the master's clock, whatever the controllers say",
+        patches=_fires_by_any_clock,
+        **of_moment("wrong-clock"),
+    ),
     Mutant(
         rule="R29-early",
         meaning=f"delayed messages are delivered {_EARLY_MS} ms early",

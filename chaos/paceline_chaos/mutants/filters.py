@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.consumer.pull import PullConsumer
+from paceline.filters import sql
 from paceline.filters.filter import TagFilter
 from paceline.filters.sql import SqlFilter
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
@@ -41,6 +42,16 @@ def _position_of_the_fetch() -> list[Patch]:
     return [(PullConsumer, "_pop", pop_and_skip)]
 
 
+def _open_ends() -> list[Patch]:
+    """BETWEEN leaves its ends out."""
+    at_least = sql._at_least
+
+    def above(left: Any, right: Any) -> Any:
+        return sql._negated(at_least(right, left))
+
+    return [(sql, "_at_least", above)]
+
+
 def _mutant(rule: str, meaning: str, patches: Any) -> Mutant:
     return Mutant(
         rule=rule,
@@ -54,6 +65,7 @@ FILTERS = (
     _mutant("S39-tag", "a message is judged by another one's tag", lambda: _shifted(TagFilter)),
     _mutant("S39-row", "a message is judged by another one's row", lambda: _shifted(SqlFilter)),
     _mutant("S39-passed", "a batch is passed over for its first message", _first_decides),
+    _mutant("S39-between", "BETWEEN leaves its ends out", _open_ends),
     _mutant("S39-position", "a position passes over what was fetched", _position_of_the_fetch),
 )
 """Judged by the script of groups with filters."""

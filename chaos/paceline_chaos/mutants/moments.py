@@ -115,6 +115,16 @@ def _own_sync_counts() -> list[Patch]:
     return [(MasterReplication, "step", step_of), (Paces, "acked", acked)]
 
 
+def _slow_is_well() -> list[Patch]:
+    """Whoever acknowledges anything is caught up."""
+    of_own = Paces.acked
+
+    def acked(paces: Paces, replica: Any, *, position: PhysicalOffset, own: PhysicalOffset) -> None:
+        of_own(paces, replica, position=max(position, own), own=own)
+
+    return [(Paces, "acked", acked)]
+
+
 def _stalls_uncompared() -> list[Patch]:
     """A master whose disk stalls is replaced, whatever the others' disks do."""
     return [(Contact, "is_outdone", lambda contact, others: contact.stalled_ms is not None)]
@@ -250,6 +260,12 @@ MOMENTS = (
         meaning="members are behind by what the master has yet to sync itself",
         patches=_own_sync_counts,
         **of_moment("slow-disks"),
+    ),
+    Mutant(
+        rule="R12-slow",
+        meaning="a member that acknowledges is caught up, however far behind it is",
+        patches=_slow_is_well,
+        **of_moment("slow-member"),
     ),
     Mutant(
         rule="R22-all",

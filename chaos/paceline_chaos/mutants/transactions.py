@@ -50,6 +50,18 @@ def _ends_forgotten(*forgotten: Ended) -> list[Patch]:
     return [(Transactions, "find", find_open), (Transactions, "_set", set_once)]
 
 
+def _ends_unaware() -> list[Patch]:
+    """Each end is judged by the state before the step."""
+    judge = TransactionEnds._judge
+
+    def judge_alone(
+        ends: TransactionEnds, end: Any, writer: Any, projections: Any, decided: Any
+    ) -> Half | None:
+        return judge(ends, end, writer, projections, {})
+
+    return [(TransactionEnds, "_judge", judge_alone)]
+
+
 def _commits_forgotten() -> list[Patch]:
     return _ends_forgotten(Ended.COMMITTED)
 
@@ -111,6 +123,13 @@ def _checks_in_memory() -> list[Patch]:
 
 
 TRANSACTIONS = (
+    Mutant(
+        rule="R34-races",
+        meaning="two ends that are decided in one step do not know of each other",
+        caught_by=frozenset({"S5", "S24"}),
+        patches=_ends_unaware,
+        bed="world",
+    ),
     Mutant(
         rule="R34-checks",
         meaning="checks are not counted in the log",

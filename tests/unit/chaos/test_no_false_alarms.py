@@ -217,13 +217,24 @@ def test_group_that_begins_at_the_end_owes_nothing_before() -> None:
     assert not broken(hand)
 
 
-def test_running_clocks_wrong_voids_leases_but_not_tokens() -> None:
+@pytest.mark.parametrize(
+    ("kind", "target", "is_judged"),
+    [
+        ("clock_step", "b1", False),
+        ("clock_rate", "client-1", False),
+        ("clock_step", "client-1", True),  # leases are counted by running time
+        ("clock_step", "c1", True),
+    ],
+)
+def test_wrong_clocks_of_brokers_and_paces_of_clients_void_leases_and_no_others(
+    kind: str, target: str, is_judged: bool
+) -> None:
     hand = Hand()
-    hand.fault("clock_step", "b1", 5)
+    hand.fault(kind, target, 5)
     hand.lock("m1", 1, (10, 20))
     hand.lock("m2", 2, (30, 40))
 
-    assert not broken(hand)
+    assert broken(hand) == ({"S26"} if is_judged else set())
 
 
 def test_broken_nodes_owe_nothing_after_healing() -> None:

@@ -11,6 +11,7 @@ from paceline.message import Message
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
 from paceline.runtime import pause
+from paceline_chaos.checkers.delays import DELAY_MS_MAX
 from paceline_chaos.history.model import Queue, Recall, Send
 from paceline_chaos.history.recorder import Asking
 from paceline_chaos.world.bodies import make_body
@@ -19,10 +20,19 @@ from paceline_chaos.world.jobs.sending import asking_to_send
 
 _BURST_MAX = 4
 _DELAYS_MS = (1, 40, 300, 1000, 1000, 2500, 6000)
+_PAST_MS = (-60_000, -1)
+"""Times that are over when the message is sent: it is delivered at once."""
+_PAST_SHARE, _FAR_SHARE = 0.1, 0.05
+_FAR_MS = (DELAY_MS_MAX - 60_000, DELAY_MS_MAX, DELAY_MS_MAX + 600_000)
+"""The longest delay that brokers take, one that is too long for them, and one below both."""
 _LEVEL_MS = 1000
 """Of level 1, by which every other message of that delay is sent."""
 _RECALLED = 0.3
-_SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
+_SETTINGS = ProducerSettings(
+    delivery_timeout_ms=12_000,
+    request_timeout_ms=3_500,
+    timer_max_delay_sec=DELAY_MS_MAX // 100,  # brokers refuse what is too long
+)
 _SESSION_MESSAGES = 200
 
 
@@ -80,7 +90,12 @@ class Delayer:
         body = make_body(value, around.whole(8, around.body_bytes_max))
         delay_ms = around.choice(_DELAYS_MS)
         message = Message(around.topic, body)
-        if delay_ms == _LEVEL_MS and around.happens(0.5):
+        if around.happens(_PAST_SHARE):
+            delay_ms = around.choice(_PAST_MS)
+            message.delivery_unix_ms = around.clock.unix_ms() + delay_ms
+        elif around.happens(_FAR_SHARE):
+            delay_ms = message.delay_ms = around.choice(_FAR_MS)
+        elif delay_ms == _LEVEL_MS and around.happens(0.5):
             message.delay_level = 1
         else:
             message.delay_ms = delay_ms

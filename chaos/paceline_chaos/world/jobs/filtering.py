@@ -18,7 +18,7 @@ from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
 from paceline.routing import QueueName
 from paceline.runtime import pause
-from paceline_chaos.checkers.wanting import SQL, TAGS
+from paceline_chaos.checkers.wanting import AT_BOUNDS, SQL, TAGS
 from paceline_chaos.history.model import Commit, Send
 from paceline_chaos.history.recorder import Asking
 from paceline_chaos.world.bodies import make_body
@@ -97,7 +97,7 @@ class Filterer:
         around = self._around
         found = {}
         if around.happens(0.8):
-            grams = around.whole(0, 800)
+            grams = around.choice(AT_BOUNDS) if around.happens(0.5) else around.whole(0, 800)
             found["grams"] = "many" if around.happens(0.1) else str(grams)
         if around.happens(0.5):
             found["colour"] = around.choice(_COLOURS)

@@ -1,4 +1,5 @@
-"""Transactions: halves that are committed, rolled back, left to a check, and ended twice.
+"""Transactions: halves that are committed, rolled back, left to a check, and ended twice, one after
+the other or at the same time.
 
 Each client is a group of producers of its own, and answers its checks from what it has decided: the
 application's record, which outlives the producer object and not the client. Whatever is asked for
@@ -11,7 +12,7 @@ from functools import partial
 from paceline.errors import PacelineError
 from paceline.message import Message
 from paceline.producer_settings import ProducerSettings
-from paceline.runtime import cancel_and_wait, spawn
+from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.transaction import (
     HalfMessage,
     Transaction,
@@ -28,6 +29,7 @@ _SESSION_TRANSACTIONS = 60
 _COMMIT_SHARE = 0.6
 _ROLLBACK_SHARE = 0.25
 _AGAIN_SHARE = 0.3
+_RACING_SHARE = 0.25
 _UNSURE_SHARE = 0.2
 CHECK = "CHECK"
 """Error of an end that the library has sent for a check: nobody heard its outcome."""
@@ -100,9 +102,23 @@ class Transactor:
             await self._end(transaction, value, is_commit=False)
         else:  # left to a check
             self._decided[value] = around.choice((True, False, None))
+            if around.happens(_RACING_SHARE):  # while it may be about to be asked about
+                await pause(around.random.uniform(0, 3_000))
+                await self._end_at_once(transaction, value)
             return
+        if around.happens(_RACING_SHARE):
+            await self._end_at_once(transaction, value)
         while around.happens(_AGAIN_SHARE):  # the same, or the other one: R34
             await self._end(transaction, value, is_commit=around.happens(0.5))
+
+    async def _end_at_once(self, transaction: Transaction, value: str) -> None:
+        """Twice or thrice at the same time, in the same way or not: one end at most is carried out,
+        and all answers agree with it (R34)."""
+        around = self._around
+        wanted = [around.happens(0.5) for _ in range(around.whole(2, 3))]
+        await asyncio.gather(
+            *(self._end(transaction, value, is_commit=is_commit) for is_commit in wanted)
+        )
 
     async def _end(self, transaction: Transaction, value: str, *, is_commit: bool) -> None:
         around = self._around

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from paceline_chaos.world.moments import (
     acting,
     amnesia,
+    clocks,
     damage,
     ending,
     escaping,
@@ -72,6 +73,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=pace.went_on_slowly,
         load_ms=14_000,
         topology={"timers": Timers()},
+    ),
+    "slow-member": Scripted(
+        rule="R12: a member that acknowledges, but stays behind, leaves the set; sends go on",
+        script=pace.slow_member,
+        unmet=pace.was_left_out,
+        load_ms=15_000,
     ),
     "slow-alone": Scripted(
         rule="R22: a master whose disk alone is slow is replaced",
@@ -346,6 +353,20 @@ SCENARIOS: Mapping[str, Scripted] = {
                 Client(name="client-2", jobs=("delay", "transact")),
                 Client(name="client-3", jobs=("pop",)),
                 Client(name="client-4", jobs=("push",)),
+            ),
+        },
+    ),
+    "wrong-clock": Scripted(
+        rule="R29: a master whose clock is wrong delivers nothing early, nor does its successor",
+        script=clocks.wrong_clock,
+        unmet=clocks.nothing_was_early,
+        load_ms=20_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("delay",)),
+                Client(name="client-3", jobs=("delay", "push")),
+                Client(name="client-4", jobs=("read",)),
             ),
         },
     ),

@@ -113,6 +113,37 @@ def was_replaced(result: Result) -> list[str]:
     return fell_silent(result, since="after")
 
 
+def slow_member(d: Director) -> Steps:
+    """A member goes on acknowledging, but its disk ends no sync: all wait for it, then go on."""
+    yield d.is_whole
+    yield d.pass_ms(300)
+    slow = d.replicas[0]
+    d.begin("disk_stall", slow.name, for_ms=SLOW_MS, delay_ms=SLOW_MS)
+    yield d.pass_ms(FAST.replica_lag_ms_max + _DECIDED_MS)
+    d.expect(slow.name not in d.committed(), "a member that stays behind keeps its place (R12)")
+    d.saw("gone")
+    d.mark("decided")
+    yield d.pass_ms(SLOW_MS - 2_000)
+    d.expect(slow.name not in d.committed(), "a member that stays behind comes back (R10)")
+    d.mark("back")
+    yield d.pass_ms(2_500)
+    yield d.is_whole
+    d.mark("after")
+
+
+def was_left_out(result: Result) -> list[str]:
+    """R12: it left once, and sends went on under the same master."""
+    counters = result.verdict.counters
+    went_on = acknowledged(result, since="decided", until="back")
+    return [
+        *unseen(result, gone=1),
+        *([f"{counters['elections']} elections"] if counters.get("elections") else []),
+        *([f"{counters['shrinks']} shrinks"] if counters.get("shrinks", 0) > 1 else []),
+        *([] if went_on else ["nothing was acknowledged without the slow one"]),
+        *fell_silent(result, since="after"),
+    ]
+
+
 def was_left_behind(result: Result) -> list[str]:
     """R12: sends went on meanwhile, under the same master."""
     elections = result.verdict.counters.get("elections", 0)
