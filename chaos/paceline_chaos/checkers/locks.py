@@ -119,9 +119,9 @@ def _holds(evidence: Evidence) -> dict[_Lane, list[_Hold]]:
 
 
 def tokens_only_grow(evidence: Evidence) -> Findings:
-    """INV-11: on one (group, queue): for grants a < b: token(a) <= token(b); no token is given to
-    two members; and a commit that named a token and was acknowledged was asked before any higher
-    token had been granted. O(n log n)."""
+    """INV-11: on one (group, queue): for grants a < b: token(a) <= token(b), and unless b renews
+    token(a) < token(b); no token is given to two members; and a commit that named a token and was
+    acknowledged was asked before any higher token had been granted. O(n log n)."""
     found = Findings("INV-11")
     lanes: defaultdict[_Lane, list[Lock]] = defaultdict(list)
     for lock in evidence.locks:
@@ -159,7 +159,12 @@ def _grow(found: Findings, lane: _Lane, locks: list[Lock], commits: list[Commit]
                 highest = answered[done]
             done += 1
         found.judged += 1
-        if highest is not None and _token(entry) < _token(highest):
+        if highest is None:
+            continue
+        is_given_again = (
+            isinstance(entry, Lock) and not entry.is_renewal and _token(entry) == _token(highest)
+        )
+        if _token(entry) < _token(highest) or is_given_again:
             did = "was granted" if isinstance(entry, Lock) else "could commit with"
             found.violate(
                 f"{entry.member} {did} token {_shown(_token(entry))} of {_name(lane)} after "

@@ -138,6 +138,7 @@ class Member(Reader):
             member=self.name,
             queue=named(self.queue),
             lease_ms=lease_ms,
+            is_renewal=self.token is not None,
         )
 
         def done(answer: Any, node: str) -> None:

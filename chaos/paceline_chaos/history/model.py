@@ -151,6 +151,8 @@ class Lock(Operation):
     token: int | None = None
     """One number that orders grants: epoch * 2**64 + physical offset of the grant (R33)."""
     lease_ms: int = 0
+    is_renewal: bool = False
+    """It named the token that it held; else it asked for a lock of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -235,6 +235,35 @@ def _lock_for_everybody() -> list[Patch]:
     return [(Locks, "_decide_lock", decide_lock)]
 
 
+def _own_token_again() -> list[Patch]:
+    """Who holds a lock and asks for one gets its present token: what was under way counts on."""
+    decide_lock = Locks._decide_lock
+
+    def decide_again(
+        locks: Locks, request: LockRequest, entry: LockEntry, new_token: Token, now_unix_ms: int
+    ) -> LockOutcome:
+        held = locks._locks.get((request.group, entry.key))
+        is_own = held is not None and held.client_id == request.client_id
+        token = held.token if held is not None and is_own else new_token
+        return decide_lock(locks, request, entry, token, now_unix_ms)
+
+    return [(Locks, "_decide_lock", decide_again)]
+
+
+def _unlocked_by_any_token() -> list[Patch]:
+    """A lock is given back by whatever token its holder once had."""
+    decide_unlock = Locks._decide_unlock
+
+    def decide_any(
+        locks: Locks, request: LockRequest, entry: LockEntry, new_token: Token, now_unix_ms: int
+    ) -> LockOutcome:
+        held = locks._locks.get((request.group, entry.key))
+        token = entry.token if held is None else held.token
+        return decide_unlock(locks, request, LockEntry(entry.key, token), new_token, now_unix_ms)
+
+    return [(Locks, "_decide_unlock", decide_any)]
+
+
 def _token_used_again() -> list[Patch]:
     """A new holder gets the old holder's token."""
     decide_lock = Locks._decide_lock
@@ -419,6 +448,22 @@ PROJECTIONS = (
         meaning="a new holder gets the old token",
         caught_by=frozenset({"S26", "S27"}),
         patches=_token_used_again,
+    ),
+    Mutant(
+        rule="INV-11-anew",
+        meaning="a holder that asks without its token gets the same token",
+        caught_by=frozenset({"INV-11"}),
+        patches=_own_token_again,
+        bed="moments",
+        script="contended",
+    ),
+    Mutant(
+        rule="INV-11-unlock",
+        meaning="a lock is given back by whatever token its holder once had",
+        caught_by=frozenset({"S26"}),
+        patches=_unlocked_by_any_token,
+        bed="moments",
+        script="contended",
     ),
     Mutant(
         rule="R33-epoch",

@@ -136,7 +136,9 @@ class Hand:
         self._ask(Resend, "o", at, offset=0, **found | members)
 
     def lock(self, member: str, token: int, at: Any = None, lease_ms: int = 1_000) -> None:
-        found = {"consumer_group": "G", "member": member, "queue": Q}
+        found: dict[str, Any] = {"consumer_group": "G", "member": member, "queue": Q}
+        entries = self.history.entries
+        found["is_renewal"] = any(isinstance(one, Lock) and one.token == token for one in entries)
         self._ask(Lock, member, at, token=token, lease_ms=lease_ms, **found)
 
     def unlock(self, member: str, token: int, at: Any = None, **members: Any) -> None:

@@ -45,6 +45,7 @@ _SLOW_MS_MAX = 2_000.0
 _LEASE_MS = 2_000
 _LATE_SHARE = 0.1
 """Requests of long ago are heard again, as if they had been under way (R34)."""
+_ANEW_SHARE, _UNLOCK_LATE_SHARE = 0.15, 0.3
 _LOOK_SHARE = 0.1
 _SESSION_POLLS = 100
 """So many looks at the clock, then the consumer leaves its group and joins it again."""
@@ -204,6 +205,8 @@ class OrderedConsumer:
     def __init__(self, around: Around) -> None:
         self._around = around
         self._member = f"{around.alias}/ordered"
+        self._former: dict[Queue, int] = {}
+        """Tokens that it held last, given back or not."""
 
     async def run(self) -> None:
         """Take queues by chance until it is over."""
@@ -225,6 +228,9 @@ class OrderedConsumer:
         """Lock, work some rounds from the committed offset on, unlock (most times)."""
         around = self._around
         token = await self._lock(links, queue, None)
+        if queue in self._former and around.happens(_UNLOCK_LATE_SHARE):
+            # It was on its way for long: what is held now must stand (R33).
+            await self._unlock(links, queue, self._former.pop(queue))
         offset = (
             None
             if token is None
@@ -243,8 +249,18 @@ class OrderedConsumer:
                 await pause(around.random.uniform(0, 1.5 * _LEASE_MS))  # perhaps too long
             elif around.happens(0.5) and await self._lock(links, queue, token) != token:
                 return
+            elif around.happens(_ANEW_SHARE):
+                # As after a crash: what it had under way under its old token must not count.
+                anew = await self._lock(links, queue, None)
+                await self._commit(links, queue, token, offset)
+                await self._unlock(links, queue, token)
+                if anew is None:
+                    return
+                token = anew
+                await pause(around.random.uniform(0, 0.5 * _LEASE_MS))
         if around.happens(0.8):
             await self._unlock(links, queue, token)
+        self._former[queue] = token
 
     async def _call(
         self, links: GroupLinks, queue: Queue, document: Mapping[str, Any]
@@ -270,6 +286,7 @@ class OrderedConsumer:
             member=self._member,
             queue=queue,
             lease_ms=_LEASE_MS,
+            is_renewal=token is not None,
         ) as asking:
             try:
                 answer = await self._call(links, queue, document)
@@ -353,6 +370,7 @@ class OrderedConsumer:
             member=self._member,
             queue=queue,
             offset=offset,
+            token=token,
         ) as asking:
             try:
                 answer = await self._call(links, queue, {"call": "commit", "offsets": [row]})

@@ -154,6 +154,18 @@ SCENARIOS: Mapping[str, Scripted] = {
             "think_ms": 40.0,
         },
     ),
+    "contended": Scripted(
+        rule="INV-11: a token that is not the present one commits nothing and gives nothing back",
+        script=frozen.contended,
+        unmet=frozen.tokens_were_refused,
+        load_ms=14_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                *(Client(name=f"client-{number}", jobs=("ordered",)) for number in range(2, 6)),
+            ),
+        },
+    ),
     "frozen": Scripted(
         rule="R33, INV-11: a member frozen past its lease begins nothing under its old token",
         script=frozen.frozen,
