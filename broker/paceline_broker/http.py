@@ -325,8 +325,9 @@ class BrokerHttp:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        is_healthy = self._service.role.is_healthy()
-        return json_answer({"healthy": is_healthy}, status=200 if is_healthy else 503)
+        """A disk that is only slow is no reason to start anew: the next start would have it too."""
+        is_fit = self._service.role.is_fit()
+        return json_answer({"healthy": is_fit}, status=200 if is_fit else 503)
 
     async def _readyz(self, request: web.Request) -> web.Response:
         """Ready = can serve its part: an open master, or a replica that knows confirm."""
@@ -338,7 +339,7 @@ class BrokerHttp:
                 is_ready = role.reader.is_readable
             case _:
                 is_ready = False
-        is_ready = is_ready and role.is_healthy() and self._service.routes.view is not None
+        is_ready = is_ready and role.is_fit() and self._service.routes.view is not None
         document = {"ready": is_ready, "role": role.state.value}
         return json_answer(document, status=200 if is_ready else 503)
 

@@ -137,6 +137,7 @@ class BrokerRole(MastershipOwner):
             "epoch": self.epoch,
             "is_open": mastership is not None and mastership.is_open,
             "is_healthy": self.is_healthy(),
+            "is_fit": self.is_fit(),
             "view_version": 0 if self.view is None else self.view.version,
             **self._store.positions(),
             "replication": None if mastership is None else mastership.status(),

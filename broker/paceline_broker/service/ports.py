@@ -227,8 +227,8 @@ class Role(Protocol):
         """The log writer; elsewhere what `no_writer` says."""
         ...
 
-    def is_healthy(self) -> bool:
-        """Whether disk and log work (readiness; a failed fsync is for ever, R22)."""
+    def is_fit(self) -> bool:
+        """Whether disk and log work, however slow (readiness; a failed fsync is for ever, R22)."""
         ...
 
     def status(self) -> dict[str, Any]:

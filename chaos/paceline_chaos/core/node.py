@@ -84,7 +84,7 @@ class NodeRole(Role):
             raise NotMasterError(f"{self._node.name} is {self._node.state.value}", master=None)
         return mastership
 
-    def is_healthy(self) -> bool:
+    def is_fit(self) -> bool:
         return self._node.log.failure is None
 
     def status(self) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class Nemesis:
 
     def _start_again_if_unhealthy(self, node: Node) -> None:
         """A process whose disk has failed never acknowledges again (R22): the next one may."""
-        if not self._watch.statuses.get(node.name, {}).get("is_healthy", True):
+        if not self._watch.statuses.get(node.name, {}).get("is_fit", True):
             self._kill_now(node)
             self._cluster.start(node)
 

@@ -300,7 +300,7 @@ class BrokerNode(Node):
         """
         super().check_health(now_ms)
         status = self.status()
-        if status is None or status["is_healthy"]:
+        if status is None or status["is_fit"]:
             self._unhealthy_since_ms = None
             return
         if self._unhealthy_since_ms is None:

@@ -275,7 +275,7 @@ class FakeRole:
         self.acting = ActingTerm(self.epoch, lease_ms=lease_ms, clock=self.clock, ask=ask)
         return self.acting
 
-    def is_healthy(self) -> bool:
+    def is_fit(self) -> bool:
         return True
 
     def status(self) -> dict[str, Any]:
