@@ -173,8 +173,7 @@ def write_durably(disk: Disk, path: str, content: bytes) -> None:
 
     Temporary file, fsync, rename, fsync of the folder. Blocking; for small files.
     """
-    folder, _, name = path.rpartition("/")
-    temporary = f"{folder}/.{name}.new"
+    temporary = temporary_name(path)
     if disk.exists(temporary):
         disk.unlink(temporary)
     file = disk.open(temporary, create=True)
@@ -184,4 +183,10 @@ def write_durably(disk: Disk, path: str, content: bytes) -> None:
     finally:
         file.close()
     disk.rename(temporary, path)
-    disk.sync_folder(folder)
+    disk.sync_folder(path.rpartition("/")[0])
+
+
+def temporary_name(path: str) -> str:
+    """Where the file at `path` is written before it gets its name."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.new"

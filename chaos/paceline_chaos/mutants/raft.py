@@ -5,7 +5,7 @@ private copy that each node loads.
 """
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -231,11 +231,27 @@ def _old_segment_not_synced() -> list[Patch]:
 
     def write_and_roll(journal: Journal) -> None:
         write_pending(journal)
-        if journal._segment.size_bytes >= journal._segment_bytes and not journal._is_syncing:
+        if journal._segment.size_bytes >= journal._segment_bytes:
             journal._durable_bytes = journal._segment.size_bytes
-            journal._roll()
+            for step in journal._roll():
+                if step is None:
+                    journal._disk.sync_folder(journal._folder)
+                else:
+                    journal._disk.sync_now(step)
 
     return [(Journal, "_write_pending", write_and_roll)]
+
+
+def _steps_not_waited_for() -> list[Patch]:
+    """A new segment is written to before it, and its name, are on the disk (R25)."""
+    roll = Journal._roll
+
+    def roll_at_once(journal: Journal) -> Iterator[File | None]:
+        for _ in roll(journal):
+            pass
+        return iter(())
+
+    return [(Journal, "_roll", roll_at_once)]
 
 
 def _whole_log_acknowledged() -> list[Patch]:
@@ -288,6 +304,14 @@ RAFT = (
         "INV-10-roll",
         "a new segment does not wait for the sync of the one before",
         _old_segment_not_synced,
+        "R23",
+        *_LOST,
+        *_STOPS,
+    ),
+    _mutant(
+        "INV-10-name",
+        "a new segment is written to before its name is on the disk",
+        _steps_not_waited_for,
         "R23",
         *_LOST,
         *_STOPS,

@@ -51,7 +51,7 @@ class Shell(Protocol):
         ...
 
     def wants_sync(self) -> None:
-        """Something waits for `journal.begin_sync`, the disk, and `synced`."""
+        """Something waits for `journal.begin_sync`, `journal.sync`, and `synced`."""
         ...
 
     def apply(self, payload: bytes, index: int) -> None:

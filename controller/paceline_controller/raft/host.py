@@ -428,7 +428,7 @@ class RaftQuorum:
                 if ticket is None:
                     continue
                 started_ms = self._clock.monotonic_ms()
-                await self._disk.sync(ticket.file)
+                await journal.sync(ticket)
                 self._note_sync(self._clock.monotonic_ms() - started_ms)
                 self._core.synced(ticket)
                 self._kick()

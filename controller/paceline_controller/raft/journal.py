@@ -10,18 +10,19 @@ torn write. Rules:
 - Each record carries the file size known durable when it was written. A bad record below such a
   mark is damage and the node refuses to start; above all marks it is a torn tail and is cut (R23).
 - A full segment is durable to its last byte before the next is made, and sealed before anything is
-  written there: a torn record can only be in the newest (`journal_recovery.py`).
+  written there: a torn record can only be in the newest (`journal_recovery.py`). Each step has a
+  ticket of its own, so the event loop waits for none; what is appended meanwhile stays in memory.
 - Compaction unlinks whole segments from the front, after a snapshot, and writes nothing anew. Only
   a snapshot that a leader sent replaces everything, by a new segment that says it is the base.
 
 Format: docs/protocol/raft.md. Owner: the event loop of one `RaftCore`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import overload
 
-from paceline.ports import Disk, File, write_durably
+from paceline.ports import Disk, File, temporary_name, write_durably
 from paceline_controller.raft.entries import Entry
 from paceline_controller.raft.journal_format import (
     NUMBER,
@@ -35,7 +36,12 @@ from paceline_controller.raft.journal_format import (
     entry_payload,
     segment_name,
 )
-from paceline_controller.raft.journal_recovery import Segment, recover, seal, segment_numbers
+from paceline_controller.raft.journal_recovery import (
+    Segment,
+    recover,
+    segment_numbers,
+    write_seal,
+)
 from paceline_controller.raft.settings import SEGMENT_BYTES
 
 
@@ -43,7 +49,8 @@ from paceline_controller.raft.settings import SEGMENT_BYTES
 class SyncTicket:
     """What `finish_sync` needs: the file that was written and how far."""
 
-    file: File
+    file: File | None
+    """None: the folder, in which a segment has got its name."""
     mark: int
     size_bytes: int
     generation: int
@@ -65,6 +72,7 @@ class Journal:
         self._segment_bytes = segment_bytes
         self._retired: list[File] = []  # replaced while a sync of them was outstanding
         self._is_syncing = False
+        self._rolling: Iterator[File | None] | None = None  # the steps left to the next segment
         recovered = recover(disk, folder, controller_id=controller_id)
         self._entries = recovered.entries
         self._written = recovered.position
@@ -206,19 +214,35 @@ class Journal:
     def begin_sync(self) -> SyncTicket | None:
         """Write what is buffered; None if nothing waits. At most one ticket is outstanding.
 
-        Makes the next segment first, blocking, when the newest is full.
+        If the newest segment is full, the next is made first: a ticket for each step of that, by
+        which nothing becomes durable that was not.
         """
         if self._is_syncing or self.is_durable:
             return None
+        if self._rolling is None and self._segment.size_bytes >= self._segment_bytes:
+            self._rolling = self._roll()
+        if self._rolling is not None:
+            for step in self._rolling:
+                return self._ticket(step, mark=self.durable)
+            self._rolling = None
         self._write_pending()
-        self._is_syncing = True
         self._syncing_index = self.last_index
+        return self._ticket(self._segment.file, mark=self.appended)
+
+    def _ticket(self, file: File | None, *, mark: int) -> SyncTicket:
+        self._is_syncing = True
         return SyncTicket(
-            file=self._segment.file,
-            mark=self.appended,
+            file=file,
+            mark=mark,
             size_bytes=self._segment.size_bytes,
             generation=self._generation,
         )
+
+    def sync(self, ticket: SyncTicket) -> Awaitable[None]:
+        """What the ticket asks for, off the event loop."""
+        if ticket.file is None:
+            return self._disk.sync_folder_later(self._folder)
+        return self._disk.sync(ticket.file)
 
     def finish_sync(self, ticket: SyncTicket) -> None:
         """The ticket's file was synced."""
@@ -231,12 +255,22 @@ class Journal:
         self._close_retired()
 
     def sync_now(self) -> None:
-        """Make everything durable, blocking."""
+        """Make everything durable, blocking; nothing if a sync has not ended well (R22)."""
+        if self._is_syncing:
+            return
+        while (ticket := self.begin_sync()) is not None:
+            self.sync_ticket_now(ticket)
+            self.finish_sync(ticket)
         self._write_pending()
         self._disk.sync_now(self._segment.file)
-        self.durable = self.appended
-        self._durable_index = self._syncing_index = self.last_index
         self._durable_bytes = self._segment.size_bytes
+
+    def sync_ticket_now(self, ticket: SyncTicket) -> None:
+        """`sync`, blocking."""
+        if ticket.file is None:
+            self._disk.sync_folder(self._folder)
+        else:
+            self._disk.sync_now(ticket.file)
 
     def cut_before(self, index: int) -> None:
         """Forget the entries below `index`, and the segments that hold nothing else.
@@ -280,8 +314,6 @@ class Journal:
     def _write_pending(self) -> None:
         if not self._pending:
             return
-        if self._segment.size_bytes >= self._segment_bytes and not self._is_syncing:
-            self._roll()
         pending, self._pending = self._pending, []
         segment, records = self._segment, []
         for kind, payload in pending:
@@ -302,13 +334,14 @@ class Journal:
             for segment in self._segments:
                 segment.end_index = min(segment.end_index, cut_at)
 
-    def _roll(self) -> None:
-        """Begin another segment; durable on return, as is all that was written before."""
+    def _roll(self) -> Iterator[File | None]:
+        """Begin another segment. What is yielded (None: the folder) is synced before the next step.
+
+        Nothing is written to either segment meanwhile. `_replace` may end it at any step: its base
+        takes the same number, and so the place of what was made here.
+        """
         before = self._segment
-        if self._durable_bytes < before.size_bytes:
-            self._disk.sync_now(before.file)
-            self._durable_bytes = before.size_bytes
-        before.end_index = self._written.last_index + 1
+        assert self._durable_bytes == before.size_bytes, "all that was written is on the disk"
         header = SegmentHeader(
             controller=self._controller_id,
             number=before.number + 1,
@@ -317,23 +350,37 @@ class Journal:
             previous_crc=before.last_crc,
             position=self._written,
         )
-        self._begin_segment(header, [])
-        seal(self._disk, before)
+        path = f"{self._folder}/{segment_name(header.number)}"
+        records = encode_segment(header)
+        temporary = self._disk.open(temporary_name(path), create=True)
+        self._retired.append(temporary)  # closed when its sync is over, whatever happens meanwhile
+        self._disk.writev(temporary, records, 0)
+        yield temporary
+        self._disk.rename(temporary.path, path)
+        yield None
+        write_seal(self._disk, before)
+        yield before.file
+        before.end_index = self._written.last_index + 1
+        self._add_segment(header, records)
 
     def _begin_segment(self, header: SegmentHeader, entries: list[Entry]) -> None:
-        path = f"{self._folder}/{segment_name(header.number)}"
         records = encode_segment(header, entries)
-        content = b"".join(records)
-        write_durably(self._disk, path, content)
+        path = f"{self._folder}/{segment_name(header.number)}"
+        write_durably(self._disk, path, b"".join(records))
+        self._add_segment(header, records)
+
+    def _add_segment(self, header: SegmentHeader, records: list[bytes]) -> None:
+        """The file of that segment has its name and these records, durably: append to it."""
+        size_bytes = sum(map(len, records))
         segment = Segment(
             number=header.number,
-            file=self._disk.open(path),
-            size_bytes=len(content),
+            file=self._disk.open(f"{self._folder}/{segment_name(header.number)}"),
+            size_bytes=size_bytes,
             records=len(records),
             last_crc=crc_of(records[-1]),
         )
         self._segments.append(segment)
-        self._durable_bytes = len(content)
+        self._durable_bytes = size_bytes
         self._generation += 1
 
     def _replace(self, entries: list[Entry]) -> None:
@@ -353,6 +400,7 @@ class Journal:
             previous_crc=0,
             position=position,
         )
+        self._rolling = None
         older = list(self._segments)
         self._begin_segment(header, entries)
         self._segments = self._segments[-1:]

@@ -196,7 +196,8 @@ class _Reader:
         if segment.is_sealed or is_begun or segment.size_bytes != following.previous_bytes:
             raise self._corrupt(segment.size_bytes, "it ends here, and another segment follows")
         self._cut_tail(segment, content, segment.size_bytes)
-        seal(self._disk, segment)
+        write_seal(self._disk, segment)
+        self._disk.sync_now(segment.file)
 
     def _cut_tail(self, segment: Segment, content: bytes, durable: int) -> None:
         """Cut a torn tail, or refuse: whatever was once reported durable must still be whole."""
@@ -235,14 +236,13 @@ class _Reader:
         return _corrupt(self._path, at, why)
 
 
-def seal(disk: Disk, segment: Segment) -> None:
-    """Say at its end that another segment follows; durable on return."""
+def write_seal(disk: Disk, segment: Segment) -> None:
+    """Say at its end that another segment follows; the caller syncs the file."""
     assert not segment.is_sealed
     record = encode_record(
         RecordKind.SEAL, b"", sequence=segment.records, durable=segment.size_bytes
     )
     disk.writev(segment.file, [record], segment.size_bytes)
-    disk.sync_now(segment.file)
     segment.is_sealed = True
 
 

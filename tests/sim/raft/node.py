@@ -156,7 +156,7 @@ class SimNode:
 
     def _end_sync(self, ticket: Any) -> None:
         assert self.core is not None
-        self.disk.sync_now(ticket.file)
+        self.core.journal.sync_ticket_now(ticket)
         self.is_sync_scheduled = False
         self.core.synced(ticket)
         self.tick()

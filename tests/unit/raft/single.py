@@ -99,7 +99,7 @@ class Single:
     def sync(self) -> None:
         ticket = self.core.journal.begin_sync()
         if ticket is not None:
-            self.disk.sync_now(ticket.file)
+            self.core.journal.sync_ticket_now(ticket)
             self.core.synced(ticket)
 
     def receive(self, peer: ControllerId, message: Message) -> list[Message]:

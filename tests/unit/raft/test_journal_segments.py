@@ -1,5 +1,6 @@
 """The journal's segments follow one another; a node that lacks one of them does not start."""
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 
@@ -284,6 +285,87 @@ def test_power_may_fail_at_every_operation(act: Act, *, keep_page_cache: bool) -
         if is_done:
             return
     raise AssertionError("the fuse never sufficed")
+
+
+def test_a_new_segment_never_waits_for_the_disk_on_the_loop() -> None:
+    disk = a_disk()
+    disk.sync_delay_ms = 500
+    stood: list[float] = []
+    disk.on_blocked = stood.append
+    journal = opened(disk)
+    stood.clear()
+    disk.sync_delay_ms = 1.0
+
+    asyncio.run(_goes_on(journal, last=20))
+
+    assert journal.segments_count > 3
+    assert stood == []
+    assert indexes(opened(disk))[-1] == 20
+
+
+async def _goes_on(journal: Journal, *, last: int) -> None:
+    """As the host does it, and with an entry more during each sync."""
+    journal.setCurrentTerm(1, None)
+    while (ticket := journal.begin_sync()) is not None:
+        if journal.last_index < last:
+            index = journal.last_index + 1
+            journal.add(b"\x00command %d, which is long" % index, index, 1)
+        await journal.sync(ticket)
+        journal.finish_sync(ticket)
+
+
+@pytest.mark.parametrize("keep_page_cache", [True, False])
+def test_power_may_fail_at_every_operation_off_the_loop(*, keep_page_cache: bool) -> None:
+    for fuse in range(300):
+        disk = a_disk()
+        journal = opened(disk)
+        disk.fuse = fuse
+        with contextlib.suppress(PowerLost):
+            asyncio.run(_goes_on(journal, last=30))
+        is_done = disk.fuse is not None and disk.fuse > 0
+        promised = journal.durable - 1  # the first is the term
+        disk.crash(SeededRandom(f"{fuse}"), keep_page_cache=keep_page_cache)
+
+        found = opened(disk)
+        assert promised <= found.last_index, fuse
+        write(found, found.last_index + 1, found.last_index + 10)
+        assert opened(disk)[:] == found[:]
+        if is_done:
+            return
+    raise AssertionError("the fuse never sufficed")
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("is_cut_short", [True, False])
+def test_a_snapshot_may_come_at_every_step_of_a_new_segment(
+    steps: int, *, is_cut_short: bool
+) -> None:
+    disk = a_disk()
+    journal = opened(disk)
+    journal.setCurrentTerm(1, "c2")
+    while journal._segment.size_bytes < SMALL:
+        write(journal, journal.last_index + 1, journal.last_index + 1)
+    last = journal.last_index
+    journal.add(b"\x00not written yet", last + 1, 1)
+    ticket = None
+    for step in range(1, steps + 1):
+        ticket = journal.begin_sync()
+        assert ticket is not None
+        if step < steps:
+            journal.sync_ticket_now(ticket)
+            journal.finish_sync(ticket)
+    assert ticket is not None
+
+    journal.start_from([(b"\x01", 40, 1), (b"\x00s", 41, 1)], commit_index=41)
+    if not is_cut_short:
+        journal.sync_ticket_now(ticket)
+        journal.finish_sync(ticket)
+        write(journal, 42, 60)
+    disk.crash(SeededRandom(f"{steps}"), keep_page_cache=False, survival=0)
+
+    found = opened(disk)
+    assert indexes(found) == list(range(40, 42 if is_cut_short else 61))
+    assert (found.getCurrentTerm(), found.getVotedForNodeId()) == (1, "c2")
 
 
 def _durable_last(journal: Journal) -> int:
