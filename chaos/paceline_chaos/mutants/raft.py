@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 from paceline.disk_memory import MemoryDisk
 from paceline.errors import StorageError
-from paceline.ports import Disk, File
+from paceline.ports import File
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
-from paceline_controller.raft import library, snapshot
+from paceline_controller.raft import library
 from paceline_controller.raft.core import RaftCore
 from paceline_controller.raft.elections import ElectionRules
 from paceline_controller.raft.entries import Entry
@@ -22,6 +22,7 @@ from paceline_controller.raft.frames import Message, is_sendable
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.journal import Journal, SyncTicket
 from paceline_controller.raft.overrides import SafeNode
+from paceline_controller.raft.snapshot import Snapshot, SnapshotStore, encode_snapshot
 from paceline_controller.state import Machine
 
 _LOST = frozenset({"RAFT-lost", "RAFT-same", "RAFT-order"})
@@ -204,16 +205,18 @@ def _start_drops_journal() -> list[Patch]:
 def _snapshot_not_synced() -> list[Patch]:
     """The journal is cut for a snapshot that is not on the disk yet."""
 
-    def write(disk: Disk, path: str, content: bytes) -> None:
-        temporary = f"{path}.new"
+    async def save(store: SnapshotStore, snapshot: Snapshot) -> bool:
+        content, disk, temporary = encode_snapshot(snapshot), store._disk, f"{store._path}.new"
         if disk.exists(temporary):
             disk.unlink(temporary)
         file = disk.open(temporary, create=True)
         disk.writev(file, [content], 0)
         file.close()
-        disk.rename(temporary, path)
+        disk.rename(temporary, store._path)
+        store._saved(content)
+        return True
 
-    return [(snapshot, "write_durably", write)]
+    return [(SnapshotStore, "save_later", save)]
 
 
 def _truncation_not_written() -> list[Patch]:

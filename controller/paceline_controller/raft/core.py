@@ -58,6 +58,10 @@ class Shell(Protocol):
         """A committed command, in order. An exception stops the node."""
         ...
 
+    def wants_snapshot(self) -> None:
+        """The log is long: `compact` soon. Not asked again before that has ended."""
+        ...
+
     def take_snapshot(self) -> bytes: ...
 
     def restore(self, machine: bytes, index: int) -> None: ...
@@ -167,6 +171,7 @@ class RaftCore:
             snapshots=self._snapshots,
             apply=self._shell.apply,
             take_snapshot=self._shell.take_snapshot,
+            wants_snapshot=self._shell.wants_snapshot,
             install_snapshot=self._install_snapshot,
         )
         node.prepare_elections(
@@ -274,9 +279,9 @@ class RaftCore:
         )
         return answers == [_SUCCESS]
 
-    def compact(self) -> None:
-        """Snapshot and cut the journal now."""
-        self._node.compact()
+    async def compact(self) -> None:
+        """Snapshot, off the event loop, and then cut the journal. One at a time."""
+        await self._node.compact()
 
     # -- queries -----------------------------------------------------------------------------------
 

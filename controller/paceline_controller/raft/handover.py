@@ -7,13 +7,22 @@ Owner: the event loop of one `RaftQuorum`.
 """
 
 import asyncio
+import logging
 
-from paceline.errors import CommandRefusedError, NotLeaderError, OutcomeUnknownError
+from paceline.errors import (
+    CommandRefusedError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    PacelineError,
+)
 from paceline.ports import Clock
 from paceline.runtime import pause
 from paceline.types import ControllerId
 from paceline_controller.raft.core import RaftCore
 
+log = logging.getLogger("paceline.raft")
+
+_STOP_WAIT_MS = 1_000
 POLL_MS = 2
 ASK_AGAIN_MS = 100
 LAG_MAX = 10_000
@@ -40,6 +49,13 @@ class HandOver:
                 return await self._ask(core, target, timeout_ms=timeout_ms)
             finally:
                 self.is_under_way = False
+
+    async def before_stop(self, core: RaftCore) -> None:
+        """Let another controller lead before this one goes; gives up after a second."""
+        try:
+            await self.to(core, None, timeout_ms=_STOP_WAIT_MS)
+        except PacelineError as error:
+            log.info("raft_no_hand_over", extra={"why": error.message})
 
     async def _ask(
         self, core: RaftCore, target: ControllerId | None, *, timeout_ms: int

@@ -23,7 +23,6 @@ from paceline.errors import (
     NotLeaderError,
     OutcomeUnknownError,
     OverloadedError,
-    PacelineError,
     ShuttingDownError,
     StorageError,
 )
@@ -64,7 +63,6 @@ from paceline_controller.raft.transport import Links
 
 log = logging.getLogger("paceline.raft")
 
-_TRANSFER_WAIT_MS = 1_000
 _TOKEN_BYTES = 8
 
 
@@ -103,9 +101,7 @@ class RaftQuorum:
         self._client_addresses = dict(client_addresses or {})
         self._directory = Directory(controller_id, self._peers)
         self._folder = f"{data_folder}/raft"
-        self._disk = disk
-        self._clock = clock
-        self._random = random
+        self._disk, self._clock, self._random = disk, clock, random
         self._source_host, self._tls = source_host, tls
         self._secret, self._cluster_name = cluster_secret, cluster_name
         self._settings = settings or RaftSettings()
@@ -124,6 +120,7 @@ class RaftQuorum:
         self._links: Links | None = None
         self._lock: File | None = None
         self._sync_task: asyncio.Task[None] | None = None
+        self._compact_task: asyncio.Task[None] | None = None
         self._sync_wanted = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._followed: tuple[Members | None, Members | None] = (None, None)
@@ -189,14 +186,15 @@ class RaftQuorum:
             return
         self._is_stopping = True
         if self._core is not None and not self._is_stopped:
-            await self._leave_leadership()
+            await self._hand_over.before_stop(self._core)
         has_failed = self._is_stopped
         self._shut()
         if self._links is not None:
             await self._links.stop()
         if self._sync_task is not None:
             self._sync_wanted.set()
-            await asyncio.wait([self._sync_task])  # a sync under way is waited for: it has the file
+            tasks = {self._sync_task, self._compact_task or self._sync_task}
+            await asyncio.wait(tasks)  # a sync under way is waited for: it has the file
         if self._core is not None and not has_failed:
             self._core.journal.sync_now()
         self._release()
@@ -323,6 +321,9 @@ class RaftQuorum:
         for callback in self._members_callbacks:
             callback()
 
+    def wants_snapshot(self) -> None:
+        self._compact_task = spawn(self._compact(), name="raft-compact")
+
     def take_snapshot(self) -> bytes:
         return self._machine.snapshot()
 
@@ -435,6 +436,13 @@ class RaftQuorum:
         except Exception as error:  # R22: after a failed write or fsync nothing counts any more
             self.failed(error)
 
+    async def _compact(self) -> None:
+        assert self._core is not None
+        try:
+            await self._core.compact()
+        except Exception as error:  # as above
+            self.failed(error)
+
     def _note_sync(self, elapsed_ms: int) -> None:
         self.syncs.note(elapsed_ms)
         if elapsed_ms > self._settings.slow_sync_ms:
@@ -479,14 +487,6 @@ class RaftQuorum:
         self._barriers.fail(error)
 
     # -- start and stop ----------------------------------------------------------------------------
-
-    async def _leave_leadership(self) -> None:
-        """Let another controller lead before this one goes; gives up after a second."""
-        assert self._core is not None
-        try:
-            await self._hand_over.to(self._core, None, timeout_ms=_TRANSFER_WAIT_MS)
-        except PacelineError as error:
-            log.info("raft_no_hand_over", extra={"why": error.message})
 
     def _shut(self) -> None:
         """No tick, message or answer after this."""

@@ -41,6 +41,7 @@ class SafeNode(MembershipRules):
         snapshots: SnapshotStore,
         apply: Callable[[bytes, int], None],
         take_snapshot: Callable[[], bytes],
+        wants_snapshot: Callable[[], None],
         install_snapshot: Callable[[Snapshot], None],
     ) -> None:
         """Set before the library's constructor runs."""
@@ -48,6 +49,8 @@ class SafeNode(MembershipRules):
         self._snapshots = snapshots
         self._apply = apply
         self._take_snapshot = take_snapshot
+        self._wants_snapshot = wants_snapshot
+        self._is_compacting = False
         self._install_snapshot = install_snapshot
         self._keeps_tail = False
         self._installed_index = 0
@@ -230,27 +233,35 @@ class SafeNode(MembershipRules):
     # -- snapshots ---------------------------------------------------------------------------------
 
     def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
-        log = self._SyncObj__raftLog
-        if len(log) > self._settings.compact_after_entries + self._settings.retain_entries:
-            self.compact()
+        log, settings = self._SyncObj__raftLog, self._settings
+        is_due = len(log) > settings.compact_after_entries + settings.retain_entries
+        if is_due and not self._is_compacting:
+            self._is_compacting = True
+            self._wants_snapshot()
 
-    def compact(self) -> None:
-        """Snapshot, durable, then cut the journal, durable: a kill in between leaves both (F2)."""
+    async def compact(self) -> None:
+        """Snapshot, durable, then cut the journal: a kill in between leaves both (F2)."""
+        snapshot = self._next_snapshot()
+        if snapshot is not None and await self._snapshots.save_later(snapshot):
+            log = self._SyncObj__raftLog
+            start = max(log.first_index, snapshot.previous[1] - self._settings.retain_entries)
+            if start > log.first_index:
+                log.cut_before(start)
+        self._is_compacting = False
+
+    def _next_snapshot(self) -> Snapshot | None:
+        """What is applied now; None if the entries that it needs are not in the log."""
         log = self._SyncObj__raftLog
         last = log.entry(self._SyncObj__raftLastApplied)
         previous = log.entry(self._SyncObj__raftLastApplied - 1)
         if last is None or previous is None:
-            return
-        snapshot = Snapshot(
+            return None
+        return Snapshot(
             last=last,
             previous=previous,
             machine=self._take_snapshot(),
             members=self.member_log.at(last[1]),
         )
-        self._snapshots.save(snapshot)
-        start = max(log.first_index, previous[1] - self._settings.retain_entries)
-        if start > log.first_index:
-            log.cut_before(start)
 
     def load_snapshot(self) -> None:
         """At start: put machine, journal and the library's positions in line with the snapshot.

@@ -18,7 +18,7 @@ import orjson
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError, PeerError
-from paceline.ports import Clock, Disk, write_durably
+from paceline.ports import Clock, Disk, temporary_name, write_durably
 from paceline_controller.raft.entries import Entry
 from paceline_controller.raft.members import Members, read_members
 from paceline_controller.raft.settings import SNAPSHOT_BYTES_MAX, SNAPSHOT_CHUNK_BYTES
@@ -127,6 +127,7 @@ class SnapshotStore:
         self._path = path
         self._chunk_bytes = chunk_bytes
         self._content: bytes | None = None
+        self._saves = 0  # begun so far; a newer one takes an older one's place
         self._sent_bytes: dict[Hashable, tuple[bytes, int]] = {}  # content and progress per peer
         self._incoming = bytearray()
         self.received: Snapshot | None = None
@@ -147,7 +148,33 @@ class SnapshotStore:
     def save(self, snapshot: Snapshot) -> None:
         """Replace the file; durable on return."""
         content = encode_snapshot(snapshot)
+        self._saves += 1
         write_durably(self._disk, self._path, content)
+        self._saved(content)
+
+    async def save_later(self, snapshot: Snapshot) -> bool:
+        """`save` off the event loop; False if `save` was called meanwhile, which then counts."""
+        content = encode_snapshot(snapshot)
+        self._saves += 1
+        number, temporary = self._saves, temporary_name(self._path)
+        if self._disk.exists(temporary):
+            self._disk.unlink(temporary)
+        file = self._disk.open(temporary, create=True)
+        try:
+            self._disk.writev(file, [content], 0)
+            await self._disk.sync(file)
+        finally:
+            file.close()
+        if number != self._saves:
+            return False  # the temporary file is the newer one's, and has its name already
+        self._disk.rename(temporary, self._path)
+        await self._disk.sync_folder_later(self._path.rpartition("/")[0])
+        if number != self._saves:
+            return False
+        self._saved(content)
+        return True
+
+    def _saved(self, content: bytes) -> None:
         self._content = content
         if self._clock is not None:
             self.saved_at_ms = self._clock.monotonic_ms()

@@ -1,5 +1,6 @@
 """One simulated controller: a disk for ever, a `RaftCore` for one life; see `world.py`."""
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -58,6 +59,13 @@ class SimNode:
         if name in self.proposed:
             del self.proposed[name]
             self.world.acknowledged.append(name)
+
+    def wants_snapshot(self) -> None:
+        self.world.at(0.0, self, self._compact)
+
+    def _compact(self) -> None:
+        assert self.core is not None
+        asyncio.run(self.core.compact())  # this disk has no delay, so it does not suspend
 
     def take_snapshot(self) -> bytes:
         return orjson.dumps(self.applied)

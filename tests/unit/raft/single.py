@@ -49,6 +49,7 @@ class Single:
         self.applied: list[str] = []
         self.restored: list[int] = []
         self.generations: list[tuple[int, str, int]] = []
+        self.snapshots_wanted = 0
         self.auto_sync = auto_sync
         self.gate = Gate(may_vote=may_vote)
         self.disk = disk or MemoryDisk()
@@ -83,6 +84,9 @@ class Single:
 
     def apply(self, payload: bytes, index: int) -> None:
         self.applied.append(orjson.loads(payload))
+
+    def wants_snapshot(self) -> None:
+        self.snapshots_wanted += 1
 
     def take_snapshot(self) -> bytes:
         return orjson.dumps(self.applied)

@@ -1,5 +1,6 @@
 """Generations of the controllers' member list: one voter at a time, and who counts (R18)."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -332,7 +333,7 @@ def test_generations_survive_a_restart_and_a_snapshot() -> None:
     single.append([change, *rest], term=1, previous=(1, 0), commit=8)
 
     assert Single(disk).core.members.leaving == C3
-    single.core.compact()
+    asyncio.run(single.core.compact())
     again = Single(disk).core
 
     assert again.members.leaving == C3

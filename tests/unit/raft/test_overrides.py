@@ -1,5 +1,6 @@
 """Each repair of the library has a test; those marked "without" show the fault when it is out."""
 
+import asyncio
 import contextlib
 from dataclasses import replace
 
@@ -122,8 +123,8 @@ def test_a_damaged_snapshot_of_a_leader_stops_the_node() -> None:
 SMALL = RaftSettings(compact_after_entries=50_000, retain_entries=2)
 
 
-def _compacting(disk: MemoryDisk) -> Single:
-    single = Single(disk, settings=SMALL)
+def _compacting(disk: MemoryDisk, settings: RaftSettings = SMALL) -> Single:
+    single = Single(disk, settings=settings)
     entries = [no_op(2, 1), *commands(3, 30, term=1)]
     single.append(entries, term=1, previous=(1, 0), commit=20)
     return single
@@ -136,7 +137,7 @@ def test_a_kill_at_any_operation_of_a_compaction_loses_no_entry(*, keep_page_cac
         single = _compacting(disk)
         disk.fuse = fuse
         with contextlib.suppress(PowerLost):
-            single.core.compact()
+            asyncio.run(single.core.compact())
         disk.crash(SeededRandom(f"compaction {fuse}"), keep_page_cache=keep_page_cache)
 
         found = Single(disk, settings=SMALL)
@@ -151,12 +152,49 @@ def test_a_compacted_journal_starts_from_its_snapshot() -> None:
     disk = MemoryDisk()
     single = _compacting(disk)
 
-    single.core.compact()
+    asyncio.run(single.core.compact())
 
     assert single.core.journal.first_index == 17  # two retained before entry 19
     found = Single(disk, settings=SMALL)
     assert found.applied == single.applied
     assert found.restored == [20]
+
+
+def test_a_long_log_asks_for_one_snapshot_and_blocks_for_none() -> None:
+    disk = MemoryDisk()
+    single = _compacting(disk, replace(SMALL, compact_after_entries=10))
+    disk.sync_delay_ms = 1.0
+    stood: list[float] = []
+    disk.on_blocked = stood.append
+
+    for _ in range(3):
+        single.tick()
+    wanted = single.snapshots_wanted
+    asyncio.run(single.core.compact())
+
+    assert (wanted, stood) == (1, [])
+    assert single.core.journal.first_index == 17
+
+
+@pytest.mark.parametrize("operation", ["sync", "sync_folder"])
+def test_a_snapshot_installed_during_a_compaction_stays(operation: str) -> None:
+    disk = MemoryDisk()
+    single = _compacting(disk)
+    content = snapshot_at(40, term=2, applied=["real"])
+
+    def install(called: str, _path: str) -> None:
+        if called == operation:
+            disk.observer = None
+            single.receive(C2, snapshot_chunk(content, 0, len(content), term=2, commit=40))
+
+    disk.observer = install
+    asyncio.run(single.core.compact())
+    assert single.core._snapshots._content == content  # what others would be sent
+    disk.crash(SeededRandom("during"), keep_page_cache=False, survival=0)
+
+    found = Single(disk, settings=SMALL)
+    assert found.log_indexes() == [(39, 2), (40, 2)]
+    assert found.applied == ["real"]
 
 
 def test_a_journal_without_its_snapshot_is_refused() -> None:
@@ -165,7 +203,7 @@ def test_a_journal_without_its_snapshot_is_refused() -> None:
     single.append([no_op(2, 1)], term=1, previous=(1, 0))
     for index in range(3, 31):
         single.append(commands(index, index, term=1), term=1, previous=(index - 1, 1), commit=20)
-    single.core.compact()
+    asyncio.run(single.core.compact())
     assert single.core.journal.segments_count > 1
     disk.unlink("/raft/snapshot")
 
@@ -177,7 +215,7 @@ def test_a_whole_journal_needs_no_snapshot() -> None:
     """Compaction has dropped no segment yet: the snapshot said nothing that the log does not."""
     disk = MemoryDisk()
     single = _compacting(disk)
-    single.core.compact()
+    asyncio.run(single.core.compact())
     disk.unlink("/raft/snapshot")
 
     found = Single(disk, settings=SMALL)
@@ -188,7 +226,7 @@ def test_a_whole_journal_needs_no_snapshot() -> None:
 
 def test_a_damaged_snapshot_refuses_to_start() -> None:
     disk = MemoryDisk()
-    _compacting(disk).core.compact()
+    asyncio.run(_compacting(disk).core.compact())
     disk.flip_bit("/raft/snapshot", 60)
 
     with pytest.raises(CorruptLogError, match="checksum"):
