@@ -12,6 +12,7 @@ answered 429 at once, and the rest of it passed over.
 
 import asyncio
 import contextlib
+from collections import deque
 from http import HTTPStatus
 
 import orjson
@@ -39,6 +40,11 @@ WRITE_TIMEOUT_S = 30.0
 """A client that takes nothing of its answer for so long is disconnected."""
 LINGERING_S = 1.0
 """How long the rest of a refused request is read, so that the client sees the answer."""
+DROP_INTERVAL_S = 0.005
+DROPPED_READS = 4
+"""Reads of refused requests in one interval, over all connections. A read is 256 KiB at most, so
+one client alone has sent 16 MiB long before `LINGERING_S`; reading those of 150 clients as fast as
+they came took most of a core."""
 BODY_TIMEOUT_S = 30.0
 """A body must have arrived after this, however it trickles."""
 BODY_SILENCE_S = 5.0
@@ -170,12 +176,51 @@ def problem_body(code: str, status: int, detail: str) -> bytes:
     )
 
 
+class Dropping:
+    """Of one listener: the connections whose rest is read and dropped, a few in one interval.
+
+    Each is paused while it waits, and in line again once something of it has been dropped.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Transport] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, transport: asyncio.Transport) -> None:
+        """Read from it when it is its turn."""
+        transport.pause_reading()
+        self._waiting.append(transport)
+        if self._timer is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(DROP_INTERVAL_S, self._read_some)
+
+    def _read_some(self) -> None:
+        self._timer = None
+        left = DROPPED_READS
+        while self._waiting and left:
+            transport = self._waiting.popleft()
+            if not transport.is_closing():
+                transport.resume_reading()
+                left -= 1
+        if self._waiting:
+            self._begin()
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+
 class GuardedHandler(RequestHandler):
     """aiohttp's connection protocol with deadlines."""
 
     __slots__ = (
         "_always",
         "_content",
+        "_dropping",
         "_header_timer",
         "_is_counted",
         "_is_refused",
@@ -191,6 +236,7 @@ class GuardedHandler(RequestHandler):
         place: Connection,
         holder: ByteHolder,
         *,
+        dropping: Dropping,
         always: tuple[str, ...],
     ) -> None:
         """`holder`: what this connection holds in the node's budget; `always`: how paths begin that
@@ -206,6 +252,7 @@ class GuardedHandler(RequestHandler):
             read_bufsize=READ_BYTES,
         )
         self._always = always
+        self._dropping = dropping
         self.place = place
         self.holder = holder
         self._is_counted = True
@@ -233,6 +280,7 @@ class GuardedHandler(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused or self._lost is not None:
+            self._drop_rest()
             return
         if data and self._is_counted and not self.holder.take(len(data)):
             self._refuse()
@@ -313,7 +361,10 @@ class GuardedHandler(RequestHandler):
         return response
 
     async def linger(self) -> None:
-        """Read and drop what the client still sends: a reset would cost it the answer."""
+        """Read and drop what the client still sends: a reset would cost it the answer.
+
+        The connection stays until the client has ended it or the time is over.
+        """
         transport = self.transport
         if transport is None or transport.is_closing():
             return
@@ -329,8 +380,7 @@ class GuardedHandler(RequestHandler):
         self._is_refused = True
         self._lingering_time = 0.0  # of aiohttp, which would hear of the error again; ours follows
         error = no_room("this request")
-        if self.transport is not None:
-            self.transport.pause_reading()  # reading 150 bodies to drop them took most of a core
+        self._drop_rest()
         if self._is_waiting():
             if self.transport is not None:
                 self.transport.write(refusal(error))
@@ -339,6 +389,11 @@ class GuardedHandler(RequestHandler):
         if self._content is not None and not self._content.is_eof():
             self._content.set_exception(error)
         self.close()  # after the requests that are here
+
+    def _drop_rest(self) -> None:
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            self._dropping.add(transport)
 
     def _hold_answer(
         self, request: web.BaseRequest, resp: web.StreamResponse

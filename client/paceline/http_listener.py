@@ -15,7 +15,7 @@ from aiohttp import web
 from paceline import http_guard
 from paceline.byte_budget import ByteBudget, ByteHolder, no_room, source_of
 from paceline.connections import Connection, Places
-from paceline.http_guard import GuardedHandler, head_too_late, refusal
+from paceline.http_guard import Dropping, GuardedHandler, head_too_late, refusal
 
 TURN_REQUESTS_MAX = 16
 TURN_ENDS_MAX = 64
@@ -70,6 +70,7 @@ class Guard:
         self._late: asyncio.TimerHandle | None = None
         self._requests = Turns(TURN_REQUESTS_MAX)
         self._ends = Turns(TURN_ENDS_MAX)
+        self._dropping = Dropping()
 
     def __call__(self) -> "Arrival":
         return Arrival(self)
@@ -78,6 +79,7 @@ class Guard:
         """End the connections that have asked nothing yet; the runner knows the others."""
         if self._late is not None:
             self._late.cancel()
+        self._dropping.close()
         for arrival in list(self._silent):
             arrival.abort()
 
@@ -103,7 +105,9 @@ class Guard:
 
     def handler(self, place: Connection, holder: ByteHolder) -> GuardedHandler:
         """For a connection that has asked."""
-        return GuardedHandler(self._server, place, holder, always=self._always)
+        return GuardedHandler(
+            self._server, place, holder, dropping=self._dropping, always=self._always
+        )
 
     def _end_the_late(self) -> None:
         self._late = None

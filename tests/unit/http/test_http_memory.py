@@ -85,6 +85,18 @@ async def test_a_body_without_room_is_answered_429_and_its_connection_ends() -> 
         assert (await door.ask("POST", BATCHES, data=a_batch(b"x"), headers=TYPE))[0] == 200
 
 
+async def test_a_client_that_sends_all_of_a_refused_body_before_it_reads_sees_the_429() -> None:
+    async with a_door(request_bytes_max=2 * MIB) as door:
+        reader, writer = await connect(door, ANNOUNCED)
+
+        for _ in range(64):
+            writer.write(PIECE)
+            await writer.drain()
+
+        assert await status((reader, writer)) == 429
+        await until(lambda: door.service.budget.used_bytes == 0)
+
+
 TYPE = {"Content-Type": "application/vnd.paceline.batch"}
 
 
