@@ -23,6 +23,14 @@ TAKEN_KINDS = frozenset({Kind.NORMAL, Kind.DELAY, Kind.HALF})
 PROPERTIES_MAX = PROPERTIES_BYTES_MAX - 1024
 """Of a half message."""
 IMMUNITY_S_MAX = 72 * 3600
+DELAYED_TURN_BYTES = 128
+"""What a delayed message counts in a turn, so that the largest batch of them has one alone."""
+
+
+def turn_bytes(header: BatchHeader) -> int:
+    """What a short batch takes of that which one turn may do (`LongWork.has_turn_for`)."""
+    delayed = header.record_count if header.kind == Kind.DELAY else 0
+    return DELAYED_TURN_BYTES * delayed + (header.payload_raw_bytes if header.codec else 0)
 
 
 def check_from_client(header: BatchHeader) -> None:

@@ -39,7 +39,12 @@ from paceline.wire.stream import (
 from paceline_broker.probe import Counters
 from paceline_broker.projections.producers import StoredBatch, Verdict
 from paceline_broker.projections.projections import Projections
-from paceline_broker.service.batch_rules import check_from_client, check_half_sizes, rows_check
+from paceline_broker.service.batch_rules import (
+    check_from_client,
+    check_half_sizes,
+    rows_check,
+    turn_bytes,
+)
 from paceline_broker.service.delays import take_delayed
 from paceline_broker.service.halves import check_may_begin
 from paceline_broker.service.hooks import Hooks
@@ -178,8 +183,8 @@ class Sender:
             check_from_client(header)
             steps = check.steps(rows_check(header))
             is_short = check.is_short()
-            if header.codec and is_short:
-                is_short = self._work.has_turn_for(header.payload_raw_bytes)
+            if is_short and (work_bytes := turn_bytes(header)):
+                is_short = self._work.has_turn_for(work_bytes)
             if not is_short:
                 return self._send_later(check, steps, sink, request_id, asker)
             for _ in steps:

@@ -1,5 +1,6 @@
 """What a master takes of delayed messages, and from when it counts."""
 
+from tests.unit.http.door import a_batch
 from tests.unit.service.test_delivery import DelayBench
 
 from paceline.errors import BadRequestError, OverloadedError, TooLargeError
@@ -53,3 +54,20 @@ async def test_delay_counts_by_the_controllers_where_the_clock_was_wrong_from_th
 
     [batch] = [view for view in bench.log.views() if view.header.kind == Kind.DELAY]
     assert batch.due() == [bench.told_unix_ms + 700]
+
+
+async def test_one_turn_takes_in_one_large_batch_and_the_next_ones_the_others() -> None:
+    bench = DelayBench()
+    due = due_of_delay(1000)
+    batch = a_batch(
+        *[b""] * DELAYED_RECORDS_MAX, kind=Kind.DELAY, due_unix_ms=[due] * DELAYED_RECORDS_MAX
+    )
+    send = bench.service.sender.send
+
+    assert send(batch, bench.sink, 1) is None
+    jobs = [send(batch, bench.sink, number) for number in (2, 3)]
+
+    assert None not in jobs
+    assert len(bench.role.projections.timers) == DELAYED_RECORDS_MAX
+    bench.finish_work()
+    assert len(bench.role.projections.timers) == 3 * DELAYED_RECORDS_MAX
