@@ -45,7 +45,16 @@ def a_send(**message: Any) -> bytes:
 
 REQUESTS: dict[str, tuple[str, str, bytes | None, int, str]] = {
     "no json": ("POST", MESSAGES, b"hello", 400, "BAD_JSON"),
+    "empty": ("POST", MESSAGES, b"", 400, "BAD_REQUEST"),
     "a list": ("POST", MESSAGES, b"[]", 400, "BAD_JSON"),
+    "null": ("POST", MESSAGES, b"null", 400, "BAD_JSON"),
+    "lone surrogate": ("POST", MESSAGES, b'{"messages": [{"body": "\\ud800"}]}', 400, "BAD_JSON"),
+    "5000 digits": ("POST", MESSAGES, b'{"queue": ' + b"9" * 5000 + b"}", 400, "BAD_JSON"),
+    "1e999": ("POST", MESSAGES, b'{"messages": [{"body": "x"}], "queue": 1e999}', 400, "BAD_JSON"),
+    "no messages": ("POST", MESSAGES, b"{}", 400, "BAD_REQUEST"),
+    "key of 64 KiB": ("POST", MESSAGES, a_send(body="x", key="k" * 65_536), 400, "BAD_REQUEST"),
+    "negative delay": ("POST", MESSAGES, a_send(body="x", delay_ms=-1), 400, "BAD_REQUEST"),
+    "delay of ages": ("POST", MESSAGES, a_send(body="x", delay_ms=10**18), 400, "BAD_REQUEST"),
     "nan": ("POST", MESSAGES, b'{"messages": [{"body": "x"}], "queue": NaN}', 400, "BAD_JSON"),
     "duplicate key": (
         "POST",
@@ -75,6 +84,13 @@ REQUESTS: dict[str, tuple[str, str, bytes | None, int, str]] = {
     ),
     "bad base64": ("POST", MESSAGES, a_send(body_base64="a*b"), 400, "BAD_REQUEST"),
     "oversized json": ("POST", MESSAGES, a_send(body="x" * 1_100_000), 413, "TOO_LARGE"),
+    "too many delayed messages": (
+        "POST",
+        MESSAGES,
+        orjson.dumps({"queue": 0, "messages": [{"body": "", "delay_ms": 9}] * 4097}),
+        413,
+        "TOO_LARGE",
+    ),
     "unknown queue": (
         "POST",
         MESSAGES,

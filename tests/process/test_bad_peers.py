@@ -44,11 +44,15 @@ WRONG_SECRET = b"not the secret of this cluster"
 
 CANARY = "canary-of-the-pickle"
 PICKLE = pickle.dumps((os.system, (f"touch {CANARY}",)))
+BOMB = zlib.compress(bytes(64 * 1024 * 1024))
+"""64 KiB of it."""
 GARBAGE = {
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     "random": random_bytes(4096),
     "zeros": bytes(256),
     "large length": b"\xff\xff\xff\x7f" * 64,
+    "negative length": b"\xff\xff\xff\xff" * 64,
+    "zlib bomb": len(BOMB).to_bytes(4, "little") + BOMB,
     "pickle": len(PICKLE).to_bytes(4, "little") + PICKLE,
     "zlib pickle": len(zlib.compress(PICKLE)).to_bytes(4, "little") + zlib.compress(PICKLE),
     "json": (2).to_bytes(4, "little") + b"{}" + bytes(64),
