@@ -38,7 +38,7 @@ MOMENTS = [rule for rule, mutant in MUTANTS.items() if mutant.bed == "moments"]
 SEEDS_MAX = {"core": 40, "world": 8, "moments": 3, "raft": 20}
 LIKELY = {
     **{"R3": 28, "R10-grow": 9, "R30": 13, "R22": 13, "R33-epoch": 6},
-    **{"INV-10-part": 117, "INV-10-vote": 4, "INV-10-told": 11, "INV-10-roll": 31},
+    **{"INV-10-part": 19, "INV-10-roll": 31},
     **{"R32-chosen": 1, "S41-attempts": 1, "L9": 3},
 }
 """Seeds that are tried first, as they caught it last; if one does no more, the others are tried."""

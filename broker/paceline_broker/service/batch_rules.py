@@ -10,6 +10,7 @@ from paceline.records.header import (
     COLUMN_DUE,
     COLUMN_PROPERTY,
     COLUMN_SOURCE,
+    DELAYED_RECORDS_MAX,
     PROPERTIES_BYTES_MAX,
     BatchHeader,
     Kind,
@@ -34,13 +35,24 @@ def turn_bytes(header: BatchHeader) -> int:
 
 
 def check_from_client(header: BatchHeader) -> None:
-    """Which batches a client may send at all; BadRequestError."""
+    """Which batches a client may send at all; BadRequestError, TooLargeError."""
     if header.kind not in TAKEN_KINDS:
         raise BadRequestError(f"kind {header.kind} cannot be sent", field="kind")
     if header.flags or header.columns & COLUMN_SOURCE:
         raise BadRequestError("flags and sources are the broker's: send 0 and none", field="flags")
     if (header.kind == Kind.DELAY) != bool(header.columns & COLUMN_DUE):
         raise BadRequestError("due times belong to kind DELAY, which needs them", field="due")
+    check_count(header)
+
+
+def check_count(header: BatchHeader) -> None:
+    """How many messages one step takes in; TooLargeError."""
+    if header.kind == Kind.DELAY and header.record_count > DELAYED_RECORDS_MAX:
+        raise TooLargeError(
+            f"{header.record_count} delayed messages in one batch are more than "
+            f"{DELAYED_RECORDS_MAX}: send them in several; nothing was stored",
+            limit=DELAYED_RECORDS_MAX,
+        )
 
 
 def _check_rows(first: int, rows: Sequence[Mapping[str, str]]) -> None:

@@ -7,11 +7,11 @@ when it is due (R29). Limits refuse the whole batch, as nothing of it is stored 
 from collections import Counter
 from collections.abc import Sequence
 
-from paceline.errors import BadRequestError, OverloadedError, TooLargeError
+from paceline.errors import BadRequestError, OverloadedError
 from paceline.ports import Buffer
 from paceline.records.decode import BatchView
 from paceline.records.dues import resolve_dues, with_dues
-from paceline.records.header import DELAYED_RECORDS_MAX, BatchHeader
+from paceline.records.header import BatchHeader
 from paceline_broker.projections.timers import BUCKET_MS, Timers
 from paceline_broker.service.settings import ServiceSettings
 
@@ -29,12 +29,6 @@ def take_delayed(
     now_unix_ms: int,
 ) -> tuple[Buffer, BatchHeader]:
     """The batch as it is stored. Raises BadRequestError, TooLargeError, OverloadedError."""
-    if header.record_count > DELAYED_RECORDS_MAX:
-        raise TooLargeError(
-            f"{header.record_count} delayed messages in one batch are more than "
-            f"{DELAYED_RECORDS_MAX}: send them in several; nothing was stored",
-            limit=DELAYED_RECORDS_MAX,
-        )
     written = BatchView(batch).due()
     dues = resolve_dues(written, levels_ms=settings.message_delay_level_ms, now_unix_ms=now_unix_ms)
     longest_s = settings.timer_max_delay_sec

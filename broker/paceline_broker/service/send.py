@@ -40,6 +40,7 @@ from paceline_broker.probe import Counters
 from paceline_broker.projections.producers import StoredBatch, Verdict
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.batch_rules import (
+    check_count,
     check_from_client,
     check_half_sizes,
     rows_check,
@@ -233,6 +234,7 @@ class Sender:
     def check(self, header: BatchHeader, batch: Buffer, rows: Sequence[Mapping[str, str]]) -> None:
         """Raise what refuses a batch that this process has encoded of a client's messages, before
         it is put: our own rules, then hooks. `rows`: its properties, {} where there are none."""
+        check_count(header)
         check_rows = rows_check(header)
         if check_rows is not None:
             check_rows(0, rows)
