@@ -80,8 +80,8 @@ class Broker:
         self._group = GroupName(config.group)
         self._store = _open_store(config, disk, random, boot, node)
         self._is_registered = False
-        self.ended = asyncio.Event()  # the process must stop; `refusal` says why, None = asked to
-        self.refusal: str | None = None
+        self.ended = asyncio.Event()  # set when the process must stop
+        self.refusal: str | None = None  # why it must; None: it was asked to
         self._clocks = Clocks(
             controllers_count=len(config.controllers), skew_ms_max=config.clock_skew_ms_max
         )

@@ -124,8 +124,9 @@ class CheckpointFolder:
         and between slices others have their turn.
 
         The caller guarantees that `position` is confirmed and flushed. False if `is_current` no
-        longer holds after a sync: nothing is kept then, but what a truncation that came while the
-        folder was synced has left. Nothing is kept after a StorageError of the file.
+        longer holds after a sync. The checkpoint is removed if that is the sync of its file; if it
+        is the sync of the folder, the truncation has removed it where it lies beyond the new end.
+        It is also removed after a StorageError of its file.
         """
         path = f"{self._folder}/{position:020d}{SUFFIX}"
         temporary = f"{self._folder}/.{position:020d}{UNFINISHED_SUFFIX}"

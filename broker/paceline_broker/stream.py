@@ -478,10 +478,10 @@ class StreamConnection(StreamFrames):
         if self._held.held - unanswered > AHEAD_BYTES:
             self._held.shrink(unanswered)  # what was answered a moment ago is room again
         is_full = unanswered > (CREDIT_BYTES // 2 if self._is_reading_paused else CREDIT_BYTES)
-        is_large = unanswered > AHEAD_BYTES
-        is_short = is_large and self._held.is_short(unanswered, self._frame)
         share = unanswered * 2 if self._is_reading_paused else unanswered
-        is_short = is_short or (is_large and not self._sender.has_window(share))
+        is_short = unanswered > AHEAD_BYTES and (
+            self._held.is_short(unanswered, self._frame) or not self._sender.has_window(share)
+        )
         is_busy = self._checking is not None or len(self._later) > 0
         should_pause = is_full or is_short or self._is_writing_paused or is_busy
         if should_pause and not self._is_reading_paused:

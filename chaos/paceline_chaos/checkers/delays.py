@@ -11,8 +11,9 @@ from paceline_chaos.history.model import Deliver, Outcome, Pull, Recall, Send
 EARLY_US = 2_000
 """Brokers count in whole ms."""
 DELAY_MS_MAX = 3 * 24 * 3600 * 1000
-"""The longest that brokers take by their default, and a minute for a client's clock."""
+"""The longest delay that brokers take by their default."""
 _SKEW_MS = 60_000
+"""They take a minute more, as a client's clock may be ahead of theirs."""
 LATE_US = 3 * SECOND_US
 """Whoever gets an answer so long after a message was due finds it delivered."""
 
@@ -107,8 +108,8 @@ def _too_early(send: Send, entry: Pull | Deliver) -> str | None:
 
 
 def first_seen_early(evidence: Evidence) -> list[str]:
-    """The first message that was seen too early, whatever the clocks did; for who knows that all
-    that were wrong had to be found out (R29)."""
+    """The first message that was seen too early, whatever the clocks did. For scripts in which the
+    brokers must notice each clock that is wrong (R29)."""
     delayed = {send.value: send for send in evidence.sends if send.delay_ms}
     for entry, _, value in _sightings(evidence):
         early = _too_early(delayed[value], entry) if value in delayed else None

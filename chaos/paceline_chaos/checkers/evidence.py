@@ -168,15 +168,14 @@ class Evidence:
         return any(fault.is_begin and fault.at_us > at_us for fault in self.faults)
 
     def clocks_right_until_us(self, *roles: str, kinds: Set[str] = CLOCK_KINDS) -> int:
-        """The moment of the first of these faults that hit the clock of a broker, controller or
-        client (`roles`); `NEVER_US`: of none. One that is wrong alone among the controllers'
-        counts as none: brokers go by the majority of them (R29)."""
+        """When a fault of these kinds first changed a clock of nodes with these roles; `NEVER_US`:
+        none did. Of controllers' clocks a majority must be wrong, as brokers go by that (R29)."""
         first_us: dict[str, int] = {}
         for fault in self.faults:
             if fault.kind in kinds and role_of(fault.target) in roles:
                 first_us.setdefault(fault.target, fault.at_us)
-        outvoted = self.world.get("controllers")
-        majority = len(outvoted) // 2 + 1 if isinstance(outvoted, list | tuple) else 1
+        controllers = self.world.get("controllers")
+        majority = len(controllers) // 2 + 1 if isinstance(controllers, list | tuple) else 1
         wrong = sorted(at for name, at in first_us.items() if role_of(name) == "controller")
         others = [at for name, at in first_us.items() if role_of(name) != "controller"]
         # With one of three wrong and another one down nobody has a majority: then nothing fires.

@@ -235,21 +235,6 @@ def _lock_for_everybody() -> list[Patch]:
     return [(Locks, "_decide_lock", decide_lock)]
 
 
-def _own_token_again() -> list[Patch]:
-    """Who holds a lock and asks for one gets its present token: what was under way counts on."""
-    decide_lock = Locks._decide_lock
-
-    def decide_again(
-        locks: Locks, request: LockRequest, entry: LockEntry, new_token: Token, now_unix_ms: int
-    ) -> LockOutcome:
-        held = locks._locks.get((request.group, entry.key))
-        is_own = held is not None and held.client_id == request.client_id
-        token = held.token if held is not None and is_own else new_token
-        return decide_lock(locks, request, entry, token, now_unix_ms)
-
-    return [(Locks, "_decide_lock", decide_again)]
-
-
 def _unlocked_by_any_token() -> list[Patch]:
     """A lock is given back by whatever token its holder once had."""
     decide_unlock = Locks._decide_unlock
@@ -264,17 +249,17 @@ def _unlocked_by_any_token() -> list[Patch]:
     return [(Locks, "_decide_unlock", decide_any)]
 
 
-def _token_used_again() -> list[Patch]:
-    """A new holder gets the old holder's token."""
+def _token_used_again(*, by_holder_only: bool) -> list[Patch]:
+    """Whoever gets a lock, or its holder alone, gets the token that it had before."""
     decide_lock = Locks._decide_lock
 
     def decide_again(
         locks: Locks, request: LockRequest, entry: LockEntry, new_token: Token, now_unix_ms: int
     ) -> LockOutcome:
         held = locks._locks.get((request.group, entry.key))
-        return decide_lock(
-            locks, request, entry, new_token if held is None else held.token, now_unix_ms
-        )
+        if held is not None and (held.client_id == request.client_id or not by_holder_only):
+            new_token = held.token
+        return decide_lock(locks, request, entry, new_token, now_unix_ms)
 
     return [(Locks, "_decide_lock", decide_again)]
 
@@ -447,13 +432,13 @@ PROJECTIONS = (
         rule="INV-11-token",
         meaning="a new holder gets the old token",
         caught_by=frozenset({"S26", "S27"}),
-        patches=_token_used_again,
+        patches=lambda: _token_used_again(by_holder_only=False),
     ),
     Mutant(
         rule="INV-11-anew",
         meaning="a holder that asks without its token gets the same token",
         caught_by=frozenset({"INV-11"}),
-        patches=_own_token_again,
+        patches=lambda: _token_used_again(by_holder_only=True),
         bed="moments",
         script="contended",
     ),

@@ -10,12 +10,23 @@ from paceline.errors import (
     NotYetAvailableError,
     OverloadedError,
 )
+from paceline_broker.mastership import Mastership
 from paceline_broker.service.ports import RoleState
 
 
 async def a_master_alone(broker: Broker) -> None:
     tell(a_group(broker, minimum=1, sync_state_set=frozenset({1})), 1, broker)
     await eventually(lambda: broker.role.state is RoleState.MASTER and broker.mastership.is_open)
+
+
+async def a_master_with(broker: Broker, other: Broker) -> Mastership:
+    """Of a set that needs both of them."""
+    both = frozenset({1, 2})
+    tell(a_group(broker, other, minimum=2, sync_state_set=both), 1, broker, other)
+    await eventually(lambda: broker.role.state is RoleState.MASTER)
+    mastership = broker.mastership
+    await eventually(lambda: mastership.is_open and mastership.term.can_accept())
+    return mastership
 
 
 async def test_too_many_unconfirmed_bytes_are_refused_before_the_append() -> None:
@@ -42,11 +53,7 @@ async def test_members_that_are_needed_and_behind_are_no_lack_of_members() -> No
     be told to operators in vain."""
     broker, other = Broker(1), Broker(2)
     async with broker.running(), other.running():
-        both = frozenset({1, 2})
-        tell(a_group(broker, other, minimum=2, sync_state_set=both), 1, broker, other)
-        await eventually(lambda: broker.role.state is RoleState.MASTER)
-        mastership = broker.mastership
-        await eventually(lambda: mastership.is_open and mastership.term.can_accept())
+        mastership = await a_master_with(broker, other)
 
         other.disk.sync_delay_ms = 3_000
         broker.send(b"x")
@@ -62,11 +69,7 @@ async def test_full_disks_of_members_are_named_where_too_few_acknowledge_for_tha
     """R26: not R8's refusal, which says nothing of disks; the own disk is looked at first."""
     broker, other = Broker(1), Broker(2)
     async with broker.running(), other.running():
-        both = frozenset({1, 2})
-        tell(a_group(broker, other, minimum=2, sync_state_set=both), 1, broker, other)
-        await eventually(lambda: broker.role.state is RoleState.MASTER)
-        mastership = broker.mastership
-        await eventually(lambda: mastership.is_open and mastership.term.can_accept())
+        mastership = await a_master_with(broker, other)
 
         other.store.log.has_room = False
         await eventually(lambda: not mastership.term.can_accept())

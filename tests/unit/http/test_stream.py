@@ -289,17 +289,19 @@ async def test_calls_commit_and_query_offsets() -> None:
         stream.close()
 
 
+async def send_all(stream: RawStream, batch: bytes, count: int) -> None:
+    """Without waiting for answers; the request ids are numbers from 0."""
+    for number in range(count):
+        stream.ask(number, Operation.PRODUCE, batch)
+        await stream.writer.drain()
+
+
 async def test_reading_pauses_when_the_credit_is_used_up() -> None:
     async with a_door(is_automatic=False) as door:
         stream = await RawStream.open(door.port)
         body = a_batch(b"x" * 4_000_000)
 
-        async def send_all() -> None:
-            for number in range(24):
-                stream.ask(number, Operation.PRODUCE, body)
-                await stream.writer.drain()
-
-        sending = asyncio.gather(send_all())
+        sending = asyncio.gather(send_all(stream, body, 24))
         await until(lambda: len(door.log.batches) >= 9)
         taken = len(door.log.batches)
         assert taken < 15
@@ -319,12 +321,7 @@ async def test_reading_pauses_while_the_window_has_no_room_for_a_connections_sha
         flood, light = await RawStream.open(door.port), await RawStream.open(door.port)
         body = a_batch(b"x" * 200_000)
 
-        async def send_all() -> None:
-            for number in range(60):
-                flood.ask(number, Operation.PRODUCE, body)
-                await flood.writer.drain()
-
-        sending = asyncio.gather(send_all())
+        sending = asyncio.gather(send_all(flood, body, 60))
         await until(lambda: len(door.log.batches) >= 5)
         light.ask(1, Operation.PRODUCE, a_batch(b"one"))
         await until(lambda: len(door.log.batches[-1]) < 1000)

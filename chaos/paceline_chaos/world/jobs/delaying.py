@@ -24,7 +24,7 @@ _PAST_MS = (-60_000, -1)
 """Times that are over when the message is sent: it is delivered at once."""
 _PAST_SHARE, _FAR_SHARE = 0.1, 0.05
 _FAR_MS = (DELAY_MS_MAX - 60_000, DELAY_MS_MAX, DELAY_MS_MAX + 600_000)
-"""The longest delay that brokers take, one that is too long for them, and one below both."""
+"""A minute less than the longest delay that brokers take, that one, and one that they refuse."""
 _LEVEL_MS = 1000
 """Of level 1, by which every other message of that delay is sent."""
 _RECALLED = 0.3
