@@ -83,7 +83,9 @@ class CatchUp:
             push.is_pumping = True
             self._loop.call_later(max(wait_ms, 1.0) / 1000, self.pump, push)
             return
+        began_s = self._loop.time()
         self._write_frame(push, [piece], len(piece))
+        self.pace.spent(len(piece), self._loop.time() - began_s)
         self.pump_soon(push)
 
     def _warm_soon(self, push: Push, view: memoryview) -> None:

@@ -7,6 +7,10 @@ the limit for 99 of 100 is twice that. A wait beyond it takes the rate down at o
 a hundred waits within it earn; the rate grows only while there is something earned. A tighter limit
 did not shorten waits where two cores serve a whole cluster (docs/BENCHMARKS.md, Catching up).
 Without sends nothing is at stake, and the rate doubles. All times are the process's running time.
+
+Waits are counted in whole milliseconds and only from a message's write on, so they do not show what
+the loop lost before. Hence a second bound: while there are sends, writing pieces takes the loop a
+twentieth of its time at most.
 """
 
 from collections import deque
@@ -32,6 +36,10 @@ NEAR_FLOOR = 1.2
 FLOOR_TICKS = 10
 """So long at the floor: what waits take now is not what catching up costs."""
 BURST_MS = 20
+LOOP_SHARE = 0.05
+"""Of the loop's time, for writing pieces while there are sends."""
+COST_WEIGHT = 0.05
+"""Of the newest piece, in what a byte is taken to cost."""
 
 
 class CatchUpPace:
@@ -53,6 +61,8 @@ class CatchUpPace:
         self._is_in_use = False
         self._end = PhysicalOffset(0)
         self._appended_per_s = 0.0
+        self._cost_s = 0.0
+        """Of the loop's time, for a byte."""
 
     # -- what appended bytes wait
 
@@ -124,7 +134,9 @@ class CatchUpPace:
             factor = FREE_GROWTH
         elif self._credit > 0 and late_count == 0:
             factor = GROWTH if self._has_fallen else FIRST_GROWTH
-        self.bytes_per_s = min(max(self.bytes_per_s * factor, self._least()), RATE_MAX)
+        is_free = factor == FREE_GROWTH
+        most = RATE_MAX if is_free else min(RATE_MAX, self._loop_limit())
+        self.bytes_per_s = max(min(self.bytes_per_s * factor, most), self._least())
         self._learn_at_the_floor(waits)
 
     def _learn_at_the_floor(self, waits: list[int]) -> None:
@@ -138,7 +150,15 @@ class CatchUpPace:
     def _least(self) -> float:
         return max(RATE_MIN, GAIN * self._appended_per_s)
 
+    def _loop_limit(self) -> float:
+        return LOOP_SHARE / self._cost_s if self._cost_s > 0 else RATE_MAX
+
     # -- the budget
+
+    def spent(self, size_bytes: int, loop_s: float) -> None:
+        """Writing a piece took the loop so long."""
+        cost_s = loop_s / size_bytes
+        self._cost_s += COST_WEIGHT * (cost_s - self._cost_s) if self._cost_s else cost_s
 
     def wait_ms(self, size_bytes: int, now_ms: int) -> float:
         """0: send this piece now (it is counted); else how long to wait and ask again."""

@@ -43,6 +43,7 @@ class _Options:
     seconds: float
     queues: int
     behind_mib: int
+    has_own_core: bool
 
 
 @click.command("bench")
@@ -66,6 +67,11 @@ class _Options:
     show_default=True,
     help="catch-up: what the replica lacks.",
 )
+@click.option(
+    "--own-core",
+    is_flag=True,
+    help="catch-up: the replica that returns has one core, all others share the rest (Linux).",
+)
 @click.option("--all", "run_all", is_flag=True, help="All replica counts and durabilities.")
 @click.option("--peer", "peers", multiple=True, help="A program that prints the same JSON lines.")
 @click.option("--write", "report", type=click.Path(path_type=Path), help="Write Markdown here.")
@@ -79,6 +85,7 @@ def command(
     seconds: float,
     queues: int,
     behind_mib: int,
+    own_core: bool,
     run_all: bool,
     peers: tuple[str, ...],
     report: Path | None,
@@ -99,6 +106,7 @@ def command(
             seconds=seconds,
             queues=queues,
             behind_mib=behind_mib,
+            has_own_core=own_core,
         )
         rows = _run_one(options, as_json=as_json)
     if not as_json:
@@ -127,6 +135,8 @@ def _same_flags() -> list[str]:
     flags: list[str] = []
     for name in ("inflight", "size", "seconds", "queues", "behind_mib"):
         flags += [f"--{name.replace('_', '-')}", str(context.params[name])]
+    if context.params["own_core"]:
+        flags.append("--own-core")
     for case in context.params["chosen"]:
         flags += ["--case", case]
     return flags
@@ -195,7 +205,10 @@ async def _measure(
     for case in options.chosen:
         if case == "catch-up":
             measured = await bench_catch_up.catch_up(
-                cluster, setting, behind_mib=options.behind_mib
+                cluster,
+                setting,
+                behind_mib=options.behind_mib,
+                has_own_core=options.has_own_core,
             )
         elif case == OVERLOAD:
             measured = await bench_overload.overload(setting)

@@ -6,6 +6,7 @@ its cores, so who catches up takes from those who acknowledge. On machines of th
 
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from paceline.cli.bench_cases import BULK_BATCH_BYTES, BenchSetting, create_topi
 from paceline.cli.bench_figures import CpuMeter, Figures
 from paceline.cli.local_client import broker_status, find_master
 from paceline.cli.local_cluster import LocalCluster, Node
-from paceline.errors import DeadlineError
+from paceline.errors import ConfigError, DeadlineError
 from paceline.producer import Producer
 from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, pause, spawn
 from paceline.types import TopicName
@@ -45,40 +46,40 @@ class _Phase:
 
 
 async def catch_up(
-    cluster: LocalCluster, setting: BenchSetting, *, behind_mib: int
+    cluster: LocalCluster, setting: BenchSetting, *, behind_mib: int, has_own_core: bool
 ) -> list[Figures]:
     """The disk's sequential speed; sends in calm, while the replica starts, and while it catches
     up; the catch-up.
 
     `behind_mib` are written while one replica is dead; then it starts again, at 20 MB/s of load.
+    `has_own_core`: that replica has the last core for itself, and all others share the rest.
     """
     disk_s = _write_and_sync(cluster.plan.data_dir, behind_mib)
     topic = TopicName(f"{setting.topic}-catch-up")
     await create_topic(setting.bootstrap, topic, queues=1)
     found = await find_master(cluster, "g1")
     assert found is not None
-    master = found[0]
+    master, _ = found
     victim = next(node for node in cluster.brokers if node is not master)
     await _kill(cluster, victim)
-    count = max(1, BULK_BATCH_BYTES // (setting.size + 64))
-    bodies = [b"x" * setting.size] * count
+    own_core = _keep_off_one_core(cluster) if has_own_core else None
     async with Producer(setting.bootstrap) as producer, _watching(master) as watch:
-        for _ in range(max(1, behind_mib * MIB // (count * setting.size))):
-            await producer.send_bodies(topic, bodies)
+        await _write(producer, topic, setting.size, behind_mib)
         async with _load(producer, topic, setting) as latencies_ms:
             processes = {"client": os.getpid(), **_pids(cluster, master, victim)}
             meter = _Meter(processes, latencies_ms)
             await watch.until(lambda row: False, timeout_ms=CALM_MS)
             calm = meter.take()
             cluster.restart(victim)
-            assert victim.pid is not None
+            assert victim.pid
+            if own_core is not None:
+                os.sched_setaffinity(victim.pid, {own_core})
             began = await watch.until(lambda row: bool(row["joined"]))
             starting = meter.take({"replica2": victim.pid})
             ended = await watch.until(lambda row: bool(row["in_set"]))
             during = meter.take()
     if began is None or ended is None:
         raise DeadlineError("the replica did not come back in sync: see the nodes' logs")
-    size_bytes = max(1, ended - began)
     rows = (("before", calm), ("starting", starting), ("during", during))
     per_send = max(1, BATCH_BYTES // (setting.size + 64))
     return [
@@ -97,11 +98,36 @@ async def catch_up(
         _figures(
             setting,
             "catch-up",
-            size_bytes // setting.size,
+            max(1, ended - began) // setting.size,
             during.seconds,
             cpu_us=_cost(calm, during),
         ),
     ]
+
+
+def _keep_off_one_core(cluster: LocalCluster) -> int:
+    """This process and all nodes that run leave the last core, which is the answer.
+
+    ConfigError where a process cannot be bound to a core, or there is one only.
+    """
+    if sys.platform != "linux":
+        raise ConfigError("--own-core binds processes to cores, which only Linux can")
+    *others, own = sorted(os.sched_getaffinity(0))
+    if not others:
+        raise ConfigError("--own-core needs two cores, and this process may use one")
+    pids = [node.pid for node in cluster.nodes if node.is_running]
+    for pid in (os.getpid(), *pids):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), others)
+    return own
+
+
+async def _write(producer: Producer, topic: TopicName, size: int, behind_mib: int) -> None:
+    """So much of messages of `size` bytes, in large batches."""
+    count = max(1, BULK_BATCH_BYTES // (size + 64))
+    bodies = [b"x" * size] * count
+    for _ in range(max(1, behind_mib * MIB // (count * size))):
+        await producer.send_bodies(topic, bodies)
 
 
 async def _kill(cluster: LocalCluster, node: Node) -> None:

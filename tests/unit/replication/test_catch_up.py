@@ -65,7 +65,9 @@ async def test_who_is_far_behind_keeps_to_the_pace_until_it_is_there(
             paced.append(size_bytes)
         return waits
 
+    counted: list[int] = []
     monkeypatch.setattr(CatchUpPace, "wait_ms", spy)
+    monkeypatch.setattr(CatchUpPace, "spent", lambda _, size, loop_s: counted.append(size))
     settings = TermSettings(
         tick_ms=20, heartbeat_ms=40, window_bytes=8192, catch_up_frame_bytes=2048
     )
@@ -87,6 +89,7 @@ async def test_who_is_far_behind_keeps_to_the_pace_until_it_is_there(
 
         assert far_bytes == group.replicas[0].log.end - _sizes(group, last=5)
         assert not paced  # a moment behind is not far
+        assert sum(counted) >= far_bytes  # what its pieces took of the loop's time
 
 
 def _sizes(group: Group, *, last: int) -> int:

@@ -6,6 +6,7 @@ from paceline_broker.replication.catch_up_pace import (
     FLOOR_TICKS,
     LIMIT_EXTRA_MS,
     LIMIT_RATIO,
+    LOOP_SHARE,
     MIB,
     RATE_MAX,
     RATE_MIN,
@@ -130,6 +131,22 @@ def test_without_sends_it_takes_all_there_is() -> None:
         clock.tick(catches_up=True)
 
     assert clock.pace.bytes_per_s == RATE_MAX
+
+
+def test_beside_sends_it_leaves_the_loop_to_them() -> None:
+    """What the loop loses before a message is written is in no wait that the master measures."""
+    clock = Clock()
+    clock.calm(10)
+    clock.pace.spent(PIECE, LOOP_SHARE * PIECE / (64 * MIB))
+
+    for _ in range(10):
+        clock.tick(*[10] * 5, catches_up=True)
+    beside_sends = clock.pace.bytes_per_s
+    for _ in range(10):
+        clock.tick(catches_up=True)
+
+    assert 63 * MIB < beside_sends < 65 * MIB
+    assert clock.pace.bytes_per_s == RATE_MAX, "without sends there is nobody to leave it to"
 
 
 def test_a_send_that_still_waits_counts_as_what_it_has_waited() -> None:
