@@ -100,6 +100,9 @@ WAYS: dict[str, Way] = {
     "paceline chaos failover --kills 100 --report failover": Way(
         "tests/process/test_chaos_failover.py", by='"chaos", "failover"'
     ),
+    "paceline chaos busy --seconds 600": Way(
+        "tests/process/test_chaos_busy.py", by='"chaos", "busy"'
+    ),
     # -- simulated beds --
     "paceline chaos replay --bed world --seed 4711": Way(_SIM),
     "paceline chaos replay --bed core --seed 4711": Way(_SIM),

@@ -20,6 +20,7 @@ from paceline.errors import BadRequestError, PacelineError, from_problem, to_pro
 from paceline_chaos.checkers.bounds import Bounds
 from paceline_chaos.exits import EXIT_BAD, EXIT_INTERRUPTED
 from paceline_chaos.history.model import History
+from paceline_chaos.processes.busy_command import command as busy
 from paceline_chaos.processes.failover_command import command as failover
 from paceline_chaos.processes.leftovers import (
     drop_data,
@@ -415,7 +416,8 @@ def report(history: Path, *, output: Path | None, as_json: bool) -> int:
     return 0 if is_good else EXIT_BAD
 
 
-# -- failover, rounds -----------------------------------------------------------------------------
+# -- failover, busy, rounds -----------------------------------------------------------------------
 
 command.add_command(failover)
+command.add_command(busy)
 command.add_command(rounds_command)
