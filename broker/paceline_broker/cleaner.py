@@ -219,7 +219,8 @@ class Cleaner:
                 ceiling=PhysicalOffset(min(self._store.checkpointed, commit_log.confirm)),
                 pins=projections.pins.all(),
                 needed_from=min(
-                    filter(None, (need.oldest() for need in self._needs)), default=None
+                    (oldest for need in self._needs if (oldest := need.oldest()) is not None),
+                    default=None,
                 ),
                 used_ratio=self._pressing_ratio(writer),
                 now_unix_ms=self._clock.unix_ms(),

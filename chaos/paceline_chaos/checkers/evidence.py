@@ -345,6 +345,35 @@ class Evidence:
             return NEVER_US if self.truth[queue.group].start > 0 else 0
         return self._starts.get(queue, log.end)
 
+    def kept_since_us(self, group: str) -> int:
+        """What a group appended from then on is in its log in the end: 0 if nothing was deleted.
+
+        Known by the first message that is there and was acknowledged at once when it was stored.
+        """
+        return self._kept_since_us.get(group, 0)
+
+    @cached_property
+    def _kept_since_us(self) -> dict[str, int]:
+        stored_us = {  # in that queue: in others copies may stand, as of retries
+            (send.queue, send.value): send.answered_us
+            for send in self.sends
+            if send.outcome is Outcome.OK and not send.delay_ms
+        }
+        found: dict[str, int] = {}
+        for group, dump in self.truth.items():
+            limit = self.excuses.deleted_below(group)
+            if not limit and dump.start == 0:
+                continue
+            kept = (
+                stored_us[batch.queue, value]
+                for batch in dump.batches
+                if batch.position >= limit
+                for value, _ in batch.messages
+                if (batch.queue, value) in stored_us
+            )
+            found[group] = next(kept, NEVER_US)
+        return found
+
     @cached_property
     def _starts(self) -> dict[Queue, int]:
         """First offset of each queue whose batch begins at or above what is given up."""

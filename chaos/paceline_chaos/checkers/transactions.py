@@ -27,13 +27,13 @@ def transactions_are_atomic(evidence: Evidence) -> Findings:
     """S24: for each message m of a transaction: if m was read, or stands in a queue of any
     replica's log, some commit of m was asked for before (by a producer, or for a check), and no
     rollback of m was answered well; a commit and a rollback of m are never both answered well; if a
-    commit was, m is in H, unless its group is lossy or has deleted messages (that it is there once
-    is S5's). A half that was stored, and that nobody asked to end, is asked about within
-    `CHECKED_US` of healing if clients go on so long, nothing stays broken, and its group was seen
-    with an open master since (one that waits for its operator asks nobody); nobody is asked more
-    often than the world's `transaction_check_max`, over failovers too; what was given up after that
-    does not show. Who asks to end a half that was stored is not told that there is none, unless the
-    group has deleted messages. O(n)."""
+    commit was, m is in H, unless its group is lossy or has deleted what it appended then (that it
+    is there once is S5's). A half that was stored, and that nobody asked to end, is asked about
+    within `CHECKED_US` of healing if clients go on so long, nothing stays broken, and its group was
+    seen with an open master since (one that waits for its operator asks nobody); nobody is asked
+    more often than the world's `transaction_check_max`, over failovers too; what was given up after
+    that does not show. Who asks to end a half that was stored is not told that there is none; where
+    messages are deleted, only who asks first, and for one that nobody was asked about. O(n)."""
     found = Findings("S24")
     begun = {begin.value: begin for begin in evidence.begins}
     if not begun:
@@ -125,14 +125,11 @@ def _what_was_committed_is_there(
         return
     stored: set[str] = set()
     given_up: set[str] = set()
-    shortened: set[str] = set()
     for queue, log in evidence.logs.items():
         is_given_up = queue.topic == TRANS_CHECK_MAX_TIME_TOPIC
         (given_up if is_given_up else stored).update(
             value for value in log.values if value in begun
         )
-        if log.start > 0 or evidence.start_of(queue) > 0:
-            shortened.add(queue.group)
     found.counters["transactions.checked_out"] = len(given_up)
     for value in given_up & stored:
         found.violate(f"{value} was given up after its checks, and shows", begun[value])
@@ -141,7 +138,8 @@ def _what_was_committed_is_there(
         if commit is None or begin is None or value in stored:
             continue
         group = begin.group or ""
-        if group in evidence.truth and group not in shortened and not evidence.is_lossy(group):
+        is_kept = group in evidence.truth and evidence.kept_since_us(group) <= commit.asked_us
+        if is_kept and not evidence.is_lossy(group):
             proof: list[Event] = [commit, evidence.truth[group]]
             found.violate(f"{value} was committed, and in the end it is not there", *proof)
 
@@ -152,12 +150,15 @@ def _what_was_begun_is_known(
     begun: dict[str, BeginTransaction],
     ends: dict[str, list[EndTransaction]],
 ) -> None:
+    checked = {check.value for check in evidence.checks}
     for value, mine in ends.items():
         begin = begun.get(value)
         if begin is None or begin.outcome is not Outcome.OK or begin.group not in evidence.truth:
             continue
-        if evidence.is_lossy(begin.group) or evidence.excuses.deleted_below(begin.group):
+        if evidence.is_lossy(begin.group):
             continue
+        if evidence.excuses.deleted_below(begin.group):  # of the ended ones, too
+            mine = [] if value in checked else [min(mine, key=lambda end: end.asked_us)]
         for end in mine:
             if end.error == TransactionNotFoundError.code:
                 found.violate(f"{value} was begun, and its end was told there is none", begin, end)

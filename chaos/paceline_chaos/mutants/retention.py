@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from paceline.types import PhysicalOffset
 from paceline_broker import cleaner as cleaner_module
@@ -10,7 +11,10 @@ from paceline_broker.clocks import Clocks, Trust
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.projections.pins import Pin
 from paceline_broker.projections.projections import Projections
+from paceline_broker.projections.timers import Timers
 from paceline_broker.retention import Decision, RetentionSettings, Situation, decide
+from paceline_broker.service.half_needs import HalfNeeds
+from paceline_broker.service.timer_needs import TimerNeeds
 from paceline_broker.store import Store
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
@@ -73,9 +77,68 @@ def _any_clock() -> list[Patch]:
     return [(Clocks, "trust", lambda clocks, **of: Trust.AGREES)]
 
 
+def _halves_need_nothing() -> list[Patch]:
+    """What halves need is not looked at."""
+    return [(HalfNeeds, "oldest", lambda needs: None)]
+
+
+def _timers_need_nothing() -> list[Patch]:
+    """What delayed messages need is not looked at."""
+    return [(TimerNeeds, "oldest", lambda needs: None)]
+
+
+def _origin_of_last_move() -> list[Patch]:
+    """An entry that is stored again is known as what it was before, not as what it was at first."""
+    move = Timers.move
+
+    def move_once(timers: Timers, header: Any, dues: Any, sources: Any) -> None:
+        for old in sources:
+            timers._moved.pop(timers._origins.pop(old, old), None)
+        move(timers, header, dues, sources)
+
+    return [(Timers, "move", move_once)]
+
+
+def _moves_not_saved() -> list[Patch]:
+    """A checkpoint does not say where stored again entries came from."""
+    restore = Timers.restore
+
+    def forgetful(snapshot: memoryview) -> Timers:
+        timers = restore(snapshot)
+        timers._origins, timers._moved = {}, {}
+        return timers
+
+    return [(Timers, "restore", staticmethod(forgetful))]
+
+
 _MOMENT = of_moment("kept")
+_AGAIN = of_moment("stored-again")
 
 RETENTION = (
+    Mutant(
+        rule="R26-halves",
+        meaning="retention does not look at what open halves need",
+        patches=_halves_need_nothing,
+        **_AGAIN,
+    ),
+    Mutant(
+        rule="R26-timers",
+        meaning="retention does not look at what delayed messages need",
+        patches=_timers_need_nothing,
+        **_AGAIN,
+    ),
+    Mutant(
+        rule="R28-origin",
+        meaning="what was stored again twice is not found by its first place",
+        patches=_origin_of_last_move,
+        **_AGAIN,
+    ),
+    Mutant(
+        rule="R14-origin",
+        meaning="a checkpoint forgets where stored again messages came from",
+        patches=_moves_not_saved,
+        **_AGAIN,
+    ),
     Mutant(
         rule="R26-beyond",
         meaning="files go that no retention record gave up",

@@ -3,7 +3,7 @@
 As in cases.py: each maker is called twice, and what stands behind `is_bad` is all that differs.
 """
 
-from tests.unit.chaos.hand import SIZE, Hand
+from tests.unit.chaos.hand import SECOND, SIZE, Hand
 from tests.unit.chaos.more_cases import CASES, case
 
 from paceline_chaos.history.model import ReplicaDump, Send, StoredBatch
@@ -115,6 +115,29 @@ def deleted_is_not_lost(is_bad: bool) -> Hand:
     hand.send("2", 2)
     if is_bad:
         hand.send("x", 5)
+    dump_cut(hand, kept_from=2, log_start=2 * SIZE)
+    return hand
+
+
+@case("S25 of a loss where messages are deleted")
+def never_delivered_and_not_deleted(is_bad: bool) -> Hand:
+    """What was due after the first message that is kept was stored is in what is kept."""
+    hand = Hand()
+    hand.send("2", 2, at=(0, 100))
+    hand.delayed("a" if is_bad else "3", 500, at=(0, 1000))
+    hand.send("4", 4, at=(4 * SECOND, 4 * SECOND + 1))
+    dump_cut(hand, kept_from=2, log_start=2 * SIZE)
+    return hand
+
+
+@case("S25 of what may be deleted")
+def delivered_before_what_is_kept(is_bad: bool) -> Hand:
+    """It was due before anything that is kept is known to have been stored."""
+    hand = Hand()
+    hand.delayed("a", 500, at=(0, 1000))
+    hand.delayed("3", 2000, at=(0, 1000))
+    hand.send("2", 2, at=(0, 100) if is_bad else (SECOND, SECOND + 1))
+    hand.send("4", 4, at=(6 * SECOND, 6 * SECOND + 1))
     dump_cut(hand, kept_from=2, log_start=2 * SIZE)
     return hand
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from tests.unit.chaos.cases import case
-from tests.unit.chaos.hand import SECOND, Hand, crc_of
+from tests.unit.chaos.excuse_cases import dump_cut
+from tests.unit.chaos.hand import SECOND, SIZE, Hand, crc_of
 from tests.unit.chaos.receipt_cases import CASES as CASES
 from tests.unit.chaos.retry_cases import RetryLog
 
@@ -86,6 +87,30 @@ def committed_message_is_lost(is_bad: bool) -> Hand:
     hand.begin("a")
     hand.end("a")
     hand.dump(1, [] if is_bad else ["a"])
+    return hand
+
+
+@case("S24 of a commit where messages are deleted")
+def committed_message_is_lost_and_not_deleted(is_bad: bool) -> Hand:
+    """What was committed after the first message that is kept was stored is in what is kept."""
+    hand = TransactingHand()
+    value = "a" if is_bad else "3"
+    hand.send("2", 2)
+    hand.begin(value)
+    hand.end(value)
+    dump_cut(hand, kept_from=2, log_start=2 * SIZE)
+    return hand
+
+
+@case("S24 of a half that is forgotten where messages are deleted")
+def open_half_is_not_known(is_bad: bool) -> Hand:
+    """An ended one may be forgotten with its messages; an open one is stored again."""
+    hand = TransactingHand()
+    hand.begin("0")
+    if not is_bad:
+        hand.end("0")
+    hand.end("0", outcome=Outcome.FAIL, error="TRANSACTION_NOT_FOUND")
+    dump_cut(hand, kept_from=2, log_start=2 * SIZE)
     return hand
 
 

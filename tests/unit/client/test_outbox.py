@@ -126,6 +126,21 @@ def test_a_fatal_refusal_leaves_its_sequence_to_the_next_batch() -> None:
     assert numbers(good) == (0, 0)
 
 
+def test_a_fatal_refusal_says_nothing_of_an_earlier_attempt_that_is_unknown() -> None:
+    """The permission was taken away meanwhile, say: the first attempt may have been stored."""
+    outbox = an_outbox()
+    batch = put(outbox, b"a")
+    outbox.take(1)
+    outbox.lost()
+    assert outbox.take(1) is batch
+
+    outbox.refused(batch, CorruptBatchError("crc"))
+
+    assert outbox.drain_settled() == [batch]
+    assert isinstance(batch.error, OutcomeUnknownError)
+    assert isinstance(batch.error.__cause__, CorruptBatchError)
+
+
 def test_a_follower_with_an_unknown_attempt_behind_a_gap_ends_unknown_too() -> None:
     outbox = an_outbox()
     bad, follower, fresh = put(outbox, b"a"), put(outbox, b"b"), put(outbox, b"c")

@@ -11,6 +11,7 @@ from paceline.message import Message
 from paceline.producer import Producer
 from paceline.producer_settings import ProducerSettings
 from paceline.runtime import pause
+from paceline.sending import SendResult
 from paceline_chaos.checkers.delays import DELAY_MS_MAX
 from paceline_chaos.history.model import Queue, Recall, Send
 from paceline_chaos.history.recorder import Asking
@@ -72,16 +73,10 @@ class Delayer:
             except PacelineError as error:
                 asking.raised(error)
                 continue
-            asking.ok(
-                queue=Queue(str(result.topic), str(result.group), int(result.queue_id)),
-                offset=-1,
-                epoch=int(result.epoch),
-                is_duplicate=result.is_duplicate,
-                is_confirmed=result.is_confirmed,
-            )
+            enter_delayed(asking, result)
             if result.recall_handle is not None and around.happens(_RECALLED):
                 await pause(around.random.uniform(0, 500))
-                await self._recall(producer, value, result.recall_handle)
+                await recall(around, producer, value, result.recall_handle)
 
     def _begin(self, producer: Producer) -> tuple[Asking[Send], str, Message]:
         around = self._around
@@ -103,14 +98,26 @@ class Delayer:
         asking = asking_to_send(around, value, body, session, delay_ms=delay_ms)
         return asking, value, message
 
-    async def _recall(self, producer: Producer, value: str, handle: str) -> None:
-        around = self._around
-        with around.recorder.asking(
-            Recall, client=around.client, topic=around.topic, value=value
-        ) as asking:
-            try:
-                await producer.recall(around.topic, handle, timeout_ms=CALL_TIMEOUT_MS)
-            except PacelineError as error:
-                asking.raised(error)
-            else:
-                asking.ok()
+
+def enter_delayed(asking: Asking[Send], result: SendResult) -> None:
+    """A delayed message was taken: it has no offset yet."""
+    asking.ok(
+        queue=Queue(str(result.topic), str(result.group), int(result.queue_id)),
+        offset=-1,
+        epoch=int(result.epoch),
+        is_duplicate=result.is_duplicate,
+        is_confirmed=result.is_confirmed,
+    )
+
+
+async def recall(around: Around, producer: Producer, value: str, handle: str) -> None:
+    """Take a message back; the outcome is recorded."""
+    with around.recorder.asking(
+        Recall, client=around.client, topic=around.topic, value=value
+    ) as asking:
+        try:
+            await producer.recall(around.topic, handle, timeout_ms=CALL_TIMEOUT_MS)
+        except PacelineError as error:
+            asking.raised(error)
+        else:
+            asking.ok()

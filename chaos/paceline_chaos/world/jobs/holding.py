@@ -1,21 +1,27 @@
-"""Transactions that stay open for as long as somebody says: what a script has power fail on.
+"""What waits for as long as somebody says: what scripts have power fail on, or retention meet.
 
-Nobody is asked about them meanwhile, and their producer lives on: so that they were forgotten is
-told by nothing but their commits, which S24 judges.
+Nobody is asked about transactions that are held open, and their producer lives on: so that they
+were forgotten is told by nothing but their commits, which S24 judges. Of delayed messages some are
+taken back, and the others come, which S25 judges.
 """
 
 from collections.abc import Callable
 
 from paceline.errors import PacelineError, TransactionNotFoundError
 from paceline.message import Message
+from paceline.producer import Producer
+from paceline.producer_settings import ProducerSettings
 from paceline.runtime import pause
 from paceline.transaction import HalfMessage, Transaction, TransactionProducer, TransactionState
 from paceline_chaos.history.model import BeginTransaction, EndTransaction
 from paceline_chaos.world.bodies import crc_of, make_body
 from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.delaying import enter_delayed, recall
+from paceline_chaos.world.jobs.sending import asking_to_send
 
 _IMMUNITY_S = 600
 """Longer than a world: they are never due for a check."""
+_SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
 _LOOK_MS = 20
 _BODY_BYTES = 64
 
@@ -95,3 +101,47 @@ class Holder:
 
 def _unknown(_: HalfMessage) -> TransactionState:
     return TransactionState.UNKNOWN
+
+
+class LaterHolder:
+    """Delayed messages of which every other one is taken back when somebody says so."""
+
+    def __init__(self, count: int, *, later_ms: int) -> None:
+        self._count = count
+        self._later_ms = later_ms
+        self._handles: dict[str, str] = {}
+        self.recalled_count = 0
+        """Asked for, whatever came of it."""
+
+    @property
+    def is_holding(self) -> bool:
+        return len(self._handles) == self._count
+
+    async def run(self, around: Around, *, may_recall: Callable[[], bool]) -> None:
+        """Send them, wait until they may be recalled, and recall every other one."""
+        cluster = around.cluster()
+        producer = Producer(cluster, settings=_SETTINGS)
+        try:
+            await around.try_again(producer.start)
+            for number in range(self._count):
+                await self._send(around, producer, f"{around.alias}-late{number}")
+            while not may_recall() and not around.is_over():
+                await pause(_LOOK_MS)
+            for value, handle in list(self._handles.items())[::2]:
+                await recall(around, producer, value, handle)
+                self.recalled_count += 1
+        finally:
+            await producer.close(timeout_ms=0)
+            await cluster.close()
+
+    async def _send(self, around: Around, producer: Producer, value: str) -> None:
+        body = make_body(value, _BODY_BYTES)
+        asking = asking_to_send(around, value, body, around.alias, delay_ms=self._later_ms)
+        try:
+            result = await producer.send(Message(around.topic, body, delay_ms=self._later_ms))
+        except PacelineError as error:
+            asking.raised(error)
+            return
+        enter_delayed(asking, result)
+        if result.recall_handle is not None:
+            self._handles[value] = result.recall_handle

@@ -36,6 +36,7 @@ from paceline_chaos.world.moments import (
     resetting,
     returning,
     sealing,
+    storing,
     topics,
     waiting,
 )
@@ -245,6 +246,17 @@ SCENARIOS: Mapping[str, Scripted] = {
         topology={
             "segment_size_bytes": keeping.SEGMENT_BYTES,
             "log_bytes_max": 2 * keeping.SEGMENT_BYTES,
+        },
+    ),
+    "stored-again": Scripted(
+        rule="R14, R26, R34: retention stores again what waits, of each sort, as often as it must",
+        script=storing.stored_again,
+        unmet=storing.ended_well,
+        load_ms=24_000,
+        topology={
+            "think_ms": 40.0,
+            "segment_size_bytes": storing.SEGMENT_BYTES,
+            "log_bytes_max": 2 * storing.SEGMENT_BYTES,
         },
     ),
     "returns": Scripted(

@@ -35,7 +35,7 @@ def waiting(d: Director) -> Steps:
     d.stage.begin_tool(lambda around: holder.run(around, may_end=lambda: is_back[0]))
     yield d.pass_ms(_CHECKPOINTED_MS)
     yield lambda: holder.is_holding and d.is_whole()
-    yield _all_checkpointed(d)
+    yield all_checkpointed(d)
     yield lambda: _all_wait(d)
     _dark(d)
     yield lambda: d.stage.master(GROUP) is None
@@ -70,7 +70,7 @@ def _all_wait(d: Director) -> bool:
     )
 
 
-def _all_checkpointed(d: Director) -> Condition:
+def all_checkpointed(d: Director) -> Condition:
     """Every member has a checkpoint above all that the master has confirmed by now."""
     confirm = int(d.status(d.master)["confirm"])
 
