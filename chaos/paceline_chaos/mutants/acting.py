@@ -1,5 +1,6 @@
 """What an acting master must not do, done (R36); caught by the script `acting` of the moments."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from paceline_broker import mastership as mastership_module
@@ -7,7 +8,7 @@ from paceline_broker.acting.hand_over import HandOver
 from paceline_broker.acting.locks import ActingLocks
 from paceline_broker.acting.offsets import Provisional
 from paceline_broker.acting.withheld import WithheldWatch
-from paceline_broker.projections.locks import Withheld
+from paceline_broker.projections.locks import Locks, Withheld
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.service import calls as calls_module
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
@@ -29,6 +30,28 @@ def _nothing_withheld() -> list[Patch]:
         return epoch_start_document(withhold_locks_ms=0, **more)
 
     return [(mastership_module, "epoch_start_document", document)]
+
+
+def _not_saved() -> list[Patch]:
+    """A checkpoint does not say that locks are withheld."""
+    from_json = Locks.from_json
+
+    def without(rows: list[list[Any]], withheld: Sequence[int] = (0, 0)) -> Locks:
+        return from_json(rows)
+
+    return [(Locks, "from_json", staticmethod(without))]
+
+
+def _not_renewed() -> list[Patch]:
+    """Locks are withheld up to a log time, however that leaps with the next master's clock."""
+    renew_all = Locks.renew_all
+
+    def renew_locks(locks: Locks, **of: Any) -> None:
+        withheld = locks._withheld
+        renew_all(locks, **of)
+        locks._withheld = withheld
+
+    return [(Locks, "renew_all", renew_locks)]
 
 
 def _nothing_is_left() -> list[Patch]:
@@ -69,6 +92,18 @@ ACTING = (
         rule="R36-withhold",
         meaning="the next master grants locks while leases of an acting one run",
         patches=_nothing_withheld,
+        **_MOMENT,
+    ),
+    Mutant(
+        rule="R36-saved",
+        meaning="whoever restores a checkpoint grants locks while leases of an acting one run",
+        patches=_not_saved,
+        **_MOMENT,
+    ),
+    Mutant(
+        rule="R36-leap",
+        meaning="a next master whose clock is ahead grants locks while leases of an acting one run",
+        patches=_not_renewed,
         **_MOMENT,
     ),
     Mutant(

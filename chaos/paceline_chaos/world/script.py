@@ -174,6 +174,11 @@ class Director:
         yield lambda: not self.is_whole()
         yield self.is_whole
 
+    @property
+    def now_us(self) -> int:
+        """Of the history's clock."""
+        return self.stage.simulation.now_us
+
     def pass_ms(self, duration_ms: float) -> Condition:
         """Some time is over."""
         end_us = self.stage.simulation.now_us + int(duration_ms * 1000)

@@ -7,12 +7,15 @@ from paceline_broker.acting.term import ActingTerm
 from paceline_broker.projections.locks import Withheld
 from paceline_chaos.history.model import Deliver, Lock, Outcome
 from paceline_chaos.world.all_ack.questions import acknowledged, fell_silent, unequal_logs, unseen
+from paceline_chaos.world.moments.waiting import all_checkpointed
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Director, Steps
 
 AWAY_MS = 9_000
 """The members': an appointment, one lease, and some work."""
+_DEAD_MS = 300
+_STEP_MS = 3_600_000
 LATE_MS = 700
 """Until the record that withholds is confirmed, and has come to a replica."""
 
@@ -56,7 +59,9 @@ def acting(d: Director) -> Steps:
             f"{group} had committed {provisional.offset} and has {committed} with a master",
         )
     yield d.is_whole
-    yield from _elected_again(d, withheld)
+    yield from _all_restarted(d)
+    yield from _elected_again(d, d.projections(d.master).locks.withheld)
+    yield from _elected_on_wrong_clocks(d)
     d.mark("whole")
     yield d.pass_ms(500)
 
@@ -77,6 +82,40 @@ def _elected_again(d: Director, withheld: Withheld) -> Steps:
     yield d.is_whole
 
 
+def _left_ms(d: Director) -> int:
+    """For so long, in log time, the master grants no lock."""
+    found = d.projections(d.master)
+    return found.locks.withheld.until_unix_ms - found.log_time_ms
+
+
+def _all_restarted(d: Director) -> Steps:
+    """Nobody remembers what has passed, and the log's start record is behind a checkpoint."""
+    yield all_checkpointed(d)
+    left_ms, before_us = _left_ms(d), d.now_us
+    d.expect(left_ms > _DEAD_MS + LATE_MS, "too little is left of what was withheld to tell")
+    d.kill(*d.running, for_ms=_DEAD_MS)
+    yield lambda: d.stage.master(GROUP) is None
+    yield d.is_whole
+    later_ms = _left_ms(d) - left_ms + (d.now_us - before_us) // 1000
+    d.expect(later_ms > -LATE_MS, f"restarts made locks free {-later_ms} ms too early")
+    d.saw("restarts")
+
+
+def _elected_on_wrong_clocks(d: Director) -> Steps:
+    """Log time goes forward by an hour at once; leases have not run for so long."""
+    old = d.master
+    for node in d.replicas:
+        d.begin("clock_step", node.name, for_ms=1, offset_ms=_STEP_MS)
+    left_ms, before_us = _left_ms(d), d.now_us
+    d.expect(left_ms > LATE_MS, "too little is left of what was withheld to tell")
+    d.kill(old, for_ms=1_000)
+    yield lambda: d.stage.master(GROUP) not in (None, old) and d.is_open()
+    later_ms = _left_ms(d) - left_ms + (d.now_us - before_us) // 1000
+    d.expect(later_ms > -LATE_MS, f"a wrong clock made locks free {-later_ms} ms too early")
+    d.saw("a wrong clock")
+    yield d.is_whole
+
+
 def acted(result: Result) -> list[str]:
     assert result.notes is not None
     marks = result.notes.marks
@@ -88,6 +127,7 @@ def acted(result: Result) -> list[str]:
     ]
     return [
         *unseen(result, an_acting_master=1, offsets_handed_over=1, a_second_election=1),
+        *unseen(result, restarts=1, a_wrong_clock=1),
         *([] if delivered else ["nobody was handed a message by the acting master"]),
         *([] if _during(result, Lock, meanwhile) else ["nobody got a lock of it"]),
         *([f"{early[0].member} had a lock before one lease was over"] if early else []),
