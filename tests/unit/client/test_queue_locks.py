@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.unit.client.fake_cluster import FakeCluster
@@ -78,6 +79,34 @@ async def test_a_lease_that_a_broker_cuts_short_is_relied_on_and_renewed_accordi
             assert not locks.is_valid(key(0), token, now_ms=locks._clock.monotonic_ms() + 991)
             await eventually(lambda: len(calls_of(cluster)) >= 3)
             assert locks.token_of(key(0)) == token
+
+
+async def test_a_lease_counts_from_the_question_however_long_the_answer_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A grant, and a renewal, of which the answer is under way for most of the lease."""
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with locks_at(cluster, lease_ms=1_000, renew_ms=999) as locks:
+            asked_ms, took_ms = locks._clock.monotonic_ms(), 0
+            monkeypatch.setattr(locks, "_clock", Mock(monotonic_ms=lambda: asked_ms + took_ms))
+            fake = cluster.group_calls.locks
+            change = fake.change
+
+            def late(*of: Any) -> dict[str, Any]:
+                nonlocal took_ms
+                took_ms = 800
+                return change(*of)
+
+            monkeypatch.setattr(fake, "change", late)
+            token = await locks.acquire(key(0))
+            assert locks.is_valid(key(0), token, now_ms=asked_ms + 980)
+            assert not locks.is_valid(key(0), token, now_ms=asked_ms + 1_000)
+
+            asked_ms, took_ms = asked_ms + 5_000, 0
+            await locks._renew(G1)
+            assert locks.is_valid(key(0), token, now_ms=asked_ms + 980)
+            assert not locks.is_valid(key(0), token, now_ms=asked_ms + 1_000)
 
 
 async def test_more_queues_than_fit_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
