@@ -110,6 +110,7 @@ ALL: dict[str, Checker] = {
     "L7": queries.what_is_stored_is_found,
     "L8": repairs.damage_is_mended,
     "L9": groups.commits_catch_up,
+    "L10": groups.queues_are_started_once,
 }
 """Property -> its checker."""
 SAFETY = tuple(name for name in ALL if not name.startswith("L"))

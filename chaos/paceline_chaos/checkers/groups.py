@@ -1,4 +1,4 @@
-"""Pure: consumer groups: S21, S22, S27, S35 and L9.
+"""Pure: consumer groups: S21, S22, S27, S35, L9 and L10.
 
 S21 and S27 need deliveries: of groups that pull by themselves nobody sees what was processed.
 """
@@ -145,6 +145,51 @@ def _behind(found: Findings, query: QueryOffset, frontier: int) -> None:
             "processed",
             query,
         )
+
+
+def queues_are_started_once(evidence: Evidence) -> Findings:
+    """L10: in a stretch without faults nobody is handed again what it has processed, but once by
+    chance (a change of members), and once for each reset of the group that may have taken effect in
+    it: asked for by its end, and answered at most `commit_us` before its beginning. Whoever starts
+    a queue again and again loses nothing, and never gets on. Not for groups that commit or lock by
+    themselves. O(n log n)."""
+    found = Findings("L10")
+    by_hand = {(one.consumer_group, one.queue) for one in evidence.commits if not one.is_reset}
+    locking = {lock.consumer_group for lock in evidence.locks}
+    _, resets = words_of(evidence)
+    delivers: defaultdict[_Lane, list[Deliver]] = defaultdict(list)
+    for deliver in evidence.delivers:
+        lane = (deliver.consumer_group, deliver.queue)
+        is_committed = not deliver.is_broadcast and deliver.outcome is Outcome.OK
+        if is_committed and lane not in by_hand and lane[0] not in locking:
+            delivers[lane].append(deliver)
+    stretches = list(calm(evidence))
+    for lane, mine in delivers.items():
+        if evidence.is_lossy(lane[1].group):
+            continue
+        for from_us, to_us in stretches:
+            resets_count = sum(
+                one.asked_us <= to_us and one.answered_us >= from_us - evidence.bounds.commit_us
+                for one in resets.get(lane, [])
+            )
+            inside = [one for one in mine if from_us <= one.asked_us and one.answered_us <= to_us]
+            found.judged += len(inside)
+            _handed_again(found, inside, limit=2 + resets_count)
+    return found
+
+
+def _handed_again(found: Findings, delivers: Iterable[Deliver], *, limit: int) -> None:
+    times: defaultdict[tuple[str, int], list[Deliver]] = defaultdict(list)
+    for deliver in delivers:
+        times[deliver.member, deliver.message.offset].append(deliver)
+    for (member, offset), mine in times.items():
+        if len(mine) > limit:
+            queue = mine[0].queue
+            found.violate(
+                f"{member} of group {mine[0].consumer_group} was handed {offset} of "
+                f"{queue.topic}/{queue.group}/{queue.queue} {len(mine)} times, though processed",
+                *mine[: limit + 1],
+            )
 
 
 def committed_offsets_never_fall(evidence: Evidence) -> Findings:

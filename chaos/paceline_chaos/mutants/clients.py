@@ -8,6 +8,8 @@ from paceline import dispatch
 from paceline.consumer import segment_member
 from paceline.consumer.group_offsets import GroupOffsets
 from paceline.consumer.leases import Leases
+from paceline.consumer.process_queue import ProcessQueue
+from paceline.consumer.queue_owner import QueueOwner
 from paceline.consumer.segments import Standing
 from paceline.dispatch import Dispatcher
 from paceline.message import LockToken
@@ -120,7 +122,24 @@ def _first_commit_anyway() -> list[Patch]:
     return [(GroupOffsets, "_commit_rows", without)]
 
 
+def _resets_unnoted() -> list[Patch]:
+    """A member starts its queue as a reset says, and again at each look, for it notes nothing."""
+    obey = QueueOwner._obey_reset
+
+    def obey_again(owner: QueueOwner, queue: ProcessQueue, offset: int, generation: int) -> None:
+        obey(owner, queue, offset, queue.generation)
+
+    return [(QueueOwner, "_obey_reset", obey_again)]
+
+
 CLIENTS = (
+    Mutant(
+        rule="L10",
+        meaning="a member starts its queue again at each look after a reset",
+        caught_by=frozenset({"L10"}),
+        patches=_resets_unnoted,
+        bed="world",
+    ),
     Mutant(
         rule="R33-first",
         meaning="a member's first commit undoes a reset that came before it",
