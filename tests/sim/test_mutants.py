@@ -27,7 +27,7 @@ CORE_SAMPLE = (
 WORLD_SAMPLE = (
     *("R38-sequence", "R31-id", "S1-json", "R34-twice", "R28-recall"),
     *("R34-early", "R34-again", "R34-both", "R34-checks", "R34-remembered"),
-    *("L9", "L10"),
+    *("L9", "L10", "S23-commit", "S23-past"),
 )
 RAFT_SAMPLE = (
     *("INV-10-vote", "INV-10-votes", "INV-10-part", "INV-10-start", "INV-10-cut"),

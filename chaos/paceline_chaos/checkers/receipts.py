@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from paceline_chaos.checkers.evidence import NEVER_US, Evidence
 from paceline_chaos.checkers.findings import Findings
-from paceline_chaos.history.model import Ack, Outcome, Pop, QueryOffset, Queue
+from paceline_chaos.history.model import Ack, Commit, Outcome, Pop, QueryOffset, Queue
 
 _NEVER_US = 1 << 62
 SLACK_US = 50_000
@@ -21,23 +21,31 @@ def receipts_exclude(evidence: Evidence) -> Findings:
     lie within less than that. Not judged when clocks were made to run wrong, as the time is the
     log's. (2) A receive asked for after an acknowledgement has succeeded is not given the message.
     (3) When a query is answered that the group has come to x, then somebody had asked to
-    acknowledge each message that was received and lies below x, or it is a dead letter: what was
-    forgotten is not passed over. Not over an unclean election. O(n log n)."""
+    acknowledge each message that was received and lies below x, or to commit more than it, or it is
+    a dead letter: what was forgotten is not passed over. (4) A commit without receipts does not
+    succeed while a message below it is invisible, and a receive asked for after it has succeeded is
+    given nothing below it. Not over an unclean election. O(n log n)."""
     found = Findings("S23")
     pops: defaultdict[_Place, list[Pop]] = defaultdict(list)
     for pop in evidence.pops:
         if pop.outcome is Outcome.OK and not evidence.is_lossy(pop.queue.group):
             pops[pop.consumer_group, pop.queue, pop.message.offset].append(pop)
     acked: dict[_Place, Ack] = {}
+    acks: defaultdict[_Place, list[Ack]] = defaultdict(list)
     given_back: defaultdict[_Place, list[Ack]] = defaultdict(list)
     for ack in evidence.done_receipts:
         place = (ack.consumer_group, ack.queue, ack.offset)
+        acks[place].append(ack)
         if ack.is_back:
             given_back[place].append(ack)
         elif ack.outcome is Outcome.OK:
             first = acked.get(place)
             if first is None or ack.answered_us < first.answered_us:
                 acked[place] = ack
+    commits: defaultdict[_Lane, list[Commit]] = defaultdict(list)
+    for commit in evidence.commits:
+        if not (commit.is_reset or commit.is_provisional):
+            commits[commit.consumer_group, commit.queue].append(commit)
     are_clocks_right = evidence.clocks_right_until_us("broker") == NEVER_US
     for place, given in pops.items():
         given.sort(key=lambda pop: pop.asked_us)
@@ -46,11 +54,21 @@ def receipts_exclude(evidence: Evidence) -> Findings:
         _after_ack(found, given, acked.get(place))
         if are_clocks_right:
             _too_early(found, given, given_back[place])
-    _passed_over(evidence, found, pops)
+        for commit in commits[place[:2]]:
+            if commit.offset > place[2] and commit.outcome is Outcome.OK:
+                _past_commit(found, given, commit)
+                if are_clocks_right and place[2] not in evidence.sent_back(*place[:2]):
+                    _while_invisible(found, given, acks[place], commit)
+    _passed_over(evidence, found, pops, commits)
     return found
 
 
-def _passed_over(evidence: Evidence, found: Findings, pops: defaultdict[_Place, list[Pop]]) -> None:
+def _passed_over(
+    evidence: Evidence,
+    found: Findings,
+    pops: defaultdict[_Place, list[Pop]],
+    commits: defaultdict[_Lane, list[Commit]],
+) -> None:
     """(3). O(queries * receives of their queue): queries are few."""
     first_done_us: dict[_Place, int] = {}
     for ack in evidence.done_receipts:
@@ -65,8 +83,12 @@ def _passed_over(evidence: Evidence, found: Findings, pops: defaultdict[_Place, 
         if query.outcome is not Outcome.OK or query.offset is None or lane not in received:
             continue
         dead = evidence.sent_back(*lane)
+        # Of any outcome: what was refused may be the repetition of one that was carried out.
+        committed = max(
+            (one.offset for one in commits[lane] if one.asked_us <= query.answered_us), default=0
+        )
         for pop in received[lane]:
-            if pop.message.offset >= query.offset or pop.message.offset in dead:
+            if not committed <= pop.message.offset < query.offset or pop.message.offset in dead:
                 continue
             if pop.message.offset < evidence.start_of(query.queue):
                 continue
@@ -91,6 +113,28 @@ def _after_ack(found: Findings, given: list[Pop], ack: Ack | None) -> None:
         if pop.asked_us > ack.answered_us:
             found.violate(
                 f"{_name(pop)} was given to {pop.member} after it was acknowledged", pop, ack
+            )
+
+
+def _past_commit(found: Findings, given: list[Pop], commit: Commit) -> None:
+    for pop in given:
+        if pop.asked_us > commit.answered_us:
+            found.violate(
+                f"{_name(pop)} was given to {pop.member} after its group had committed "
+                f"{commit.offset}",
+                pop,
+                commit,
+            )
+
+
+def _while_invisible(found: Findings, given: list[Pop], acks: list[Ack], commit: Commit) -> None:
+    if any(ack.asked_us <= commit.answered_us for ack in acks):
+        return
+    for pop in given:
+        until_us = pop.asked_us + pop.invisible_ms * 1000 - SLACK_US
+        if pop.answered_us < commit.asked_us and commit.answered_us < until_us:
+            found.violate(
+                f"{commit.offset} was committed while {_name(pop)} was invisible", pop, commit
             )
 
 

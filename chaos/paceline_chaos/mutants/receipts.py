@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import QueueReceipts, Run
 from paceline_broker.projections.send_backs import SendBacks
 from paceline_broker.service.ports import LogWriter
@@ -52,6 +53,16 @@ def _letter_of_any_group() -> list[Patch]:
     return [(SendBacks, "made_for", made_for_any)]
 
 
+def _commits_over_receipts() -> list[Patch]:
+    """An offset is committed whatever is invisible."""
+    return [(Projections, "has_open_receipts", lambda *of: False)]
+
+
+def _commits_hide_nothing() -> list[Patch]:
+    """What a group has committed without receipts is given all the same."""
+    return [(QueueReceipts, "commit", lambda queue, offset: None)]
+
+
 def _never_due() -> list[Patch]:
     """What receivers forgot stays with them for ever."""
 
@@ -87,6 +98,20 @@ RECEIPTS = (
         meaning="a message is handed out before its grant is confirmed",
         caught_by=frozenset({"S23"}),
         patches=_given_before_confirm,
+        bed="world",
+    ),
+    Mutant(
+        rule="S23-commit",
+        meaning="a group's offset is committed without receipts while a message is invisible",
+        caught_by=frozenset({"S23"}),
+        patches=_commits_over_receipts,
+        bed="world",
+    ),
+    Mutant(
+        rule="S23-past",
+        meaning="a message that its group has committed without receipts is given all the same",
+        caught_by=frozenset({"S23"}),
+        patches=_commits_hide_nothing,
         bed="world",
     ),
     Mutant(

@@ -48,6 +48,25 @@ def passed_over(is_bad: bool) -> Hand:
     return hand
 
 
+@case("S23 of a commit without receipts")
+def committed_while_invisible(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.pop("m1", (SECOND, 2 * SECOND), 10_000)
+    at = (9 * SECOND, 10 * SECOND) if is_bad else (10 * SECOND, 12 * SECOND)
+    hand.commit(1, at)
+    hand.committed(1, (13 * SECOND, 14 * SECOND))
+    return hand
+
+
+@case("S23 of what was committed without receipts")
+def given_after_the_commit(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.commit(1, (SECOND, 3 * SECOND))
+    asked = 4 if is_bad else 2
+    hand.pop("m1", (asked * SECOND, 5 * SECOND), 10_000)
+    return hand
+
+
 @case("S29 of a receiver's dead letter")
 def acknowledged_and_a_dead_letter(is_bad: bool) -> Hand:
     hand, log = Hand(), RetryLog()

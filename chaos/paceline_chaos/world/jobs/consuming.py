@@ -135,12 +135,12 @@ class Pusher:
             "max_reconsume_times": RETRIES_MAX,
         }
         try:
-            await _call(links, PUSH_GROUP, queue, document)
+            await call_group(links, PUSH_GROUP, queue, document)
         except PacelineError:
             return  # the library goes on asking
 
 
-async def _call(
+async def call_group(
     links: GroupLinks, group: str, queue: Queue, document: Mapping[str, Any]
 ) -> dict[str, Any]:
     """One call about a consumer group, to the master that has the queue."""
@@ -159,7 +159,7 @@ async def ask_committed(around: Around, links: GroupLinks, group: str, queue: Qu
         QueryOffset, client=around.client, consumer_group=group, queue=queue
     ) as asking:
         try:
-            answer = await _call(links, group, queue, {"call": "offsets", "queues": [row]})
+            answer = await call_group(links, group, queue, {"call": "offsets", "queues": [row]})
         except PacelineError as error:
             asking.raised(error)
             return None
@@ -265,7 +265,7 @@ class OrderedConsumer:
     async def _call(
         self, links: GroupLinks, queue: Queue, document: Mapping[str, Any]
     ) -> dict[str, Any]:
-        return await _call(links, ORDERED_GROUP, queue, document)
+        return await call_group(links, ORDERED_GROUP, queue, document)
 
     async def _lock(self, links: GroupLinks, queue: Queue, token: int | None) -> int | None:
         """The token, if the lock was granted, or the grant of `token` renewed."""

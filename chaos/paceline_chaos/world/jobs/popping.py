@@ -1,4 +1,8 @@
-"""Simple consumers: messages received by receipt, acknowledged, forgotten or given back (S23)."""
+"""Simple consumers: messages received by receipt, acknowledged, forgotten or given back (S23).
+
+Now and then somebody commits an offset of their group, as members without receipts do: that is
+refused while a message is invisible, and else the group is done with all below it.
+"""
 
 import asyncio
 from functools import partial
@@ -10,10 +14,14 @@ from paceline.consumer.popped import PoppedMessage, SimpleSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
-from paceline_chaos.history.model import Ack, Pop, Queue
+from paceline_chaos.history.model import Ack, Commit, Pop, Queue
 from paceline_chaos.world.bodies import crc_of
-from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
-from paceline_chaos.world.jobs.consuming import look_at_offsets
+from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
+from paceline_chaos.world.jobs.consuming import (
+    ask_committed,
+    call_group,
+    look_at_offsets,
+)
 from paceline_chaos.world.jobs.reading import seen
 
 POP_GROUP = "simple-1"
@@ -25,6 +33,7 @@ _MEMBERS = 2
 _SESSION_RECEIVES = 40
 _FORGET_SHARE = 0.15
 _BACK_SHARE = 0.1
+_COMMIT_AHEAD_MAX = 8
 _POISON_ONE_IN = 23
 
 
@@ -39,9 +48,11 @@ class Popper:
     """Members of a simple consumers' group, which come and go."""
 
     group = POP_GROUP
+    _commit_share = 0.1
 
     def __init__(self, around: Around) -> None:
         self._around = around.apart(self._name)
+        self._committer = around.apart(f"{self._name}-commit")
         self._sessions = 0
 
     @property
@@ -65,6 +76,36 @@ class Popper:
                 for _ in around.turns(_SESSION_RECEIVES):
                     await self._round(members)
                     await look_at_offsets(around, cluster, links, self.group, around.topic)
+                    if self._committer.happens(self._commit_share):
+                        await self._commit(cluster, links)
+
+    async def _commit(self, cluster: Cluster, links: GroupLinks) -> None:
+        """A little above where the group stands, without any receipt."""
+        around = self._committer
+        queues = queues_in(cluster, around.topic)
+        if not queues:
+            return
+        queue = around.choice(queues)
+        stood = await ask_committed(around, links, self.group, queue)
+        if stood is None:
+            return
+        offset = stood + around.whole(1, _COMMIT_AHEAD_MAX)
+        row = {"topic": queue.topic, "queue": queue.queue, "offset": offset}
+        with around.recorder.asking(
+            Commit,
+            client=around.client,
+            consumer_group=self.group,
+            member=f"{around.alias}/{self._name}-commit",
+            queue=queue,
+            offset=offset,
+        ) as asking:
+            try:
+                document = {"call": "commit", "offsets": [row]}
+                answer = await call_group(links, self.group, queue, document)
+            except PacelineError as error:
+                asking.raised(error)
+            else:
+                asking.ok(is_provisional=bool(answer.get("acting")))
 
     def _member(self, cluster: Cluster, number: int, settings: SimpleSettings) -> _Member:
         around = self._around
@@ -141,6 +182,8 @@ class Popper:
 class _Failer(Popper):
     """Members of a group that fails on some messages, again and again: they become its dead
     letters after two deliveries."""
+
+    _commit_share = 0.0
 
     def __init__(self, around: Around, group: str) -> None:
         self.group = group
