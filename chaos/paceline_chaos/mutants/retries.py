@@ -5,12 +5,27 @@ from typing import Any
 from paceline.consumer.failure import SendBacker
 from paceline_broker.projections.send_backs import SendBacks
 from paceline_broker.service.send_back import SendBack
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
 def _always_anew() -> list[Patch]:
     """Whoever asks again gets another retry."""
     return [(SendBacks, "made_for", lambda state, topic_id, source, **lane: None)]
+
+
+def _resets_not_saved() -> list[Patch]:
+    """A checkpoint does not say which queues were reset."""
+    restore = SendBacks.restore
+
+    def without(snapshot: memoryview, resets: list[list[Any]]) -> SendBacks:
+        return restore(snapshot, [])
+
+    return [(SendBacks, "restore", staticmethod(without))]
+
+
+def _resets_unnoted() -> list[Patch]:
+    """A reset allows nothing anew."""
+    return [(SendBacks, "note_reset", lambda state, *of: None)]
 
 
 def _dies_one_attempt_early() -> list[Patch]:
@@ -38,6 +53,18 @@ def _answered_before_it_is_asked() -> list[Patch]:
 
 
 RETRIES: tuple[Mutant, ...] = (
+    Mutant(
+        rule="R28-reset",
+        meaning="after a reset a message cannot be sent back again",
+        patches=_resets_unnoted,
+        **of_moment("sent-back-again"),
+    ),
+    Mutant(
+        rule="R14-reset",
+        meaning="a checkpoint forgets that a reset allows to send back again",
+        patches=_resets_not_saved,
+        **of_moment("sent-back-again"),
+    ),
     Mutant(
         rule="R34-send-back",
         meaning="a message that is sent back again is retried twice",

@@ -33,6 +33,7 @@ from paceline_chaos.world.moments import (
     permits,
     power,
     queries,
+    resending,
     resetting,
     returning,
     sealing,
@@ -424,6 +425,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=topics.group_deleted,
         unmet=topics.were_dropped,
         load_ms=9_000,
+    ),
+    "sent-back-again": Scripted(
+        rule="R28, R34: after a reset a message may be sent back again, also behind a checkpoint",
+        script=resending.sent_back_again,
+        unmet=resending.came_twice,
+        load_ms=14_000,
     ),
     "reset-lost": Scripted(
         rule="R28: a reset that is lost hides no later one from a running member",
