@@ -51,6 +51,7 @@ class Clients:
         *,
         seed: str,
         node_names: Mapping[str, str],
+        brokers: Sequence[tuple[str, str]],
     ) -> None:
         self._load = load
         self._is_over = False
@@ -73,6 +74,7 @@ class Clients:
                 think_ms=load.think_ms,
                 is_over=lambda: self._is_over,
                 node_names=node_names,
+                brokers=brokers,
                 source_host=f"127.0.0.{_FIRST_HOST + number}",
             )
             self._arounds.append((job, around))

@@ -39,6 +39,8 @@ class Node:
     host: str
     address: str
     """Client address."""
+    replication_address: str
+    """Of brokers; empty for controllers."""
     folder: Path
     """Its data folder."""
     config_path: Path
@@ -172,11 +174,9 @@ class Cluster:
                     **spec.broker,
                 }
             settings = {**common, "listen": first, "controllers": clients, **own}
-            self._add(name, group_name, host, first, settings)
+            self._add(name, group_name, host, settings)
 
-    def _add(
-        self, name: str, group: str, host: str, address: str, settings: Mapping[str, Any]
-    ) -> None:
+    def _add(self, name: str, group: str, host: str, settings: Mapping[str, Any]) -> None:
         folder = self.folder / name
         lines = [f"{key} = {orjson.dumps(value).decode()}\n" for key, value in settings.items()]
         config_path = self.folder / f"{name}.toml"
@@ -189,7 +189,8 @@ class Cluster:
             role="broker" if group else "controller",
             group=group,
             host=host,
-            address=address,
+            address=settings["listen"],
+            replication_address=settings.get("replication_listen", ""),
             folder=folder,
             config_path=config_path,
             log_path=self.folder / "logs" / f"{name}.log",

@@ -153,6 +153,7 @@ class Run:
             cluster.bootstrap,
             seed=seed,
             node_names={node.address: node.name for node in cluster.nodes.values()},
+            brokers=[(node.address, node.replication_address) for node in cluster.brokers],
         )
         self._say("starting", nodes=len(cluster.nodes))
         for node in cluster.nodes.values():

@@ -58,6 +58,7 @@ FAMILIES: Mapping[str, str] = {
     "disk": "disks that fail, are full, stall",
     "damage": "bits that flip, copies of old disks, empty disks",
     "clock": "clocks that jump and run wrong",
+    "hostile": "clients that take all they can get, and store nothing",
     "mixed": "several faults at once, drawn from all of the above",
     "acknowledgement": "everybody who dies between append and acknowledgement, weaker settings",
 }

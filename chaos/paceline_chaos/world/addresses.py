@@ -55,6 +55,11 @@ class Addresses:
         """Client address."""
         return f"{self.host_of(name)}:{CLIENT_PORT}"
 
+    def brokers(self) -> list[tuple[str, str]]:
+        """Client address and replication address of those that there were first."""
+        names = self._topology.brokers
+        return [(self.broker(n), f"{self.host_of(n)}:{REPLICATION_PORT}") for n in names]
+
     def controller(self, name: str) -> str:
         """Client address."""
         return f"{self.host_of(name)}:{CONTROLLER_PORT}"

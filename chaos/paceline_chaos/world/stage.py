@@ -239,6 +239,7 @@ class Stage:
             think_ms=topology.think_ms,
             is_over=lambda: self.is_over,
             node_names=self.addresses.names,
+            brokers=self.addresses.brokers(),
             disk=self._client_disk(name),
         )
 

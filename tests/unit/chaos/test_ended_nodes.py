@@ -44,6 +44,7 @@ class OneNode:
             group="g1",
             host="127.0.1.1",
             address="127.0.1.1:1",
+            replication_address="",
             folder=folder / "data",
             config_path=folder,
             log_path=log_path,

@@ -124,6 +124,7 @@ def a_node(control: Control, tmp_path: Path) -> Node:
         group="g1",
         host="127.0.1.1",
         address="127.0.1.1:1",
+        replication_address="",
         folder=tmp_path,
         config_path=tmp_path,
         log_path=tmp_path,

@@ -52,6 +52,8 @@ class Around:
     """Of the machine that the client runs on: what was fsynced there its next life finds."""
     node_names: Mapping[str, str] = field(default_factory=dict)
     """Client address of a node -> what the history calls it, where that is known."""
+    brokers: Sequence[tuple[str, str]] = ()
+    """Client address and replication address of each: for who floods them."""
 
     def cluster(self) -> Cluster:
         """A view of the cluster of its own for one library client; the caller closes it."""

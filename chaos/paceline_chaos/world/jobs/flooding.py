@@ -11,7 +11,6 @@ from contextlib import suppress
 from paceline.address import parse_address
 from paceline.runtime import pause
 from paceline.wire.stream import FRAME_BYTES_MAX, FRAME_HEADER, Operation
-from paceline_chaos.world.addresses import CLIENT_PORT, REPLICATION_PORT
 from paceline_chaos.world.jobs.around import Around
 
 CONNECTIONS = 24
@@ -41,31 +40,28 @@ class Flooder:
     async def run(self) -> None:
         """Until it is over."""
         around = self._around
-        hosts = [
-            parse_address(address).host for address in around.node_names if _is_broker(address)
-        ]
         async with asyncio.TaskGroup() as group:
-            for host in hosts:
+            for client, replication in around.brokers:
                 for number in range(CONNECTIONS):
-                    for port, said, pieces in (
-                        (CLIENT_PORT, b"" if number % 2 else b"GET /v1/status HTTP/1.1\r\nX: ", 0),
-                        (CLIENT_PORT, _UPGRADE + (_HEAD if number % 2 else b""), _PIECES),
-                        (CLIENT_PORT, _BODY, _PIECES),
-                        (REPLICATION_PORT, _HELLO, 0),
-                        (REPLICATION_PORT, b"", 0),
+                    for address, said, pieces in (
+                        (client, b"" if number % 2 else b"GET /v1/status HTTP/1.1\r\nX: ", 0),
+                        (client, _UPGRADE + (_HEAD if number % 2 else b""), _PIECES),
+                        (client, _BODY, _PIECES),
+                        (replication, _HELLO, 0),
+                        (replication, b"", 0),
                     ):
-                        work = self._stand(host, port, said, pieces if number % 2 else 0)
+                        work = self._stand(address, said, pieces if number % 2 else 0)
                         group.create_task(work, name=f"{around.client}-flood")
 
-    async def _stand(self, host: str, port: int, said: bytes, pieces: int) -> None:
+    async def _stand(self, address: str, said: bytes, pieces: int) -> None:
         around = self._around
         while not around.is_over():
             with suppress(OSError, TimeoutError):  # refused, reset, displaced: what it is for
-                await self._stand_once(host, port, said, pieces)
+                await self._stand_once(address, said, pieces)
             await pause(around.random.uniform(0.0, 2 * _AGAIN_MS))
 
-    async def _stand_once(self, host: str, port: int, said: bytes, pieces: int) -> None:
-        around = self._around
+    async def _stand_once(self, address: str, said: bytes, pieces: int) -> None:
+        around, (host, port) = self._around, parse_address(address)
         async with asyncio.timeout(2):
             reader, writer = await asyncio.open_connection(
                 host, port, local_addr=(around.source_host, 0)
@@ -81,7 +77,3 @@ class Flooder:
                         return
         finally:
             writer.transport.abort()
-
-
-def _is_broker(address: str) -> bool:
-    return parse_address(address).port == CLIENT_PORT
