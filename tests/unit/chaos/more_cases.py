@@ -494,16 +494,3 @@ def waits_for_ever_long_after_a_pause(is_bad: bool) -> Hand:
     hand.fault("pause", "c", SECOND, 2 * SECOND)
     hand.unknown("a", ((3 if is_bad else 1) * SECOND, 60 * SECOND))
     return hand
-
-
-@case("L10")
-def processed_messages_come_again_and_again(is_bad: bool) -> Hand:
-    """A reset and a change of members are each good for one more time."""
-    hand = Hand()
-    hand.send("a", 0)
-    hand.commit(0, (SECOND // 2, SECOND // 2 + 9), is_reset=True)
-    for number in range(4 if is_bad else 3):
-        hand.deliver(0, "a", ((number + 1) * SECOND, (number + 1) * SECOND + 9))
-    hand.dump(1, ["a"])
-    hand.phase("end", 30 * SECOND)
-    return hand
