@@ -77,6 +77,8 @@ class LongWork:
         self._job: Job | None = None
         self._is_due = False
         self._turn_bytes = 0
+        self.turn_bytes_max = 0
+        """The most that was unpacked at once in one turn."""
         self.waiting_count = 0
         self.steps = 0
         self.refused = 0
@@ -88,6 +90,7 @@ class LongWork:
         if not self._turn_bytes:
             asyncio.get_running_loop().call_soon(self._next_turn)
         self._turn_bytes += raw_bytes
+        self.turn_bytes_max = max(self.turn_bytes_max, self._turn_bytes)
         return True
 
     def start(

@@ -1,9 +1,10 @@
-"""Budgets of bytes and of connections, taken out (ADR 18). Caught by the script with a flood."""
+"""Budgets of bytes, connections and work, taken out (ADR 18). Caught by the script with a flood."""
 
 from collections.abc import Callable
 
 from paceline.byte_budget import ByteBudget, ByteHolder
 from paceline.connections import Connection, Connections
+from paceline_broker.service import long_work
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
@@ -19,6 +20,11 @@ def _no_shares() -> list[Patch]:
         return budget.used_bytes + size_bytes <= budget.limit_bytes
 
     return [(ByteBudget, "_has_room", has_room)]
+
+
+def _unpacks_at_once() -> list[Patch]:
+    """What comes in one read is unpacked in one turn of the loop, however much it is."""
+    return [(long_work, "TURN_BYTES", 1 << 60)]
 
 
 def _first_come() -> list[Patch]:
@@ -40,6 +46,7 @@ def _mutant(rule: str, meaning: str, patches: Callable[[], list[Patch]]) -> Muta
 
 
 FLOODING = (
+    _mutant("ADR18-work", "a turn of the loop unpacks all that has come", _unpacks_at_once),
     _mutant("ADR18-bytes", "nobody is ever over the budget of bytes", _never_over),
     _mutant("ADR18-shares", "one client may hold the whole budget of bytes", _no_shares),
     _mutant("ADR18-places", "who comes first keeps all places for connections", _first_come),

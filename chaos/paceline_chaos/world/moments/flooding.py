@@ -7,6 +7,7 @@ from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import Director, Steps
 
 _BETWEEN_MS = 1_200
+_TURN_BYTES_MAX = MIB // 2
 _ORDINARY_BYTES = MIB // 2
 """What the ordinary clients of a world have under way at most."""
 
@@ -48,6 +49,13 @@ def _judge(d: Director) -> None:
             budget.peak_bytes <= budget.limit_bytes // 2 + _ORDINARY_BYTES,
             f"{node.name} held {budget.peak_bytes} of {budget.limit_bytes} bytes",
         )
+        unpacked_bytes = broker._service.work.turn_bytes_max
+        d.expect(
+            unpacked_bytes <= _TURN_BYTES_MAX,
+            f"{node.name} unpacked {unpacked_bytes} bytes in one turn of its loop",
+        )
+        if unpacked_bytes:
+            d.saw("bombs")
         strangers = broker.replication.strangers
         d.expect(
             bool(budget.refused and places.common.displaced and strangers.displaced),
@@ -63,7 +71,7 @@ def were_served(result: Result) -> list[str]:
     """The others went on, and nobody was deposed but the master that was killed."""
     elections = result.counters.get("elections", 0)
     return [
-        *unseen(result, floods=1, failovers=1),
+        *unseen(result, floods=1, failovers=1, bombs=1),
         *fell_silent(result, since="after"),
         *unequal_logs(result),
         *([f"{elections} elections, not 2"] if elections > 2 else []),
