@@ -16,6 +16,7 @@ from paceline.errors import ConfigError, CorruptLogError, StorageError
 from paceline.ports import Disk, Random, write_durably
 from paceline.sealed import seal, unseal
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
+from paceline_broker.durable_files import write_durably_later
 
 log = logging.getLogger("paceline.store")
 
@@ -46,6 +47,7 @@ class StoreIdentity:
         self._epoch_path = f"{folder}/epoch.json"
         self._identity: Identity | None = None
         self._epoch = MasterEpoch(0)
+        self._is_adopting = False
 
     @property
     def identity(self) -> Identity:
@@ -56,6 +58,11 @@ class StoreIdentity:
     def epoch(self) -> MasterEpoch:
         """The highest master epoch this store was told; durable."""
         return self._epoch
+
+    @property
+    def is_adopting(self) -> bool:
+        """An epoch is being written, off the event loop: its files are ahead of `epoch`."""
+        return self._is_adopting
 
     def begin_incarnation(self, *, group: GroupName, boot_id: str, random: Random) -> Identity:
         """Load or create the identity and count one start, durably (R9).
@@ -128,6 +135,23 @@ class StoreIdentity:
         self._write(self._epoch_path, seal({"master_epoch": epoch}))
         self._epoch = epoch
 
+    async def adopt_epoch_later(self, epoch: MasterEpoch) -> None:
+        """`adopt_epoch` off the event loop: a slow disk keeps no heartbeat back.
+
+        The caller adopts one epoch at a time, and does nothing in it before this returns.
+        """
+        assert epoch >= self._epoch, (epoch, self._epoch)  # INV-4
+        if epoch == self._epoch:
+            return
+        content = seal({"master_epoch": epoch})
+        self._is_adopting = True
+        try:
+            for path in (_copy_of(self._epoch_path), self._epoch_path):  # as `_write`
+                await write_durably_later(self._disk, path, content)
+        finally:
+            self._is_adopting = False
+        self._epoch = epoch
+
     def load(self) -> Identity | None:
         """What is on the disk, without counting a start; None: there is no store."""
         return self._load()
@@ -164,7 +188,7 @@ class StoreIdentity:
         """Write files anew that the disk has changed or lost since; their paths."""
         identity, epoch = seal(asdict(self.identity)), seal({"master_epoch": self._epoch})
         contents = {self._identity_path: identity}
-        if self._epoch > 0:
+        if self._epoch > 0 and not self.is_adopting:  # what is written now is ahead of it
             contents[self._epoch_path] = epoch
         bad = []
         for path, content in contents.items():

@@ -252,10 +252,11 @@ class BrokerRole(MastershipOwner):
         is_mine = group.master == known.replica_id and group.master_incarnation == known.incarnation
         if group.master_epoch > self.epoch:
             await self._leave(f"epoch {group.master_epoch} begins")
+            # R2: durable before anything is done in it.
+            await self._store.identity.adopt_epoch_later(group.master_epoch)
             if self.is_stopping:
                 self._become(RoleState.FENCED)
                 return
-            self._store.identity.adopt_epoch(group.master_epoch)  # R2: durable before anything else
             self._around.node.epoch = group.master_epoch
             if is_mine:
                 self._begin_mastership(group)
@@ -423,7 +424,7 @@ class BrokerRole(MastershipOwner):
     @property
     def is_idle(self) -> bool:
         is_nobody = self._mastership is None and self._client is None and self._is_registered
-        return is_nobody and self.flusher.is_idle
+        return is_nobody and not self._store.identity.is_adopting and self.flusher.is_idle
 
     def log_damaged(self) -> None:
         """R24: no acknowledgement from now on; a master has another one elected first (`care`)."""

@@ -173,17 +173,21 @@ def write_durably(disk: Disk, path: str, content: bytes) -> None:
 
     Temporary file, fsync, rename, fsync of the folder. Blocking; for small files.
     """
-    temporary = temporary_name(path)
-    if disk.exists(temporary):
-        disk.unlink(temporary)
-    file = disk.open(temporary, create=True)
+    file = open_anew(disk, temporary_name(path))
     try:
         disk.writev(file, [content], 0)
         disk.sync_now(file)
     finally:
         file.close()
-    disk.rename(temporary, path)
+    disk.rename(temporary_name(path), path)
     disk.sync_folder(path.rpartition("/")[0])
+
+
+def open_anew(disk: Disk, path: str) -> File:
+    """An empty file at `path`; one that is there goes."""
+    if disk.exists(path):
+        disk.unlink(path)
+    return disk.open(path, create=True)
 
 
 def temporary_name(path: str) -> str:

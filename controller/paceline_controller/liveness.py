@@ -373,7 +373,7 @@ class Liveness:
             # Who failed as well, and lately, is not tried again and again: each try is an epoch,
             # and costs the present master what it may be about to achieve.
             failures = self._beliefs(group, now_ms)[choice.winner].failures_count
-            if now_ms < self._due_ms(watch, reason, failures):
+            if now_ms < self._due_ms(group, watch, reason, failures):
                 return None
         return choice
 
@@ -414,17 +414,28 @@ class Liveness:
         if not group.is_open:
             is_deaf = contact.report.epoch < group.master_epoch
             reasons = ("not_taken", "not_open") if is_deaf else ("not_open",)
-            return next((why for why in reasons if now_ms >= self._due_ms(watch, why)), None)
+            return next((why for why in reasons if now_ms >= self._due_ms(group, watch, why)), None)
         if not self._is_stuck(group, watch, key, now_ms):
             return None
         # One that does not reach us reaches perhaps nobody who matters.
         is_cut_off = contact.elsewhere_ms > contact.heard_ms
         reason = "cut_off" if is_cut_off else "no_progress"
-        return reason if now_ms >= self._due_ms(watch, reason) else None
+        return reason if now_ms >= self._due_ms(group, watch, reason) else None
 
-    def _due_ms(self, watch: GroupWatch, reason: str, failures_count: int = 0) -> int:
-        factor = backoff_factor(failures_count)
-        return watch.due_ms(reason, self._settings, floor_ms=self._floor_ms, factor=factor)
+    def _due_ms(self, group: Group, watch: GroupWatch, reason: str, failures_count: int = 0) -> int:
+        """A master whose disk, or a member's, is slow has more time: another one had it no better.
+
+        One whose disk alone is slow is no master for long (`Contact.is_outdone`).
+        """
+        keys = (ReplicaKey(group.group, member) for member in group.sync_state_set)
+        reports = (self._contacts[key].report for key in keys if key in self._contacts)
+        return watch.due_ms(
+            reason,
+            self._settings,
+            floor_ms=self._floor_ms,
+            factor=backoff_factor(failures_count),
+            sync_ms=max((report.sync_ms for report in reports if report is not None), default=0),
+        )
 
     def _has_outlived(self, group: Group, winner: ReplicaId) -> bool:
         """Whether it was heard clearly longer than the silent master.

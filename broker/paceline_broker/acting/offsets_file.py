@@ -13,6 +13,7 @@ from paceline.ports import Disk
 from paceline.runtime import spawn
 from paceline.sealed import seal, unseal
 from paceline_broker.acting.offsets import ProvisionalOffsets
+from paceline_broker.durable_files import write_durably_later
 
 log = logging.getLogger("paceline.acting")
 
@@ -64,16 +65,7 @@ class OffsetsFile:
     async def _write(self) -> None:
         changes = self.offsets.changes
         content = seal({"version": VERSION, "offsets": self.offsets.to_json()})
-        temporary = f"{self._path}.new"
-        file = self._disk.open(temporary, create=True)
-        try:
-            self._disk.truncate(file, 0)
-            self._disk.writev(file, [content], 0)
-            await self._disk.sync(file)
-        finally:
-            file.close()
-        self._disk.rename(temporary, self._path)
-        await self._disk.sync_folder_later(self._folder)
+        await write_durably_later(self._disk, self._path, content)
         self._saved = changes
 
     def _load(self) -> ProvisionalOffsets:

@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.types import PhysicalOffset, ReplicaId
 from paceline_broker import mastership as mastership_module
+from paceline_broker.identity import StoreIdentity
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log_reader import StoreReader
 from paceline_broker.master_requests import MasterRequests
@@ -25,6 +26,7 @@ from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_controller import unclean as unclean_module
 from paceline_controller.contacts import Contact
 from paceline_controller.election import Belief
+from paceline_controller.group_watch import GroupWatch
 from paceline_controller.liveness import Liveness
 from paceline_controller.state.model import Group, Replica
 
@@ -128,6 +130,21 @@ def _slow_is_well() -> list[Patch]:
 def _stalls_uncompared() -> list[Patch]:
     """A master whose disk stalls is replaced, whatever the others' disks do."""
     return [(Contact, "is_outdone", lambda contact, others: contact.stalled_ms is not None)]
+
+
+def _scrubbed_meanwhile() -> list[Patch]:
+    """The scrubber mends files of an epoch that is just being written, with the one before."""
+    return [(StoreIdentity, "is_adopting", property(lambda store: False))]
+
+
+def _impatient() -> list[Patch]:
+    """A master has as long for its epoch as one with a fast disk."""
+    due_ms = GroupWatch.due_ms
+
+    def due_soon(watch: GroupWatch, *of: Any, sync_ms: int, **more: Any) -> int:
+        return due_ms(watch, *of, sync_ms=0, **more)
+
+    return [(GroupWatch, "due_ms", due_soon)]
 
 
 def _stalls_ignored() -> list[Patch]:
@@ -266,6 +283,18 @@ MOMENTS = (
         meaning="a member that acknowledges is caught up, however far behind it is",
         patches=_slow_is_well,
         **of_moment("slow-member"),
+    ),
+    Mutant(
+        rule="R2-scrub",
+        meaning="an epoch that is being written is taken for damage, and mended",
+        patches=_scrubbed_meanwhile,
+        **of_moment("slow-failover"),
+    ),
+    Mutant(
+        rule="R6-syncs",
+        meaning="a master is replaced while its slow disk writes that it has the epoch",
+        patches=_impatient,
+        **of_moment("slow-failover"),
     ),
     Mutant(
         rule="R22-all",

@@ -1,10 +1,11 @@
 """The small durable files of a broker: what a start counts, refuses and remembers."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
-from paceline.disk_memory import MemoryDisk
+from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import ConfigError, StorageError
 from paceline.ports import Buffer, File
 from paceline.runtime import SeededRandom, cancel_and_wait, pause, spawn
@@ -71,6 +72,48 @@ def test_an_adopted_epoch_is_durable_and_never_falls() -> None:
     assert again.epoch == 7
     with pytest.raises(AssertionError):
         again.adopt_epoch(MasterEpoch(6))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("operations", range(12))
+async def test_a_power_loss_while_an_epoch_is_adopted_leaves_the_twin_ahead_or_equal(
+    operations: int, seed: int
+) -> None:
+    """R2, R24: whichever of the two files is damaged later, the epoch that was read stays known."""
+    disk = MemoryDisk()
+    identity = a_start(disk)
+    identity.adopt_epoch(MasterEpoch(7))
+
+    disk.fuse = operations
+    with suppress(PowerLost):
+        await identity.adopt_epoch_later(MasterEpoch(8))
+    disk.crash(SeededRandom(f"power-{seed}"), keep_page_cache=False)
+
+    read = a_start(disk).epoch
+    disk.unlink("/data/epoch.json")
+    assert read in (7, 8)
+    assert a_start(disk).epoch >= read
+    if identity.epoch == 8:
+        assert read == 8, "it was said to be durable"
+
+
+async def test_the_scrubber_does_not_undo_an_epoch_that_is_being_adopted() -> None:
+    """R2, R24: what it takes for damage is ahead of what is known, until all of it is synced."""
+    disk = MemoryDisk()
+    identity = a_start(disk)
+    identity.adopt_epoch(MasterEpoch(7))
+    disk.sync_delay_ms = 1
+    adopting = spawn(identity.adopt_epoch_later(MasterEpoch(8)), name="adopt")
+    looks = 0
+    while not adopting.done():
+        assert identity.replace_bad() == []
+        looks += 1
+        await pause(0)
+    await adopting
+
+    assert looks > 4
+    assert identity.replace_bad() == []
+    assert a_start(disk).epoch == 8
 
 
 def test_a_kernel_restart_without_a_clean_shutdown_is_unclean() -> None:

@@ -13,7 +13,7 @@ from tests.unit.controller.test_registration import restarted
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session import Role
 from paceline_controller.contacts import REPROBE_MS
-from paceline_controller.group_watch import TAKE_MS_MAX
+from paceline_controller.group_watch import OPEN_SYNCS, SYNC_MS_MAX, TAKE_MS_MAX, TAKE_SYNCS
 from paceline_controller.liveness import FIRST_WAIT_MS, TICK_MS
 from paceline_controller.liveness_events import (
     ElectionFinished,
@@ -362,6 +362,27 @@ def test_a_master_that_does_not_hear_of_its_election_is_replaced_soon() -> None:
 
     [election] = bed.elections
     assert (election.reason, election.winner) == ("not_taken", 2)
+
+
+def test_a_master_with_slow_disks_has_time_for_its_syncs_and_no_more() -> None:
+    """Its epoch is on its disk before it says that it has it; another one would take as long."""
+    bed, sync_ms = Bed(a_group()), 700
+    epoch = bed.driver.group.master_epoch
+    due_ms = TAKE_MS_MAX + TAKE_SYNCS * sync_ms
+
+    bed.run(due_ms - 200, 1, 2, 3, epoch=epoch - 1, sync_ms=sync_ms)
+    assert not bed.elections
+    bed.run(300, 1, 2, 3, epoch=epoch - 1, sync_ms=sync_ms)
+    assert [election.reason for election in bed.elections] == ["not_taken"]
+
+
+def test_a_master_with_slow_disks_has_time_to_open_its_epoch_and_no_more() -> None:
+    bed, sync_ms = Bed(a_group()), 60_000
+
+    bed.run(OPEN_MS + OPEN_SYNCS * SYNC_MS_MAX - 200, 1, 2, 3, sync_ms=sync_ms)
+    assert not bed.elections
+    bed.run(300, 1, 2, 3, sync_ms=sync_ms)
+    assert [election.reason for election in bed.elections] == ["not_open"]
 
 
 def test_confirm_that_stands_still_while_sends_wait_replaces_the_master() -> None:

@@ -76,6 +76,13 @@ SCENARIOS: Mapping[str, Scripted] = {
         load_ms=14_000,
         topology={"timers": Timers()},
     ),
+    "slow-failover": Scripted(
+        rule="R6: a master that is elected while all disks are slow has time to take up its epoch",
+        script=pace.slow_failover,
+        unmet=pace.went_on_after_it,
+        load_ms=16_000,
+        topology={"timers": Timers()},
+    ),
     "slow-member": Scripted(
         rule="R12: a member that acknowledges, but stays behind, leaves the set; sends go on",
         script=pace.slow_member,

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from paceline_broker.store import Store
 from paceline_chaos.world.all_ack.questions import acknowledged, fell_silent, unseen
 from paceline_chaos.world.run import Result
-from paceline_chaos.world.script import Director, Steps
+from paceline_chaos.world.script import GROUP, Director, Steps
 from paceline_chaos.world.topology import FAST
 
 PATIENT = replace(FAST, heartbeat_timeout_ms=4_000, replica_lag_ms_max=900)
@@ -14,6 +15,7 @@ STALL_MS = 1_800
 _DEAD_MS = 2_000
 _SILENT_MS = 2_400
 """Less than `progress_timeout_ms`: no other master comes to drop who is gone (R6)."""
+SLOW_FAILOVER_MS, SLOW_SYNC_MS = 12_000, 700
 SLOW_MS, SYNC_MS = 9_000, 1_700
 """Longer than `disk_stall_ms`; two such syncs are longer than `replica_lag_ms_max`."""
 _DECIDED_MS = 700
@@ -98,6 +100,42 @@ def slow_alone(d: Director) -> Steps:
     yield d.pass_ms(SLOW_MS)
     yield d.is_whole
     d.mark("after")
+
+
+def slow_failover(d: Director) -> Steps:
+    """The master dies while all disks are slow: its successor needs a few syncs for its epoch."""
+    yield d.is_whole
+    yield d.pass_ms(300)
+    for node in (d.master, *d.replicas):
+        d.begin("disk_stall", node.name, for_ms=SLOW_FAILOVER_MS, delay_ms=SLOW_SYNC_MS)
+        d.saw("silences")
+    yield d.pass_ms(3 * SLOW_SYNC_MS)
+    old, epoch = d.master, int(d.status(d.master)["epoch"])
+    d.kill(old, for_ms=1_500)
+    yield lambda: bool(_adopting(d))
+    yield d.pass_ms(2.5 * SLOW_SYNC_MS)  # one of the two files has its new content
+    stores = _adopting(d)
+    for store in stores:
+        store.replace_bad_side_files()
+        d.saw("adoptions")
+    yield lambda: d.stage.master(GROUP) not in (None, old) and d.is_open()
+    elections = int(d.status(d.master)["epoch"]) - epoch
+    d.expect(elections == 1, f"{elections} elections after one death (R6)")
+    for store in stores:
+        d.expect(not store.replace_bad_side_files(), "an epoch that was adopted was undone (R2)")
+    d.mark("after")
+    yield d.pass_ms(1_000)
+    yield d.is_whole
+
+
+def _adopting(d: Director) -> list[Store]:
+    """Of brokers that write down a new epoch."""
+    stores = [node.broker._store for node in d.running if node.broker is not None]
+    return [store for store in stores if store.identity._is_adopting]
+
+
+def went_on_after_it(result: Result) -> list[str]:
+    return [*unseen(result, silences=3, adoptions=1), *fell_silent(result, since="after")]
 
 
 def went_on_slowly(result: Result) -> list[str]:
