@@ -127,20 +127,13 @@ class StoreIdentity:
         if joined != known:
             self._store(joined)
 
-    def adopt_epoch(self, epoch: MasterEpoch) -> None:
-        """Persist `epoch` before anything is done in it (R2, INV-4); durable on return."""
-        assert epoch >= self._epoch, (epoch, self._epoch)  # INV-4: epochs never decrease
-        if epoch == self._epoch:
-            return
-        self._write(self._epoch_path, seal({"master_epoch": epoch}))
-        self._epoch = epoch
+    async def adopt_epoch(self, epoch: MasterEpoch) -> None:
+        """Persist `epoch` before anything is done in it (R2, INV-4); durable on return.
 
-    async def adopt_epoch_later(self, epoch: MasterEpoch) -> None:
-        """`adopt_epoch` off the event loop: a slow disk keeps no heartbeat back.
-
-        The caller adopts one epoch at a time, and does nothing in it before this returns.
+        Off the event loop: a slow disk keeps no heartbeat back. The caller adopts one epoch at a
+        time.
         """
-        assert epoch >= self._epoch, (epoch, self._epoch)  # INV-4
+        assert epoch >= self._epoch, (epoch, self._epoch)  # INV-4: epochs never decrease
         if epoch == self._epoch:
             return
         content = seal({"master_epoch": epoch})

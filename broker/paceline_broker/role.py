@@ -253,7 +253,7 @@ class BrokerRole(MastershipOwner):
         if group.master_epoch > self.epoch:
             await self._leave(f"epoch {group.master_epoch} begins")
             # R2: durable before anything is done in it.
-            await self._store.identity.adopt_epoch_later(group.master_epoch)
+            await self._store.identity.adopt_epoch(group.master_epoch)
             if self.is_stopping:
                 self._become(RoleState.FENCED)
                 return

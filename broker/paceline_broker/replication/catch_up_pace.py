@@ -129,13 +129,11 @@ class CatchUpPace:
         late_count = sum(wait_ms > self.limit_ms for wait_ms in waits)
         earned = max(EARNED * (len(waits) - late_count), EARNED_OF_TICK)
         self._credit = min(max(self._credit + earned - late_count, CREDIT_MIN), CREDIT_MAX)
-        factor = 1.0
+        factor, most = 1.0, self._loop_limit()
         if not waits and longest_ms is None:
-            factor = FREE_GROWTH
+            factor, most = FREE_GROWTH, RATE_MAX
         elif self._credit > 0 and late_count == 0:
             factor = GROWTH if self._has_fallen else FIRST_GROWTH
-        is_free = factor == FREE_GROWTH
-        most = RATE_MAX if is_free else min(RATE_MAX, self._loop_limit())
         self.bytes_per_s = max(min(self.bytes_per_s * factor, most), self._least())
         self._learn_at_the_floor(waits)
 
@@ -151,7 +149,7 @@ class CatchUpPace:
         return max(RATE_MIN, GAIN * self._appended_per_s)
 
     def _loop_limit(self) -> float:
-        return LOOP_SHARE / self._cost_s if self._cost_s > 0 else RATE_MAX
+        return min(LOOP_SHARE / self._cost_s, RATE_MAX) if self._cost_s > 0 else RATE_MAX
 
     # -- the budget
 

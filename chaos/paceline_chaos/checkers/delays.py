@@ -144,9 +144,9 @@ def _judge_lost(
     for value, send in delayed.items():
         if send.outcome is not Outcome.OK or send.queue is None or value in doubtful:
             continue
-        due_us = send.asked_us + 1000 * max(send.delay_ms, 0)
+        stored_us = send.asked_us + 1000 * max(send.delay_ms, 0)  # at the earliest
         is_kept = (
-            evidence.has_truth(send.queue) and evidence.kept_since_us(send.queue.group) <= due_us
+            evidence.has_truth(send.queue) and evidence.kept_since_us(send.queue.group) <= stored_us
         )
         # A client's clock says only what has passed; it has no say in a delay.
         if (

@@ -32,13 +32,10 @@ def receipts_exclude(evidence: Evidence) -> Findings:
             pops[pop.consumer_group, pop.queue, pop.message.offset].append(pop)
     acked: dict[_Place, Ack] = {}
     acks: defaultdict[_Place, list[Ack]] = defaultdict(list)
-    given_back: defaultdict[_Place, list[Ack]] = defaultdict(list)
     for ack in evidence.done_receipts:
         place = (ack.consumer_group, ack.queue, ack.offset)
         acks[place].append(ack)
-        if ack.is_back:
-            given_back[place].append(ack)
-        elif ack.outcome is Outcome.OK:
+        if ack.outcome is Outcome.OK and not ack.is_back:
             first = acked.get(place)
             if first is None or ack.answered_us < first.answered_us:
                 acked[place] = ack
@@ -53,7 +50,7 @@ def receipts_exclude(evidence: Evidence) -> Findings:
         found.counters["popped_again"] += len(given) - 1
         _after_ack(found, given, acked.get(place))
         if are_clocks_right:
-            _too_early(found, given, given_back[place])
+            _too_early(found, given, [ack for ack in acks[place] if ack.is_back])
         for commit in commits[place[:2]]:
             if commit.offset > place[2] and commit.outcome is Outcome.OK:
                 _past_commit(found, given, commit)

@@ -152,7 +152,7 @@ class Node(Leading):
         is_mine = self.is_elected(group)
         if group.master_epoch > self.identity.epoch:
             self.leave(f"epoch {group.master_epoch} begins")
-            self.identity.adopt_epoch(group.master_epoch)  # R2
+            finish_now(self.identity.adopt_epoch(group.master_epoch))  # R2
             self.world.judge.adopted(self.name, group.master_epoch)
             if is_mine:
                 if not self.is_stopped:

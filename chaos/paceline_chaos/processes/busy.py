@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from paceline import Message, Producer
 from paceline.admin import AdminClient
 from paceline.errors import DeadlineError, PacelineError
@@ -23,6 +21,7 @@ from paceline.runtime import SeededRandom, SystemClock, cancel_and_wait, pause, 
 from paceline_chaos.processes.cluster import Cluster
 from paceline_chaos.processes.fork_server import ForkServer
 from paceline_chaos.processes.scenario import ClusterSpec
+from paceline_chaos.processes.watch import Tail
 
 LEADER_CHANGES_MAX = 2
 ASKED_MS_MAX = 5_000
@@ -38,6 +37,7 @@ READY_TIMEOUT_MS, NEXT_LEADER_TIMEOUT_MS = 60_000, 30_000
 _POLL_MS = 50
 _SHOWN_FAILURES_MAX = 5
 _LOOP = "while True: pass"
+_EVENTS = frozenset({"raft_leadership", "raft_link_down", "master_elected"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,6 +85,9 @@ class Busy:
         self._cluster = cluster
         self._bootstrap = ",".join(cluster.bootstrap)
         self._clock = SystemClock()
+        self._tails = [Tail(node.log_path) for node in cluster.controllers]
+        self._said: list[dict[str, Any]] = []
+        """Lines of all controllers' logs of the events that count."""
         self.figures = figures
 
     async def run(self) -> None:
@@ -95,8 +98,7 @@ class Busy:
             slow_disks = spawn(self._slow_disks(), name="slow-disks")
             try:
                 await self._use(self._clock.monotonic_ms() + int(figures.seconds * 1000))
-                led = self._led(began_ms)
-                figures.leader_changes = len(led)
+                figures.leader_changes = len(self._led(began_ms))
                 figures.masters_replaced = len(
                     {line["index"] for line in self._lines("master_elected", began_ms)}
                 )
@@ -178,9 +180,8 @@ class Busy:
         killed_ms = self._clock.unix_ms()
         self._cluster.kill(leader)
         deadline_ms = self._clock.monotonic_ms() + NEXT_LEADER_TIMEOUT_MS
-        while not self._led(killed_ms) and self._clock.monotonic_ms() < deadline_ms:
+        while not (led := self._led(killed_ms)) and self._clock.monotonic_ms() < deadline_ms:
             await pause(_POLL_MS)
-        led = self._led(killed_ms)
         self.figures.next_leader_ms = led[0]["unix_ms"] - killed_ms if led else None
         noticed = [
             line["unix_ms"]
@@ -195,14 +196,9 @@ class Busy:
         return [line for line in lines if line["is_leader"]]
 
     def _lines(self, event: str, since_ms: int) -> list[dict[str, Any]]:
-        found = []
-        mark = f'"event":"{event}"'.encode()
-        for node in self._cluster.controllers:
-            for line in node.log_path.read_bytes().splitlines():
-                if mark in line:
-                    said = orjson.loads(line)
-                    if said["unix_ms"] >= since_ms:
-                        found.append(said)
+        for tail in self._tails:
+            self._said += [line for line in tail.lines() if line["event"] in _EVENTS]
+        found = [one for one in self._said if one["event"] == event and one["unix_ms"] >= since_ms]
         return sorted(found, key=lambda line: line["unix_ms"])
 
 

@@ -41,7 +41,7 @@ class Watch:
         self._clock = SystemClock()
         # One reading of both clocks: log lines carry wall time.
         self._unix_zero_us = self._clock.unix_ms() * 1000 - recorder.now_us()
-        self._tails = {node.name: _Tail(node.log_path) for node in cluster.controllers}
+        self._tails = {node.name: Tail(node.log_path) for node in cluster.controllers}
         self.leaderships: list[Leadership] = []
         """Whoever has begun to lead the controllers, in order."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -182,7 +182,7 @@ def _members(line: Mapping[str, Any]) -> dict[str, Any]:
     return {key.rstrip("_"): value for key, value in line.items() if key not in _LOG_FIELDS}
 
 
-class _Tail:
+class Tail:
     """New whole lines of a growing log file."""
 
     def __init__(self, path: Path) -> None:

@@ -61,17 +61,17 @@ def test_a_cluster_is_joined_once_and_for_all() -> None:
         identity.join_cluster(cluster_id="one", replica_id=ReplicaId(2))
 
 
-def test_an_adopted_epoch_is_durable_and_never_falls() -> None:
+async def test_an_adopted_epoch_is_durable_and_never_falls() -> None:
     disk = MemoryDisk()
     identity = a_start(disk)
-    identity.adopt_epoch(MasterEpoch(7))
+    await identity.adopt_epoch(MasterEpoch(7))
 
     disk.crash(SeededRandom("power"), keep_page_cache=False)
     again = a_start(disk)
 
     assert again.epoch == 7
     with pytest.raises(AssertionError):
-        again.adopt_epoch(MasterEpoch(6))
+        await again.adopt_epoch(MasterEpoch(6))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -82,11 +82,11 @@ async def test_a_power_loss_while_an_epoch_is_adopted_leaves_the_twin_ahead_or_e
     """R2, R24: whichever of the two files is damaged later, the epoch that was read stays known."""
     disk = MemoryDisk()
     identity = a_start(disk)
-    identity.adopt_epoch(MasterEpoch(7))
+    await identity.adopt_epoch(MasterEpoch(7))
 
     disk.fuse = operations
     with suppress(PowerLost):
-        await identity.adopt_epoch_later(MasterEpoch(8))
+        await identity.adopt_epoch(MasterEpoch(8))
     disk.crash(SeededRandom(f"power-{seed}"), keep_page_cache=False)
 
     read = a_start(disk).epoch
@@ -101,9 +101,9 @@ async def test_the_scrubber_does_not_undo_an_epoch_that_is_being_adopted() -> No
     """R2, R24: what it takes for damage is ahead of what is known, until all of it is synced."""
     disk = MemoryDisk()
     identity = a_start(disk)
-    identity.adopt_epoch(MasterEpoch(7))
+    await identity.adopt_epoch(MasterEpoch(7))
     disk.sync_delay_ms = 1
-    adopting = spawn(identity.adopt_epoch_later(MasterEpoch(8)), name="adopt")
+    adopting = spawn(identity.adopt_epoch(MasterEpoch(8)), name="adopt")
     looks = 0
     while not adopting.done():
         assert identity.replace_bad() == []
@@ -168,10 +168,10 @@ def test_a_damaged_identity_is_read_from_its_twin_and_never_guessed() -> None:
 
 
 @pytest.mark.parametrize("name", ["epoch.json", "epoch.json.copy"])
-def test_the_epoch_is_known_as_long_as_one_of_its_files_is(name: str) -> None:
+async def test_the_epoch_is_known_as_long_as_one_of_its_files_is(name: str) -> None:
     """R2: never lower than what was adopted."""
     disk = MemoryDisk()
-    a_start(disk).adopt_epoch(MasterEpoch(7))
+    await a_start(disk).adopt_epoch(MasterEpoch(7))
     disk.unlink(f"/data/{name}")
     assert a_start(disk).epoch == 7
 
@@ -301,10 +301,10 @@ def _snapshot(folder: CheckpointFolder, limit: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["identity.json", "epoch.json"])
-def test_no_flipped_bit_of_the_small_files_is_believed(name: str) -> None:
+async def test_no_flipped_bit_of_the_small_files_is_believed(name: str) -> None:
     """R2, R9: a digit of an epoch or incarnation that became another one is still a number."""
     disk = MemoryDisk()
-    a_start(disk).adopt_epoch(MasterEpoch(7))
+    await a_start(disk).adopt_epoch(MasterEpoch(7))
     disk.unlink(f"/data/{name}.copy")  # it would stand in (R24)
     file = disk.open(f"/data/{name}")
     size = disk.size(file)

@@ -15,7 +15,6 @@ from paceline.errors import PacelineError
 from paceline.filters import Subscription, make_filter
 from paceline.message import Message, ReceivedMessage
 from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
 from paceline.routing import QueueName
 from paceline.runtime import pause
 from paceline_chaos.checkers.wanting import AT_BOUNDS, SQL, TAGS
@@ -25,7 +24,7 @@ from paceline_chaos.world.bodies import make_body
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
 from paceline_chaos.world.jobs.consuming import ask_committed, look_at_offsets
 from paceline_chaos.world.jobs.reading import asking_to_process, history_queue
-from paceline_chaos.world.jobs.sending import asking_to_send, enter_outcome
+from paceline_chaos.world.jobs.sending import SETTINGS, asking_to_send, enter_outcome
 
 TAGS_GROUP, SQL_GROUP = "tagged-1", "graded-1"
 PULL_GROUP = "picked-"
@@ -34,7 +33,6 @@ _TYPES = {TAGS: "TAG", SQL: "SQL92"}
 _TAGS = ("", "red", "box", "letter")
 _COLOURS = ("red", "green", "blue")
 _BURST_MAX = 6
-_SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
 _SESSION_TURNS = 100
 _LOOK_MS = 150
 _LOOK_SHARE = 0.15
@@ -64,7 +62,7 @@ class Filterer:
         while not around.is_over():
             self._sessions += 1
             cluster = around.cluster()
-            producer = Producer(cluster, settings=_SETTINGS)
+            producer = Producer(cluster, settings=SETTINGS)
             async with around.session(partial(producer.close, timeout_ms=0), cluster.close):
                 await producer.start()
                 for _ in around.turns(_SESSION_TURNS):

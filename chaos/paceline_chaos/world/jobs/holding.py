@@ -10,18 +10,16 @@ from collections.abc import Callable
 from paceline.errors import PacelineError, TransactionNotFoundError
 from paceline.message import Message
 from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
 from paceline.runtime import pause
 from paceline.transaction import HalfMessage, Transaction, TransactionProducer, TransactionState
 from paceline_chaos.history.model import BeginTransaction, EndTransaction
 from paceline_chaos.world.bodies import crc_of, make_body
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.delaying import enter_delayed, recall
-from paceline_chaos.world.jobs.sending import asking_to_send
+from paceline_chaos.world.jobs.sending import SETTINGS, asking_to_send
 
 _IMMUNITY_S = 600
 """Longer than a world: they are never due for a check."""
-_SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
 _LOOK_MS = 20
 _BODY_BYTES = 64
 
@@ -120,7 +118,7 @@ class LaterHolder:
     async def run(self, around: Around, *, may_recall: Callable[[], bool]) -> None:
         """Send them, wait until they may be recalled, and recall every other one."""
         cluster = around.cluster()
-        producer = Producer(cluster, settings=_SETTINGS)
+        producer = Producer(cluster, settings=SETTINGS)
         try:
             await around.try_again(producer.start)
             for number in range(self._count):

@@ -12,10 +12,9 @@ from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
 from paceline.runtime import pause
-from paceline.types import GroupName
 from paceline_chaos.history.model import Commit, Queue
-from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
-from paceline_chaos.world.jobs.consuming import ask_committed
+from paceline_chaos.world.jobs.around import Around, queues_in
+from paceline_chaos.world.jobs.consuming import ask_committed, call_group
 from paceline_chaos.world.jobs.reading import asking_to_process
 
 MOVED_GROUP = "moved-1"
@@ -131,7 +130,7 @@ class Mover:
                 if ours and around.happens(0.5):
                     await member.consumer.seek(ours[0], offset)
                 else:
-                    await _reset(links, queue, offset)
+                    await reset_group(links, MOVED_GROUP, queue, offset)
             except PacelineError as error:
                 asking.raised(error)
             else:
@@ -144,16 +143,16 @@ def _is(key: Any, queue: Queue) -> bool:
     return bool(key.group == queue.group and key.queue == queue.queue)
 
 
-async def _reset(links: GroupLinks, queue: Queue, offset: int) -> None:
+async def reset_group(links: GroupLinks, group: str, queue: Queue, offset: int) -> None:
+    """As an operator does. Raises PacelineError."""
     document = {
         "call": "reset",
-        "group": MOVED_GROUP,
         "topic": queue.topic,
         "queues": [queue.queue],
         "offset": offset,
         "new": True,  # its first member may not have been heard of here
     }
-    await links.call(GroupName(queue.group), document, timeout_ms=CALL_TIMEOUT_MS, attempt_ms=1_000)
+    await call_group(links, group, queue, document)
 
 
 class Broadcaster:

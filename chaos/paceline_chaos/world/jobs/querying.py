@@ -16,14 +16,12 @@ from paceline.errors import PacelineError
 from paceline.message import Message
 from paceline.net.cluster import Cluster
 from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
 from paceline_chaos.history.found import Found
 from paceline_chaos.history.model import Find, History, Outcome, Send
 from paceline_chaos.world.bodies import crc_of, make_body, value_of
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
-from paceline_chaos.world.jobs.sending import asking_to_send, enter_outcome
+from paceline_chaos.world.jobs.sending import SETTINGS, asking_to_send, enter_outcome
 
-_SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
 _BURST_MAX = 4
 _BURSTS_OF_KEY = 32
 """About 40 messages: more than one answer holds."""
@@ -67,7 +65,7 @@ class Querier:
         while not around.is_over():
             self._sessions += 1
             cluster = around.cluster()
-            producer = Producer(cluster, settings=_SETTINGS)
+            producer = Producer(cluster, settings=SETTINGS)
             async with around.session(partial(producer.close, timeout_ms=0), cluster.close):
                 await producer.start()
                 for _ in around.turns(_SESSION_TURNS):

@@ -16,7 +16,6 @@ from paceline.errors import PacelineError, TopicExistsError
 from paceline.message import Message
 from paceline.net.cluster import Cluster
 from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.sending import Sending
 from paceline.types import TopicName
@@ -26,12 +25,11 @@ from paceline_chaos.history.recorder import Asking
 from paceline_chaos.world.bodies import make_body
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
 from paceline_chaos.world.jobs.inorder import InOrder
-from paceline_chaos.world.jobs.sending import asking_to_send, enter_outcome
+from paceline_chaos.world.jobs.sending import SETTINGS, asking_to_send, enter_outcome
 
 STATIC_TOPIC = "mapped"
 GROUP = "inorder-mapped"
 LOGICAL_QUEUES = 3
-_SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
 _KEYS = 2
 _UNDER_WAY_MAX = 6
 _SESSION_MESSAGES = 150
@@ -92,7 +90,7 @@ class Remapper:
     async def _send_all(self, session: str) -> None:
         around = self._around
         cluster = around.cluster()
-        producer = Producer(cluster, settings=_SETTINGS)
+        producer = Producer(cluster, settings=SETTINGS)
         senders: list[asyncio.Task[None]] = []
         async with around.session(
             lambda: cancel_and_wait(*senders), partial(producer.close, timeout_ms=0), cluster.close

@@ -25,10 +25,10 @@ from paceline_chaos.world.jobs.around import Around
 
 _WORKERS = 3
 _BURST_MAX = 8
-_SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
+SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
 """Covers a failover; short enough that a run ends with outcomes, not with waiting."""
 _HASTY = ProducerSettings(delivery_timeout_ms=500, request_timeout_ms=300)
-OUTCOME_MS_MAX = _SETTINGS.delivery_timeout_ms + _SETTINGS.request_timeout_ms
+OUTCOME_MS_MAX = SETTINGS.delivery_timeout_ms + SETTINGS.request_timeout_ms
 """No sender waits longer: the last attempt may begin as the delivery timeout ends."""
 _SESSION_MESSAGES = 400
 
@@ -40,7 +40,7 @@ class Sender:
         self,
         around: Around,
         *,
-        settings: ProducerSettings = _SETTINGS,
+        settings: ProducerSettings = SETTINGS,
         workers: int = _WORKERS,
         label: str = "",
     ) -> None:

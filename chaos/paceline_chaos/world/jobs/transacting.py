@@ -11,7 +11,6 @@ from functools import partial
 
 from paceline.errors import PacelineError
 from paceline.message import Message
-from paceline.producer_settings import ProducerSettings
 from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.transaction import (
     HalfMessage,
@@ -22,9 +21,9 @@ from paceline.transaction import (
 from paceline_chaos.history.model import BeginTransaction, CheckTransaction, EndTransaction
 from paceline_chaos.world.bodies import crc_of, make_body, value_of
 from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.sending import SETTINGS
 
 _WORKERS = 2
-_SETTINGS = ProducerSettings(delivery_timeout_ms=12_000, request_timeout_ms=3_500)
 _SESSION_TRANSACTIONS = 60
 _COMMIT_SHARE = 0.6
 _ROLLBACK_SHARE = 0.25
@@ -54,7 +53,7 @@ class Transactor:
         around = self._around
         cluster = around.cluster()
         producer = TransactionProducer(
-            cluster, group=self._group, check=self._check, settings=_SETTINGS
+            cluster, group=self._group, check=self._check, settings=SETTINGS
         )
         workers: list[asyncio.Task[None]] = []
         async with around.session(

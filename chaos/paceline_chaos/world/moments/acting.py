@@ -126,8 +126,14 @@ def acted(result: Result) -> list[str]:
         send for send in acknowledged(result, since="acting") if send.answered_us < marks["back"]
     ]
     return [
-        *unseen(result, an_acting_master=1, offsets_handed_over=1, a_second_election=1),
-        *unseen(result, restarts=1, a_wrong_clock=1),
+        *unseen(
+            result,
+            an_acting_master=1,
+            offsets_handed_over=1,
+            a_second_election=1,
+            restarts=1,
+            a_wrong_clock=1,
+        ),
         *([] if delivered else ["nobody was handed a message by the acting master"]),
         *([] if _during(result, Lock, meanwhile) else ["nobody got a lock of it"]),
         *([f"{early[0].member} had a lock before one lease was over"] if early else []),

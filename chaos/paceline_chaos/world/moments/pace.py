@@ -77,9 +77,7 @@ def slow_disks(d: Director) -> Steps:
     yield d.is_whole
     yield d.pass_ms(300)
     d.mark("slow")
-    for node in (d.master, *d.replicas):
-        d.begin("disk_stall", node.name, for_ms=SLOW_MS, delay_ms=SYNC_MS)
-        d.saw("silences")
+    _slow_all(d, for_ms=SLOW_MS, sync_ms=SYNC_MS)
     for _ in range(SLOW_MS // 500 - 1):
         yield d.pass_ms(500)
         d.expect(d.is_open(), "sends are refused because members are as slow as the master (R12)")
@@ -87,6 +85,12 @@ def slow_disks(d: Director) -> Steps:
     yield d.pass_ms(1_000)
     yield d.is_whole
     d.mark("after")
+
+
+def _slow_all(d: Director, *, for_ms: int, sync_ms: int) -> None:
+    for node in (d.master, *d.replicas):
+        d.begin("disk_stall", node.name, for_ms=for_ms, delay_ms=sync_ms)
+        d.saw("silences")
 
 
 def slow_alone(d: Director) -> Steps:
@@ -106,9 +110,7 @@ def slow_failover(d: Director) -> Steps:
     """The master dies while all disks are slow: its successor needs a few syncs for its epoch."""
     yield d.is_whole
     yield d.pass_ms(300)
-    for node in (d.master, *d.replicas):
-        d.begin("disk_stall", node.name, for_ms=SLOW_FAILOVER_MS, delay_ms=SLOW_SYNC_MS)
-        d.saw("silences")
+    _slow_all(d, for_ms=SLOW_FAILOVER_MS, sync_ms=SLOW_SYNC_MS)
     yield d.pass_ms(3 * SLOW_SYNC_MS)
     old, epoch = d.master, int(d.status(d.master)["epoch"])
     d.kill(old, for_ms=1_500)
@@ -129,7 +131,7 @@ def slow_failover(d: Director) -> Steps:
 
 
 def _adopting(d: Director) -> list[Store]:
-    """Of brokers that write down a new epoch."""
+    """Of brokers that write down a new epoch; asked beneath the property that a mutant replaces."""
     stores = [node.broker._store for node in d.running if node.broker is not None]
     return [store for store in stores if store.identity._is_adopting]
 

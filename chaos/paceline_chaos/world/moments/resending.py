@@ -5,6 +5,7 @@ again, and may fail again. A checkpoint notes the reset, and all servers die beh
 restores it must know of the reset, or takes the second failure for a repetition of the first.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from paceline.consumer.failure import ConsumeLater
@@ -12,10 +13,11 @@ from paceline.consumer.links import GroupLinks
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
-from paceline.types import GroupName
 from paceline.wire import properties as names
+from paceline_chaos.history.model import Queue
 from paceline_chaos.world.all_ack.questions import fell_silent, unequal_logs, unseen
-from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
+from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.moving import reset_group
 from paceline_chaos.world.moments.waiting import all_checkpointed
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Director, Steps
@@ -53,7 +55,9 @@ class _Member:
                 while not around.is_over():
                     if self.is_reset_wanted and not self.is_reset:
                         consumer.pause()
-                        self.is_reset = await _reset(links, around.topic)
+                        with suppress(PacelineError):  # another try follows
+                            await reset_group(links, FAILERS, Queue(around.topic, GROUP, 0), 0)
+                            self.is_reset = True
                     if self.may_go_on:
                         consumer.resume()
                     await around.think()
@@ -68,15 +72,6 @@ class _Member:
         elif (message.queue_id, message.queue_offset) == (0, 0):
             self.failures += 1
             raise ConsumeLater(delay_level=_SHORTEST_LEVEL)
-
-
-async def _reset(links: GroupLinks, topic: str) -> bool:
-    document = {"call": "reset", "group": FAILERS, "topic": topic, "queues": [0], "offset": 0}
-    try:
-        await links.call(GroupName(GROUP), document, timeout_ms=CALL_TIMEOUT_MS)
-    except PacelineError:
-        return False
-    return True
 
 
 def sent_back_again(d: Director) -> Steps:
