@@ -21,6 +21,11 @@ MEMORY_MS = 5000
 """A disk that was slow within this counts as slow: its syncs need not be slow each time."""
 
 
+SLOW_SYNC_MS = 150
+"""A disk with longer syncs is waited for off the event loop: four of them, as for a new epoch, are
+still shorter than any timeout."""
+
+
 class DiskState(NamedTuple):
     """One look at the disk."""
 
@@ -35,6 +40,10 @@ class DiskPace(NamedTuple):
     is_stalled: bool = False
     sync_ms: int = 0
     """The longest that bytes have waited for a sync to end, in the last 5 to 10 s."""
+
+    @property
+    def is_slow(self) -> bool:
+        return self.sync_ms > SLOW_SYNC_MS
 
 
 class DiskWatch:

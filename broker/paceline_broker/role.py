@@ -253,7 +253,8 @@ class BrokerRole(MastershipOwner):
         if group.master_epoch > self.epoch:
             await self._leave(f"epoch {group.master_epoch} begins")
             # R2: durable before anything is done in it.
-            await self._store.identity.adopt_epoch(group.master_epoch)
+            is_slow = self.disk.is_slow
+            await self._store.identity.adopt_epoch(group.master_epoch, is_disk_slow=is_slow)
             if self.is_stopping:
                 self._become(RoleState.FENCED)
                 return

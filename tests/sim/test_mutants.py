@@ -39,7 +39,7 @@ SEEDS_MAX = {"core": 40, "world": 8, "moments": 3, "raft": 20}
 LIKELY = {
     **{"R3": 28, "R10-grow": 9, "R30": 13, "R22": 13, "R33-epoch": 6, "R25-noted": 44},
     **{"INV-10-part": 19, "INV-10-roll": 31},
-    **{"R32-chosen": 3, "S41-attempts": 1, "L9": 3, "L10": 11},
+    **{"R32-chosen": 1, "S41-attempts": 1, "L9": 3, "L10": 11},
 }
 """Seeds that are tried first, as they caught it last; if one does no more, the others are tried."""
 

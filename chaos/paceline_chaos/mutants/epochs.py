@@ -24,7 +24,7 @@ def _nothing(*arguments: Any, **named: Any) -> None:
 
 
 def _epoch_not_persisted() -> list[Patch]:
-    async def adopt_epoch(store: StoreIdentity, epoch: MasterEpoch) -> None:
+    async def adopt_epoch(store: StoreIdentity, epoch: MasterEpoch, **how: bool) -> None:
         store._epoch = epoch
 
     return [(StoreIdentity, "adopt_epoch", adopt_epoch)]

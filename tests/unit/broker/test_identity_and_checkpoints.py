@@ -74,10 +74,11 @@ async def test_an_adopted_epoch_is_durable_and_never_falls() -> None:
         await again.adopt_epoch(MasterEpoch(6))
 
 
+@pytest.mark.parametrize("is_disk_slow", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("operations", range(12))
 async def test_a_power_loss_while_an_epoch_is_adopted_leaves_the_twin_ahead_or_equal(
-    operations: int, seed: int
+    operations: int, seed: int, is_disk_slow: bool
 ) -> None:
     """R2, R24: whichever of the two files is damaged later, the epoch that was read stays known."""
     disk = MemoryDisk()
@@ -86,7 +87,7 @@ async def test_a_power_loss_while_an_epoch_is_adopted_leaves_the_twin_ahead_or_e
 
     disk.fuse = operations
     with suppress(PowerLost):
-        await identity.adopt_epoch(MasterEpoch(8))
+        await identity.adopt_epoch(MasterEpoch(8), is_disk_slow=is_disk_slow)
     disk.crash(SeededRandom(f"power-{seed}"), keep_page_cache=False)
 
     read = a_start(disk).epoch
@@ -103,7 +104,7 @@ async def test_the_scrubber_does_not_undo_an_epoch_that_is_being_adopted() -> No
     identity = a_start(disk)
     await identity.adopt_epoch(MasterEpoch(7))
     disk.sync_delay_ms = 1
-    adopting = spawn(identity.adopt_epoch(MasterEpoch(8)), name="adopt")
+    adopting = spawn(identity.adopt_epoch(MasterEpoch(8), is_disk_slow=True), name="adopt")
     looks = 0
     while not adopting.done():
         assert identity.replace_bad() == []
