@@ -110,9 +110,8 @@ RECEIPTS = (
     Mutant(
         rule="S23-past",
         meaning="a message that its group has committed without receipts is given all the same",
-        caught_by=frozenset({"S23"}),
         patches=_commits_hide_nothing,
-        bed="world",
+        **of_moment("expiring", "S23"),
     ),
     Mutant(
         rule="R34-letters",

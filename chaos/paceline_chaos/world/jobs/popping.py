@@ -25,6 +25,7 @@ from paceline_chaos.world.jobs.consuming import (
 from paceline_chaos.world.jobs.reading import seen
 
 POP_GROUP = "simple-1"
+COMMITTING_GROUP = "simple-2"
 FAILING_GROUPS = ("failing-1", "failing-2")
 INVISIBLE_MS = 10_000
 """The least that brokers take: what is forgotten comes again while the world still runs."""
@@ -177,6 +178,23 @@ class Popper:
                 asking.raised(error)
             else:
                 asking.ok()
+
+
+class CommittingPopper(Popper):
+    """Members of a group that acknowledge all they receive, and commit past what they were given.
+
+    In `Popper`'s group a message is invisible most of the time, so few commits succeed there.
+    """
+
+    group = COMMITTING_GROUP
+    _commit_share = 1.0
+
+    @property
+    def _name(self) -> str:
+        return self.group
+
+    async def _settle(self, consumer: SimpleConsumer, name: str, message: PoppedMessage) -> None:
+        await self._ack(consumer, name, message)
 
 
 class _Failer(Popper):

@@ -2,10 +2,13 @@
 
 An invisible time that is over is no record: a master finds it by log time when somebody asks, also
 one that has never heard of the receiver. What is not found blocks its group for ever.
+
+Meanwhile another group commits past what its members were given: no master may give them what lies
+below (S23).
 """
 
 from paceline_chaos.world.all_ack.questions import fell_silent, unequal_logs, unseen
-from paceline_chaos.world.jobs.popping import INVISIBLE_MS, POP_GROUP
+from paceline_chaos.world.jobs.popping import INVISIBLE_MS, POP_GROUP, CommittingPopper
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import Director, Steps
 
@@ -17,6 +20,7 @@ _FORGOTTEN = 3
 def expiring(d: Director) -> Steps:
     """Wait for messages that were forgotten, kill the master, wait until they were given anew."""
     yield d.is_whole
+    d.stage.begin_tool(lambda around: CommittingPopper(around).run())
     yield lambda: len(_forgotten(d)) >= _FORGOTTEN
     old, forgotten = d.master, _forgotten(d)
     d.kill(old, for_ms=1_000)
