@@ -26,12 +26,14 @@ from paceline.http_guard import (
     OWN_HOSTS,
     check_request,
     counted_elsewhere,
+    next_turn,
     place_of,
     problem_body,
 )
 from paceline.http_listener import Guard
 from paceline.http_origin import own_hosts
 from paceline.telemetry import Metrics, register_budget, register_places
+from paceline.wire.cluster import ClusterView
 from paceline.wire.stream import UPGRADE_TOKEN
 from paceline_broker.http_clients import add_client_routes
 from paceline_broker.http_delays import add_delay_routes
@@ -104,6 +106,9 @@ class BrokerHttp:
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
         self._guard: Guard | None = None
+        self._view: ClusterView | None = None
+        self._view_body = b""
+        """The JSON text of that view: every client asks for each."""
 
     @property
     def connections_count(self) -> int:
@@ -263,21 +268,28 @@ class BrokerHttp:
     async def _routes(self, request: web.Request) -> web.Response:
         version = integer_parameter(check_parameters(request, "version"), "version")
         timeout_ms = self._service.settings.view_wait_ms
-        return await self._view(version - 1, timeout_ms)
+        return await self._view_newer(request, version - 1, timeout_ms)
 
     async def _watch(self, request: web.Request) -> web.Response:
         """The view once it is newer than `from`, or after `wait_ms` as it is."""
         parameters = check_parameters(request, "from", "wait_ms")
         limit = self._service.settings.fetch_wait_ms_max
         wait_ms = min(integer_parameter(parameters, "wait_ms", default=limit), limit)
-        return await self._view(integer_parameter(parameters, "from"), wait_ms)
+        return await self._view_newer(request, integer_parameter(parameters, "from"), wait_ms)
 
-    async def _view(self, newer_than: int, timeout_ms: int) -> web.Response:
+    async def _view_newer(
+        self, request: web.Request, version: int, timeout_ms: int
+    ) -> web.Response:
         routes = self._service.routes
-        await routes.wait_newer(newer_than, timeout_ms=timeout_ms)
-        if routes.view is None:
+        await routes.wait_newer(version, timeout_ms=timeout_ms)
+        await next_turn(request)
+        view = routes.view
+        if view is None:
             raise NotYetAvailableError("no controller has told this broker the routes yet")
-        return json_answer(routes.view.to_json())
+        if view is not self._view:
+            body = orjson.dumps(view.to_json(), option=orjson.OPT_NON_STR_KEYS)
+            self._view, self._view_body = view, body
+        return web.Response(body=self._view_body, content_type="application/json")
 
     async def _probe(self, request: web.Request) -> web.Response:
         """Who answers at this address (R19): controllers and masters ask."""

@@ -136,7 +136,7 @@ class StreamConnection(StreamFrames):
         self, server: StreamServer, before: asyncio.BaseProtocol, place: Connection | None
     ) -> None:
         service = server.service
-        super().__init__(server.scratch)
+        super().__init__(server.scratch, service.fetcher.turns)
         self._server = server
         self._before = before
         self._place = place
@@ -164,7 +164,7 @@ class StreamConnection(StreamFrames):
         self._unanswered_bytes = 0
         self._is_reading_paused = False
         self._is_writing_paused = False
-        self._later_turn: asyncio.Handle | None = None
+        self._is_in_line = False
         self._unread_bytes = 0
         """Held in the budget for answers that the client does not take."""
         self._out: list[Buffer] = []
@@ -278,6 +278,7 @@ class StreamConnection(StreamFrames):
         if unanswered > self._held.held and not self._held.grow(unanswered):
             self._refuse_request(request_id, operation, f"a request of {len(body)} bytes")
             return
+        self._turns.spend(len(body) // JOIN_BYTES)
         pending[request_id] = cost << _OPERATION_BITS | operation
         self._unanswered_bytes = unanswered
         if operation == Operation.PRODUCE:
@@ -393,6 +394,7 @@ class StreamConnection(StreamFrames):
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out_bytes += size
+        self._turns.spend(size // JOIN_BYTES)
         if self._out_bytes > WRITE_HIGH_BYTES:
             self._turn_requests = TURN_REQUESTS_MAX
         operation = Operation.FETCH if answer.seen is None else Operation.FOLLOW
@@ -490,11 +492,12 @@ class StreamConnection(StreamFrames):
             transport.resume_reading()
         self._is_reading_paused = should_pause
         can_go_on = not self._is_writing_paused and self._checking is None
-        if self._later and can_go_on and self._later_turn is None:
-            self._later_turn = self._loop.call_soon(self._go_on)
+        if self._later and can_go_on and not self._is_in_line:
+            self._is_in_line = True
+            self._turns.later(self._go_on)
 
     def _go_on(self) -> None:
-        self._later_turn = None
+        self._is_in_line = False
         if self._checking is not None:
             return
         if self._transport is not None and not self._transport.is_closing():

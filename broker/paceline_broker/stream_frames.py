@@ -7,6 +7,7 @@ from typing import NoReturn
 from paceline.errors import BadRequestError
 from paceline.ports import Buffer
 from paceline.telemetry import strangers
+from paceline.turns import Turns
 from paceline.wire.http import JSON_BYTES_MAX
 from paceline.wire.stream import (
     FRAME_BYTES_MAX,
@@ -22,7 +23,8 @@ SCRATCH_BYTES = AHEAD_BYTES
 DIRECT_BYTES = 64 * 1024
 """From here the rest of a frame is received in place: to copy less is cheaper than a read more."""
 TURN_REQUESTS_MAX = 64
-"""Fetches and calls of one connection in one turn of the loop: some 50 us each (measured)."""
+"""Fetches and calls of one connection in one turn of the loop: some 50 us each (measured). All
+connections together have `turns`."""
 _unpack_header = FRAME_HEADER.unpack_from
 
 
@@ -33,10 +35,11 @@ class StreamFrames(asyncio.BufferedProtocol):
     `_regulate` when reading may have to wait: `_later` holds what is read in the next turn.
     """
 
-    def __init__(self, scratch: memoryview) -> None:
-        """`scratch`: of all connections, `SCRATCH_BYTES` long."""
+    def __init__(self, scratch: memoryview, turns: Turns) -> None:
+        """`scratch`: of all connections, `SCRATCH_BYTES` long; so are `turns`."""
         self._transport: asyncio.Transport | None = None
         self._scratch = scratch
+        self._turns = turns
         self._frame: FrameBuffer
         self._is_direct = False
         self._head = b""
@@ -85,7 +88,7 @@ class StreamFrames(asyncio.BufferedProtocol):
         elif self._head:
             at = self._complete_head(size)
         while size - at >= FRAME_HEADER_BYTES:
-            if self._turn_requests >= TURN_REQUESTS_MAX:
+            if self._turn_requests >= TURN_REQUESTS_MAX or not self._turns.take():
                 self._later = bytes(scratch[at:size])
                 self._regulate()
                 return

@@ -12,7 +12,6 @@ answered 429 at once, and the rest of it passed over.
 
 import asyncio
 import contextlib
-from collections import deque
 from http import HTTPStatus
 
 import orjson
@@ -31,6 +30,7 @@ from paceline.errors import (
     to_problem,
 )
 from paceline.http_origin import check_browser
+from paceline.turns import Dropping, Turns
 
 HEADER_TIMEOUT_S = 5.0
 """A begun request head must be complete after this (slow-loris)."""
@@ -40,11 +40,6 @@ WRITE_TIMEOUT_S = 30.0
 """A client that takes nothing of its answer for so long is disconnected."""
 LINGERING_S = 1.0
 """How long the rest of a refused request is read, so that the client sees the answer."""
-DROP_INTERVAL_S = 0.005
-DROPPED_READS = 4
-"""Reads of refused requests in one interval, over all connections. A read is 256 KiB at most, so
-one client alone has sent 16 MiB long before `LINGERING_S`; reading those of 150 clients as fast as
-they came took most of a core."""
 BODY_TIMEOUT_S = 30.0
 """A body must have arrived after this, however it trickles."""
 BODY_SILENCE_S = 5.0
@@ -132,6 +127,13 @@ def room_for(request: web.Request, size_bytes: int, *, at_least: int) -> int:
     return min(size_bytes, at_least)
 
 
+async def next_turn(request: web.Request) -> None:
+    """Return when it is this request's turn: called after a wait that ends for many at once."""
+    protocol = request.protocol
+    if isinstance(protocol, GuardedHandler):
+        await protocol.next_turn()
+
+
 def place_of(request: web.Request) -> Connection | None:
     """That of its connection."""
     protocol = request.protocol
@@ -176,44 +178,6 @@ def problem_body(code: str, status: int, detail: str) -> bytes:
     )
 
 
-class Dropping:
-    """Of one listener: the connections whose rest is read and dropped, a few in one interval.
-
-    Each is paused while it waits, and in line again once something of it has been dropped.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: deque[asyncio.Transport] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, transport: asyncio.Transport) -> None:
-        """Read from it when it is its turn."""
-        transport.pause_reading()
-        self._waiting.append(transport)
-        if self._timer is None:
-            self._begin()
-
-    def _begin(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(DROP_INTERVAL_S, self._read_some)
-
-    def _read_some(self) -> None:
-        self._timer = None
-        left = DROPPED_READS
-        while self._waiting and left:
-            transport = self._waiting.popleft()
-            if not transport.is_closing():
-                transport.resume_reading()
-                left -= 1
-        if self._waiting:
-            self._begin()
-
-    def close(self) -> None:
-        """Nothing more is read."""
-        self._waiting.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-
-
 class GuardedHandler(RequestHandler):
     """aiohttp's connection protocol with deadlines."""
 
@@ -221,10 +185,12 @@ class GuardedHandler(RequestHandler):
         "_always",
         "_content",
         "_dropping",
+        "_early",
         "_header_timer",
         "_is_counted",
         "_is_refused",
         "_lost",
+        "_turns",
         "_write_timer",
         "holder",
         "place",
@@ -237,10 +203,12 @@ class GuardedHandler(RequestHandler):
         holder: ByteHolder,
         *,
         dropping: Dropping,
+        turns: Turns,
         always: tuple[str, ...],
     ) -> None:
-        """`holder`: what this connection holds in the node's budget; `always`: how paths begin that
-        are answered to whoever finds no place."""
+        """`holder`: what this connection holds in the node's budget; `turns`: in which requests of
+        this listener are served; `always`: how paths begin that are answered to whoever finds no
+        place."""
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -253,6 +221,9 @@ class GuardedHandler(RequestHandler):
         )
         self._always = always
         self._dropping = dropping
+        self._turns = turns
+        self._early = b""
+        """What came of the next request before it was this connection's turn."""
         self.place = place
         self.holder = holder
         self._is_counted = True
@@ -285,6 +256,26 @@ class GuardedHandler(RequestHandler):
         if data and self._is_counted and not self.holder.take(len(data)):
             self._refuse()
             return
+        if not data or not (self._early or self._is_waiting()):
+            self._parse(data)
+            return
+        is_due_already = bool(self._early)
+        self._early += data
+        if is_due_already or self._turns.add(self._parse_early) or self.transport is None:
+            return
+        self.transport.pause_reading()
+
+    def _parse_early(self) -> None:
+        """It is this connection's turn, if it is still there."""
+        data, self._early = self._early, b""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if not transport.is_reading():
+            transport.resume_reading()
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         before = self._request_count
         super().data_received(data)
         if self._request_count != before:
@@ -322,6 +313,17 @@ class GuardedHandler(RequestHandler):
                 "this address has as many connections at work as it may have on this node",
                 retry_after_ms=1000,
             )
+
+    async def next_turn(self) -> None:
+        """See the function of this name."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def has_come() -> None:
+            if not turn.done():  # cancelled: the client has gone
+                turn.set_result(None)
+
+        if not self._turns.add(has_come):
+            await turn
 
     def count_no_more(self) -> None:
         """See `counted_elsewhere`."""
@@ -409,7 +411,8 @@ class GuardedHandler(RequestHandler):
 
     def _is_waiting(self) -> bool:
         """For a request. Not so while one that has been taken is about to be begun."""
-        return self._waiter is not None and not self._waiter.done() and not self._messages
+        is_asleep = self._waiter is not None and not self._waiter.done()
+        return is_asleep and not (self._messages or self._early)
 
     def _is_between_requests(self) -> bool:
         return self._current_request is None and not self._messages

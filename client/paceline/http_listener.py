@@ -3,11 +3,11 @@
 Connections may come in thousands at once, say nothing, or a byte of a request head each second.
 Until its first request head is whole a connection costs 1 KiB and no handler, and it is the first
 to go when its address has more connections than its share (connections.py). Beginning to serve one
-takes 0.5 ms and ending one 0.1 ms, so both are done for a few in one turn of the loop.
+takes 0.5 ms and ending one 0.1 ms, so both are done for a few in one turn of the loop; so are the
+next requests of connections that were kept.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import cast
 
 from aiohttp import web
@@ -15,43 +15,14 @@ from aiohttp import web
 from paceline import http_guard
 from paceline.byte_budget import ByteBudget, ByteHolder, no_room, source_of
 from paceline.connections import Connection, Places
-from paceline.http_guard import Dropping, GuardedHandler, head_too_late, refusal
+from paceline.http_guard import GuardedHandler, head_too_late, refusal
+from paceline.turns import Dropping, Turns
 
 TURN_REQUESTS_MAX = 16
 TURN_ENDS_MAX = 64
 HEAD_BYTES = 8 * 1024
 """A head that is longer is left to aiohttp, which bounds it."""
 _END_OF_HEAD = b"\r\n\r\n"
-
-
-class Turns:
-    """Work in pieces, so many of them in one turn of the loop. The last is done first: where there
-    are more than can be done, the first have given up."""
-
-    def __init__(self, count_max: int) -> None:
-        self._count_max = count_max
-        self._count = 0
-        self._waiting: list[Callable[[], None]] = []
-
-    def add(self, work: Callable[[], None]) -> bool:
-        """Do it now, or False: in a later turn."""
-        if not self._count:
-            asyncio.get_running_loop().call_soon(self._next)
-        self._count += 1
-        if self._count > self._count_max:
-            self._waiting.append(work)
-            return False
-        work()
-        return True
-
-    def _next(self) -> None:
-        due = self._waiting[-self._count_max :]
-        del self._waiting[-self._count_max :]
-        self._count = len(due)
-        if due:
-            asyncio.get_running_loop().call_soon(self._next)
-        for work in reversed(due):
-            work()
 
 
 class Guard:
@@ -68,8 +39,8 @@ class Guard:
         self._silent: dict[Arrival, float] = {}
         """Connections without a whole head, and when their time is over; the oldest first."""
         self._late: asyncio.TimerHandle | None = None
-        self._requests = Turns(TURN_REQUESTS_MAX)
-        self._ends = Turns(TURN_ENDS_MAX)
+        self._requests = Turns(TURN_REQUESTS_MAX, is_last_first=True)
+        self._ends = Turns(TURN_ENDS_MAX, is_last_first=True)
         self._dropping = Dropping()
 
     def __call__(self) -> "Arrival":
@@ -106,7 +77,12 @@ class Guard:
     def handler(self, place: Connection, holder: ByteHolder) -> GuardedHandler:
         """For a connection that has asked."""
         return GuardedHandler(
-            self._server, place, holder, dropping=self._dropping, always=self._always
+            self._server,
+            place,
+            holder,
+            dropping=self._dropping,
+            turns=self._requests,
+            always=self._always,
         )
 
     def _end_the_late(self) -> None:

@@ -17,7 +17,7 @@ from paceline.errors import (
     NotLeaderError,
     NotYetAvailableError,
 )
-from paceline.http_guard import OWN_HOSTS
+from paceline.http_guard import OWN_HOSTS, next_turn
 from paceline.http_origin import own_hosts
 from paceline.ports import Clock
 from paceline.types import GroupName, ReplicaId
@@ -151,6 +151,7 @@ class ControllerHttp:
             if left_ms <= 0 or is_stopping or len(self._watches) >= WATCHES_MAX:
                 break
             await self._wait_for_news(left_ms)
+            await next_turn(request)
         self._ensure_founded()
         return web.Response(body=node.view_body(), content_type="application/json")
 

@@ -43,6 +43,7 @@ KERNEL = frozenset(
         "sealed",
         "secret",
         "telemetry",
+        "turns",
         "types",
         "wire",
     }

@@ -12,6 +12,7 @@ open master after a read round; elsewhere a position ahead of this broker waits.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from paceline.errors import (
@@ -22,6 +23,7 @@ from paceline.errors import (
     StorageError,
 )
 from paceline.runtime import cancel_and_wait, spawn
+from paceline.turns import Turns
 from paceline.types import PhysicalOffset
 from paceline.wire.stream import FetchQueue
 from paceline_broker.probe import Counters
@@ -36,7 +38,7 @@ from paceline_broker.service.filters import (
     unpacked_bytes,
 )
 from paceline_broker.service.follow import Sessions, open_writer
-from paceline_broker.service.gather import Asked, Fetched, FetchSink, Gathered, gather
+from paceline_broker.service.gather import COST_QUEUES, Asked, Fetched, FetchSink, Gathered, gather
 from paceline_broker.service.long_work import Job, LongWork
 from paceline_broker.service.ports import LogReader, LogWriter, Role, RoleState
 from paceline_broker.service.routes import Routes
@@ -45,14 +47,19 @@ from paceline_broker.service.slow_reads import SlowReads
 
 log = logging.getLogger("paceline.service")
 
+_AWAITED_COST = 8
+"""Of a turn, for an answer that is written as JSON over HTTP (measured against one of a stream)."""
+
 
 class FutureFetchSink:
     """A sink of one request whose asker awaits."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
         self.answer: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
 
     def fetched(self, request_id: int, answer: Fetched) -> None:
+        self._turns.spend(_AWAITED_COST)
         if not self.answer.done():
             self.answer.set_result(answer)
 
@@ -113,6 +120,8 @@ class Fetcher:
     ) -> None:
         self.filters = FilterRegistry()
         self._work = work
+        self.turns = turns = Turns(settings.turn_requests_max)
+        """In which whoever waits is woken, and streams have their requests taken."""
         self._role = role
         self._routes = routes
         self._counters = counters
@@ -127,7 +136,7 @@ class Fetcher:
         """Told which watched queues (`ConsumeQueue.is_watched`) confirm has passed messages of."""
         self._turn = 0
         self.sessions = Sessions(
-            role, routes, self.slow, counters, self.filters, settings, self.watch, work
+            role, routes, self.slow, counters, self.filters, settings, self.watch, work, turns
         )
         self._reader: LogReader | None = None
         self._stop_listening = _nothing
@@ -202,7 +211,7 @@ class Fetcher:
             self._stop_listening = self._reader.on_confirm(self._confirm_moved)
         for sink in list(self._by_sink):
             for waiting in list(self._by_sink.get(sink, ())):
-                self._look_again(waiting)
+                self._wake(waiting)
         self.sessions.role_changed()
 
     async def close(self) -> None:
@@ -225,7 +234,7 @@ class Fetcher:
             keys[touched.popleft().queue.key] = None
         for key in keys:
             for waiting in list(self._by_key.get(key, ())):
-                self._look_again(waiting)
+                self._wake(waiting)
         if keys:
             self.sessions.wake(keys)
             self.on_messages(keys)
@@ -240,7 +249,15 @@ class Fetcher:
     def _time_over(self, waiting: _Waiting) -> None:
         waiting.timer = None
         waiting.is_over = True
-        self._look_again(waiting)
+        self._wake(waiting)
+
+    def _wake(self, waiting: _Waiting) -> None:
+        """Look at it again, now or in a later turn: ten thousand may wait for one message."""
+        if self.turns.take():
+            self._look_again(waiting)
+        else:
+            self._unwatch(waiting)
+            self.turns.later(partial(self._look_again, waiting))
 
     def _look_again(self, waiting: _Waiting) -> None:
         is_busy = waiting.task is not None and not waiting.task.done()
@@ -296,6 +313,7 @@ class Fetcher:
         writer = open_writer(self._role)
         gathered = self._gather(waiting, is_open=writer is not None)
         self._turn += 1
+        self.turns.spend(len(waiting.queues) // COST_QUEUES)
         if gathered.needs_round and writer is not None:
             self._start(waiting, self._ask_round(waiting, writer))
             return False
@@ -342,7 +360,7 @@ class Fetcher:
             log.exception("read_round_failed")
             waiting.is_round_failed = waiting.is_over = True
         waiting.task = None
-        self._look_again(waiting)
+        self._wake(waiting)
 
     async def _warm(
         self, waiting: _Waiting, gathered: Gathered, cold: list[memoryview], reader: LogReader

@@ -29,15 +29,11 @@ from paceline.errors import (
     StorageError,
 )
 from paceline.runtime import cancel_and_wait, spawn
-from paceline.wire.stream import (
-    FOLLOW_QUEUES_MAX,
-    FetchCode,
-    FetchPart,
-    FetchQueue,
-)
+from paceline.turns import Turns
+from paceline.wire.stream import FOLLOW_QUEUES_MAX, FetchCode, FetchPart, FetchQueue
 from paceline_broker.probe import Counters
 from paceline_broker.service.filters import LOOK_BYTES_MAX, FilterRegistry
-from paceline_broker.service.gather import Fetched, FetchSink, Gathering
+from paceline_broker.service.gather import COST_QUEUES, Fetched, FetchSink, Gathering
 from paceline_broker.service.harvest import FINAL_CODES, PARTS_MAX, ROOM_MAX, Harvest, Request, Row
 from paceline_broker.service.long_work import Job, LongWork
 from paceline_broker.service.ports import LogReader, LogWriter, Role
@@ -103,7 +99,7 @@ class _Session:
         request.is_over = True
         self._requests.remove(request)
         self._requests.appendleft(request)
-        self.look()
+        self.look_in_turn()
 
     def has_room(self) -> bool:
         return len(self._requests) < REQUESTS_MAX
@@ -121,7 +117,7 @@ class _Session:
         self._uncertain.clear()
         self._news.clear()
         self._ready |= self.rows
-        self.look()
+        self.look_in_turn()
 
     def forget(self) -> None:
         """The session has ended; whoever waits is not told."""
@@ -149,6 +145,11 @@ class _Session:
 
     # -- looking -----------------------------------------------------------------------------------
 
+    def look_in_turn(self) -> None:
+        """`look` now, or in a later turn where this one has no room."""
+        if not self._is_look_due and not self._sessions.turns.add(self.look):
+            self._is_look_due = True
+
     def look(self) -> None:
         """Answer as many requests as there is something for."""
         self._is_look_due = False
@@ -172,16 +173,15 @@ class _Session:
     def _look_later(self) -> None:
         if not self._is_look_due and not self.is_ended:
             self._is_look_due = True
-            asyncio.get_running_loop().call_soon(self.look)
+            self._sessions.turns.later(self.look)
 
     def _harvest(self, request: Request) -> Harvest | None:
         """What can be answered now; None if that can wait."""
-        room = min(request.max_bytes, ROOM_MAX)
-        if self._has_filters:
-            room = min(room, LOOK_BYTES_MAX)
+        room = min(request.max_bytes, LOOK_BYTES_MAX if self._has_filters else ROOM_MAX)
         writer = open_writer(self._sessions.role)
         gathering = self._sessions.gathering(is_open=writer is not None, room=room)
         harvest = Harvest(gathering, self.seen)
+        self._sessions.turns.spend(min(len(self._ready), LOOKS_MAX) // COST_QUEUES)
         for row in list(islice(self._ready.values(), LOOKS_MAX)):
             if not self._look_at(row, harvest):
                 break
@@ -251,7 +251,7 @@ class _Session:
                 del self._uncertain[key]
                 row.is_round_done, row.is_round_failed = is_done, not is_done
                 self._ready[key] = row
-        self.look()
+        self.look_in_turn()
 
     async def _warm(self, harvest: Harvest, cold: list[memoryview], reader: LogReader) -> None:
         try:
@@ -364,13 +364,16 @@ class Sessions:
         settings: ServiceSettings,
         watch: Callable[[int], None],
         work: LongWork,
+        turns: Turns,
     ) -> None:
-        """`watch(key)`: see that `wake` is called with the queue's next messages."""
+        """`watch(key)`: see that `wake` is called with the queue's next messages; `turns`: in which
+        sessions look."""
         self.role = role
         self.counters = counters
         self.filters = filters
         self.watch = watch
         self.work = work
+        self.turns = turns
         self._routes = routes
         self._slow = slow
         self._settings = settings
@@ -436,7 +439,7 @@ class Sessions:
                 session.wake(key)
                 woken[session] = None
         for session in woken:
-            session.look()
+            session.look_in_turn()
 
     def role_changed(self) -> None:
         for session in tuple(self._by_sink.values()):

@@ -29,6 +29,8 @@ from paceline_broker.service.slow_reads import SlowReads
 HOT_TAIL_BYTES = 1024 * 1024
 """What was appended last is in memory: it came through memory, or recovery has just read it. The
 residency question (mincore, some us) is asked only below this much of the confirmed tail."""
+COST_QUEUES = 16
+"""To look at so many queues costs a turn as much as to answer a request."""
 JOIN_COUNT = 32
 JOIN_BYTES_EACH = 4096
 _VIEWS_ASKED_MAX = 16

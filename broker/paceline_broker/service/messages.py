@@ -276,7 +276,7 @@ class Messages:
         self, queues: Sequence[FetchQueue], *, wait_ms: int, max_bytes: int, min_bytes: int
     ) -> Fetched:
         """As `Fetcher.fetch`, awaited; a cancelled asker leaves nothing waiting."""
-        sink = FutureFetchSink()
+        sink = FutureFetchSink(self._fetcher.turns)
         self._fetcher.fetch(
             queues,
             wait_ms=wait_ms,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from paceline.byte_budget import ByteBudget, ByteHolder
 from paceline.connections import Connection, Connections
+from paceline.turns import Turns
 from paceline_broker.service import long_work
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
@@ -27,6 +28,16 @@ def _unpacks_at_once() -> list[Patch]:
     return [(long_work, "TURN_BYTES", 1 << 60)]
 
 
+def _takes_all() -> list[Patch]:
+    """Whatever many ask at one moment is begun in that turn of the loop."""
+
+    def take(turns: Turns) -> bool:
+        turns.spend(1)
+        return True
+
+    return [(Turns, "take", take)]
+
+
 def _first_come() -> list[Patch]:
     """A listener takes connections until it is full, and then none."""
 
@@ -47,6 +58,7 @@ def _mutant(rule: str, meaning: str, patches: Callable[[], list[Patch]]) -> Muta
 
 FLOODING = (
     _mutant("ADR18-work", "a turn of the loop unpacks all that has come", _unpacks_at_once),
+    _mutant("ADR18-turns", "a turn of the loop begins all that is asked", _takes_all),
     _mutant("ADR18-bytes", "nobody is ever over the budget of bytes", _never_over),
     _mutant("ADR18-shares", "one client may hold the whole budget of bytes", _no_shares),
     _mutant("ADR18-places", "who comes first keeps all places for connections", _first_come),

@@ -8,7 +8,7 @@ from tests.unit.http.stream_client import RawStream
 from tests.unit.http.test_stream import a_fetch
 from tests.unit.service.fakes import until
 
-from paceline import http_guard, http_listener
+from paceline import http_guard
 from paceline.wire.stream import Operation
 from paceline_broker import stream_stillness
 
@@ -135,33 +135,3 @@ async def test_a_stream_that_waits_for_messages_does_not_end(
 
         assert (await stream.answer())[0] == 1
         stream.close()
-
-
-async def test_requests_of_many_new_connections_are_served_over_several_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with a_door() as door:
-        connections = [await connect(door) for _ in range(100)]
-        await until(lambda: door.http.connections_count == 100)
-        turns, serve, loop = [0], http_listener.Arrival.serve, asyncio.get_running_loop()
-
-        def counting(arrival: http_listener.Arrival) -> None:
-            turns[-1] += 1
-            serve(arrival)
-
-        def next_turn() -> None:
-            turns.append(0)
-            if sum(turns) < 100:
-                loop.call_soon(next_turn)
-
-        monkeypatch.setattr(http_listener.Arrival, "serve", counting)
-        for _, writer in connections:
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        next_turn()
-        async with asyncio.timeout(10):
-            heads = [await reader.readuntil(b"\r\n\r\n") for reader, _ in connections]
-
-        assert {head.split()[1] for head in heads} == {b"200"}
-        assert max(turns) <= http_listener.TURN_REQUESTS_MAX
-        assert sum(turns) == 100
-        close(*connections)

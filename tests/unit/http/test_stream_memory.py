@@ -2,13 +2,13 @@
 
 import asyncio
 import tracemalloc
-from typing import Any
 
 import orjson
 import pytest
-from tests.unit.http.door import Door, a_batch, a_door
+from tests.unit.http.door import a_batch, a_door
 from tests.unit.http.stream_client import RawStream
 from tests.unit.http.test_stream import a_fetch
+from tests.unit.http.turns import per_turn
 from tests.unit.service.fakes import until
 
 from paceline.byte_budget import MIB
@@ -23,7 +23,6 @@ from paceline.wire.stream import (
     encode_frame,
 )
 from paceline_broker import stream_stillness
-from paceline_broker.stream_frames import TURN_REQUESTS_MAX
 
 HEAD = FRAME_HEADER.pack(FRAME_BYTES_MAX, 1, Operation.PRODUCE, 0, 0)
 
@@ -87,39 +86,6 @@ async def test_frames_of_one_connection_grow_again_after_another_has_gone() -> N
         stream.close()
 
 
-def counted(door: Door, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many fetches were served in each turn of the loop."""
-    turns = [0]
-    fetch, loop = door.service.fetcher.fetch, asyncio.get_running_loop()
-
-    def counting(*arguments: Any, **named: Any) -> None:
-        if turns[-1] == 0:
-            loop.call_soon(turns.append, 0)
-        turns[-1] += 1
-        fetch(*arguments, **named)
-
-    monkeypatch.setattr(door.service.fetcher, "fetch", counting)
-    return turns
-
-
-async def test_many_requests_in_one_write_are_served_over_several_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with a_door() as door:
-        stream = await RawStream.open(door.port)
-        turns = counted(door, monkeypatch)
-        body = a_fetch((1, 0, 0))
-
-        stream.writer.write(
-            b"".join(encode_frame(number, Operation.FETCH, body) for number in range(1000))
-        )
-        answers = [await stream.answer() for _ in range(1000)]
-
-        assert [number for number, *_ in answers] == list(range(1000))
-        assert max(turns) <= TURN_REQUESTS_MAX
-        stream.close()
-
-
 async def test_answers_that_nobody_reads_stop_the_serving(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,7 +93,7 @@ async def test_answers_that_nobody_reads_stop_the_serving(
         stream = await RawStream.open(door.port)
         stream.ask(1, Operation.PRODUCE, a_batch(b"x" * 2_000_000))
         await stream.answer()
-        turns = counted(door, monkeypatch)
+        turns = per_turn(monkeypatch, door.service.fetcher, "fetch", until=400)
         body = a_fetch((1, 0, 0), max_bytes=16 * MIB)
         transport: asyncio.Transport = stream.writer.transport  # type: ignore[assignment]
         transport.pause_reading()

@@ -1,5 +1,5 @@
 """Somebody hostile: connections that only stand there, announcements, halves, answers not taken,
-and batches of few bytes that unpack to many.
+batches of few bytes that unpack to many, and fetches of many queues at one moment.
 
 Nothing that it says is a whole request that stores something, so nothing is recorded: what it may
 do to others is nothing, and what it may hold of a node is its share (ADR 18).
@@ -14,7 +14,14 @@ from paceline.address import parse_address
 from paceline.records.encode import encode_batch
 from paceline.records.header import Codec, Kind
 from paceline.runtime import pause
-from paceline.wire.stream import FRAME_BYTES_MAX, FRAME_HEADER, Operation, encode_frame
+from paceline.wire.stream import (
+    FETCH_HEADER,
+    FETCH_QUEUE,
+    FRAME_BYTES_MAX,
+    FRAME_HEADER,
+    Operation,
+    encode_frame,
+)
 from paceline_chaos.world.jobs.around import Around
 
 CONNECTIONS = 24
@@ -30,13 +37,20 @@ _BODY = (
     b"POST /v1/topics/orders/queues/0/batches HTTP/1.1\r\nHost: x\r\nContent-Length: 16777216\r\n"
     b"Content-Type: application/vnd.paceline.batch\r\n\r\n"
 )
+_QUEUES = 1024
 _PACKED = encode_batch(
     [bytes(600)] * 100, kind=Kind.HALF, codec=Codec.ZSTD, born_unix_ms=1, topic_id=1, queue_id=0
 )
 """60,000 bytes in some 150. Nobody could be asked about these halves: refused, once unpacked."""
 _BOMBS = (b"".join(encode_frame(n, Operation.PRODUCE, _PACKED) for n in range(1, 25)),) * 4
 """In each more than one turn of the loop may unpack."""
-_BOMBERS = 2
+_FETCH = FETCH_HEADER.pack(0, 1, 1, _QUEUES) + b"".join(
+    FETCH_QUEUE.pack(1, 0, 0, 1, 0) for _ in range(_QUEUES)
+)
+_FETCHES = (b"".join(encode_frame(n, Operation.FETCH, _FETCH) for n in range(1, 9)),) * 4
+"""In each more than one turn of the loop may look at."""
+_PIECES_OF = {0: _BOMBS, 1: _BOMBS, 2: _FETCHES, 3: _FETCHES}
+"""Number of a stream -> what it sends; the others only stand there."""
 _HELLO = struct.pack("<II", 0x31524C50, 4096)
 """The beginning of a replica's first message."""
 
@@ -58,7 +72,7 @@ class Flooder:
                     for address, said, rest in (
                         (client, b"" if is_odd else b"GET /v1/status HTTP/1.1\r\nX: ", ()),
                         (client, _UPGRADE + (_HEAD if is_odd else b""), pieces),
-                        (client, _UPGRADE, _BOMBS if number < _BOMBERS else ()),
+                        (client, _UPGRADE, _PIECES_OF.get(number, ())),
                         (client, _BODY, pieces),
                         (replication, _HELLO, ()),
                         (replication, b"", ()),

@@ -8,6 +8,8 @@ from paceline_chaos.world.script import Director, Steps
 
 _BETWEEN_MS = 1_200
 _TURN_BYTES_MAX = MIB // 2
+_TURN_COST_MAX = 400
+"""Of requests: 256, and what the last of them may cost more."""
 _ORDINARY_BYTES = MIB // 2
 """What the ordinary clients of a world have under way at most."""
 
@@ -54,8 +56,12 @@ def _judge(d: Director) -> None:
             unpacked_bytes <= _TURN_BYTES_MAX,
             f"{node.name} unpacked {unpacked_bytes} bytes in one turn of its loop",
         )
+        cost = broker._service.fetcher.turns.spent_max
+        d.expect(cost <= _TURN_COST_MAX, f"{node.name} spent {cost} in one turn of its loop")
         if unpacked_bytes:
             d.saw("bombs")
+        if cost > _TURN_COST_MAX // 2:
+            d.saw("crowds")
         strangers = broker.replication.strangers
         d.expect(
             bool(budget.refused and places.common.displaced and strangers.displaced),
@@ -71,7 +77,7 @@ def were_served(result: Result) -> list[str]:
     """The others went on, and nobody was deposed but the master that was killed."""
     elections = result.counters.get("elections", 0)
     return [
-        *unseen(result, floods=1, failovers=1, bombs=1),
+        *unseen(result, floods=1, failovers=1, bombs=1, crowds=1),
         *fell_silent(result, since="after"),
         *unequal_logs(result),
         *([f"{elections} elections, not 2"] if elections > 2 else []),

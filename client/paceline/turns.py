@@ -1,0 +1,111 @@
+"""What a node does for clients in one turn of its event loop, whoever asks (ADR 18).
+
+A limit for each connection does not bound a turn: a thousand connections may ask at one moment, or
+wait for the same message. So those of one kind share a `Turns`; what is beyond a turn's part stands
+in line, and the loop comes to everything else before it goes on with that. What refused clients
+still send is read more slowly yet (`Dropping`).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+DROP_INTERVAL_S = 0.005
+DROPPED_READS = 4
+"""Reads of refused requests in one interval, over all connections. A read is 256 KiB at most, so
+one client alone has sent 16 MiB long before `LINGERING_S`; reading those of 150 clients as fast as
+they came took most of a core."""
+
+
+class Turns:
+    """A share of each turn. The unit of cost is its owner's. Owner: the event loop."""
+
+    def __init__(self, cost_max: int, *, is_last_first: bool = False) -> None:
+        """`cost_max` for one turn; `is_last_first`: of those in line, who came last is the next.
+        That is for askers of whom the first have given up when there are more than can be heard."""
+        self._cost_max = cost_max
+        self._is_last_first = is_last_first
+        self._spent = 0
+        self.spent_max = 0
+        """The most that was spent in one turn."""
+        self._is_next_due = False
+        self._line: deque[Callable[[], None]] = deque()
+
+    def take(self) -> bool:
+        """Whether this turn has room left. One unit of it is spent then."""
+        if self._spent >= self._cost_max:
+            return False
+        self.spend(1)
+        return True
+
+    def spend(self, cost: int) -> None:
+        """So much of this turn is gone, also where it has no room: it was done already."""
+        self._spent += cost
+        self.spent_max = max(self.spent_max, self._spent)
+        self._end_turn_later()
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Call it in a later turn that has room for one unit."""
+        self._line.append(work)
+        self._end_turn_later()
+
+    def add(self, work: Callable[[], None]) -> bool:
+        """Call it now if there is room for one unit, else in a later turn (False)."""
+        if not self.take():
+            self.later(work)
+            return False
+        work()
+        return True
+
+    def _end_turn_later(self) -> None:
+        if not self._is_next_due:
+            self._is_next_due = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._is_next_due = False
+        self._spent = 0
+        line = self._line
+        for _ in range(len(line)):  # what joins the line meanwhile is for the turn after this one
+            if not self.take():
+                break
+            work = line.pop() if self._is_last_first else line.popleft()
+            work()
+
+
+class Dropping:
+    """Of one listener: the connections whose rest is read and dropped, a few in one interval.
+
+    Each is paused while it waits, and in line again once something of it has been dropped.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Transport] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, transport: asyncio.Transport) -> None:
+        """Read from it when it is its turn."""
+        transport.pause_reading()
+        self._waiting.append(transport)
+        if self._timer is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(DROP_INTERVAL_S, self._read_some)
+
+    def _read_some(self) -> None:
+        self._timer = None
+        left = DROPPED_READS
+        while self._waiting and left:
+            transport = self._waiting.popleft()
+            if not transport.is_closing():
+                transport.resume_reading()
+                left -= 1
+        if self._waiting:
+            self._begin()
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
