@@ -494,7 +494,7 @@ class StreamConnection(StreamFrames):
         can_go_on = not self._is_writing_paused and self._checking is None
         if self._later and can_go_on and not self._is_in_line:
             self._is_in_line = True
-            self._turns.later(self._go_on)
+            self._turns.later(self._go_on, self.asker)
 
     def _go_on(self) -> None:
         self._is_in_line = False

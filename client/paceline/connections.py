@@ -44,6 +44,11 @@ class Connection:
         self.is_idle: Callable[[], bool] = _yes
         """Asked before an idle one is closed: who is busy without having said so stays."""
 
+    @property
+    def address(self) -> str:
+        """Where it comes from, as it counts."""
+        return self._source.address
+
     def is_now(self, standing: Standing) -> None:
         """It asks, or has been answered."""
         if self.is_open and standing is not self.standing:

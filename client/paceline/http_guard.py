@@ -261,7 +261,11 @@ class GuardedHandler(RequestHandler):
             return
         is_due_already = bool(self._early)
         self._early += data
-        if is_due_already or self._turns.add(self._parse_early) or self.transport is None:
+        if (
+            is_due_already
+            or self._turns.add(self._parse_early, self.place.address)
+            or self.transport is None
+        ):
             return
         self.transport.pause_reading()
 
@@ -322,7 +326,7 @@ class GuardedHandler(RequestHandler):
             if not turn.done():  # cancelled: the client has gone
                 turn.set_result(None)
 
-        if not self._turns.add(has_come):
+        if not self._turns.add(has_come, self.place.address):
             await turn
 
     def count_no_more(self) -> None:

@@ -39,8 +39,8 @@ class Guard:
         self._silent: dict[Arrival, float] = {}
         """Connections without a whole head, and when their time is over; the oldest first."""
         self._late: asyncio.TimerHandle | None = None
-        self._requests = Turns(TURN_REQUESTS_MAX, is_last_first=True)
-        self._ends = Turns(TURN_ENDS_MAX, is_last_first=True)
+        self._requests = Turns(TURN_REQUESTS_MAX)
+        self._ends = Turns(TURN_ENDS_MAX)
         self._dropping = Dropping()
 
     def __call__(self) -> "Arrival":
@@ -58,7 +58,7 @@ class Guard:
         """Its place, if there is one."""
         place, displaced = self._places.open(address)
         if displaced is not None:
-            self._ends.add(displaced.close)
+            self._ends.add(displaced.close, address)
         if place is not None:
             loop = asyncio.get_running_loop()
             self._silent[arrival] = loop.time() + http_guard.HEADER_TIMEOUT_S
@@ -72,7 +72,7 @@ class Guard:
 
     def asked(self, arrival: "Arrival") -> bool:
         """Its head is whole: it is served now, or in a later turn (False)."""
-        return self._requests.add(arrival.serve)
+        return self._requests.add(arrival.serve, arrival.address)
 
     def handler(self, place: Connection, holder: ByteHolder) -> GuardedHandler:
         """For a connection that has asked."""
@@ -94,17 +94,17 @@ class Guard:
                 self._late = loop.call_at(ends_at, self._end_the_late)
                 return
             del self._silent[arrival]
-            self._ends.add(arrival.end_late)
+            self._ends.add(arrival.end_late, arrival.address)
 
 
 class Arrival(asyncio.Protocol):
     """A connection until its first request head is whole."""
 
-    __slots__ = ("_address", "_guard", "_has_asked", "_holder", "_place", "_said", "_transport")
+    __slots__ = ("_guard", "_has_asked", "_holder", "_place", "_said", "_transport", "address")
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._address = ""
+        self.address = ""
         self._place: Connection | None = None
         self._said = b""
         self._has_asked = False
@@ -115,8 +115,8 @@ class Arrival(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
         end = transport.get_extra_info("peername")
-        self._address = "" if end is None else source_of(end[0])
-        self._place = self._guard.arrived(self, self._address)
+        self.address = "" if end is None else source_of(end[0])
+        self._place = self._guard.arrived(self, self.address)
         if self._place is None:
             self.abort()
         else:
@@ -127,7 +127,7 @@ class Arrival(asyncio.Protocol):
         if self._place is None or transport is None or transport.is_closing():
             return
         if self._holder is None:
-            self._holder = self._guard.budget.holder(self._address)
+            self._holder = self._guard.budget.holder(self.address)
         if not self._holder.take(len(data)):
             transport.write(refusal(no_room("this request")))
             transport.close()

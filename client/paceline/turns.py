@@ -8,7 +8,7 @@ still send is read more slowly yet (`Dropping`).
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 DROP_INTERVAL_S = 0.005
 DROPPED_READS = 4
@@ -20,16 +20,17 @@ they came took most of a core."""
 class Turns:
     """A share of each turn. The unit of cost is its owner's. Owner: the event loop."""
 
-    def __init__(self, cost_max: int, *, is_last_first: bool = False) -> None:
-        """`cost_max` for one turn; `is_last_first`: of those in line, who came last is the next.
-        That is for askers of whom the first have given up when there are more than can be heard."""
+    def __init__(self, cost_max: int) -> None:
+        """`cost_max` for one turn."""
         self._cost_max = cost_max
-        self._is_last_first = is_last_first
         self._spent = 0
         self.spent_max = 0
         """The most that was spent in one turn."""
         self._is_next_due = False
-        self._line: deque[Callable[[], None]] = deque()
+        self._lines: dict[Hashable, deque[Callable[[], None]]] = {}
+        """Of each asker, in whose order they have their turn."""
+        self._waiting_count = 0
+        self._is_newest_next = True
 
     def take(self) -> bool:
         """Whether this turn has room left. One unit of it is spent then."""
@@ -44,15 +45,19 @@ class Turns:
         self.spent_max = max(self.spent_max, self._spent)
         self._end_turn_later()
 
-    def later(self, work: Callable[[], None]) -> None:
-        """Call it in a later turn that has room for one unit."""
-        self._line.append(work)
+    def later(self, work: Callable[[], None], asker: Hashable) -> None:
+        """Call it in a later turn that has room for one unit. `asker`: the address that it is for;
+        of several, each has its turn, so nobody waits for all that another one asks. Of one asker
+        the newest and the oldest come by turns: the oldest may have given up, and must not starve.
+        """
+        self._lines.setdefault(asker, deque()).append(work)
+        self._waiting_count += 1
         self._end_turn_later()
 
-    def add(self, work: Callable[[], None]) -> bool:
+    def add(self, work: Callable[[], None], asker: Hashable) -> bool:
         """Call it now if there is room for one unit, else in a later turn (False)."""
         if not self.take():
-            self.later(work)
+            self.later(work, asker)
             return False
         work()
         return True
@@ -65,12 +70,19 @@ class Turns:
     def _next_turn(self) -> None:
         self._is_next_due = False
         self._spent = 0
-        line = self._line
-        for _ in range(len(line)):  # what joins the line meanwhile is for the turn after this one
+        for _ in range(self._waiting_count):  # what joins meanwhile is for the turn after this one
             if not self.take():
                 break
-            work = line.pop() if self._is_last_first else line.popleft()
-            work()
+            self._first_in_line()()
+
+    def _first_in_line(self) -> Callable[[], None]:
+        asker = next(iter(self._lines))
+        line = self._lines.pop(asker)
+        if len(line) > 1:
+            self._lines[asker] = line
+        self._waiting_count -= 1
+        self._is_newest_next = not self._is_newest_next
+        return line.popleft() if self._is_newest_next else line.pop()
 
 
 class Dropping:

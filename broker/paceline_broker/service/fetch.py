@@ -54,6 +54,8 @@ _AWAITED_COST = 8
 class FutureFetchSink:
     """A sink of one request whose asker awaits."""
 
+    asker = None
+
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self.answer: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
@@ -257,7 +259,7 @@ class Fetcher:
             self._look_again(waiting)
         else:
             self._unwatch(waiting)
-            self.turns.later(partial(self._look_again, waiting))
+            self.turns.later(partial(self._look_again, waiting), waiting.sink.asker)
 
     def _look_again(self, waiting: _Waiting) -> None:
         is_busy = waiting.task is not None and not waiting.task.done()

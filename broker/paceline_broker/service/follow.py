@@ -147,7 +147,7 @@ class _Session:
 
     def look_in_turn(self) -> None:
         """`look` now, or in a later turn where this one has no room."""
-        if not self._is_look_due and not self._sessions.turns.add(self.look):
+        if not self._is_look_due and not self._sessions.turns.add(self.look, self.sink.asker):
             self._is_look_due = True
 
     def look(self) -> None:
@@ -173,7 +173,7 @@ class _Session:
     def _look_later(self) -> None:
         if not self._is_look_due and not self.is_ended:
             self._is_look_due = True
-            self._sessions.turns.later(self.look)
+            self._sessions.turns.later(self.look, self.sink.asker)
 
     def _harvest(self, request: Request) -> Harvest | None:
         """What can be answered now; None if that can wait."""

@@ -3,7 +3,7 @@
 Synchronous and without side effects, so that a look costs little and can be repeated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -87,6 +87,10 @@ class Fetched:
 
 class FetchSink(Protocol):
     """Where fetches are answered. Each request id gets exactly one call unless it is cancelled."""
+
+    @property
+    def asker(self) -> Hashable:
+        """The address that asks; all who ask over HTTP count as one."""
 
     def fetched(self, request_id: int, answer: Fetched) -> None: ...
 

@@ -67,8 +67,10 @@ class Asker(Protocol):
 class Door:
     """One connection of a client to one process. Also the sink that the service answers to."""
 
+    asker = None
+
     def __init__(self, asker: Asker, node: Node) -> None:
-        self.asker = asker
+        self.client = asker
         self.node = node
         self.generation = node.generation
         self.requests: deque[tuple[int, Request]] = deque()
@@ -150,7 +152,7 @@ class Door:
         """The next answer reaches the client, or the news that there will be none."""
         if self.answers:
             number, answer = self.answers.popleft()
-            self.asker.answered(number, answer, self.node.name)
+            self.client.answered(number, answer, self.node.name)
         elif self.is_broken:
             self.leave()
-            self.asker.lost()
+            self.client.lost()

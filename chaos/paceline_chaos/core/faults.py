@@ -39,7 +39,7 @@ class Faults(Scene):
         if self.doors and self.dice.happens(0.4):
             door = self.dice.one_of(self.doors)
             self.coverage.saw("resets_network")
-            self.fault("reset", door.asker.name)
+            self.fault("reset", door.client.name)
             door.break_off(self.dice)
         elif self.connections:
             connection = self.dice.one_of(self.connections)
@@ -102,7 +102,7 @@ class Faults(Scene):
             return
         lasting_us = self._lasting_us(200, 5000)
         self._cut = {node.name for node in cut}
-        askers = sorted({door.asker.name for door in self.doors})
+        askers = sorted({door.client.name for door in self.doors})
         self._cut_clients = {name for name in askers if self.dice.happens(0.3)}
         self._cut_until_us = self.clock.now_us + lasting_us
         for node in cut:

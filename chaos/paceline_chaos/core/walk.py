@@ -67,7 +67,7 @@ class Walk(Faults):
             if door.requests
             and door.node.generation == door.generation
             and self.acts(door.node)
-            and (door.is_broken or not self.is_out_of_reach(door.asker.name, door.node))
+            and (door.is_broken or not self.is_out_of_reach(door.client.name, door.node))
         ]
         if doors:
             door = self.dice.one_of(doors)
@@ -97,7 +97,7 @@ class Walk(Faults):
             for door in self.doors
             if not door.is_left
             and (door.answers or door.is_broken)
-            and (door.is_broken or not self.is_out_of_reach(door.asker.name, door.node))
+            and (door.is_broken or not self.is_out_of_reach(door.client.name, door.node))
         ]
         if doors:
             door = self.dice.one_of(doors)

@@ -30,6 +30,8 @@ QUEUES = 12
 class Wire(StreamConnection):
     """A connection that is a list of what is on its way, in order, both ways; and the sink."""
 
+    asker = None
+
     def __init__(self, bench: Bench, session_queues: int = 1000) -> None:
         super().__init__("wire")
         self.bench = bench

@@ -1,6 +1,7 @@
 """What many ask or wait for at one moment is answered over several turns of the loop (ADR 18)."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from aiohttp.web_protocol import RequestHandler
@@ -13,6 +14,7 @@ from tests.unit.service.fakes import a_view, until
 
 from paceline import http_listener
 from paceline.http_guard import GuardedHandler
+from paceline.turns import Turns
 from paceline.wire.stream import FETCH_QUEUE, FOLLOW_HEADER, Operation, encode_frame
 from paceline_broker.service import follow
 from paceline_broker.stream_frames import TURN_REQUESTS_MAX
@@ -163,6 +165,28 @@ async def test_watches_of_the_routes_end_over_several_turns(
         assert max(counts) <= http_listener.TURN_REQUESTS_MAX
         assert sum(counts) == 50
         close(*connections)
+
+
+async def test_nobody_waits_for_all_that_another_one_asks() -> None:
+    turns, done = Turns(4), list[str]()
+    for number in range(100):
+        turns.add(partial(done.append, f"many {number}"), asker="many")
+    turns.add(partial(done.append, "few"), asker="few")
+
+    await until(lambda: len(done) == 101)
+
+    assert done.index("few") < 8
+    assert len(set(done)) == 101
+
+
+async def test_of_one_asker_the_newest_and_the_oldest_come_by_turns() -> None:
+    turns, done = Turns(1), list[int]()
+    for number in range(7):
+        turns.add(partial(done.append, number), asker="a")
+
+    await until(lambda: len(done) == 7)
+
+    assert done == [0, 6, 1, 5, 2, 4, 3]
 
 
 async def _waiting(door: Door, operation: Operation, body: bytes, count: int) -> list[RawStream]:

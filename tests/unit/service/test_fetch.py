@@ -20,6 +20,8 @@ from paceline_broker.service.gather import Fetched
 class Fetches:
     """A fetch sink that remembers."""
 
+    asker = None
+
     def __init__(self) -> None:
         self.answers: dict[int, Fetched] = {}
         self.errors: dict[int, PacelineError] = {}
