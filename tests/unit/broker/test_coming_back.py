@@ -97,6 +97,31 @@ async def test_who_confirmed_what_its_master_lacks_sets_it_aside_once_it_is_no_m
     assert again.store.projections.position == again.store.log.confirm
 
 
+async def test_who_becomes_a_member_again_while_it_leaves_its_role_sets_nothing_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R16: what the view says is asked after the wait."""
+    master, replica = Broker(1), await _with_a_past(bodies=BODIES[:2])
+    old, leave = _content(replica), replica.role._leave
+    async with master.running(), replica.running():
+        await _lead_alone(master, epoch=1, bodies=BODIES)
+        tell(_a_pair(master, replica, members={1, 2}, set_epoch=6), 6, master, replica)
+        await eventually(lambda: replica.role.standstill.reason is not None)
+
+        async def leave_slowly(reason: str) -> None:
+            await leave(reason)
+            if reason == "it comes back":
+                tell(_a_pair(master, replica, members={1, 2}, set_epoch=8), 8, master, replica)
+
+        monkeypatch.setattr(replica.role, "_leave", leave_slowly)
+        tell(_a_pair(master, replica, members={1}, set_epoch=7), 7, master, replica)
+        await eventually(lambda: replica.role.view is not None and replica.role.view.version == 8)
+        await pause(50)
+
+        assert _content(replica) == old
+        assert replica.role.standstill.reason is not None
+
+
 async def test_a_master_that_was_a_stale_copy_follows_its_successor() -> None:
     """R16: LOSSY, and then a replica like any other."""
     stale, master = Broker(2), Broker(1)
