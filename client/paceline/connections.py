@@ -60,6 +60,12 @@ class Connection:
         """It is closed, or counts no more: its place is free. Again: nothing."""
         self._owner._ended(self)
 
+    def gone(self) -> None:
+        """It is closed, and asks nobody any more: what it knew of the shell goes at once, and not
+        in a collection of garbage that stops the loop."""
+        self.ended()
+        self.close, self.is_idle = _nothing, _yes
+
 
 class Connections:
     """Of one listener. Owner: its event loop."""

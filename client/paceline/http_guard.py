@@ -242,7 +242,7 @@ class GuardedHandler(RequestHandler):
         self._begin_header()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self.place.ended()
+        self.place.gone()
         self._end_timers()
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)

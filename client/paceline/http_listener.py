@@ -18,8 +18,9 @@ from paceline.connections import Connection, Places
 from paceline.http_guard import GuardedHandler, head_too_late, refusal
 from paceline.turns import Dropping, Turns
 
-TURN_REQUESTS_MAX = 16
-TURN_ENDS_MAX = 64
+TURN_REQUESTS_MAX = 8
+"""Some 3 ms. The first request of a connection counts twice."""
+TURN_ENDS_MAX = 16
 HEAD_BYTES = 8 * 1024
 """A head that is longer is left to aiohttp, which bounds it."""
 _END_OF_HEAD = b"\r\n\r\n"
@@ -69,6 +70,11 @@ class Guard:
     def gone(self, arrival: "Arrival") -> None:
         """It has ended, or become more than that."""
         self._silent.pop(arrival, None)
+
+    def serves(self, arrival: "Arrival") -> None:
+        """A handler is made for it, which takes as long as a request."""
+        self._requests.spend(1)
+        self.gone(arrival)
 
     def asked(self, arrival: "Arrival") -> bool:
         """Its head is whole: it is served now, or in a later turn (False)."""
@@ -144,7 +150,7 @@ class Arrival(asyncio.Protocol):
         self._transport = None
         self._guard.gone(self)
         if self._place is not None:
-            self._place.ended()
+            self._place.gone()
         if self._holder is not None:
             self._holder.close()
 
@@ -153,7 +159,7 @@ class Arrival(asyncio.Protocol):
         transport, place, holder = self._transport, self._place, self._holder
         if transport is None or place is None or holder is None or transport.is_closing():
             return
-        self._guard.gone(self)
+        self._guard.serves(self)
         holder.give(len(self._said))  # the handler takes it
         handler = self._guard.handler(place, holder)
         transport.set_protocol(handler)

@@ -1,20 +1,26 @@
 """Connections that only stand there shut nobody out (ADR 18)."""
 
 import asyncio
+import gc
 
 import pytest
 from tests.unit.http.door import Door, a_batch, a_door
-from tests.unit.http.stream_client import RawStream
+from tests.unit.http.stream_client import UPGRADE, RawStream
 from tests.unit.http.test_stream import a_fetch
-from tests.unit.service.fakes import until
+from tests.unit.service.fakes import turn, until
 
+from paceline import connections as places
 from paceline import http_guard
+from paceline.http_guard import GuardedHandler
+from paceline.http_listener import Arrival
 from paceline.wire.stream import Operation
 from paceline_broker import stream_stillness
+from paceline_broker.stream import StreamConnection
 
 BATCHES = "/v1/topics/orders/queues/0/batches"
 TYPE = {"Content-Type": "application/vnd.paceline.batch"}
 WAIT = b"GET /v1/topics/orders/queues/0/messages?offset=0&wait_ms=20000 HTTP/1.1\r\nHost: x\r\n\r\n"
+OF_A_CONNECTION = (places.Connection, Arrival, GuardedHandler, StreamConnection)
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -93,6 +99,33 @@ async def test_where_all_connections_are_at_work_health_is_still_told() -> None:
         await until(lambda: door.http.places.common.count == 3)
         assert await asked(door, "/v1/topics/orders/queues/0/messages?offset=0") == 200
         close(*waiting[1:], *silent)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", UPGRADE],
+    ids=["silent", "kept", "stream"],
+)
+async def test_a_connection_that_has_ended_needs_no_collection_of_garbage(data: bytes) -> None:
+    """A full collection stops the loop, for 250 ms after some thousand connections with cycles."""
+    async with a_door() as door:
+        gc.collect()
+        gc.disable()
+        try:
+            connections = [await connect(door, data) for _ in range(10)]
+            await until(lambda: door.http.connections_count == 10)
+            if data:
+                for reader, _ in connections:
+                    await reader.readuntil(b"\r\n\r\n")
+            close(*connections)
+            await until(lambda: door.http.connections_count == 0)
+            for _ in range(5):  # what the loop has to do when they end
+                await turn()
+            left = [each for each in gc.get_objects() if isinstance(each, OF_A_CONNECTION)]
+        finally:
+            gc.enable()
+
+        assert not left
 
 
 async def test_a_connection_that_sends_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
