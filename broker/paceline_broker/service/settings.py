@@ -22,7 +22,7 @@ class ServiceSettings:
     """Longest long poll (RocketMQ's brokerSuspendMaxTimeMillis is 15 s, Kafka's users ask 30)."""
     fetches_waiting_max: int = 10_000
     """Long polls at one time over all connections; beyond it 429."""
-    turn_requests_max: int = 256
+    turn_requests_max: int = 64
     """Requests of streams begun, and long polls answered, in one turn of the event loop."""
     fetch_queues_max: int = 1024
     followed_queues_max: int = 1_000_000

@@ -3,6 +3,7 @@
 import asyncio
 from functools import partial
 
+import orjson
 import pytest
 from aiohttp.web_protocol import RequestHandler
 from tests.unit.http.door import Door, a_batch, a_door
@@ -16,7 +17,8 @@ from paceline import http_listener
 from paceline.http_guard import GuardedHandler
 from paceline.turns import Turns
 from paceline.wire.stream import FETCH_QUEUE, FOLLOW_HEADER, Operation, encode_frame
-from paceline_broker.service import follow
+from paceline_broker.service import filters, follow
+from paceline_broker.stream import CALL_BYTES_OF_COST
 from paceline_broker.stream_frames import TURN_REQUESTS_MAX
 
 QUEUE = (1, 0, 0)
@@ -89,6 +91,25 @@ async def test_many_requests_in_one_write_are_served_over_several_turns(
 
         assert [number for number, *_ in answers] == list(range(1000))
         assert max(counts) <= TURN_REQUESTS_MAX
+        stream.close()
+
+
+async def test_calls_cost_by_their_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read a filter of 3 KB takes as long as to answer a dozen short requests."""
+    async with a_door(turn_requests_max=LIMIT) as door:
+        stream = await RawStream.open(door.port)
+        expression = " OR ".join(f"b = '{number}'" for number in range(250))
+        call = {"call": "filter", "type": "SQL92", "expression": expression}
+        counts = per_turn(monkeypatch, filters, "make_filter", until=40)
+
+        body = orjson.dumps(call)
+        stream.writer.write(
+            b"".join(encode_frame(number, Operation.CALL, body) for number in range(40))
+        )
+        for _ in range(40):
+            await stream.answer()
+
+        assert max(counts) == 1 + LIMIT // (1 + len(body) // CALL_BYTES_OF_COST)
         stream.close()
 
 
