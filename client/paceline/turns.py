@@ -27,10 +27,9 @@ class Turns:
         self.spent_max = 0
         """The most that was spent in one turn."""
         self._is_next_due = False
-        self._lines: dict[Hashable, deque[Callable[[], None]]] = {}
-        """Of each asker, in whose order they have their turn."""
+        self._lines: dict[Hashable, tuple[deque[Callable[[], None]], bool]] = {}
+        """Asker -> its line, and whether the newest of it is next; askers in order of turns."""
         self._waiting_count = 0
-        self._is_newest_next = True
 
     def take(self) -> bool:
         """Whether this turn has room left. One unit of it is spent then."""
@@ -50,7 +49,8 @@ class Turns:
         of several, each has its turn, so nobody waits for all that another one asks. Of one asker
         the newest and the oldest come by turns: the oldest may have given up, and must not starve.
         """
-        self._lines.setdefault(asker, deque()).append(work)
+        line, _ = self._lines.setdefault(asker, (deque(), True))
+        line.append(work)
         self._waiting_count += 1
         self._end_turn_later()
 
@@ -77,12 +77,12 @@ class Turns:
 
     def _first_in_line(self) -> Callable[[], None]:
         asker = next(iter(self._lines))
-        line = self._lines.pop(asker)
-        if len(line) > 1:
-            self._lines[asker] = line
+        line, is_newest_next = self._lines.pop(asker)
+        work = line.pop() if is_newest_next else line.popleft()
+        if line:
+            self._lines[asker] = line, not is_newest_next
         self._waiting_count -= 1
-        self._is_newest_next = not self._is_newest_next
-        return line.popleft() if self._is_newest_next else line.pop()
+        return work
 
 
 class Dropping:

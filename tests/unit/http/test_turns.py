@@ -11,7 +11,7 @@ from tests.unit.http.stream_client import RawStream
 from tests.unit.http.test_places import Connection, close, connect
 from tests.unit.http.test_stream import a_fetch
 from tests.unit.http.turns import per_turn
-from tests.unit.service.fakes import a_view, until
+from tests.unit.service.fakes import a_view, turn, until
 
 from paceline import http_listener
 from paceline.http_guard import GuardedHandler
@@ -208,6 +208,20 @@ async def test_of_one_asker_the_newest_and_the_oldest_come_by_turns() -> None:
     await until(lambda: len(done) == 7)
 
     assert done == [0, 6, 1, 5, 2, 4, 3]
+
+
+async def test_nobody_starves_where_askers_ask_on_for_ever() -> None:
+    turns, done = Turns(2), list[str]()
+    for number in range(20):
+        for asker in "ab":
+            turns.add(partial(done.append, f"{asker}{number}"), asker)
+
+    for number in range(20, 80):
+        for asker in "ab":
+            turns.later(partial(done.append, f"{asker}{number}"), asker)
+        await turn()
+
+    assert {f"{asker}{number}" for asker in "ab" for number in range(20)} <= set(done)
 
 
 async def _waiting(door: Door, operation: Operation, body: bytes, count: int) -> list[RawStream]:
