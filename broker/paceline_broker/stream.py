@@ -165,6 +165,8 @@ class StreamConnection(StreamFrames):
         """Request id -> cost << 2 | operation, of requests without an answer."""
         self._unanswered_bytes = 0
         self._is_reading_paused = False
+        self._lacks_room = False
+        """Half of what it has must be answered before it is read from again."""
         self._is_writing_paused = False
         self._is_in_line = False
         self._unread_bytes = 0
@@ -483,13 +485,14 @@ class StreamConnection(StreamFrames):
         unanswered = self._unanswered_bytes
         if self._held.held - unanswered > AHEAD_BYTES:
             self._held.shrink(unanswered)  # what was answered a moment ago is room again
-        is_full = unanswered > (CREDIT_BYTES // 2 if self._is_reading_paused else CREDIT_BYTES)
-        share = unanswered * 2 if self._is_reading_paused else unanswered
+        is_full = unanswered > (CREDIT_BYTES // 2 if self._lacks_room else CREDIT_BYTES)
+        share = unanswered * 2 if self._lacks_room else unanswered
         is_short = unanswered > AHEAD_BYTES and (
             self._held.is_short(unanswered, self._frame) or not self._sender.has_window(share)
         )
         is_busy = self._checking is not None or len(self._later) > 0
-        should_pause = is_full or is_short or self._is_writing_paused or is_busy
+        self._lacks_room = is_full or is_short
+        should_pause = self._lacks_room or self._is_writing_paused or is_busy
         if should_pause and not self._is_reading_paused:
             transport.pause_reading()
         elif not should_pause and self._is_reading_paused:
@@ -498,7 +501,7 @@ class StreamConnection(StreamFrames):
         can_go_on = not self._is_writing_paused and self._checking is None
         if self._later and can_go_on and not self._is_in_line:
             self._is_in_line = True
-            self._turns.later(self._go_on, self.asker)
+            self._turns.later(self._go_on, self.asker, cost=0)
 
     def _go_on(self) -> None:
         self._is_in_line = False

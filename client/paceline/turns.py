@@ -27,7 +27,7 @@ class Turns:
         self.spent_max = 0
         """The most that was spent in one turn."""
         self._is_next_due = False
-        self._lines: dict[Hashable, tuple[deque[Callable[[], None]], bool]] = {}
+        self._lines: dict[Hashable, tuple[deque[tuple[Callable[[], None], int]], bool]] = {}
         """Asker -> its line, and whether the newest of it is next; askers in order of turns."""
         self._waiting_count = 0
 
@@ -44,13 +44,15 @@ class Turns:
         self.spent_max = max(self.spent_max, self._spent)
         self._end_turn_later()
 
-    def later(self, work: Callable[[], None], asker: Hashable) -> None:
-        """Call it in a later turn that has room for one unit. `asker`: the address that it is for;
-        of several, each has its turn, so nobody waits for all that another one asks. Of one asker
-        the newest and the oldest come by turns: the oldest may have given up, and must not starve.
+    def later(self, work: Callable[[], None], asker: Hashable, *, cost: int = 1) -> None:
+        """Call it in a later turn that has room. `cost` 0: it takes what it needs itself.
+
+        `asker`: the address that it is for; of several, each has its turn, so nobody waits for all
+        that another one asks. Of one asker the newest and the oldest come by turns: the oldest may
+        have given up, and must not starve.
         """
         line, _ = self._lines.setdefault(asker, (deque(), True))
-        line.append(work)
+        line.append((work, cost))
         self._waiting_count += 1
         self._end_turn_later()
 
@@ -71,18 +73,20 @@ class Turns:
         self._is_next_due = False
         self._spent = 0
         for _ in range(self._waiting_count):  # what joins meanwhile is for the turn after this one
-            if not self.take():
+            if self._spent >= self._cost_max:
                 break
-            self._first_in_line()()
+            work, cost = self._first_in_line()
+            self.spend(cost)
+            work()
 
-    def _first_in_line(self) -> Callable[[], None]:
+    def _first_in_line(self) -> tuple[Callable[[], None], int]:
         asker = next(iter(self._lines))
         line, is_newest_next = self._lines.pop(asker)
-        work = line.pop() if is_newest_next else line.popleft()
+        first = line.pop() if is_newest_next else line.popleft()
         if line:
             self._lines[asker] = line, not is_newest_next
         self._waiting_count -= 1
-        return work
+        return first
 
 
 class Dropping:

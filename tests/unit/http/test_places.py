@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 from tests.unit.http.door import Door, a_batch, a_door
@@ -37,6 +38,11 @@ async def asked(door: Door, path: str) -> int:
         head = await reader.readuntil(b"\r\n\r\n")
     writer.close()
     return int(head.split()[1])
+
+
+def of_connections() -> list[Any]:
+    """Objects of connections that are there, garbage or not."""
+    return [each for each in gc.get_objects() if isinstance(each, OF_A_CONNECTION)]
 
 
 def close(*connections: Connection) -> None:
@@ -111,6 +117,7 @@ async def test_a_connection_that_has_ended_needs_no_collection_of_garbage(data: 
     async with a_door() as door:
         gc.collect()
         gc.disable()
+        before = {id(each) for each in of_connections()}  # what other tests have left
         try:
             connections = [await connect(door, data) for _ in range(10)]
             await until(lambda: door.http.connections_count == 10)
@@ -121,7 +128,7 @@ async def test_a_connection_that_has_ended_needs_no_collection_of_garbage(data: 
             await until(lambda: door.http.connections_count == 0)
             for _ in range(5):  # what the loop has to do when they end
                 await turn()
-            left = [each for each in gc.get_objects() if isinstance(each, OF_A_CONNECTION)]
+            left = [each for each in of_connections() if id(each) not in before]
         finally:
             gc.enable()
 

@@ -296,8 +296,10 @@ async def send_all(stream: RawStream, batch: bytes, count: int) -> None:
         await stream.writer.drain()
 
 
-async def test_reading_pauses_when_the_credit_is_used_up() -> None:
-    async with a_door(is_automatic=False) as door:
+@pytest.mark.parametrize("turn_requests_max", [64, 1])
+async def test_reading_pauses_when_the_credit_is_used_up(turn_requests_max: int) -> None:
+    """Not before, also where a turn of the loop has room for one request and the next one waits."""
+    async with a_door(is_automatic=False, turn_requests_max=turn_requests_max) as door:
         stream = await RawStream.open(door.port)
         body = a_batch(b"x" * 4_000_000)
 
