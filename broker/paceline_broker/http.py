@@ -44,6 +44,8 @@ from paceline_broker.http_requests import (
     check_parameters,
     integer_parameter,
     json_answer,
+    json_text,
+    json_text_answer,
     read_json,
 )
 from paceline_broker.http_transactions import TransactionRoutes
@@ -107,8 +109,8 @@ class BrokerHttp:
         self._listening: asyncio.Server | None = None
         self._guard: Guard | None = None
         self._view: ClusterView | None = None
-        self._view_body = b""
-        """The JSON text of that view: every client asks for each."""
+        self._view_text = b""
+        """The JSON of that view: every client asks for each."""
 
     @property
     def connections_count(self) -> int:
@@ -287,9 +289,8 @@ class BrokerHttp:
         if view is None:
             raise NotYetAvailableError("no controller has told this broker the routes yet")
         if view is not self._view:
-            body = orjson.dumps(view.to_json(), option=orjson.OPT_NON_STR_KEYS)
-            self._view, self._view_body = view, body
-        return web.Response(body=self._view_body, content_type="application/json")
+            self._view, self._view_text = view, json_text(view.to_json())
+        return json_text_answer(self._view_text)
 
     async def _probe(self, request: web.Request) -> web.Response:
         """Who answers at this address (R19): controllers and masters ask."""

@@ -55,5 +55,14 @@ def integer_parameter(
 
 def json_answer(document: Mapping[str, Any], *, status: int = 200) -> web.Response:
     """A JSON answer."""
-    body = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
-    return web.Response(status=status, body=body, content_type="application/json")
+    return json_text_answer(json_text(document), status=status)
+
+
+def json_text(document: Mapping[str, Any]) -> bytes:
+    """A document as JSON."""
+    return orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
+
+
+def json_text_answer(text: bytes, *, status: int = 200) -> web.Response:
+    """An answer whose JSON is at hand."""
+    return web.Response(status=status, body=text, content_type="application/json")

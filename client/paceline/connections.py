@@ -61,8 +61,8 @@ class Connection:
         self._owner._ended(self)
 
     def gone(self) -> None:
-        """It is closed, and asks nobody any more: what it knew of the shell goes at once, and not
-        in a collection of garbage that stops the loop."""
+        """It is closed. It forgets the shell: their cycle would wait for a collection of garbage,
+        which stops the loop."""
         self.ended()
         self.close, self.is_idle = _nothing, _yes
 

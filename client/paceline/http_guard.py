@@ -319,7 +319,7 @@ class GuardedHandler(RequestHandler):
             )
 
     async def next_turn(self) -> None:
-        """See the function of this name."""
+        """Return when it is this connection's turn."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def has_come() -> None:

@@ -9,12 +9,16 @@ still send is read more slowly yet (`Dropping`).
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable
+from typing import TypeAlias
 
 DROP_INTERVAL_S = 0.005
 DROPPED_READS = 4
 """Reads of refused requests in one interval, over all connections. A read is 256 KiB at most, so
-one client alone has sent 16 MiB long before `LINGERING_S`; reading those of 150 clients as fast as
-they came took most of a core."""
+one client alone has sent 16 MiB long before `http_guard.LINGERING_S`; reading those of 150 clients
+as fast as they came took most of a core."""
+
+_Work: TypeAlias = tuple[Callable[[], None], int]
+"""What to call, and what that costs beforehand."""
 
 
 class Turns:
@@ -27,7 +31,7 @@ class Turns:
         self.spent_max = 0
         """The most that was spent in one turn."""
         self._is_next_due = False
-        self._lines: dict[Hashable, tuple[deque[tuple[Callable[[], None], int]], bool]] = {}
+        self._lines: dict[Hashable, tuple[deque[_Work], bool]] = {}
         """Asker -> its line, and whether the newest of it is next; askers in order of turns."""
         self._waiting_count = 0
 
@@ -79,7 +83,7 @@ class Turns:
             self.spend(cost)
             work()
 
-    def _first_in_line(self) -> tuple[Callable[[], None], int]:
+    def _first_in_line(self) -> _Work:
         asker = next(iter(self._lines))
         line, is_newest_next = self._lines.pop(asker)
         first = line.pop() if is_newest_next else line.popleft()

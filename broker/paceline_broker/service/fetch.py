@@ -123,7 +123,7 @@ class Fetcher:
         self.filters = FilterRegistry()
         self._work = work
         self.turns = turns = Turns(settings.turn_requests_max)
-        """In which whoever waits is woken, and streams have their requests taken."""
+        """Long polls are woken, and requests of streams begun, as far as a turn has room."""
         self._role = role
         self._routes = routes
         self._counters = counters
@@ -255,11 +255,8 @@ class Fetcher:
 
     def _wake(self, waiting: _Waiting) -> None:
         """Look at it again, now or in a later turn: ten thousand may wait for one message."""
-        if self.turns.take():
-            self._look_again(waiting)
-        else:
-            self._unwatch(waiting)
-            self.turns.later(partial(self._look_again, waiting), waiting.sink.asker)
+        if not self.turns.add(partial(self._look_again, waiting), waiting.sink.asker):
+            self._unwatch(waiting)  # it need not be woken again
 
     def _look_again(self, waiting: _Waiting) -> None:
         is_busy = waiting.task is not None and not waiting.task.done()

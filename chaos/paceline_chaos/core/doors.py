@@ -67,10 +67,10 @@ class Asker(Protocol):
 class Door:
     """One connection of a client to one process. Also the sink that the service answers to."""
 
-    asker = None
+    asker = None  # of a `FetchSink`: all clients count as one address
 
-    def __init__(self, asker: Asker, node: Node) -> None:
-        self.client = asker
+    def __init__(self, client: Asker, node: Node) -> None:
+        self.client = client
         self.node = node
         self.generation = node.generation
         self.requests: deque[tuple[int, Request]] = deque()

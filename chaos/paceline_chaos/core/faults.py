@@ -102,8 +102,8 @@ class Faults(Scene):
             return
         lasting_us = self._lasting_us(200, 5000)
         self._cut = {node.name for node in cut}
-        askers = sorted({door.client.name for door in self.doors})
-        self._cut_clients = {name for name in askers if self.dice.happens(0.3)}
+        clients = sorted({door.client.name for door in self.doors})
+        self._cut_clients = {name for name in clients if self.dice.happens(0.3)}
         self._cut_until_us = self.clock.now_us + lasting_us
         for node in cut:
             node.deaf_until_us = max(node.deaf_until_us, self._cut_until_us)

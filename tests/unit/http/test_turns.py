@@ -144,12 +144,8 @@ async def test_long_polls_that_one_message_ends_are_answered_over_several_turns(
         await until(lambda: door.service.fetcher.waiting_count == 50)
         counts = per_turn(monkeypatch, door.service.fetcher, "_try_answer", until=50)
 
-        sender = await RawStream.open(door.port)
-        sender.ask(1, Operation.PRODUCE, a_batch())
+        await _one_message_ends(door, streams)
 
-        for stream in (*streams, sender):
-            assert (await stream.answer())[0] == 1
-            stream.close()
         assert max(counts) <= LIMIT
         assert sum(counts) == 50
 
@@ -162,12 +158,8 @@ async def test_fetch_sessions_look_over_several_turns(monkeypatch: pytest.Monkey
         await until(lambda: door.service.fetcher.sessions.queue_count == 50)
         counts = per_turn(monkeypatch, follow._Session, "_harvest", until=50)
 
-        sender = await RawStream.open(door.port)
-        sender.ask(1, Operation.PRODUCE, a_batch())
+        await _one_message_ends(door, streams)
 
-        for stream in (*streams, sender):
-            assert (await stream.answer())[0] == 1
-            stream.close()
         assert max(counts) <= LIMIT
 
 
@@ -230,3 +222,12 @@ async def _waiting(door: Door, operation: Operation, body: bytes, count: int) ->
     for stream in streams:
         stream.ask(1, operation, body)
     return streams
+
+
+async def _one_message_ends(door: Door, waiting: list[RawStream]) -> None:
+    """Send it; each stream that waits is answered, and closed."""
+    sender = await RawStream.open(door.port)
+    sender.ask(1, Operation.PRODUCE, a_batch())
+    for stream in (*waiting, sender):
+        assert (await stream.answer())[0] == 1
+        stream.close()

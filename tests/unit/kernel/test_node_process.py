@@ -69,11 +69,20 @@ def test_memory_of_a_peak_goes_back_to_the_system_when_it_is_over() -> None:
     assert told.stdout.split() == ["True", str(2**20)], told
 
 
-def test_a_thread_that_returns_from_the_disk_waits_little_for_a_busy_loop() -> None:
-    asked = "import sys; from paceline.node_process import run_node\n"
-    asked += "async def work() -> None: print(sys.getswitchinterval())\n"
-    asked += "run_node(work())"
+SWITCHING = """
+import sys
+from paceline.node_process import run_node
 
-    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+async def tell():
+    print(sys.getswitchinterval())
+
+run_node(tell())
+"""
+
+
+def test_a_thread_that_returns_from_the_disk_waits_little_for_a_busy_loop() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", SWITCHING], capture_output=True, text=True, check=True
+    )
 
     assert float(told.stdout) <= 0.001

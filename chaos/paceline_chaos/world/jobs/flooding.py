@@ -37,13 +37,13 @@ _BODY = (
     b"POST /v1/topics/orders/queues/0/batches HTTP/1.1\r\nHost: x\r\nContent-Length: 16777216\r\n"
     b"Content-Type: application/vnd.paceline.batch\r\n\r\n"
 )
-_QUEUES = 1024
 _PACKED = encode_batch(
     [bytes(600)] * 100, kind=Kind.HALF, codec=Codec.ZSTD, born_unix_ms=1, topic_id=1, queue_id=0
 )
 """60,000 bytes in some 150. Nobody could be asked about these halves: refused, once unpacked."""
 _BOMBS = (b"".join(encode_frame(n, Operation.PRODUCE, _PACKED) for n in range(1, 25)),) * 4
 """In each more than one turn of the loop may unpack."""
+_QUEUES = 1024
 _FETCH = FETCH_HEADER.pack(0, 1, 1, _QUEUES) + b"".join(
     FETCH_QUEUE.pack(1, 0, 0, 1, 0) for _ in range(_QUEUES)
 )
