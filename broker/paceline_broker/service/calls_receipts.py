@@ -4,7 +4,7 @@
 the handles itself and fetches the messages as any others. `Received.messages` is for the JSON door.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from paceline.errors import (
@@ -70,7 +70,7 @@ class ReceiptCalls:
         """What a receiver that asks so is given; for both doors."""
         group = check_name(fields.text("group"), "group")
         client_id = fields.text("client_id", pattern=CLIENT_ID_PATTERN)
-        keys = self._keys(fields)
+        keys = self._keys(await self._subscriptions(fields))
         messages_max = MESSAGES_MAX
         if fields.has("max_messages"):
             messages_max = fields.integer("max_messages", low=1, high=MESSAGES_MAX)
@@ -105,15 +105,33 @@ class ReceiptCalls:
         )
         return await self._receipts.receive(asked, wait_ms=wait_ms)
 
-    def _keys(self, fields: Fields) -> dict[int, Filter]:
-        """Queues of this broker group of the topics that are named, each with its filter."""
-        topics = fields.any("topics")
-        if not isinstance(topics, list) or not 1 <= len(topics) <= TOPICS_MAX:
+    async def _subscriptions(self, fields: Fields) -> list[tuple[str, Filter]]:
+        """Topics by name, each with its filter; expressions are parsed once for all who say them.
+
+        Those that are long to parse wait in line, so nothing of a topic is looked at before.
+        """
+        rows = fields.any("topics")
+        if not isinstance(rows, list) or not 1 <= len(rows) <= TOPICS_MAX:
             raise BadRequestError(f"topics must be a list of 1 to {TOPICS_MAX}", field="topics")
+        return [await self._subscription(row, asker=fields.caller) for row in rows]
+
+    async def _subscription(self, row: object, *, asker: Hashable) -> tuple[str, Filter]:
+        """A name, or `{"topic", "type", "expression"}`."""
+        if isinstance(row, str):
+            return check_topic_name(row, "topics"), ALL
+        fields = Fields(row, name="topics")
+        name = check_topic_name(fields.text("topic"), "topics")
+        type_ = fields.text("type") if fields.has("type") else TAG
+        expression = fields.text("expression", length_max=EXPRESSION_LENGTH_MAX)
+        fields.done()
+        _, wanted = await self._filters.ensure(type_, expression, asker=asker)
+        return name, wanted
+
+    def _keys(self, subscriptions: Iterable[tuple[str, Filter]]) -> dict[int, Filter]:
+        """Queues of this broker group of these topics, each with its filter."""
         keys: dict[int, Filter] = {}
-        for row in topics:
-            name, wanted = (row, ALL) if isinstance(row, str) else self._subscription(row)
-            topic_id = self._routes.topic_named(check_topic_name(name, "topics")).topic_id
+        for name, wanted in subscriptions:
+            topic_id = self._routes.topic_named(name).topic_id
             self._routes.check_read(topic_id)
             self._add_queues(keys, topic_id, wanted)
         if not keys:
@@ -121,17 +139,6 @@ class ReceiptCalls:
                 f"no queue of these topics is in broker group {self._routes.group}", queues=0
             )
         return keys
-
-    def _subscription(self, row: object) -> tuple[str, Filter]:
-        """`{"topic", "type", "expression"}`; parsed once for all who say the same."""
-        fields = Fields(row, name="topics")
-        name = fields.text("topic")
-        type_ = fields.text("type") if fields.has("type") else TAG
-        expression = fields.text("expression", length_max=EXPRESSION_LENGTH_MAX)
-        fields.done()
-        found = self._filters.get(self._filters.add(type_, expression))
-        assert found is not None, row
-        return name, found
 
     def _add_queues(self, keys: dict[int, Filter], topic_id: int, wanted: Filter) -> None:
         for queue_id in range(self._routes.queue_counts.get(topic_id, 0)):

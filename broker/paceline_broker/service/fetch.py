@@ -120,7 +120,7 @@ class Fetcher:
         settings: ServiceSettings,
         work: LongWork,
     ) -> None:
-        self.filters = FilterRegistry()
+        self.filters = FilterRegistry(work)
         self._work = work
         self.turns = turns = Turns(settings.turn_requests_max)
         """Long polls are woken, and requests of streams begun, as far as a turn has room."""

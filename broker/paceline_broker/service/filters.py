@@ -9,7 +9,7 @@ leaves out the single records by the same filter.
 """
 
 from collections import OrderedDict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from paceline.errors import BadRequestError
@@ -19,6 +19,7 @@ from paceline.records.decode import BatchView, iter_batches
 from paceline.wire.fields import Fields
 from paceline.wire.stream import FetchCode, FetchPart, FetchQueue
 from paceline_broker.service.gather import Fetched
+from paceline_broker.service.long_work import LongWork
 
 FILTERS_MAX = 10_000
 """Expressions kept at one time; the one that was used longest ago goes first."""
@@ -38,6 +39,9 @@ RAW_BYTES_OF_COST = 1_024
 """So much is unpacked in the time of one test."""
 TURN_BYTES_OF_COST = 128
 """What a test costs of that which may be done at once in a turn (`LongWork.has_turn_for`)."""
+TURN_BYTES_OF_CHARACTER = 1_024
+"""The same of a character that is parsed, up to 1.7 us: 512 characters may be parsed in a turn, a
+longer expression waits in line."""
 _RECORDS_OF_COST = 64
 """Of tags, which are looked at by the batch."""
 
@@ -100,7 +104,8 @@ def cost_of(wanted: Filter, buffers: Iterable[Buffer], *, enough: int) -> int:
 class FilterRegistry:
     """The filters of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: LongWork) -> None:
+        self._work = work
         self._by_id: OrderedDict[int, Filter] = OrderedDict()
         self._ids: dict[tuple[str, str], int] = {}
         self._texts: dict[int, tuple[str, str]] = {}
@@ -108,14 +113,38 @@ class FilterRegistry:
         self._last = 0
 
     async def register(self, fields: Fields) -> dict[str, Any]:
-        """The call "filter": {"type", "expression"} -> {"filter_id"}. BadRequestError."""
+        """The call "filter": {"type", "expression"} -> {"filter_id"}.
+
+        BadRequestError, OverloadedError.
+        """
         type_ = fields.text("type")
         expression = fields.text("expression", length_max=EXPRESSION_LENGTH_MAX)
         fields.done()
-        return {"filter_id": self.add(type_, expression)}
+        number, _ = await self.ensure(type_, expression, asker=fields.caller)
+        return {"filter_id": number}
+
+    async def ensure(self, type_: str, expression: str, *, asker: Hashable) -> tuple[int, Filter]:
+        """As `add`, and the filter; what is long to parse waits in line.
+
+        BadRequestError, OverloadedError.
+        """
+
+        def parsed() -> Generator[None, None, tuple[int, Filter]]:
+            """One step."""
+            yield from ()
+            return self._found(type_, expression)
+
+        is_known = (type_, expression) in self._ids
+        if is_known or self._work.has_turn_for(len(expression) * TURN_BYTES_OF_CHARACTER):
+            return self._found(type_, expression)
+        return await self._work.run(parsed(), asker=asker)
+
+    def _found(self, type_: str, expression: str) -> tuple[int, Filter]:
+        number = self.add(type_, expression)
+        return number, self._by_id[number]
 
     def add(self, type_: str, expression: str) -> int:
-        """The number of a filter, the same for the same text. BadRequestError."""
+        """The number of a filter, the same for the same text; parsed now. BadRequestError."""
         known = self._ids.get((type_, expression))
         if known is not None:
             self._by_id.move_to_end(known)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from paceline.byte_budget import ByteBudget
@@ -121,19 +122,15 @@ class LongWork:
         def collected() -> Iterator[None]:
             found.append((yield from steps))
 
-        def done(error: PacelineError | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(found[0])
-            else:
-                future.set_exception(error)
-
+        done = partial(_settle, future, found)
         job = self.start(collected(), done, asker=asker, raw_bytes=raw_bytes)
         try:
             return await future
         finally:
             job.cancel()
+            # It holds what was raised, which holds this frame: a cycle that only a full garbage
+            # collection would find, and many of those stop the loop.
+            del future, done
 
     def _next_turn(self) -> None:
         self._turn_bytes = 0
@@ -179,6 +176,15 @@ class LongWork:
             what = f"no memory for {job.raw_bytes} bytes of unpacked messages"
             job.end(OverloadedError(what, retry_after_ms=RETRY_AFTER_MS))
         return None
+
+
+def _settle(future: "asyncio.Future[T]", found: list[T], error: PacelineError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(found[0])
+    else:
+        future.set_exception(error)
 
 
 def _nothing() -> None:

@@ -17,7 +17,7 @@ from paceline import http_listener
 from paceline.http_guard import GuardedHandler
 from paceline.turns import Turns
 from paceline.wire.stream import FETCH_QUEUE, FOLLOW_HEADER, Operation, encode_frame
-from paceline_broker.service import filters, follow
+from paceline_broker.service import follow
 from paceline_broker.stream import CALL_BYTES_OF_COST
 from paceline_broker.stream_frames import TURN_REQUESTS_MAX
 
@@ -100,7 +100,7 @@ async def test_calls_cost_by_their_length(monkeypatch: pytest.MonkeyPatch) -> No
         stream = await RawStream.open(door.port)
         expression = " OR ".join(f"b = '{number}'" for number in range(250))
         call = {"call": "filter", "type": "SQL92", "expression": expression}
-        counts = per_turn(monkeypatch, filters, "make_filter", until=40)
+        counts = per_turn(monkeypatch, door.service.calls, "call", until=40)
 
         body = orjson.dumps(call)
         stream.writer.write(

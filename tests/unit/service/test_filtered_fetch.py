@@ -198,7 +198,7 @@ async def test_what_is_no_filter_is_refused(fields: dict[str, Any], said: str) -
 
 async def test_the_filter_used_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filters, "FILTERS_MAX", 2)
-    registry = filters.FilterRegistry()
+    registry = Bench().service.fetcher.filters
     first, second = registry.add("TAG", "a"), registry.add("TAG", "b")
 
     assert registry.add("TAG", "a") == first

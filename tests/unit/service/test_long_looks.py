@@ -1,5 +1,6 @@
 """Filters and searches over batches of very many records: in steps, by every way of reading."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,13 +12,15 @@ from tests.unit.service.test_receipts import receive
 from tests.unit.service.test_send import Answers
 
 from paceline.errors import BadRequestError
+from paceline.filters import Filter, make_filter
 from paceline.filters.sql import SqlFilter
 from paceline.records.decode import BatchView
 from paceline.records.header import RECORDS_MAX, Codec
 from paceline.wire.fields import Fields
 from paceline.wire.stream import FetchCode, FetchQueue
 from paceline_broker.service import filters
-from paceline_broker.service.filters import STEP_COST, FilterRegistry
+from paceline_broker.service.filters import STEP_COST
+from paceline_broker.service.long_work import TURN_BYTES
 
 NOTHING = " OR ".join(f"a = '{number}'" for number in range(2, 52))
 COUNT = 4_000
@@ -137,7 +140,7 @@ async def test_filters_that_are_kept_are_bounded_by_their_tests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(filters, "TERMS_KEPT_MAX", 30)
-    registry = FilterRegistry()
+    registry = Bench().service.fetcher.filters
     first = registry.add("SQL92", " OR ".join(["a = 1"] * 10))
     second = registry.add("SQL92", " OR ".join(["a = 2"] * 10))
     assert registry.add("SQL92", " OR ".join(["a = 1"] * 10)) == first
@@ -148,6 +151,80 @@ async def test_filters_that_are_kept_are_bounded_by_their_tests(
     assert registry.add("SQL92", " OR ".join(["a = 2"] * 10)) > second
     with pytest.raises(BadRequestError):
         await registry.register(Fields({"type": "SQL92", "expression": "a = 1 OR" * 9}, name="x"))
+
+
+class Parsed:
+    """Notes the step of long work at which each expression is parsed."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: dict[str, int] = {}
+
+        def noted(type_: str, expression: str) -> Filter:
+            self.steps[expression] = bench.service.work.steps
+            return make_filter(type_, expression)
+
+        monkeypatch.setattr(filters, "make_filter", noted)
+
+
+def long_expression(number: int) -> str:
+    expression = " OR ".join(f"a = '{number}-{term:08d}'" for term in range(30))
+    assert len(expression) > TURN_BYTES // filters.TURN_BYTES_OF_CHARACTER
+    return expression
+
+
+async def test_of_long_expressions_one_is_parsed_in_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    parsed = Parsed(bench, monkeypatch)
+    registry = bench.service.fetcher.filters
+    many = [registry.ensure("SQL92", long_expression(number), asker="many") for number in range(20)]
+    one = registry.ensure("SQL92", long_expression(99), asker="one")
+    numbers = [number for number, _ in await asyncio.gather(*many, one)]
+
+    assert len(set(numbers)) == 21
+    assert sorted(parsed.steps.values()) == list(range(1, 22))
+    assert parsed.steps[long_expression(99)] == 2, "askers come in turn"
+    again, _ = await registry.ensure("SQL92", long_expression(99), asker="many")
+    assert again == numbers[-1]
+    assert len(parsed.steps) == 21, "what is known is not parsed again"
+
+
+async def test_a_long_expression_that_is_wrong_is_refused() -> None:
+    bench = Bench()
+    with pytest.raises(BadRequestError, match="SQL92"):
+        await bench.call("filter", type="SQL92", expression=f"{long_expression(1)} OR")
+    assert bench.service.work.is_idle
+
+
+async def test_long_expressions_of_one_receive_are_parsed_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    parsed = Parsed(bench, monkeypatch)
+    topics = [
+        {"topic": "orders", "type": "SQL92", "expression": long_expression(number)}
+        for number in range(5)
+    ]
+
+    await bench.call("receive", group="g", client_id="c", topics=topics)
+
+    assert sorted(parsed.steps.values()) == list(range(1, 6))
+
+
+async def test_short_expressions_are_parsed_at_once_as_far_as_a_turn_has_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    parsed = Parsed(bench, monkeypatch)
+    registry = bench.service.fetcher.filters
+    short = [f"a = '{number:04d}'" for number in range(100)]
+    await asyncio.gather(*(registry.ensure("SQL92", each, asker="many") for each in short))
+
+    at_once = [step for step in parsed.steps.values() if step == 0]
+    room = TURN_BYTES // filters.TURN_BYTES_OF_CHARACTER // len("a = '0000'")
+    assert len(at_once) == room
+    assert len(parsed.steps) == 100
 
 
 async def test_of_many_small_fetches_in_one_turn_some_wait(

@@ -1,7 +1,9 @@
 """Work of many turns of the loop: one step each turn, askers in turn, held in the budget."""
 
 import asyncio
+import gc
 from collections.abc import Generator, Iterator
+from weakref import ref
 
 import pytest
 from tests.unit.http.door import a_batch
@@ -84,6 +86,27 @@ async def test_who_has_left_gets_nothing_done() -> None:
 def endless() -> Generator[None, None, None]:
     while True:
         yield
+
+
+async def test_what_was_refused_leaves_nothing_for_a_full_garbage_collection() -> None:
+    """A flood of refusals had the loop stand for 100 ms each time that all were collected."""
+
+    def refused() -> Generator[None, None, None]:
+        yield
+        raise BadRequestError("not so", field="expression")
+
+    work = LongWork(ByteBudget())
+    errors: list[ref[BaseException]] = []
+    gc.disable()
+    try:
+        try:
+            await work.run(refused(), asker=None)
+        except BadRequestError as error:
+            errors.append(ref(error))
+        await pause(0)
+        assert [error() for error in errors] == [None]
+    finally:
+        gc.enable()
 
 
 async def test_a_fault_is_told_and_the_line_goes_on() -> None:
