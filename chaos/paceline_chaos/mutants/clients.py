@@ -9,11 +9,13 @@ from paceline.consumer import segment_member
 from paceline.consumer.group_offsets import GroupOffsets
 from paceline.consumer.leases import Leases
 from paceline.consumer.process_queue import ProcessQueue
+from paceline.consumer.queue_locks import QueueLocks
 from paceline.consumer.queue_owner import QueueOwner
 from paceline.consumer.segments import Standing
 from paceline.dispatch import Dispatcher
 from paceline.message import LockToken
 from paceline.outbox import Outbox
+from paceline.ports import Clock
 from paceline.routing import QueueKey
 from paceline.wire.static_topics import Segment
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
@@ -54,6 +56,31 @@ def _lease_for_ever() -> list[Patch]:
         return token is not None and leases.token_of(key) == token
 
     return [(Leases, "is_valid", is_valid)]
+
+
+def _lease_from_answer() -> list[Patch]:
+    """A lease counts from when its answer came, however long that had been under way."""
+    init = QueueLocks.__init__
+
+    class FromAnswer(Leases):
+        """Leases that look at a clock themselves."""
+
+        clock: Clock
+
+        def granted(self, key: QueueKey, token: LockToken, *, asked_ms: int, lease_ms: int) -> None:
+            now_ms = self.clock.monotonic_ms()
+            super().granted(key, token, asked_ms=now_ms, lease_ms=lease_ms)
+
+        def renewed(self, key: QueueKey, token: LockToken, *, asked_ms: int, lease_ms: int) -> None:
+            now_ms = self.clock.monotonic_ms()
+            super().renewed(key, token, asked_ms=now_ms, lease_ms=lease_ms)
+
+    def init_with(locks: QueueLocks, links: Any, clock: Clock, *rest: Any, **settings: Any) -> None:
+        init(locks, links, clock, *rest, **settings)
+        locks._leases = FromAnswer(lease_ms=settings["lease_ms"], renew_ms=settings["renew_ms"])
+        locks._leases.clock = clock
+
+    return [(QueueLocks, "__init__", init_with)]
 
 
 def _commits_end() -> list[Patch]:
@@ -169,6 +196,12 @@ CLIENTS = (
         meaning="a member relies on its lease after it has run out by its own clock",
         patches=_lease_for_ever,
         **of_moment("frozen", "S26", "moments:frozen"),
+    ),
+    Mutant(
+        rule="R33-answer",
+        meaning="a member counts a lease from its answer, not from its question",
+        patches=_lease_from_answer,
+        **of_moment("late-answer", "S26", "moments:late-answer"),
     ),
     Mutant(
         rule="L9",

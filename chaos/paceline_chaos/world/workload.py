@@ -19,7 +19,7 @@ from paceline_chaos.world.jobs.delaying import Delayer
 from paceline_chaos.world.jobs.filtering import Filterer
 from paceline_chaos.world.jobs.flooding import Flooder
 from paceline_chaos.world.jobs.hooking import Hooker
-from paceline_chaos.world.jobs.inorder import InOrder
+from paceline_chaos.world.jobs.inorder import InOrder, slow_member
 from paceline_chaos.world.jobs.moving import Broadcaster, Mover
 from paceline_chaos.world.jobs.operating import Operator, Rescuer
 from paceline_chaos.world.jobs.permitting import Permitter
@@ -64,6 +64,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "delay": Delayer,
     "transact": Transactor,
     "inorder": InOrder,
+    "slowly": slow_member,
     "move": Mover,
     "broadcast": Broadcaster,
     "remap": Remapper,

@@ -8,11 +8,17 @@ from typing import Any
 
 from paceline.consumer.links import GroupLinks
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings, SuspendQueueError
-from paceline.message import ReceivedMessage
+from paceline.consumer.queue_locks import QueueLocks
+from paceline.errors import PacelineError
+from paceline.message import LockToken, ReceivedMessage
+from paceline.net.cluster import Cluster
+from paceline.routing import QueueKey, reading_address
 from paceline.runtime import pause
-from paceline_chaos.world.jobs.around import Around
-from paceline_chaos.world.jobs.consuming import look_at_offsets
-from paceline_chaos.world.jobs.reading import asking_to_process
+from paceline.types import GroupName, QueueId, TopicName
+from paceline_chaos.history.model import Deliver, Queue
+from paceline_chaos.world.jobs.around import Around, queues_in
+from paceline_chaos.world.jobs.consuming import ask_committed, look_at_offsets
+from paceline_chaos.world.jobs.reading import asking_to_process, pull_http
 
 GROUP = "inorder-1"
 _SETTINGS = OrderedSettings(
@@ -28,15 +34,21 @@ _PROCESS_MS_MAX = 20.0
 _SLOW_MS_MAX = 3_000.0
 """Longer than a lease, so that it is renewed while a listener runs, or runs out."""
 _SESSION_POLLS = 100
+_SLOWLY_MS = 40.0
+"""Of each message: more is sent meanwhile, so there is always a next one at hand."""
 
 
 class InOrder:
     """A member that joins and leaves."""
 
-    def __init__(self, around: Around, *, group: str = GROUP, label: str = "inorder") -> None:
+    def __init__(
+        self, around: Around, *, group: str = GROUP, label: str = "inorder", process_ms: float = 0
+    ) -> None:
+        """`process_ms`: of every message; 0: most take no time, some up to `_SLOW_MS_MAX`."""
         self._around = around
         self._group = group
         self._label = label
+        self._process_ms = process_ms
         self._sessions = 0
 
     async def run(self) -> None:
@@ -66,10 +78,11 @@ class InOrder:
 
         async def listen(message: ReceivedMessage) -> None:
             assert message.lock_token is not None
-            epoch, position = message.lock_token
-            token = (epoch << 64) + position
+            token = _number(message.lock_token)
             with asking_to_process(around, self._group, member, message, token=token) as asking:
-                if around.happens(0.005):
+                if self._process_ms:
+                    await pause(self._process_ms)
+                elif around.happens(0.005):
                     await pause(around.random.uniform(0, _SLOW_MS_MAX))
                 elif around.happens(0.2):
                     await pause(around.random.uniform(0, _PROCESS_MS_MAX))
@@ -78,3 +91,73 @@ class InOrder:
                 asking.ok()
 
         return listen
+
+
+def slow_member(around: Around) -> InOrder:
+    """One that always has messages at hand that it has not begun."""
+    return InOrder(around, process_ms=_SLOWLY_MS)
+
+
+class Taker:
+    """A client that takes locks of the group's queues and is no member of it, as who has fixed
+    queues does: it waits for no member to give one back, only for the lock."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._name = f"{around.alias}/taker"
+
+    async def run(self) -> None:
+        """Take one queue after the other, and process a message of it, until it is over."""
+        around, cluster = self._around, self._around.cluster()
+        links = GroupLinks(cluster)
+        locks = QueueLocks(
+            links,
+            around.clock,
+            around.random,
+            group=GROUP,
+            client_id=self._name,
+            lease_ms=_SETTINGS.rebalance_lock_max_live_time_ms,
+            renew_ms=_SETTINGS.rebalance_lock_interval_ms,
+        )
+        async with around.session(locks.close, links.close, cluster.close):
+            cluster.start()
+            while not around.is_over():
+                for queue in queues_in(cluster, around.topic):
+                    await self._process_one(cluster, links, locks, queue)
+                await around.think()
+
+    async def _process_one(
+        self, cluster: Cluster, links: GroupLinks, locks: QueueLocks, queue: Queue
+    ) -> None:
+        around, view, group = self._around, cluster.view, GroupName(queue.group)
+        assert view is not None, queue
+        address = reading_address(view, group)
+        if address is None:
+            return
+        topic_id = view.topics[TopicName(queue.topic)].topic_id
+        key = QueueKey(topic_id, group, QueueId(queue.queue))
+        try:
+            token = await locks.acquire(key)
+        except PacelineError:
+            return  # a member has it, or nobody says
+        offset = await ask_committed(around, links, GROUP, queue)
+        rows = await pull_http(cluster, around, address, queue, offset or 0, "")
+        is_ours = locks.is_valid(key, token, now_ms=around.clock.monotonic_ms())
+        if is_ours and rows and not isinstance(rows, PacelineError):
+            with around.recorder.asking(
+                Deliver,
+                client=around.client,
+                consumer_group=GROUP,
+                member=self._name,
+                queue=queue,
+                message=rows[0],
+                token=_number(token),
+            ) as asking:
+                asking.ok()
+        await locks.give_back([(key, token)])
+
+
+def _number(token: LockToken) -> int:
+    """One that compares as tokens do."""
+    epoch, position = token
+    return (epoch << 64) + position

@@ -17,6 +17,7 @@ JOBS = (
     "delay",
     "transact",
     "inorder",
+    "slowly",
     "move",
     "broadcast",
     "lite",

@@ -190,6 +190,19 @@ SCENARIOS: Mapping[str, Scripted] = {
             "queues": 4,
         },
     ),
+    "late-answer": Scripted(
+        rule="R33: a lease counts from its question, however late the answer comes",
+        script=frozen.late_answer,
+        unmet=frozen.relied_on_its_question,
+        load_ms=14_000,
+        topology={
+            "clients": (
+                Client(name="client-1", jobs=("send",)),
+                Client(name="client-2", jobs=("slowly",)),
+                Client(name="client-3", jobs=("send",)),
+            ),
+        },
+    ),
     "moving": Scripted(
         rule="R32: what is unknown at the old place of a logical queue is overtaken by nothing",
         script=moving.moving,

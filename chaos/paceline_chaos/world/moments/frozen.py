@@ -4,7 +4,7 @@ tokens that are not theirs any more (R33, INV-11)."""
 from paceline.errors import LockFencedError
 from paceline_chaos.history.model import Commit, Deliver, Unlock
 from paceline_chaos.world.all_ack.questions import fell_silent
-from paceline_chaos.world.jobs.inorder import GROUP
+from paceline_chaos.world.jobs.inorder import GROUP, Taker
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import Director, Steps
 
@@ -12,6 +12,12 @@ FROZEN = "client-2"
 CONTENDED_MS = 4_500
 FROZEN_MS = 13_000
 """A silent member is dropped after 10 s; then others get its queues once its leases are over."""
+
+
+LATE_MS = 700
+"""Less than a member waits for an answer, half of its lease."""
+ON_ITS_WAY_MS = 50
+ALONE_MS = 4_000
 
 
 def frozen(d: Director) -> Steps:
@@ -23,6 +29,33 @@ def frozen(d: Director) -> Steps:
     yield d.pass_ms(FROZEN_MS)
     d.mark("back")
     yield d.pass_ms(2_500)
+
+
+def late_answer(d: Director) -> Steps:
+    """Its locks are renewed, but it hears of that late, and then nothing more; another client takes
+    them once their leases are over."""
+    yield d.is_whole
+    yield d.pass_ms(2_500)
+    before = _lease_ends(d)
+    yield lambda: any(end > before.get(key, end) for key, end in _lease_ends(d).items())
+    d.begin("pause", FROZEN, for_ms=LATE_MS)
+    yield d.pass_ms(ON_ITS_WAY_MS)
+    d.begin("isolate", FROZEN, for_ms=ALONE_MS)
+    d.stage.begin_tool(lambda around: Taker(around).run())
+    yield d.pass_ms(LATE_MS - ON_ITS_WAY_MS)
+    d.mark("heard")
+    yield d.pass_ms(ALONE_MS)
+    d.mark("after")
+    yield d.pass_ms(2_000)
+
+
+def _lease_ends(d: Director) -> dict[int, int]:
+    """Of the locks of the member that will stand still: queue key -> log time, by the master."""
+    return {
+        key: expires_unix_ms
+        for group, key, client_id, _, expires_unix_ms, _ in d.projections(d.master).locks.to_json()
+        if group == GROUP and client_id.startswith(f"{FROZEN}/")
+    }
 
 
 def contended(d: Director) -> Steps:
@@ -44,6 +77,26 @@ def tokens_were_refused(result: Result) -> list[str]:
     }
     return [
         *([] if {"Commit", "Unlock"} <= refused else [f"only {sorted(refused)} were refused"]),
+        *fell_silent(result, since="after"),
+    ]
+
+
+def relied_on_its_question(result: Result) -> list[str]:
+    """That nothing was begun under an old token is S26."""
+    assert result.notes is not None
+    marks = result.notes.marks
+    began = [
+        entry
+        for entry in result.history.entries
+        if isinstance(entry, Deliver)
+        and entry.consumer_group == GROUP
+        and marks["heard"] < entry.asked_us < marks["after"]
+    ]
+    late = {entry.queue for entry in began if entry.client == FROZEN}
+    others = {entry.queue for entry in began if entry.client != FROZEN}
+    return [
+        *([] if late else ["the member began nothing after it had heard"]),
+        *([] if late & others else ["nobody took over what it had held"]),
         *fell_silent(result, since="after"),
     ]
 
