@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from paceline.errors import CorruptLogError
 from paceline.ports import Buffer, Disk, File
-from paceline.records.header import HEADER_BYTES, MAGIC, Kind, parse_header, peek_size
+from paceline.records.header import HEADER_BYTES, MAGIC, peek_size
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.log.layout import segment_firsts, segment_name
 from paceline_broker.log.recovery import Damage, save_checkpoint
 from paceline_broker.log.segment import Segments
-from paceline_broker.log.walk import check_batch_at
+from paceline_broker.log.walk import check_alone_at, check_batch_at
 
 ASIDE_BYTES_MAX = 64 * 1024 * 1024
 """Old bytes that are kept for whoever wants to know what the disk did; the oldest go first."""
@@ -68,8 +68,7 @@ def damage_at(
 
 def _is_intact(buffer: bytes, at: int, position: int) -> bool:
     try:
-        epoch = epoch_before(buffer, at)
-        check_batch_at(buffer, at, len(buffer), position=position, epoch=epoch)
+        check_alone_at(buffer, at, len(buffer), position=position)
     except CorruptLogError:
         return False
     return True
@@ -80,31 +79,20 @@ def first_bad(view: memoryview, position: PhysicalOffset) -> PhysicalOffset | No
     at = 0
     while at < len(view):
         try:
-            epoch = epoch_before(view, at)
-            size = check_batch_at(
-                view, at, len(view), position=position + at, epoch=epoch
-            ).size_bytes
+            header = check_alone_at(view, at, len(view), position=position + at)
         except CorruptLogError:
             return PhysicalOffset(position + at)
-        at += size
+        at += header.size_bytes
     return None
 
 
 def is_batch(piece: Buffer, position: PhysicalOffset) -> bool:
     """Whether a whole batch stands at the front of `piece`, by its own word: CRCs and offset."""
     try:
-        epoch = epoch_before(piece, 0)
-        check_batch_at(piece, 0, len(piece), position=position, epoch=epoch)
+        check_alone_at(piece, 0, len(piece), position=position)
     except CorruptLogError:
         return False
     return True
-
-
-def epoch_before(buffer: Buffer, at: int) -> int:
-    """One that fits what the batch says: only its own bytes are judged, not what comes before."""
-    header = parse_header(buffer, at)
-    is_start = header.kind == int(Kind.EPOCH_START)
-    return header.master_epoch - 1 if is_start else header.master_epoch
 
 
 class Aside(NamedTuple):

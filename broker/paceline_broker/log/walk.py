@@ -34,9 +34,18 @@ class Walk(NamedTuple):
 
 
 def check_batch_at(buffer: Buffer, at: int, stop: int, *, position: int, epoch: int) -> BatchHeader:
-    """The header of the whole batch at byte `at` of `buffer`, whose log position is `position`.
+    """As `check_alone_at`, and the batch may follow one of `epoch`. Raises CorruptLogError."""
+    header = check_alone_at(buffer, at, stop, position=position)
+    if header.master_epoch != epoch or header.kind == _EPOCH_START:
+        _check_epoch_start(header, epoch)
+    return header
 
-    `stop` is the end of the usable bytes; `epoch` that of the batch before. Raises CorruptLogError.
+
+def check_alone_at(buffer: Buffer, at: int, stop: int, *, position: int) -> BatchHeader:
+    """The header of the whole batch at byte `at` of `buffer`, whose log position is `position`,
+    judged by its own bytes: what comes before is not asked.
+
+    `stop` is the end of the usable bytes. Raises CorruptLogError.
     """
     if stop - at < HEADER_BYTES:
         raise CorruptLogError(f"{stop - at} bytes at {position} are no batch", offset=position)
@@ -52,8 +61,8 @@ def check_batch_at(buffer: Buffer, at: int, stop: int, *, position: int, epoch: 
         )
     if crc32c(memoryview(buffer)[at + HEADER_BYTES : at + size]) != header.payload_crc32c:
         raise CorruptLogError(f"payload CRC differs in the batch at {position}", offset=position)
-    if header.master_epoch != epoch or header.kind == _EPOCH_START or epoch == 0:
-        _check_epoch_start(header, epoch)
+    if header.master_epoch == 0:
+        raise CorruptLogError(f"the batch at {position} is of no epoch", offset=position)
     return header
 
 

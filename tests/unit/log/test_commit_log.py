@@ -122,7 +122,7 @@ def test_nothing_comes_before_the_first_epoch_start() -> None:
 
     with pytest.raises(AssertionError, match="without an epoch-start record"):
         log.append(a_header(b"", position=0, epoch=0), b"")
-    with pytest.raises(CorruptLogError, match="without an epoch-start record"):
+    with pytest.raises(CorruptLogError, match="is of no epoch"):
         log.append_raw(log.end, a_batch(0, epoch=0))
 
 
