@@ -61,9 +61,8 @@ class ActingUse:
                 retry_after_ms=1000,
             )
         known = standing(self._role.projections, self._routes, request.group)
-        now_unix_ms = self._clock.unix_ms()
         outcomes = [
-            self._commit_one(acting, request.group, entry, known.get(entry.key), now_unix_ms)
+            self._commit_one(acting, request, entry, known.get(entry.key))
             for entry in request.entries
         ]
         await self._kept.save()
@@ -92,11 +91,14 @@ class ActingUse:
     def _commit_one(
         self,
         acting: Acting,
-        group: str,
+        request: CommitRequest,
         entry: CommitEntry,
         committed: Committed | None,
-        now_unix_ms: int,
     ) -> CommitOutcome:
+        group, now_unix_ms = request.group, self._clock.unix_ms()
+        expired_unix_ms = now_unix_ms if request.may_expire else 0
+        if self._role.projections.has_open_receipts(group, entry.key, expired_unix_ms):
+            return CommitOutcome(entry.key, "RECEIPTS_OPEN", committed)
         granted = acting.locks.token_of(group, entry.key)
         if granted is not None and entry.token != granted:  # INV-11: the lock is another's by now
             return CommitOutcome(entry.key, "LOCK_FENCED", committed)

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.http.door import a_batch
 from tests.unit.service.fakes import GROUP, Bench, a_view, until
 from tests.unit.service.test_group_records import with_group
+from tests.unit.service.test_receipts import receive
 from tests.unit.service.test_send import Answers
 
 from paceline.errors import (
@@ -16,6 +17,7 @@ from paceline.errors import (
     NotYetAvailableError,
     OffsetMovedBackError,
     OutcomeUnknownError,
+    ReceiptsOpenError,
 )
 from paceline.telemetry import Metrics
 from paceline.types import QueueOffset
@@ -73,6 +75,24 @@ async def test_messages_are_served_up_to_the_own_confirm_and_marked() -> None:
     assert beyond["messages"] == []
     with pytest.raises(NotYetAvailableError):  # R3: ahead of this broker is not out of range
         await messages.pull(topic, 0, PullRequest(offset=QueueOffset(11)))
+
+
+async def test_no_commit_passes_over_what_a_receiver_works_on() -> None:
+    """R29, R36: as a master refuses it; the receiver's group would never be given it again."""
+    bench = Bench()
+    bench.service.sender.send(a_batch(*[b"x"] * 10), Answers(), 0)
+    bench.writer.confirm_all()
+    answer = await receive(bench, max_messages=2)
+    bench.role.become_acting(5)
+    bench.service.role_changed()
+    late = {**QUEUE, "offset": 1}
+
+    with pytest.raises(ReceiptsOpenError):
+        await asked(bench, "commit", group="g", offsets=[late])
+
+    assert bench.service.calls._acting.merged("g", {}) == {}
+    bench.clock.advance(answer["invisible_until_unix_ms"] - bench.clock.unix_ms())
+    assert "acting" in await asked(bench, "commit", group="g", offsets=[late])
 
 
 async def test_nothing_is_stored_and_the_refusal_says_why() -> None:
