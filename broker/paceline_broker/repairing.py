@@ -65,6 +65,10 @@ class RepairedRole(Protocol):
         """Neither master nor connected to one: nobody appends, or makes or deletes segments."""
         ...
 
+    def log_beyond_repair(self, reason: str) -> None:
+        """Set the log aside and fetch all of it anew, once this replica is no member of the set."""
+        ...
+
     def log_reopened(self) -> None:
         """The log is whole: make the state anew and take the newest view again. StorageError."""
         ...
@@ -276,6 +280,12 @@ class LogCare:
                 is_bad = mender.scan(offer.epochs)
                 if is_bad and mender.position >= max(connection.confirm, own_confirm):
                     return offer.is_master and self._cut(mender)
+                if is_bad and offer.is_master and mender.position < offer.start:
+                    self._role.log_beyond_repair(
+                        f"what is damaged at {mender.position} is deleted everywhere else: its"
+                        f" master's log begins at {offer.start}"
+                    )
+                    return False
                 if is_bad:
                     data = await connection.fetch(mender.position, FETCH_BYTES)
                     limit = max(connection.confirm, own_confirm)

@@ -271,7 +271,7 @@ class BrokerRole(MastershipOwner):
             else:
                 await self._leave("mastership was taken back")  # R19
                 self._become(RoleState.FENCED)
-        elif self._store.log.damage is not None:
+        elif self._store.log.damage is not None and self.standstill.way_back(group) is None:
             await self._leave("the log is damaged")  # R24: it acknowledges nothing till it is whole
             self._become(RoleState.FENCED)
             self.care.wake()
@@ -432,6 +432,13 @@ class BrokerRole(MastershipOwner):
         if self._client is not None:
             self._client.halt()
         self._around.links.beat()
+        self._arrived.set()
+
+    def log_beyond_repair(self, reason: str) -> None:
+        """Nobody has the damaged bytes any more: everything is fetched anew (R14, R26)."""
+        if self.standstill.reason is None:
+            log.error("log_beyond_repair", extra={"fault": reason})
+        self.standstill.beyond_repair(reason)
         self._arrived.set()
 
     def log_reopened(self) -> None:

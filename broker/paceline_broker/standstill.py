@@ -36,6 +36,7 @@ class Standstill:
         self._store = store
         self.reason = store.lost_state
         self._way = Way.BEGIN_ANEW
+        self._is_beyond_repair = False
 
     def fail(self, error: StorageError) -> None:
         """For good, whatever came before, unless it is only the state that is lost."""
@@ -52,6 +53,11 @@ class Standstill:
         """What was confirmed here is not in its master's log, or its state is lost."""
         self._stop(reason, Way.BEGIN_ANEW)
 
+    def beyond_repair(self, reason: str) -> None:
+        """Nobody has what is damaged here any more, and nobody needs it (R26)."""
+        self._is_beyond_repair = True
+        self.parted(reason)
+
     def _stop(self, reason: str, way: Way) -> None:
         if self.reason is None or self._way is not Way.OPERATOR:
             self.reason, self._way = reason, way
@@ -64,8 +70,10 @@ class Standstill:
         """
         if self.reason is None or group is None or self._way is Way.OPERATOR:
             return None
-        if self._store.log.failure is not None:
-            return None  # R22, or damage that is to be mended first
+        if self._store.log.damage is not None and not self._is_beyond_repair:
+            return None  # it is to be mended first
+        if self._store.log.failure is not None and self._store.log.damage is None:
+            return None  # R22
         identity = self._store.identity
         is_out = identity.identity.replica_id not in group.sync_state_set
         is_led = group.master in group.sync_state_set and group.master_epoch == identity.epoch
@@ -73,4 +81,4 @@ class Standstill:
 
     def end(self) -> None:
         log.warning("came_back_by_itself", extra={"after": self.reason, "way": self._way.name})
-        self.reason = None
+        self.reason, self._is_beyond_repair = None, False

@@ -261,7 +261,7 @@ class Store:
         """
         end, confirm = self.log.end, self.log.confirm
         self._pending = None
-        if self.log.start < end:
+        if self.log.start < end or self.log.damage is not None:
             self._checkpoints.set_aside()
         zero = PhysicalOffset(0)
         self.log.begin_anew_at(zero, epochs=EpochTable(), base=zero, sets_aside=True)

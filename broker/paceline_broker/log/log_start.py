@@ -98,12 +98,13 @@ class LogStart(LogState):
         projection checkpoint, which is durable already. After a crash the log is as before or as
         after: the checkpoint's replacement is the moment. Pending appends must have been written.
         """
-        if self._failure is not None:
+        if self._failure is not None and self._damage is None:
             raise self._failure
         assert self._written == self._end, "write_pending before beginning anew"
         assert start <= base, (start, base)  # R14
         self._generation += 1
-        sets_aside = sets_aside and self._start < self._end  # an empty log replaces no kept one
+        has_bytes = self._start < self._end or self._damage is not None
+        sets_aside = sets_aside and has_bytes  # an empty log replaces no kept one
         if sets_aside:
             self._drop_aside()
         emptied = Checkpoint(
@@ -129,6 +130,7 @@ class LogStart(LogState):
         self._unsynced, self._sealed, self._ticket = [], [], None
         self._drop_bound = start
         self._limit = self._active_limit()
+        self._damage = self._failure = None
         self._checkpoint = emptied
         self._save(self.make_checkpoint())
 

@@ -18,6 +18,7 @@ from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.runtime import SeededRandom, pause
 from paceline.types import PhysicalOffset
 from paceline.wire.cluster import GroupView
+from paceline_broker.log.layout import segment_name
 from paceline_broker.service.ports import RoleState
 from paceline_broker.store import Store
 
@@ -206,6 +207,70 @@ async def test_a_log_without_a_common_epoch_is_set_aside_by_an_install() -> None
 
         assert _content(replica) == _content(bench.broker)
         assert old in _aside(replica.disk)
+
+
+async def _with_its_first_segment_lost() -> Broker:
+    """Replica 2, not running, damaged at 0: what follows is whole."""
+    past = await _with_a_past(epoch=1)
+    assert len(past.store.log.segment_bounds()) > 1
+    past.store.close(clean=True)
+    past.disk.lose(f"{DATA}/log/{segment_name(PhysicalOffset(0))}")
+    damaged = Broker(2, disk=past.disk)
+    assert damaged.store.log.damage is not None
+    return damaged
+
+
+async def test_damage_that_retention_has_taken_everywhere_else_is_set_aside() -> None:
+    """R24, R26: nobody can mend it any more; it waited for ever, and its group lacked a member."""
+    replica = await _with_its_first_segment_lost()
+    async with a_master_above_0() as bench, replica.running():
+        await _follow(bench, replica)
+        await _is_caught_up(bench, replica)
+
+        assert _content(replica) == _content(bench.broker)
+        assert replica.role.is_healthy()
+        assert replica.store.log.damage is None
+        assert BODIES[-1] in _aside(replica.disk), "what was whole is kept"
+    replica.store.close(clean=True)
+    again = Broker(2, disk=replica.disk)
+    assert again.store.report.damage is None
+    assert again.store.projections.position == again.store.log.confirm
+
+
+async def test_a_member_keeps_what_is_beyond_repair() -> None:
+    """R16: the set may need what is whole of it; a master that can do without leaves it out."""
+    replica = await _with_its_first_segment_lost()
+    async with a_master_above_0() as bench, replica.running():
+        group = a_group(bench.broker, replica, minimum=1, sync_state_set=frozenset({1, 2}))
+        tell(group, 2, replica)
+        await eventually(lambda: replica.role.standstill.reason is not None)
+        tell(group, 3, replica)
+        await pause(50)
+
+        assert replica.store.log.damage is not None
+        assert not _aside(replica.disk)
+        assert not replica.role.is_healthy()
+
+
+@pytest.mark.parametrize("survival", [0.0, 1.0])
+async def test_a_crash_at_any_point_of_setting_damage_aside_leaves_it_damaged_or_empty(
+    survival: float,
+) -> None:
+    ends = set()
+    for fuse in range(45):
+        replica = await _with_its_first_segment_lost()
+        replica.disk.fuse = fuse
+        with suppress(PowerLost):
+            replica.store.set_aside()
+        replica.disk.crash(SeededRandom(f"{fuse}"), keep_page_cache=False, survival=survival)
+
+        again = Broker(2, disk=replica.disk).store
+
+        is_damaged = again.log.damage is not None
+        assert is_damaged or again.log.end == 0, fuse
+        assert again.projections.position == 0, fuse
+        ends.add(is_damaged)
+    assert ends == {False, True}
 
 
 def _kept(store: Store, disk: MemoryDisk) -> bytes:
