@@ -105,6 +105,10 @@ def recover(disk: Disk, folder: str, segments: Segments) -> Recovery:
         segments.roll(PhysicalOffset(0), size_min=0)
     start = min((*segments.firsts, *checkpoint.segments), default=PhysicalOffset(0))
     walk = _missing(segments, checkpoint)
+    if walk is None and segments.firsts[0] > checkpoint.verify_from:
+        # Its first file is gone before anything was noted as durable: a tear at its start (R23).
+        start = checkpoint.verify_from
+        walk = Walk(start, checkpoint.epochs.cut_to(start), 0, 0, None)
     if walk is None:
         segments.reread_from(checkpoint.verify_from)
         segments.fill_up_active()

@@ -82,6 +82,38 @@ def test_what_kill_9_left_in_the_page_cache_is_kept_and_made_durable() -> None:
     assert open_log(disk)[1].end == log.end
 
 
+@pytest.mark.parametrize("begins_at", [0, 32_136])
+def test_a_first_file_that_is_lost_before_anything_was_noted_as_durable_is_a_tear(
+    begins_at: int,
+) -> None:
+    """R23: of what the checkpoint does not name nothing is known; the broker could not start."""
+    disk = MemoryDisk()
+    log = a_log(disk, batches=2)
+    start = PhysicalOffset(begins_at)
+    if begins_at:
+        log.write_pending()
+        log.begin_anew_at(start, epochs=log.epochs, base=start)
+    while len(log.segment_bounds()) < 2:
+        append(log)
+    log.write_pending()
+    log.flush_now()
+    assert log.checkpointed.flushed == start
+    _kill(disk)
+    disk.lose(segment_path(begins_at))
+
+    again, report = open_log(disk)
+
+    assert (again.start, again.end, report.damage) == (start, start, None)
+    assert report.is_suspect
+    assert report.cut_bytes > 0
+    if not begins_at:
+        begin_epoch(again, 2)
+    append(again)
+    again.write_pending()
+    again.close()
+    assert open_log(disk)[0].end == again.end
+
+
 def test_a_torn_tail_is_cut_and_makes_the_replica_suspect_until_settled() -> None:
     """R23."""
     disk = MemoryDisk()
