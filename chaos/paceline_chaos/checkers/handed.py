@@ -1,6 +1,5 @@
 """Pure: what an acting master took, once there is a master again: S34."""
 
-from collections import defaultdict
 from typing import TypeAlias
 
 from paceline_chaos.checkers.evidence import Evidence
@@ -14,8 +13,9 @@ _Lane: TypeAlias = tuple[str, Queue]
 def provisional_offsets_are_handed_over(evidence: Evidence) -> Findings:
     """S34 (R36): for each acknowledged commit of x that an acting master took: every query of that
     group and queue that is asked after the drain began, and is not `maybe_stale`, answers at least
-    x. Left out: groups that were reset after the commit was asked for, or lossy; commits of which
-    the controllers' rulings do not say who took them, and those of nodes that stay broken or got
+    x. Left out: queues on which the group was reset, as an acting master may not know of a reset,
+    and what it takes is of the generation before then; lossy groups; commits of which the
+    controllers' rulings do not say who took them, and those of nodes that stay broken or got
     another disk since. (That no query goes back behind what a master has shown is S22's.)
     O(commits + queries + rulings)."""
     found = Findings("S34")
@@ -29,17 +29,16 @@ def provisional_offsets_are_handed_over(evidence: Evidence) -> Findings:
             known = highest.get(lane)
             if known is None or commit.offset > known.offset:
                 highest[lane] = commit
-    resets: defaultdict[_Lane, int] = defaultdict(lambda: -1)
-    for commit in evidence.commits:
-        if commit.is_reset and commit.outcome is not Outcome.FAIL:
-            lane = (commit.consumer_group, commit.queue)
-            is_open = commit.outcome is Outcome.UNKNOWN  # it may take effect at any time
-            resets[lane] = max(resets[lane], evidence.end_us if is_open else commit.answered_us)
+    reset: set[_Lane] = {
+        (commit.consumer_group, commit.queue)
+        for commit in evidence.commits
+        if commit.is_reset and commit.outcome is not Outcome.FAIL
+    }
     for query in evidence.offset_queries:
         taken = highest.get((query.consumer_group, query.queue))
         if taken is None or query.asked_us < drain.at_us or not _is_answer(query):
             continue
-        if resets[query.consumer_group, query.queue] >= taken.asked_us:
+        if (query.consumer_group, query.queue) in reset:
             continue
         if evidence.is_lossy(query.queue.group):
             continue

@@ -120,8 +120,9 @@ def _holds(evidence: Evidence) -> dict[_Lane, list[_Hold]]:
 
 def tokens_only_grow(evidence: Evidence) -> Findings:
     """INV-11: on one (group, queue): for grants a < b: token(a) <= token(b), and unless b renews
-    token(a) < token(b); no token is given to two members; and a commit that named a token and was
-    acknowledged was asked before any higher token had been granted. O(n log n)."""
+    token(a) < token(b); no token is given to two members; and a commit that named a token and that
+    a master has acknowledged was asked before any higher token had been granted. An acting master
+    may know less: what it takes is decided by the next master. O(n log n)."""
     found = Findings("INV-11")
     lanes: defaultdict[_Lane, list[Lock]] = defaultdict(list)
     for lock in evidence.locks:
@@ -129,7 +130,8 @@ def tokens_only_grow(evidence: Evidence) -> Findings:
             lanes[lock.consumer_group, lock.queue].append(lock)
     commits: defaultdict[_Lane, list[Commit]] = defaultdict(list)
     for commit in evidence.commits:
-        if commit.outcome is Outcome.OK and commit.token is not None:
+        is_decided = commit.outcome is Outcome.OK and not commit.is_provisional
+        if is_decided and commit.token is not None:
             commits[commit.consumer_group, commit.queue].append(commit)
     for lane, locks in lanes.items():
         if not evidence.is_lossy(lane[1].group):

@@ -41,7 +41,7 @@ def receipts_exclude(evidence: Evidence) -> Findings:
                 acked[place] = ack
     commits: defaultdict[_Lane, list[Commit]] = defaultdict(list)
     for commit in evidence.commits:
-        if not (commit.is_reset or commit.is_provisional):
+        if not commit.is_reset:
             commits[commit.consumer_group, commit.queue].append(commit)
     are_clocks_right = evidence.clocks_right_until_us("broker") == NEVER_US
     for place, given in pops.items():
@@ -52,12 +52,19 @@ def receipts_exclude(evidence: Evidence) -> Findings:
         if are_clocks_right:
             _too_early(found, given, [ack for ack in acks[place] if ack.is_back])
         for commit in commits[place[:2]]:
-            if commit.offset > place[2] and commit.outcome is Outcome.OK:
+            is_decided = commit.outcome is Outcome.OK and not commit.is_provisional
+            if commit.offset > place[2] and is_decided:
                 _past_commit(found, given, commit)
-                if are_clocks_right and place[2] not in evidence.sent_back(*place[:2]):
+                if are_clocks_right and not _is_nobodys(evidence, place):
                     _while_invisible(found, given, acks[place], commit)
     _passed_over(evidence, found, pops, commits)
     return found
+
+
+def _is_nobodys(evidence: Evidence, place: _Place) -> bool:
+    """Retention has taken the message, or it is a dead letter: a commit may pass over it."""
+    group, queue, offset = place
+    return offset < evidence.start_of(queue) or offset in evidence.sent_back(group, queue)
 
 
 def _passed_over(

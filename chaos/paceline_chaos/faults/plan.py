@@ -43,6 +43,8 @@ KINDS: Mapping[str, str] = {
     "slow_link": "delay_ms more each way between target and other",
     "disk_fail": "the next `count` syncs or writes fail (`call`: 0 sync, 1 write)",
     "disk_stall": "every sync takes `delay_ms` for `for_ms`",
+    "disk_cold": "for `for_ms` what is read falls out of the page cache; reading it anew takes"
+    " `delay_ms`",
     "disk_full": "no space left for `for_ms`",
     "disk_flip": "one stored bit changes (`region`: 0 anywhere, 1 below confirm); or `zeros` bytes"
     " from there on are zeros",

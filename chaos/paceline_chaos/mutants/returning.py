@@ -4,10 +4,14 @@ R16); caught by the scripts of `world/moments/returning.py`.
 
 from typing import Any
 
+from paceline.errors import StorageError
 from paceline.wire.cluster import GroupView
 from paceline_broker.log.commit_log import CommitLog
+from paceline_broker.log.flusher import Flusher
+from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.replication import master as master_module
 from paceline_broker.replication import peer as peer_module
+from paceline_broker.role import BrokerRole
 from paceline_broker.standstill import Standstill, Way
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_chaos.mutants.replication import grow_without_catching_up
@@ -50,7 +54,37 @@ def _length_is_enough() -> list[Patch]:
     return [(master_module, "why_lossy", why_lossy)]
 
 
+def _asked_for_ever() -> list[Patch]:
+    """Who is damaged waits for somebody who has the bytes, also where there can be nobody."""
+    return [(BrokerRole, "log_beyond_repair", lambda role, reason: None)]
+
+
+def _goes_on() -> list[Patch]:
+    """A sync that failed is tried again, and believed then."""
+    sync = Flusher._sync
+
+    async def sync_again(flusher: Flusher, ticket: FlushTicket) -> None:
+        try:
+            await sync(flusher, ticket)
+        except StorageError:
+            await sync(flusher, ticket)
+
+    return [(Flusher, "_sync", sync_again)]
+
+
 RETURNING = (
+    Mutant(
+        rule="R24-deleted",
+        meaning="who is damaged where all others have deleted asks for ever",
+        patches=_asked_for_ever,
+        **of_moment("deleted-damage"),
+    ),
+    Mutant(
+        rule="R22-next",
+        meaning="a broker believes the sync after one that failed",
+        patches=_goes_on,
+        **of_moment("failed-sync"),
+    ),
     Mutant(
         rule="R10-early",
         meaning="a replica that comes back is a member before it has caught up",

@@ -15,6 +15,8 @@ from typing import Any
 
 import orjson
 
+from paceline_chaos.world.topology import LOAD_MS
+
 WAYS: Mapping[str, tuple[str, str]] = {
     "hash 0": ("0", "plain"),
     "hash 1": ("1", "noise"),
@@ -22,8 +24,6 @@ WAYS: Mapping[str, tuple[str, str]] = {
     "second world": ("0", "after"),
 }
 """Way -> PYTHONHASHSEED and what happens before the world."""
-LOAD_MS = 30_000
-"""As in the worlds that judge the product."""
 _TIMEOUT_S = 600
 _SHORT_LOAD_MS = 8_000
 """For tests that take every way."""

@@ -8,10 +8,13 @@ from paceline_chaos.world.nodes import DATA, BrokerNode, Node
 from paceline_chaos.world.stage import Stage
 
 End = Callable[[], None]
+_EVICT_MS = 50
 
 
 def disk_fault(stage: Stage, fault: Fault, node: Node) -> End | None:
     """Do it at once; how to end it, None if there is nothing to end."""
+    if fault.kind == "disk_cold":  # nothing fails, so it excuses nothing
+        return _chill(stage, node, delay_ms=fault.details.get("delay_ms", 20))
     node.excuse(fault.kind)
     disk = node.disk
     match fault.kind:
@@ -41,9 +44,25 @@ def disk_fault(stage: Stage, fault: Fault, node: Node) -> End | None:
             node.kill()
             node.wipe_log()
             return node.release
-        case "disk_wiped":
-            return None  # a controller has no log of messages
     raise AssertionError(f"unknown fault {fault.kind}")
+
+
+def _chill(stage: Stage, node: Node, *, delay_ms: float) -> End:
+    """Pages fall out of memory at once and every `_EVICT_MS`, on whatever disk the node has."""
+    is_over: list[bool] = []
+
+    def evict() -> None:
+        if not is_over:
+            node.disk.warm_delay_ms = delay_ms
+            node.disk.evict()
+            stage.at(stage.now_ms + _EVICT_MS, evict)
+
+    def end() -> None:
+        is_over.append(True)
+        node.disk.warm_delay_ms = 0.0
+
+    evict()
+    return end
 
 
 def flip(node: Node, fault: Fault, *, chance: SeededRandom) -> bool:

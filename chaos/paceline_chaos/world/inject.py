@@ -19,7 +19,7 @@ from paceline.runtime import SeededRandom
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import FaultEvent
 from paceline_chaos.world.disk_faults import disk_fault, flip, lose_file, stale
-from paceline_chaos.world.nodes import Node
+from paceline_chaos.world.nodes import BrokerNode, Node
 from paceline_chaos.world.replacing import Operations
 from paceline_chaos.world.stage import Stage
 
@@ -95,6 +95,8 @@ class Injector:
                 self._tell_begin(fault, name)
         else:
             is_hit = self._is_hit(fault, name)
+            if fault.kind == "disk_wiped" and not is_hit:
+                return False  # who reads that a log is gone expects that it is
             self._told.add(number)
             self._tell_begin(fault, name)
             end = self._carry_out(fault, name, chance)
@@ -118,14 +120,14 @@ class Injector:
             case "kill" | "stop" | "pause" if node is None:
                 processes = self._stage.client_processes[name]
                 return bool(processes) and not processes[-1].is_dead
-            case "kill" | "stop" | "disk_stall" | "disk_full":
+            case "kill" | "stop" | "disk_stall" | "disk_full" | "disk_cold":
                 return node is not None and node.is_running
             case "pause":
                 return node is not None and node.is_answering
             case "power":
                 return node is not None and not node.is_powerless
             case "disk_wiped":
-                return node is not None and node.name in self._stage.brokers
+                return isinstance(node, BrokerNode) and not node.is_powerless
         return True
 
     def _wait(self, fault: Fault, name: str, number: int) -> End | None:

@@ -41,6 +41,7 @@ WEIGHTS: Mapping[str, float] = {
     "lead": 1,
     "clock_step": 1,
     "clock_rate": 0.7,
+    "disk_cold": 1.5,
 }
 """How often a kind is drawn among those that a seed has."""
 _FAULTS_MEAN = 9
@@ -56,7 +57,7 @@ _DAMAGE = frozenset(
 )
 _OF_BROKERS = frozenset({"disk_missing", "disk_wiped", "transfer"})
 _CONTROLLERS_REPLACED_SHARE = 0.4
-_RARE = ("disk_missing", "disk_stale", "disk_wiped", "replace")
+_RARE = ("disk_fail", "disk_missing", "disk_stale", "disk_wiped", "replace", "slow_link")
 _RARE_SHARE = 0.8
 """Worlds that get one more of these, if the budget is not spent: each is to be seen often."""
 _MEMORY_DAMAGE = frozenset({"power", "power_at", "disk_fail"})
@@ -187,6 +188,8 @@ def _shaped(topology: Topology, kind: str, at_ms: int, for_ms: int, dice: random
             details = {"count": 1, "call": dice.choice((0, 0, 1))}
         case "disk_stall":
             details = {"delay_ms": dice.choice((50, 300, 2500))}
+        case "disk_cold":
+            details = {"delay_ms": dice.choice((1, 20, 200))}
         case "disk_flip":
             details = {"region": dice.choice((0, 1)), "zeros": dice.choice((0, 0, 700, 9_000))}
         case "disk_missing":

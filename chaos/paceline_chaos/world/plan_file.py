@@ -16,10 +16,8 @@ import orjson
 from paceline.errors import BadRequestError
 from paceline_chaos.faults.plan import KINDS, Fault
 from paceline_chaos.world.plan import Plan
-from paceline_chaos.world.topology import Topology, draw_topology
+from paceline_chaos.world.topology import LOAD_MS, Topology, draw_topology
 
-LOAD_MS = 30_000
-"""Of a seed that is run without a file."""
 _MS_MAX = 3_600_000
 _NEVER_PLANNED = "exit"
 _DETAILS: Mapping[str, tuple[float, float]] = {

@@ -109,6 +109,8 @@ class Operations:
                             return
                     except PacelineError:
                         pass  # nobody leads, or it was refused for now: the next look tells
+                    if around.is_over() and not new.is_running:
+                        return  # it was broken for ever before it had joined
                     await pause(_LOOK_MS)
         finally:
             await cluster.close()

@@ -50,7 +50,7 @@ from paceline_chaos.world.plan import Plan, draw_plan
 from paceline_chaos.world.probes import PROBE_MS, EventCounter, Prober, counted_logs
 from paceline_chaos.world.script import Director, Notes, Script
 from paceline_chaos.world.stage import Stage
-from paceline_chaos.world.topology import Topology, draw_topology
+from paceline_chaos.world.topology import LOAD_MS, Topology, draw_topology
 from paceline_chaos.world.workload import TOPIC, create_topic
 
 REPLAY = "paceline chaos replay --bed world --seed {seed}"
@@ -94,7 +94,7 @@ def run_world(
     seed: int,
     *,
     plan: Plan | None = None,
-    load_ms: int = 30_000,
+    load_ms: int = LOAD_MS,
     keep_log: bool = False,
     keep_trace: bool = False,
     topology: Topology | None = None,

@@ -20,6 +20,8 @@ _SMALL_SEGMENTS = (64 * KIB, 128 * KIB, 256 * KIB)
 _SMALL_SHARE = 1 / 3
 _RETENTION_SHARE = 0.5
 """Of worlds with small segments: those in which the oldest go (R26)."""
+LOAD_MS = 20_000
+"""Of worlds that judge the product, by seed alone."""
 CALM_MS = 14_000
 """Half of it is over when the last fault may still be felt; then windows of 5 s fit in."""
 _CALM_SHARE = 0.35
@@ -155,7 +157,7 @@ class Topology:
         return asdict(self)
 
 
-def draw_topology(seed: int, *, load_ms: int = 30_000) -> Topology:
+def draw_topology(seed: int, *, load_ms: int = LOAD_MS) -> Topology:
     """The topology of a seed."""
     dice = random.Random(f"topology-{seed}")
     replicas = dice.choices((1, 2, 3, 4, 5), (1, 1, 12, 1, 2))[0]

@@ -122,15 +122,22 @@ def provisional_offset_is_gone(is_bad: bool) -> Hand:
     return hand
 
 
-@case("S34 after a reset")
+@case("INV-11 of what an acting master took")
+def taken_under_an_old_token(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.lock("m1", 1, (10, 20), lease_ms=1)
+    hand.lock("m2", 2, (30, 40), lease_ms=1)
+    hand.commit(0, (50, 60), token=1, is_provisional=not is_bad)
+    return hand
+
+
+@case("S34 of a reset")
 def provisional_offset_was_reset(is_bad: bool) -> Hand:
+    """Before it or after it: an acting master may not know of a reset."""
     hand = Hand()
     _acting(hand)
-    if is_bad:
-        hand.commit(2, is_reset=True)
+    hand.commit(2, is_reset=True, consumer_group="I" if is_bad else "G")
     hand.commit(7, is_provisional=True)
-    if not is_bad:
-        hand.commit(3, is_reset=True)
     hand.commit(3)
     hand.phase("drain", SECOND)
     hand.committed(3, (SECOND + 10, SECOND + 20))

@@ -1,6 +1,7 @@
 """Messages given by receipt; as in cases.py."""
 
-from tests.unit.chaos.hand import SECOND, Hand
+from tests.unit.chaos.excuse_cases import dump_cut
+from tests.unit.chaos.hand import SECOND, SIZE, Hand
 from tests.unit.chaos.more_cases import case
 from tests.unit.chaos.retry_cases import CASES, DEAD_Q, RetryLog
 
@@ -55,6 +56,26 @@ def committed_while_invisible(is_bad: bool) -> Hand:
     at = (9 * SECOND, 10 * SECOND) if is_bad else (10 * SECOND, 12 * SECOND)
     hand.commit(1, at)
     hand.committed(1, (13 * SECOND, 14 * SECOND))
+    return hand
+
+
+@case("S23 of what an acting master took")
+def passed_over_by_a_provisional_commit(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.pop("m1", (SECOND, 2 * SECOND), 10_000)
+    hand.commit(0 if is_bad else 1, (3 * SECOND, 4 * SECOND), is_provisional=True)
+    hand.committed(1, (5 * SECOND, 6 * SECOND))
+    return hand
+
+
+@case("S23 of a commit over what retention has taken")
+def committed_over_what_is_deleted(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.pop("m1", (SECOND, 2 * SECOND), 10_000)
+    hand.commit(1, (3 * SECOND, 4 * SECOND))
+    hand.committed(1, (5 * SECOND, 6 * SECOND))
+    if not is_bad:
+        dump_cut(hand, kept_from=2, log_start=2 * SIZE)
     return hand
 
 

@@ -131,6 +131,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=power.was_not_believed,
         load_ms=16_000,
     ),
+    "failed-sync": Scripted(
+        rule="R22: a broker whose sync has failed counts no more until it is started again",
+        script=power.failed_sync,
+        unmet=power.counted_no_more,
+        load_ms=14_000,
+    ),
     "acting": Scripted(
         rule="R36: while nobody can lead a replica serves reads, soft offsets and locks",
         script=acting.acting,
@@ -264,10 +270,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=keeping.kept,
         unmet=keeping.was_kept,
         load_ms=22_000,
-        topology={
-            "segment_size_bytes": keeping.SEGMENT_BYTES,
-            "log_bytes_max": 2 * keeping.SEGMENT_BYTES,
-        },
+        topology=keeping.SMALL_LOGS,
     ),
     "stored-again": Scripted(
         rule="R14, R26, R34: retention stores again what waits, of each sort, as often as it must",
@@ -297,10 +300,14 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=returning.state_lost,
         unmet=returning.began_anew,
         load_ms=16_000,
-        topology={
-            "segment_size_bytes": keeping.SEGMENT_BYTES,
-            "log_bytes_max": 2 * keeping.SEGMENT_BYTES,
-        },
+        topology=keeping.SMALL_LOGS,
+    ),
+    "deleted-damage": Scripted(
+        rule="R24, R26: who is damaged where all others have deleted begins anew",
+        script=returning.deleted_elsewhere,
+        unmet=returning.gave_up_its_damage,
+        load_ms=20_000,
+        topology=keeping.SMALL_LOGS,
     ),
     "groups": Scripted(
         rule="R33, R34: groups are moved, poll, keep offsets, while masters and members die",

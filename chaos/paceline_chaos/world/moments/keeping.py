@@ -4,7 +4,7 @@ Logs of a few small segments, of which the oldest go each half second. In every 
 broker: its log begins no higher than a confirmed retention record and its checkpoints allow.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from paceline.records.header import Kind
 from paceline_broker.projections.pins import PinRequest
@@ -14,7 +14,12 @@ from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import Condition, Director, Steps
 
-SEGMENT_BYTES = 16 * 1024
+_SEGMENT_BYTES = 16 * 1024
+SMALL_LOGS: Mapping[str, int] = {
+    "segment_size_bytes": _SEGMENT_BYTES,
+    "log_bytes_max": 2 * _SEGMENT_BYTES,
+}
+"""What retention soon takes something from."""
 HELD_MS = 2_000
 """Four looks of a cleaner, each of which would give something up."""
 OWNER = "export"

@@ -1,4 +1,4 @@
-"""Controllers lose power with something just acknowledged (INV-10, R22)."""
+"""Controllers lose power with something just acknowledged (INV-10, R22); a sync fails (R22)."""
 
 from contextlib import suppress
 from functools import partial
@@ -40,6 +40,30 @@ def dark(d: Director) -> Steps:
     yield d.is_whole
     d.mark("after")
     yield d.pass_ms(500)
+
+
+def failed_sync(d: Director) -> Steps:
+    """A sync of the master fails with messages under way, then one of a replica: neither counts any
+    more, however well the next sync goes, until it is started again."""
+    for is_master in (True, False):
+        yield d.is_whole
+        yield lambda: d.unconfirmed_bytes(d.master) > 0
+        node = d.master if is_master else d.replicas[0]
+        d.begin("disk_fail", node.name, for_ms=1, count=1, call=0)
+        yield lambda node=node: not node.disk.is_failing  # type: ignore[misc]
+        d.saw("failed syncs")
+        yield lambda node=node: node.name not in d.committed()  # type: ignore[misc]
+        yield d.pass_ms(_CUT_MS)
+        d.expect(node.name not in d.committed(), f"{node.name} counts after a failed sync (R22)")
+        d.expect(d.is_open(), "nobody leads without the one whose sync failed")
+        d.kill(node, for_ms=_DARK_MS)
+    yield d.is_whole
+    d.mark("after")
+    yield d.pass_ms(500)
+
+
+def counted_no_more(result: Result) -> list[str]:
+    return [*unseen(result, **{"failed syncs": 2}), *fell_silent(result, since="after")]
 
 
 def second_try(d: Director) -> Steps:

@@ -2,7 +2,7 @@
 
 An old copy and an empty disk catch up over a slow link before they are counted (R10). A master that
 is an old copy stands still while it is a member, and follows once it is none (R16). A store whose
-state is lost sets its data aside and begins anew (R5, R14).
+state is lost, or whose damage nobody can mend, sets its data aside and begins anew (R5, R14).
 """
 
 from collections.abc import Callable, Iterator
@@ -23,6 +23,8 @@ below that would be turned away before it could be elected (R16)."""
 _AWAY_MS = 1_200
 _SILENT_MS = 3_000
 """Longer than the old copy leads."""
+_LONG_AWAY_MS = 6_000
+"""Until the others have filled segments enough that the first ones go."""
 _STILL_MS = 400
 """So long a stood-still member is watched, before another replica lets the group do without it."""
 
@@ -175,6 +177,23 @@ def state_lost(d: Director) -> Steps:
     yield d.pass_ms(500)
 
 
+def deleted_elsewhere(d: Director) -> Steps:
+    """A replica is away; its disk loses what retention then takes from all others (R24, R26)."""
+    yield d.is_whole
+    node = d.replicas[0]
+    yield lambda: node_start(d, node) > 0  # what is durable is noted as that by then
+    start = node_start(d, node)
+    d.kill(node, for_ms=_LONG_AWAY_MS)
+    d.begin("disk_missing", node.name, for_ms=1, which=1)
+    yield lambda: node_start(d, d.master) > start
+    yield lambda: node.broker is not None and node.broker.role.care.damage is not None
+    d.saw("damages")
+    yield d.is_whole
+    d.expect(any(_aside(node)), "the log was given up, not set aside (R5)")
+    d.mark("after")
+    yield d.pass_ms(500)
+
+
 def _checkpoints(node: BrokerNode) -> list[str]:
     folder = f"{DATA}/projections"
     return [f"{folder}/{name}" for name in node.disk.list(folder) if name.endswith(".ckpt")]
@@ -182,6 +201,10 @@ def _checkpoints(node: BrokerNode) -> list[str]:
 
 def _aside(node: BrokerNode) -> Iterator[str]:
     return (name for name in node.disk.list(f"{DATA}/log") if name.endswith(".aside"))
+
+
+def gave_up_its_damage(result: Result) -> list[str]:
+    return [*unseen(result, damages=1), *fell_silent(result, since="after")]
 
 
 def began_anew(result: Result) -> list[str]:
