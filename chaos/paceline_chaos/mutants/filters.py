@@ -7,6 +7,7 @@ from paceline.consumer.pull import PullConsumer
 from paceline.filters import sql
 from paceline.filters.filter import TagFilter
 from paceline.filters.sql import SqlFilter
+from paceline_broker.service import sieve
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
@@ -42,6 +43,18 @@ def _position_of_the_fetch() -> list[Patch]:
     return [(PullConsumer, "_pop", pop_and_skip)]
 
 
+def _first_of_batch() -> list[Patch]:
+    """A receiver is given the first wanted message of a batch, and the rest is passed over."""
+    take = sieve._take
+
+    def take_one(found: Any, view: Any, base: int, count_max: int, *what: Any) -> int:
+        taken = take(found, view, base, min(1, count_max), *what)
+        found.end = base + view.header.record_count
+        return taken
+
+    return [(sieve, "_take", take_one)]
+
+
 def _open_ends() -> list[Patch]:
     """BETWEEN leaves its ends out."""
     at_least = sql._at_least
@@ -65,6 +78,7 @@ FILTERS = (
     _mutant("S39-tag", "a message is judged by another one's tag", lambda: _shifted(TagFilter)),
     _mutant("S39-row", "a message is judged by another one's row", lambda: _shifted(SqlFilter)),
     _mutant("S39-passed", "a batch is passed over for its first message", _first_decides),
+    _mutant("S39-received", "a receive passes over the rest of a batch", _first_of_batch),
     _mutant("S39-between", "BETWEEN leaves its ends out", _open_ends),
     _mutant("S39-position", "a position passes over what was fetched", _position_of_the_fetch),
 )

@@ -1,16 +1,19 @@
 """Groups that want some messages of the topic, by tag or by SQL92, and who sends all sorts (S39).
 
 Bursts are sent in one loop turn, so that batches hold messages that are wanted beside others. The
-members push and pull; what they are given, and where their groups stand, is entered.
+members push, pull and receive; what they are given, and where their groups stand, is entered.
 """
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from paceline.consumer.links import GroupLinks
+from paceline.consumer.popped import SimpleSettings
 from paceline.consumer.pull import PullConsumer, PullSettings
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import PacelineError
 from paceline.filters import Subscription, make_filter
 from paceline.message import Message, ReceivedMessage
@@ -23,10 +26,11 @@ from paceline_chaos.history.recorder import Asking
 from paceline_chaos.world.bodies import make_body
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around
 from paceline_chaos.world.jobs.consuming import ask_committed, look_at_offsets
+from paceline_chaos.world.jobs.popping import INVISIBLE_MS
 from paceline_chaos.world.jobs.reading import asking_to_process, history_queue
 from paceline_chaos.world.jobs.sending import SETTINGS, asking_to_send, enter_outcome
 
-TAGS_GROUP, SQL_GROUP = "tagged-1", "graded-1"
+TAGS_GROUP, SQL_GROUP, RECEIVING_GROUP = "tagged-1", "graded-1", "sifted-1"
 PULL_GROUP = "picked-"
 """With the client's name behind it: nobody shares its queues."""
 _TYPES = {TAGS: "TAG", SQL: "SQL92"}
@@ -35,6 +39,7 @@ _COLOURS = ("red", "green", "blue")
 _BURST_MAX = 6
 _SESSION_TURNS = 100
 _LOOK_MS = 150
+_WAIT_MS = 1_000
 _LOOK_SHARE = 0.15
 _COMMIT_SHARE = 0.3
 
@@ -54,6 +59,7 @@ class Filterer:
             group.create_task(self._push_all(TAGS_GROUP, TAGS), name="push-tagged")
             group.create_task(self._push_all(SQL_GROUP, SQL), name="push-graded")
             group.create_task(self._pull_all(), name="pull-picked")
+            group.create_task(self._receive_all(), name="receive-sifted")
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -195,3 +201,33 @@ class Filterer:
                 asking.raised(error)
             else:
                 asking.ok(is_provisional=name.group in taken)
+
+    # -- received ----------------------------------------------------------------------------------
+
+    async def _receive_all(self) -> None:
+        """Simple consumers, one after another: what is not wanted is passed over for the group."""
+        around, session = self._around, 0
+        subscription = Subscription(around.topic, make_filter(_TYPES[SQL], SQL))
+        while not around.is_over():
+            session += 1
+            cluster = around.cluster()
+            links = GroupLinks(cluster)
+            member = f"{around.alias}/{RECEIVING_GROUP}-{session}"
+            consumer = SimpleConsumer(
+                cluster,
+                group=RECEIVING_GROUP,
+                topics=[subscription],
+                settings=SimpleSettings(invisible_ms=INVISIBLE_MS, wait_ms=_WAIT_MS),
+                client_id=member,
+            )
+            async with around.session(links.close, consumer.close, cluster.close):
+                await consumer.start()
+                for _ in around.turns(_SESSION_TURNS):
+                    for message in await consumer.receive(around.whole(1, 16)):
+                        asking_to_process(around, RECEIVING_GROUP, member, message, wanted=SQL).ok()
+                        with suppress(PacelineError):  # it comes again
+                            await consumer.ack(message)
+                    await around.think()
+                    await look_at_offsets(
+                        around, cluster, links, RECEIVING_GROUP, around.topic, share=_LOOK_SHARE
+                    )

@@ -8,6 +8,7 @@ import base64
 from collections import defaultdict
 from typing import Any
 
+from paceline.consumer.popped import PoppedMessage
 from paceline.consumer.pull import PullConsumer, PullSettings
 from paceline.errors import OffsetOutOfRangeError, PacelineError
 from paceline.message import ReceivedMessage
@@ -35,7 +36,7 @@ def seen(offset: int, body: bytes) -> Seen:
 
 
 def asking_to_process(
-    around: Around, group: str, member: str, message: ReceivedMessage, **more: Any
+    around: Around, group: str, member: str, message: ReceivedMessage | PoppedMessage, **more: Any
 ) -> Asking[Deliver]:
     """The entry of a message that a member was given; `more` members of it."""
     return around.recorder.asking(
