@@ -101,8 +101,16 @@ def recover(disk: Disk, folder: str, segments: Segments) -> Recovery:
         segments.cut_to(checkpoint.truncate_to)
         checkpoint = replace(checkpoint, truncate_to=None)
         save_checkpoint(disk, folder, checkpoint)
-    if segments.count == 0 and checkpoint.flushed == 0:
-        segments.roll(PhysicalOffset(0), size_min=0)
+    if (
+        segments.count == 0
+        and not checkpoint.segments
+        and not checkpoint.flushed > checkpoint.start
+    ):
+        # New, or its only file is gone before anything in it was noted as durable. An empty log at
+        # 0 says by itself that it has nothing.
+        is_suspect = checkpoint.is_suspect or checkpoint.start > 0  # R23
+        checkpoint = replace(checkpoint, is_suspect=is_suspect)
+        segments.roll(checkpoint.start, size_min=0)
     start = min((*segments.firsts, *checkpoint.segments), default=PhysicalOffset(0))
     walk = _missing(segments, checkpoint)
     if walk is None and segments.firsts[0] > checkpoint.verify_from:

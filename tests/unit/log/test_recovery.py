@@ -114,6 +114,28 @@ def test_a_first_file_that_is_lost_before_anything_was_noted_as_durable_is_a_tea
     assert open_log(disk)[0].end == again.end
 
 
+def test_an_only_file_that_is_lost_before_anything_was_noted_as_durable_is_a_tear() -> None:
+    """R23: the log is as empty as after its install; who had acknowledged more is suspect."""
+    disk, start = MemoryDisk(), PhysicalOffset(32_136)
+    log = a_log(disk, batches=2)
+    log.write_pending()
+    log.begin_anew_at(start, epochs=log.epochs, base=start)
+    append(log)
+    log.write_pending()
+    log.flush_now()
+    _kill(disk)
+    disk.lose(segment_path(start))
+
+    again, report = open_log(disk)
+
+    assert (again.start, again.end, report.damage, report.is_suspect) == (start, start, None, True)
+    append(again)
+    again.write_pending()
+    again.close()
+    log, report = open_log(disk)
+    assert (log.end, report.is_suspect) == (again.end, True)
+
+
 def test_a_torn_tail_is_cut_and_makes_the_replica_suspect_until_settled() -> None:
     """R23."""
     disk = MemoryDisk()
