@@ -443,6 +443,7 @@ class BrokerRole(MastershipOwner):
 
     def log_reopened(self) -> None:
         """The log is whole again: the state is made anew, as after a start."""
+        self.standstill.mended()
         with self._unread():
             self._store.reload_projections()
         self.reader.is_readable = False  # R3: until its master has told it confirm

@@ -58,6 +58,11 @@ class Standstill:
         self._is_beyond_repair = True
         self.parted(reason)
 
+    def mended(self) -> None:
+        """Somebody had what was damaged after all."""
+        if self._is_beyond_repair:
+            self.reason, self._is_beyond_repair = None, False
+
     def _stop(self, reason: str, way: Way) -> None:
         if self.reason is None or self._way is not Way.OPERATOR:
             self.reason, self._way = reason, way

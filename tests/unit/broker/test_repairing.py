@@ -113,6 +113,26 @@ async def test_a_damaged_replica_acknowledges_nothing_and_is_read_by_nobody_ther
         assert before == master.store.log.confirm < end
 
 
+async def test_a_member_that_is_mended_after_all_goes_on() -> None:
+    """A master's log begins above the damage, and another member has the bytes still."""
+    master, replica = Broker(1), Broker(2)
+    async with master.running(), replica.running():
+        await _fill(master, replica)
+        position = _positions(replica.store.log)[5]
+        _flip(replica, position)
+
+        replica.role.care.damaged(position, "a test says so")
+        replica.role.log_beyond_repair("its master says that it is deleted")
+        assert not replica.role.is_healthy()
+
+        await eventually(lambda: replica.role.care.repaired_count == 1)
+        await eventually(lambda: bool(replica.role.status()["is_connected"]))
+        assert replica.role.is_healthy()
+        assert replica.role.standstill.reason is None
+        end = master.send(b"after")
+        await eventually(lambda: replica.store.log.confirm == end)
+
+
 async def test_a_damaged_replica_that_is_elected_does_not_lead() -> None:
     """R24: the controllers may have decided before they heard."""
     master, replica = Broker(1), Broker(2)
