@@ -101,26 +101,14 @@ def recover(disk: Disk, folder: str, segments: Segments) -> Recovery:
         segments.cut_to(checkpoint.truncate_to)
         checkpoint = replace(checkpoint, truncate_to=None)
         save_checkpoint(disk, folder, checkpoint)
-    if (
-        segments.count == 0
-        and not checkpoint.segments
-        and not checkpoint.flushed > checkpoint.start
-    ):
-        # New, or its only file is gone before anything in it was noted as durable. An empty log at
-        # 0 says by itself that it has nothing.
-        is_suspect = checkpoint.is_suspect or checkpoint.start > 0  # R23
-        checkpoint = replace(checkpoint, is_suspect=is_suspect)
-        segments.roll(checkpoint.start, size_min=0)
+    checkpoint = _begun(segments, checkpoint)
     start = min((*segments.firsts, *checkpoint.segments), default=PhysicalOffset(0))
-    walk = _missing(segments, checkpoint)
-    if walk is None and segments.firsts[0] > checkpoint.verify_from:
-        # Its first file is gone before anything was noted as durable: a tear at its start (R23).
-        start = checkpoint.verify_from
-        walk = Walk(start, checkpoint.epochs.cut_to(start), 0, 0, None)
+    walk = _missing(segments, checkpoint) or _torn_at_start(segments, checkpoint)
     if walk is None:
         segments.reread_from(checkpoint.verify_from)
         segments.fill_up_active()
         walk = _walk(segments, checkpoint)
+    start = min(start, walk.end)
     damage, cut_bytes, mark = None, 0, checkpoint.flushed
     if walk.end < mark or (start > 0 and not checkpoint.epochs.entries):
         # Of a log that begins above 0 the epochs before stand in the checkpoint and nowhere else.
@@ -201,6 +189,25 @@ def _missing(segments: Segments, checkpoint: Checkpoint) -> Walk | None:
     end = min(max((first for first in listed if first <= hole), default=hole), mark)
     fault = f"the segment files do not hold all of the log from {end} on"
     return Walk(end, checkpoint.epochs.cut_to(end), 0, 0, fault)
+
+
+def _begun(segments: Segments, checkpoint: Checkpoint) -> Checkpoint:
+    """An empty segment, if there is none and none is missed: the log is new, or its only file is
+    gone before anything in it was noted as durable. Then what it had acknowledged is not known
+    (R23); at 0 an empty log says by itself that it has nothing."""
+    if segments.count or checkpoint.segments or checkpoint.flushed > checkpoint.start:
+        return checkpoint
+    segments.roll(checkpoint.start, size_min=0)
+    return replace(checkpoint, is_suspect=checkpoint.is_suspect or checkpoint.start > 0)
+
+
+def _torn_at_start(segments: Segments, checkpoint: Checkpoint) -> Walk | None:
+    """A walk that ends where it begins: the first file is gone before anything was noted as
+    durable, so this is a tear, and what follows is cut (R23)."""
+    position = checkpoint.start
+    if checkpoint.flushed > position or segments.firsts[0] <= position:
+        return None
+    return Walk(position, checkpoint.epochs.cut_to(position), 0, 0, None)
 
 
 def _walk(segments: Segments, checkpoint: Checkpoint) -> Walk:
