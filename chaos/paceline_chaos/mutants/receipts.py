@@ -96,9 +96,8 @@ RECEIPTS = (
     Mutant(
         rule="R28-grants",
         meaning="a message is handed out before its grant is confirmed",
-        caught_by=frozenset({"S23"}),
         patches=_given_before_confirm,
-        bed="world",
+        **of_moment("ended-grants", "S23"),
     ),
     Mutant(
         rule="S23-commit",

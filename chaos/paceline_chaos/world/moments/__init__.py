@@ -8,6 +8,7 @@ them all.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from paceline_chaos.world.moments import (
     acting,
@@ -43,6 +44,16 @@ from paceline_chaos.world.moments import (
 )
 from paceline_chaos.world.scripted import Scripted
 from paceline_chaos.world.topology import Client, Timers
+
+
+def _clients(*jobs: str) -> Mapping[str, Any]:
+    """One client for each text, which names its jobs."""
+    found = (
+        Client(name=f"client-{number}", jobs=tuple(text.split()))
+        for number, text in enumerate(jobs, start=1)
+    )
+    return {"clients": tuple(found)}
+
 
 SCENARIOS: Mapping[str, Scripted] = {
     "opens-nothing": Scripted(
@@ -107,6 +118,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=ending.ended_waiting,
         unmet=ending.was_unknown,
     ),
+    "ended-grants": Scripted(
+        rule="R28: what was given to receivers by a grant that nobody else has is given to nobody",
+        script=ending.ended_waiting,
+        unmet=ending.was_unknown,
+        topology=_clients("send", "pop", "pop"),
+    ),
     "replaced-unheard": Scripted(
         rule="R2: with a new epoch nobody acknowledges anything of the old one any more",
         script=ending.replaced_unheard,
@@ -142,15 +159,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=acting.acting,
         unmet=acting.acted,
         load_ms=22_000,
-        topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("push",)),
-                Client(name="client-3", jobs=("ordered",)),
-                Client(name="client-4", jobs=("pull",)),
-                Client(name="client-5", jobs=("ordered",)),
-            ),
-        },
+        topology=_clients("send", "push", "ordered", "pull", "ordered"),
     ),
     "escape": Scripted(
         rule="R36: what is due without a master goes to another group, and the next one skips it",
@@ -201,13 +210,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=frozen.late_answer,
         unmet=frozen.relied_on_its_question,
         load_ms=14_000,
-        topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("slowly",)),
-                Client(name="client-3", jobs=("send",)),
-            ),
-        },
+        topology=_clients("send", "slowly", "send"),
     ),
     "moving": Scripted(
         rule="R32: what is unknown at the old place of a logical queue is overtaken by nothing",
@@ -314,14 +317,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=groups.groups,
         unmet=groups.have_gone_on,
         load_ms=26_000,
-        topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("lite", "move")),
-                Client(name="client-3", jobs=("broadcast",)),
-                Client(name="client-4", jobs=("push", "resend")),
-            ),
-        },
+        topology=_clients("send", "lite move", "broadcast", "push resend"),
     ),
     "filters": Scripted(
         rule="S39: groups with filters get all that they want, and nothing else",
@@ -356,13 +352,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=flooding.flood,
         unmet=flooding.were_served,
         load_ms=12_000,
-        topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("send", "read")),
-                Client(name="client-3", jobs=("flood",)),
-            ),
-        },
+        topology=_clients("send", "send read", "flood"),
     ),
     "hooks": Scripted(
         rule="S41: hooks are told of everything once, and what they refuse is nowhere",
@@ -399,40 +389,21 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=waiting.waiting,
         unmet=waiting.was_delivered,
         load_ms=20_000,
-        topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("delay", "transact")),
-                Client(name="client-3", jobs=("pop",)),
-                Client(name="client-4", jobs=("push",)),
-            ),
-        },
+        topology=_clients("send", "delay transact", "pop", "push"),
     ),
     "wrong-clock": Scripted(
         rule="R29: a master whose clock is wrong delivers nothing early, nor does its successor",
         script=clocks.wrong_clock,
         unmet=clocks.nothing_was_early,
         load_ms=20_000,
-        topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("delay",)),
-                Client(name="client-3", jobs=("delay", "push")),
-                Client(name="client-4", jobs=("read",)),
-            ),
-        },
+        topology=_clients("send", "delay", "delay push", "read"),
     ),
     "expiring": Scripted(
         rule="R29: messages that receivers forgot are given anew in time, also by the next master",
         script=expiring.expiring,
         unmet=expiring.were_given_anew,
         load_ms=26_000,
-        topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("pop",)),
-            ),
-        },
+        topology=_clients("send", "pop"),
     ),
     "deleted": Scripted(
         rule="R35: what hangs on a deleted topic goes with it, on every replica",
@@ -489,12 +460,6 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=leading.unclean,
         unmet=leading.unclean_was_told,
         load_ms=10_000,
-        topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("push",)),
-                Client(name="client-3", jobs=("ordered",)),
-            ),
-        },
+        topology=_clients("send", "push", "ordered"),
     ),
 }
