@@ -10,7 +10,7 @@ from paceline_broker.projections.transactions import Ended, Half, Transactions
 from paceline_broker.service.long_work import Job
 from paceline_broker.service.send import Sender
 from paceline_broker.service.transactions import TransactionEnds
-from paceline_chaos.mutants.mutant import Mutant, Patch
+from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
 def _half_is_visible() -> list[Patch]:
@@ -161,9 +161,8 @@ TRANSACTIONS = (
     Mutant(
         rule="R34-decided",
         meaning="a half is decided twice, as its first end is not confirmed yet",
-        caught_by=frozenset({"S5", "S24"}),
         patches=_decided_on_what_is_confirmed,
-        bed="world",
+        **of_moment("ended-again", "S5", "S24"),
     ),
     Mutant(
         rule="R34-both",

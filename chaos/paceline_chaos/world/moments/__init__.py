@@ -124,6 +124,13 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=ending.was_unknown,
         topology=_clients("send", "pop", "pop"),
     ),
+    "ended-again": Scripted(
+        rule="R34: a half is decided once, also while its first end is not confirmed yet",
+        script=ending.ended_again,
+        unmet=ending.were_ended_once,
+        load_ms=9_000,
+        topology={**_clients("send", "transact", "transact"), "timers": pace.PATIENT},
+    ),
     "replaced-unheard": Scripted(
         rule="R2: with a new epoch nobody acknowledges anything of the old one any more",
         script=ending.replaced_unheard,

@@ -9,6 +9,9 @@ _ALONE_MS = 1_500
 _GATHERED_MS = 100
 """By then each client has something that waits."""
 _UNHEARD_MS = 4_000
+_FAR_MS = 4_000
+_LINK_MS = 500
+"""One way; longer than a client waits before it asks again."""
 _UNDER_WAY_MS = 50
 """What a replica sent before it took the new epoch has arrived by then."""
 _WATCHED_MS = 1_500
@@ -44,6 +47,28 @@ def was_unknown(result: Result) -> list[str]:
     """That nobody was told of success is S1."""
     return [
         *unseen(result, ended_while_something_waited=1, order_carried_out=1),
+        *fell_silent(result, since="whole"),
+        *unequal_logs(result),
+    ]
+
+
+def ended_again(d: Director) -> Steps:
+    """Each confirm takes a second: clients end their transactions again before that."""
+    yield d.is_whole
+    yield d.pass_ms(300)
+    for replica in d.replicas:
+        d.begin("slow_link", replica.name, other=d.master.name, for_ms=_FAR_MS, delay_ms=_LINK_MS)
+    d.saw("far members")
+    yield d.pass_ms(_FAR_MS)
+    yield d.is_whole
+    d.mark("whole")
+    yield d.pass_ms(500)
+
+
+def were_ended_once(result: Result) -> list[str]:
+    """That nothing is stored twice is S5, that nothing is both is S24."""
+    return [
+        *unseen(result, far_members=1),
         *fell_silent(result, since="whole"),
         *unequal_logs(result),
     ]
