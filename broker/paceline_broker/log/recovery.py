@@ -101,7 +101,7 @@ def recover(disk: Disk, folder: str, segments: Segments) -> Recovery:
         segments.cut_to(checkpoint.truncate_to)
         checkpoint = replace(checkpoint, truncate_to=None)
         save_checkpoint(disk, folder, checkpoint)
-    checkpoint = _begun(segments, checkpoint)
+    checkpoint = _begin_if_empty(segments, checkpoint)
     start = min((*segments.firsts, *checkpoint.segments), default=PhysicalOffset(0))
     walk = _missing(segments, checkpoint) or _torn_at_start(segments, checkpoint)
     if walk is None:
@@ -191,10 +191,13 @@ def _missing(segments: Segments, checkpoint: Checkpoint) -> Walk | None:
     return Walk(end, checkpoint.epochs.cut_to(end), 0, 0, fault)
 
 
-def _begun(segments: Segments, checkpoint: Checkpoint) -> Checkpoint:
-    """An empty segment, if there is none and none is missed: the log is new, or its only file is
-    gone before anything in it was noted as durable. Then what it had acknowledged is not known
-    (R23); at 0 an empty log says by itself that it has nothing."""
+def _begin_if_empty(segments: Segments, checkpoint: Checkpoint) -> Checkpoint:
+    """Make an empty segment if there is none and none is missed; the checkpoint to go on with.
+
+    The log is new, or its only file was lost before anything in it was noted as durable. Above 0
+    such a replica is suspect, as it may have acknowledged more (R23); an empty log at 0 says by
+    itself that it has nothing.
+    """
     if segments.count or checkpoint.segments or checkpoint.flushed > checkpoint.start:
         return checkpoint
     segments.roll(checkpoint.start, size_min=0)

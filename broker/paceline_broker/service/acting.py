@@ -61,8 +61,9 @@ class ActingUse:
                 retry_after_ms=1000,
             )
         known = standing(self._role.projections, self._routes, request.group)
+        now_unix_ms = self._clock.unix_ms()
         outcomes = [
-            self._commit_one(acting, request, entry, known.get(entry.key))
+            self._commit_one(acting, request, entry, known.get(entry.key), now_unix_ms)
             for entry in request.entries
         ]
         await self._kept.save()
@@ -94,8 +95,9 @@ class ActingUse:
         request: CommitRequest,
         entry: CommitEntry,
         committed: Committed | None,
+        now_unix_ms: int,
     ) -> CommitOutcome:
-        group, now_unix_ms = request.group, self._clock.unix_ms()
+        group = request.group
         expired_unix_ms = now_unix_ms if request.may_expire else 0
         if self._role.projections.has_open_receipts(group, entry.key, expired_unix_ms):
             return CommitOutcome(entry.key, "RECEIPTS_OPEN", committed)

@@ -20,16 +20,12 @@ from paceline_chaos.history.model import (
     QueryRange,
     Seen,
     Unlock,
+    token_number,
 )
 from paceline_chaos.history.recorder import Asking
 
 if TYPE_CHECKING:
     from paceline_chaos.core.scene import Scene
-
-
-def token_number(token: list[int]) -> int:
-    """One number that orders grants."""
-    return (token[0] << 64) + token[1]
 
 
 class Member(Reader):

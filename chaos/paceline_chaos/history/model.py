@@ -9,7 +9,7 @@ its `number`, the place in the history, so that a violation can name its proof.
 Which code sent, what a producer believed or what the workload intended is not here on purpose.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -454,3 +454,9 @@ class History:
     world: Mapping[str, Any]
     """Seed, bed ("core", "world", "processes"), topology, settings: for people and checkers."""
     entries: list[Entry] = field(default_factory=list)
+
+
+def token_number(token: Sequence[int]) -> int:
+    """The token of a lock, (epoch, position), as entries hold it: one number that orders grants."""
+    epoch, position = token
+    return (epoch << 64) + position

@@ -96,7 +96,7 @@ class Injector:
         else:
             is_hit = self._is_hit(fault, name)
             if fault.kind == "disk_wiped" and not is_hit:
-                return False  # who reads that a log is gone expects that it is
+                return False  # the history tells of no wipe that did nothing
             self._told.add(number)
             self._tell_begin(fault, name)
             end = self._carry_out(fault, name, chance)

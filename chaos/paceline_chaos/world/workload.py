@@ -64,7 +64,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "delay": Delayer,
     "transact": Transactor,
     "inorder": InOrder,
-    "slowly": slow_member,
+    "inorder-slow": slow_member,
     "move": Mover,
     "broadcast": Broadcaster,
     "remap": Remapper,

@@ -27,6 +27,7 @@ from paceline_chaos.history.model import (
     Queue,
     Seen,
     Unlock,
+    token_number,
 )
 from paceline_chaos.world.bodies import crc_of
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
@@ -293,8 +294,7 @@ class OrderedConsumer:
             except PacelineError as error:
                 asking.raised(error)
                 return None
-            epoch, position = answer["queues"][0]["token"]
-            granted = (int(epoch) << 64) + int(position)
+            granted = token_number(answer["queues"][0]["token"])
             asking.ok(token=granted)
             return granted
 

@@ -10,12 +10,12 @@ from paceline.consumer.links import GroupLinks
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings, SuspendQueueError
 from paceline.consumer.queue_locks import QueueLocks
 from paceline.errors import PacelineError
-from paceline.message import LockToken, ReceivedMessage
+from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueKey, reading_address
 from paceline.runtime import pause
 from paceline.types import GroupName, QueueId, TopicName
-from paceline_chaos.history.model import Deliver, Queue
+from paceline_chaos.history.model import Deliver, Queue, token_number
 from paceline_chaos.world.jobs.around import Around, queues_in
 from paceline_chaos.world.jobs.consuming import ask_committed, look_at_offsets
 from paceline_chaos.world.jobs.reading import asking_to_process, pull_http
@@ -78,7 +78,7 @@ class InOrder:
 
         async def listen(message: ReceivedMessage) -> None:
             assert message.lock_token is not None
-            token = _number(message.lock_token)
+            token = token_number(message.lock_token)
             with asking_to_process(around, self._group, member, message, token=token) as asking:
                 if self._process_ms:
                     await pause(self._process_ms)
@@ -99,8 +99,8 @@ def slow_member(around: Around) -> InOrder:
 
 
 class Taker:
-    """A client that takes locks of the group's queues and is no member of it, as who has fixed
-    queues does: it waits for no member to give one back, only for the lock."""
+    """A client with fixed queues: it takes their locks under the group's name and is no member, so
+    that no member is asked to give a queue back."""
 
     def __init__(self, around: Around) -> None:
         self._around = around
@@ -151,13 +151,7 @@ class Taker:
                 member=self._name,
                 queue=queue,
                 message=rows[0],
-                token=_number(token),
+                token=token_number(token),
             ) as asking:
                 asking.ok()
         await locks.give_back([(key, token)])
-
-
-def _number(token: LockToken) -> int:
-    """One that compares as tokens do."""
-    epoch, position = token
-    return (epoch << 64) + position

@@ -17,7 +17,7 @@ JOBS = (
     "delay",
     "transact",
     "inorder",
-    "slowly",
+    "inorder-slow",
     "move",
     "broadcast",
     "lite",

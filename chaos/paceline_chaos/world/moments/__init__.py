@@ -175,12 +175,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         load_ms=30_000,
         topology={
             "groups": {"g1": ("b1", "b2", "b3"), "g2": ("b4", "b5", "b6")},
-            "clients": (
-                Client(name="client-1", jobs=("delay", "send")),
-                Client(name="client-2", jobs=("delay",)),
-                Client(name="client-3", jobs=("delay", "push")),
-                Client(name="client-4", jobs=("read",)),
-            ),
+            **_clients("delay send", "delay", "delay push", "read"),
             "escapes": True,
             "think_ms": 40.0,
         },
@@ -190,12 +185,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=frozen.contended,
         unmet=frozen.tokens_were_refused,
         load_ms=14_000,
-        topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                *(Client(name=f"client-{number}", jobs=("ordered",)) for number in range(2, 6)),
-            ),
-        },
+        topology=_clients("send", "ordered", "ordered", "ordered", "ordered"),
     ),
     "frozen": Scripted(
         rule="R33, INV-11: a member frozen past its lease begins nothing under its old token",
@@ -203,12 +193,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=frozen.was_fenced,
         load_ms=20_000,
         topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("inorder",)),
-                Client(name="client-3", jobs=("inorder",)),
-                Client(name="client-4", jobs=("send",)),
-            ),
+            **_clients("send", "inorder", "inorder", "send"),
             "queues": 4,
         },
     ),
@@ -217,7 +202,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         script=frozen.late_answer,
         unmet=frozen.relied_on_its_question,
         load_ms=14_000,
-        topology=_clients("send", "slowly", "send"),
+        topology=_clients("send", "inorder-slow", "send"),
     ),
     "moving": Scripted(
         rule="R32: what is unknown at the old place of a logical queue is overtaken by nothing",
@@ -226,10 +211,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         load_ms=24_000,
         topology={
             "groups": {"g1": ("b1", "b2", "b3"), "g2": ("b4", "b5", "b6")},
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("remap",)),
-            ),
+            **_clients("send", "remap"),
         },
     ),
     "asked-unheard": Scripted(
@@ -332,11 +314,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=filters.were_given,
         load_ms=8_000,
         topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("filter",)),
-                Client(name="client-3", jobs=("filter",)),
-            ),
+            **_clients("send", "filter", "filter"),
             "think_ms": 60.0,
         },
     ),
@@ -346,11 +324,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=queries.were_answered,
         load_ms=9_000,
         topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("query",)),
-                Client(name="client-3", jobs=("query", "delay")),
-            ),
+            **_clients("send", "query", "query delay"),
             "think_ms": 60.0,
         },
     ),
@@ -367,11 +341,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=hooks.were_told,
         load_ms=8_000,
         topology={
-            "clients": (
-                Client(name="client-1", jobs=("send",)),
-                Client(name="client-2", jobs=("hook",)),
-                Client(name="client-3", jobs=("hook",)),
-            ),
+            **_clients("send", "hook", "hook"),
             "think_ms": 60.0,
         },
     ),
@@ -382,12 +352,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         load_ms=12_000,
         topology={
             "groups": {"g1": ("b1", "b2", "b3"), "g2": ("b4", "b5", "b6")},
-            "clients": (
-                Client(name="client-1", jobs=("ways",)),
-                Client(name="client-2", jobs=("ways",)),
-                Client(name="client-3", jobs=("permit", "ways")),
-                Client(name="client-4", jobs=("ways",)),
-            ),
+            **_clients("ways", "ways", "permit ways", "ways"),
             "think_ms": 60.0,
         },
     ),

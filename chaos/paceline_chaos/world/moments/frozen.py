@@ -86,11 +86,7 @@ def relied_on_its_question(result: Result) -> list[str]:
     assert result.notes is not None
     marks = result.notes.marks
     began = [
-        entry
-        for entry in result.history.entries
-        if isinstance(entry, Deliver)
-        and entry.consumer_group == GROUP
-        and marks["heard"] < entry.asked_us < marks["after"]
+        entry for entry in _delivered(result) if marks["heard"] < entry.asked_us < marks["after"]
     ]
     late = {entry.queue for entry in began if entry.client == FROZEN}
     others = {entry.queue for entry in began if entry.client != FROZEN}
@@ -105,11 +101,7 @@ def was_fenced(result: Result) -> list[str]:
     """That nothing was begun under an old token is S26."""
     assert result.notes is not None
     marks = result.notes.marks
-    of_group = [
-        entry
-        for entry in result.history.entries
-        if isinstance(entry, Deliver) and entry.consumer_group == GROUP
-    ]
+    of_group = _delivered(result)
     before = {
         entry.queue
         for entry in of_group
@@ -128,4 +120,13 @@ def was_fenced(result: Result) -> list[str]:
         *([] if before else ["the member held no queue before it was frozen"]),
         *([] if before <= taken else ["nobody took over what it had held"]),
         *([] if again else ["it got no queue again"]),
+    ]
+
+
+def _delivered(result: Result) -> list[Deliver]:
+    """What the group was handed, in order."""
+    return [
+        entry
+        for entry in result.history.entries
+        if isinstance(entry, Deliver) and entry.consumer_group == GROUP
     ]

@@ -17,6 +17,7 @@ _TURNS = 3
 _DARK_MS = 200
 _CUT_MS = 1_500
 _LONG_MS = 3_000
+_WATCHED_MS = 1_500
 
 
 def dark(d: Director) -> Steps:
@@ -53,7 +54,7 @@ def failed_sync(d: Director) -> Steps:
         yield lambda node=node: not node.disk.is_failing  # type: ignore[misc]
         d.saw("failed syncs")
         yield lambda node=node: node.name not in d.committed()  # type: ignore[misc]
-        yield d.pass_ms(_CUT_MS)
+        yield d.pass_ms(_WATCHED_MS)
         d.expect(node.name not in d.committed(), f"{node.name} counts after a failed sync (R22)")
         d.expect(d.is_open(), "nobody leads without the one whose sync failed")
         d.kill(node, for_ms=_DARK_MS)
