@@ -166,7 +166,8 @@ async def test_replicas_come_back_below_the_start_while_messages_go(tmp_path: Pa
             assert status["start"] >= start
 
             copy = tmp_path / "copy"
-            shutil.copytree(cluster.data_dir / stale, copy)
+            with cluster.paused(stale):  # as a snapshot of the file system: at one moment
+                shutil.copytree(cluster.data_dir / stale, copy)
             ends = orjson.loads((copy / "log" / "checkpoint.json").read_bytes())["flushed"]
             await _begins_above(cluster, ends + SEGMENT_BYTES)
 
