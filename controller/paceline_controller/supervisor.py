@@ -142,20 +142,20 @@ class Supervisor:
         )
 
     async def order_transfer(self, group: Group, *, preferred: ReplicaId | None) -> dict[str, Any]:
-        """Mastership moves without a failed send; refused at once if it cannot. Raises as `submit`.
+        """Mastership moves without a failed send, or is refused. Raises as `submit`.
 
         `is_graceful` in the result: the master itself has handed over.
         """
-        leaving, now_ms, epoch = group.master, self._clock.monotonic_ms(), group.master_epoch
+        leaving, epoch = group.master, group.master_epoch
         if leaving is None:
             return _no("NO_MASTER", f"{group.group} has no master to hand over", group=group)
         if preferred == leaving:
             return _no("ALREADY_MASTER", f"replica {preferred} is the master", group=group)
-        decision = self._liveness.decide_transfer(
-            group, now_ms, reason="transfer", leaving=leaving, preferred=preferred
+        decision = await self._decide(
+            group, reason="transfer", leaving=leaving, preferred=preferred
         )
-        if not self.is_leading or isinstance(decision, NoElection):
-            return await self._submit(group, decision)  # says why not
+        if not isinstance(decision, ElectMaster):
+            return decision
         outcome = await self.transfers.order(group, preferred=preferred)
         if outcome is not None:
             return outcome
@@ -188,7 +188,10 @@ class Supervisor:
         decision = self._liveness.decide_unclean(
             group, self._clock.monotonic_ms(), winner=preferred
         )
-        return await self._submit(group, decision, once)
+        self._check_leading()
+        if isinstance(decision, NoElection):
+            return _no("NO_ELECTION", decision.reason, group=group)
+        return await self._proposer.submit(decision, once=once)
 
     async def _transfer(
         self,
@@ -199,8 +202,24 @@ class Supervisor:
         preferred: ReplicaId | None,
         once: Once | None = None,
     ) -> dict[str, Any]:
-        """Members may be electable only by reports that are newer than the confirm floor, or than
-        their start: before a refusal they are asked for them."""
+        decision = await self._decide(group, reason=reason, leaving=leaving, preferred=preferred)
+        if not isinstance(decision, ElectMaster):
+            return decision
+        return await self._proposer.submit(decision, once=once)
+
+    async def _decide(
+        self,
+        group: Group,
+        *,
+        reason: str,
+        leaving: ReplicaId | None,
+        preferred: ReplicaId | None,
+    ) -> ElectMaster | dict[str, Any]:
+        """The election to propose, or the refusal; raises NotLeaderError.
+
+        Members may be electable only by reports that are newer than the confirm floor, or than
+        their start: before a refusal they are asked for them.
+        """
         name, epoch = group.group, group.master_epoch
         deadline_ms: int | None = None
         while True:
@@ -208,13 +227,14 @@ class Supervisor:
             decision = self._liveness.decide_transfer(
                 group, now_ms, reason=reason, leaving=leaving, preferred=preferred
             )
-            if isinstance(decision, ElectMaster) or not self.is_leading:
-                break
+            self._check_leading()
+            if isinstance(decision, ElectMaster):
+                return decision
             if deadline_ms is None:
                 deadline_ms = now_ms + REPORTS_WAIT_MS
                 self._hub.ask_reports(name)
             if now_ms >= deadline_ms:
-                break
+                return _no("NO_ELECTION", decision.reason, group=group)
             await pause(REPORTS_LOOK_MS)
             present = self._machine.groups.get(name)
             if present is None:
@@ -222,19 +242,10 @@ class Supervisor:
             group = present
             if group.master_epoch != epoch:  # R15: the one that wanted to leave has left
                 return _no("STALE_MASTER_EPOCH", "another epoch has begun", group=group)
-        return await self._submit(group, decision, once)
 
-    async def _submit(
-        self,
-        group: Group,
-        decision: ElectMaster | NoElection,
-        once: Once | None = None,
-    ) -> dict[str, Any]:
+    def _check_leading(self) -> None:
         if not self.is_leading:
             raise NotLeaderError("this controller does not lead", leader=None)
-        if isinstance(decision, NoElection):
-            return _no("NO_ELECTION", decision.reason, group=group)
-        return await self._proposer.submit(decision, once=once)
 
     # -- tasks --------------------------------------------------------------------------------
 
