@@ -79,8 +79,13 @@ class SafeNode(MembershipRules):
         super()._SyncObj__onMessageReceived(node, message)  # type: ignore[misc]
 
     def _take_answer(self, node: Node, message: Message) -> None:
-        """An answer counts only in the term it was given in (the library's has no term)."""
-        if message["term"] != self._SyncObj__raftCurrentTerm or not self.is_sent_to(node):
+        """An answer counts only for the leader of its term (the library's has no term).
+
+        A leader that ended while its disk was slow has started again without what it had sent, and
+        is told now that others hold it: in the same term, but it leads no more.
+        """
+        is_of_term = message["term"] == self._SyncObj__raftCurrentTerm
+        if not is_of_term or not self._isLeader() or not self.is_sent_to(node):
             return
         if message["next_node_idx"] > self._SyncObj__raftLog.last_index + 1 and message["success"]:
             raise RaftInvariantError(f"{node.id} acknowledges entries that do not exist: {message}")
@@ -92,10 +97,9 @@ class SafeNode(MembershipRules):
         before = self._SyncObj__lastResponseTime.get(node)
         counted = self._counted(node, message)
         self._library_receives(node, counted)
-        if self._isLeader():
-            self.answer_heard(before=before)
-            if counted is not message and next_index is not None:
-                self._SyncObj__raftNextIndex[node] = next_index  # what it has is not sent again
+        self.answer_heard(before=before)
+        if counted is not message and next_index is not None:
+            self._SyncObj__raftNextIndex[node] = next_index  # what it has is not sent again
         if message["reset"] and self._SyncObj__raftNextIndex.get(node) != next_index:
             self._SyncObj__newAppendEntriesTime = 0.0  # do not wait a heartbeat with going back
 

@@ -368,6 +368,22 @@ def test_an_acknowledgement_of_entries_that_do_not_exist_stops_the_leader() -> N
         single.acknowledge(C2, 99)
 
 
+def test_a_leader_that_lost_what_it_sent_hears_of_it_after_its_restart() -> None:
+    """It ended before its own journal was synced; a follower's sync took longer."""
+    single = Single()
+    single.become_leader()
+    single.auto_sync = False
+    index = single.core.append(b'"mine"')
+    single.disk.crash(SeededRandom("restart"), keep_page_cache=False, survival=0.0)
+    again = Single(single.disk)
+    assert again.core.term == single.core.term
+    assert again.log_indexes()[-1][0] < index
+
+    again.acknowledge(C2, index)
+
+    assert again.applied == []
+
+
 def test_a_second_leader_in_one_term_stops_the_node() -> None:
     single = Single()
     single.become_leader()
