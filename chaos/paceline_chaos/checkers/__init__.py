@@ -111,6 +111,7 @@ ALL: dict[str, Checker] = {
     "L8": repairs.damage_is_mended,
     "L9": groups.commits_catch_up,
     "L10": groups.queues_are_started_once,
+    "L11": liveness.ranges_are_told,
 }
 """Property -> its checker."""
 SAFETY = tuple(name for name in ALL if not name.startswith("L"))

@@ -26,7 +26,8 @@ class Bounds:
     patience_us: int = 45 * SECOND_US
     """L4: no operation waits longer for its outcome (30 s of delivery timeout, and close)."""
     progress_us: int = 5 * SECOND_US
-    """L5: a consumer group with messages to consume makes progress in every such window."""
+    """L5: a consumer group with messages to consume makes progress in every such window. L11: who
+    waits for a queue's range has it."""
     withheld_us: int = 70_690_000
     """L5: an epoch grants no locks for so long after an acting master that may have (R36): the
     longest lease (60 s) granted on the controllers' last word (good for 9 s), 1 % for clocks that

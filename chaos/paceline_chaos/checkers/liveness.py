@@ -332,6 +332,26 @@ def everybody_gets_an_answer(evidence: Evidence) -> Findings:
     return found
 
 
+def ranges_are_told(evidence: Evidence) -> Findings:
+    """L11: in a stretch without faults nobody waits longer than `progress_us` for a queue's range,
+    asked for, or met by who reads from beyond its end. Not in lossy groups. O(n * stretches)."""
+    found = Findings("L11")
+    stretches = list(calm(evidence))
+    for query in evidence.range_queries:
+        if query.client in evidence.broken or evidence.is_lossy(query.queue.group):
+            continue
+        for from_us, to_us in stretches:
+            waited_us = min(query.answered_us, to_us) - max(query.asked_us, from_us)
+            found.judged += waited_us > 0
+            if waited_us > evidence.bounds.progress_us:
+                found.violate(
+                    f"{query.client} waited {waited_us} us for the range of {query.queue.topic}/"
+                    f"{query.queue.group}/{query.queue.queue}, and nothing was broken",
+                    query,
+                )
+    return found
+
+
 def groups_make_progress(evidence: Evidence) -> Findings:
     """L5: from `settle_us` after h until clients are told to end: a group of consumers that got
     messages gets one in every window of `progress_us`, if at the window's beginning there was an

@@ -13,11 +13,13 @@ from paceline.consumer.queue_locks import QueueLocks
 from paceline.consumer.queue_owner import QueueOwner
 from paceline.consumer.segments import Standing
 from paceline.dispatch import Dispatcher
+from paceline.errors import BadRequestError
 from paceline.message import LockToken
 from paceline.outbox import Outbox
 from paceline.ports import Clock
 from paceline.routing import QueueKey
 from paceline.wire.static_topics import Segment
+from paceline_broker.service.calls import Calls
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
@@ -56,6 +58,32 @@ def _lease_for_ever() -> list[Patch]:
         return token is not None and leases.token_of(key) == token
 
     return [(Leases, "is_valid", is_valid)]
+
+
+def _lease_as_wished() -> list[Patch]:
+    """A member relies on the lease that it asked for, not on the one that it was granted."""
+    granted, renewed = Leases.granted, Leases.renewed
+
+    def granted_all(leases: Leases, *key: Any, asked_ms: int, lease_ms: int) -> None:
+        granted(leases, *key, asked_ms=asked_ms, lease_ms=leases._lease_ms)
+
+    def renewed_all(leases: Leases, *key: Any, asked_ms: int, lease_ms: int) -> None:
+        renewed(leases, *key, asked_ms=asked_ms, lease_ms=leases._lease_ms)
+
+    return [(Leases, "granted", granted_all), (Leases, "renewed", renewed_all)]
+
+
+def _more_lease_refused() -> list[Patch]:
+    """A broker refuses who asks for a longer lease than it grants."""
+
+    async def change(calls: Calls, fields: Any, *, is_unlock: bool) -> Any:
+        asked_ms = fields.integer("lease_ms") if fields.has("lease_ms") else 0
+        if asked_ms > calls._settings.lock_lease_ms:
+            raise BadRequestError(f"{asked_ms} ms are longer than any lease of this broker")
+        return await change_locks(calls, fields, is_unlock=is_unlock)
+
+    change_locks = Calls._change_locks
+    return [(Calls, "_change_locks", change)]
 
 
 def _lease_from_answer() -> list[Patch]:
@@ -202,6 +230,18 @@ CLIENTS = (
         meaning="a member counts a lease from its answer, not from its question",
         patches=_lease_from_answer,
         **of_moment("late-answer", "S26", "moments:late-answer"),
+    ),
+    Mutant(
+        rule="R33-wished",
+        meaning="a member relies on the lease that it asked for, not on what it was granted",
+        patches=_lease_as_wished,
+        **of_moment("late-answer", "S26"),
+    ),
+    Mutant(
+        rule="L5-lease",
+        meaning="a broker refuses who asks for a longer lease than it grants",
+        patches=_more_lease_refused,
+        **of_moment("frozen", "L5", "moments:frozen"),
     ),
     Mutant(
         rule="L9",

@@ -20,7 +20,7 @@ from paceline_broker.mastership import Mastership
 from paceline_broker.replication.pace import Paces
 from paceline_broker.replication.term import MasterTerm
 from paceline_broker.role import BrokerRole
-from paceline_broker.service import messages
+from paceline_broker.service import follow, messages
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_controller.state import replicas
 
@@ -103,6 +103,16 @@ def _newest_file_synced() -> list[Patch]:
             await flusher._disk.sync_folder_later(ticket.folder)
 
     return [(Flusher, "_sync", sync_last)]
+
+
+def _range_never_told() -> list[Patch]:
+    """What a read round has said is told to nobody who waits for it."""
+
+    async def ask(session: Any, writer: Any) -> None:
+        await writer.read_round()
+        session._is_round_under_way = False
+
+    return [(follow._Session, "_ask_round", ask)]
 
 
 # -- clients ---------------------------------------------------------------------------------------
@@ -224,6 +234,13 @@ SHELLS = (
         meaning="producers begin again under their id",
         caught_by=frozenset({"S1", "S2", "S5"}),
         patches=_one_producer_id,
+        bed="world",
+    ),
+    Mutant(
+        rule="L11",
+        meaning="a consumer beyond an end waits for ever for what the round has said",
+        caught_by=frozenset({"L11"}),
+        patches=_range_never_told,
         bed="world",
     ),
     Mutant(

@@ -69,6 +69,7 @@ class Clients:
                 recorder=recorder,
                 clock=SystemClock(),
                 random=SeededRandom(f"{seed}-{name}"),
+                seed=str(seed),
                 topic=TOPIC,
                 body_bytes_max=load.body_bytes_max,
                 think_ms=load.think_ms,

@@ -234,6 +234,7 @@ class Stage:
             recorder=self.recorder,
             clock=self.simulation.machine(name).clock,
             random=SeededRandom(f"{topology.seed}/client/{name}/{incarnation}"),
+            seed=str(topology.seed),
             topic=TOPIC,
             body_bytes_max=topology.body_bytes_max,
             think_ms=topology.think_ms,

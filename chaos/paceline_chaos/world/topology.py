@@ -226,7 +226,7 @@ def _with_group_jobs(
         clients = (*clients[:-1], Client(name=clients[-1].name, jobs=(*clients[-1].jobs, "remap")))
     if random.Random(f"{seed}/fail").random() < _FAIL_SHARE:
         clients = _with_job(clients, "fail")
-    for job, share in (("lite", _LITE_SHARE), ("resend", _RESEND_SHARE), ("filter", _FILTER_SHARE)):
+    for job, share in _READING_SHARES:
         if random.Random(f"{seed}/{job}").random() < share:
             clients = _with_job(clients, job)
     if random.Random(f"{seed}/queries").random() < _QUERY_SHARE:
@@ -277,10 +277,8 @@ _MOVE_SHARE = 0.2
 _BROADCAST_SHARE = 0.2
 _REMAP_SHARE = 0.6
 """Of worlds with two broker groups: logical queues move between them."""
-_LITE_SHARE = 0.2
-_RESEND_SHARE = 0.3
-"""It finds something to do where push consumers are."""
-_FILTER_SHARE = 0.15
+_READING_SHARES = (("lite", 0.2), ("resend", 0.3), ("filter", 0.15), ("beyond", 0.3))
+"""`resend` finds something to do where push consumers are."""
 _HOOK_SHARE = 0.2
 """Of worlds in which no topic changes; all brokers of these have a hook, too."""
 _QUERY_SHARE = 0.25

@@ -28,7 +28,7 @@ from paceline_chaos.world.jobs.popping import DeadLetters, Popper
 from paceline_chaos.world.jobs.posting import Poster
 from paceline_chaos.world.jobs.producing import OtherSender, Requester
 from paceline_chaos.world.jobs.querying import Querier
-from paceline_chaos.world.jobs.reading import Puller, Reader
+from paceline_chaos.world.jobs.reading import Beyond, Puller, Reader
 from paceline_chaos.world.jobs.remapping import Remapper
 from paceline_chaos.world.jobs.resending import Resender
 from paceline_chaos.world.jobs.sending import Sender, hasty_sender
@@ -75,6 +75,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "hook": Hooker,
     "query": Querier,
     "flood": Flooder,
+    "beyond": Beyond,
 }
 """Names in topologies and scenario files."""
 

@@ -46,6 +46,8 @@ class Around:
     """True: begin nothing new."""
     source_host: str = ""
     """Local address that connections start from; empty: the system chooses."""
+    seed: str = ""
+    """Of the run: dice apart are drawn from it."""
     life: int = 1
     """Which start of this client it is: what it names must differ from what it named before."""
     disk: Disk = field(default_factory=MemoryDisk)
@@ -63,7 +65,7 @@ class Around:
 
     def apart(self, name: str) -> "Around":
         """With a stream of chance of its own: what the client's other jobs draw stays as it is."""
-        return replace(self, random=SeededRandom(f"{self.alias}/{name}"))
+        return replace(self, random=SeededRandom(f"{self.seed}/{self.alias}/{name}"))
 
     def turns(self, count: int) -> Iterator[int]:
         """So many, or fewer if it is over."""

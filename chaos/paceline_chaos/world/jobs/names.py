@@ -30,4 +30,5 @@ JOBS = (
     "hook",
     "query",
     "flood",
+    "beyond",
 )

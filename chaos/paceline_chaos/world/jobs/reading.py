@@ -14,6 +14,7 @@ from paceline.errors import OffsetOutOfRangeError, PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.routing import QueueName
+from paceline.runtime import pause
 from paceline.types import GroupName, QueueId, TopicName
 from paceline_chaos.history.model import Commit, Deliver, Pull, QueryOffset, QueryRange, Queue, Seen
 from paceline_chaos.history.recorder import Asking
@@ -28,6 +29,9 @@ from paceline_chaos.world.jobs.around import (
 _READ_MESSAGES_MAX = 100
 _FROM_THE_START = 0.01
 """Chance that a reader begins a queue again."""
+_BEYOND = (1, 2, 1_000)
+"""So many offsets beyond the end; a few are soon there, and messages are the answer."""
+_BEYOND_TURNS, _BEYOND_POLL_MS, _BEYOND_PAUSE_MS = 20, 500, 300.0
 
 
 def seen(offset: int, body: bytes) -> Seen:
@@ -183,10 +187,7 @@ class Puller:
             raise
         by_queue: dict[QueueName, list[ReceivedMessage]] = {}
         for message in messages:
-            name = QueueName(
-                TopicName(message.topic), GroupName(message.group), QueueId(message.queue_id)
-            )
-            by_queue.setdefault(name, []).append(message)
+            by_queue.setdefault(_queue_of(message), []).append(message)
         for name, rows in by_queue.items():
             around.recorder.asking(
                 Pull,
@@ -253,6 +254,57 @@ class Puller:
                 return 0
             asking.ok(start=found.start, end=found.end, maybe_stale=found.maybe_stale)
             return int(found.start)
+
+
+class Beyond:
+    """Reads a queue from beyond its end, and beside it the others as they come.
+
+    A consumer does so whose last master did not lose what its next one never had. It is told the
+    queue's range, once members have said that it is the master who tells (R3): an answer to a
+    question for the range like any other (S19, S28), and one that must come (L11).
+    """
+
+    def __init__(self, around: Around) -> None:
+        self._around = around.apart("beyond")
+
+    async def run(self) -> None:
+        """One consumer after another until it is over."""
+        around = self._around
+        while not around.is_over():
+            cluster = around.cluster()
+            consumer = PullConsumer(cluster, settings=PullSettings(call_timeout_ms=CALL_TIMEOUT_MS))
+            async with around.session(consumer.close, cluster.close):
+                await consumer.start()
+                names = await consumer.queues(around.topic)
+                for _ in around.turns(_BEYOND_TURNS):
+                    await self._ask(consumer, names)
+                    await pause(around.random.uniform(0, _BEYOND_PAUSE_MS))
+
+    async def _ask(self, consumer: PullConsumer, names: list[QueueName]) -> None:
+        around = self._around
+        name = around.choice(names)
+        end = (await consumer.ranges([name]))[name].end
+        offset = end + around.choice(_BEYOND)
+        with around.recorder.asking(
+            QueryRange, client=around.client, queue=history_queue(name)
+        ) as asking:
+            await consumer.assign({**dict.fromkeys(names, "last"), name: offset})
+            while not around.is_over():
+                try:
+                    messages = await consumer.poll(timeout_ms=_BEYOND_POLL_MS)
+                except OffsetOutOfRangeError as error:
+                    told = error.details
+                    if told["queue"] == list(name):
+                        asking.ok(start=told["start"], end=told["end"])
+                        return
+                else:
+                    if any(_queue_of(message) == name for message in messages):
+                        asking.ok()  # it has grown; how far, this does not say
+                        return
+
+
+def _queue_of(message: ReceivedMessage) -> QueueName:
+    return QueueName(TopicName(message.topic), GroupName(message.group), QueueId(message.queue_id))
 
 
 def history_queue(name: QueueName) -> Queue:
