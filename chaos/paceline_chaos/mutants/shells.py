@@ -105,6 +105,20 @@ def _newest_file_synced() -> list[Patch]:
     return [(Flusher, "_sync", sync_last)]
 
 
+def _range_told_unasked() -> list[Patch]:
+    """Who reads from beyond an end is told the range that this broker knows, master or not."""
+    ask_round = follow._Session._ask_round
+
+    class NobodyAsked:
+        async def read_round(self) -> None:
+            return
+
+    async def ask_nobody(session: Any, writer: Any) -> None:
+        await ask_round(session, NobodyAsked())  # type: ignore[arg-type]
+
+    return [(follow._Session, "_ask_round", ask_nobody)]
+
+
 def _range_never_told() -> list[Patch]:
     """What a read round has said is told to nobody who waits for it."""
 
@@ -235,6 +249,12 @@ SHELLS = (
         caught_by=frozenset({"S1", "S2", "S5"}),
         patches=_one_producer_id,
         bed="world",
+    ),
+    Mutant(
+        rule="R3-range",
+        meaning="who reads from beyond an end is told a range without a round",
+        patches=_range_told_unasked,
+        **of_moment("old-range", "S19"),
     ),
     Mutant(
         rule="L11",

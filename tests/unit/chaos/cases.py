@@ -490,19 +490,6 @@ def processed_messages_stay_uncommitted(is_bad: bool) -> Hand:
     return hand
 
 
-@case("L11")
-def a_range_is_waited_for(is_bad: bool) -> Hand:
-    """What was under way at a fault may take longer."""
-    hand = Hand()
-    hand.send("a", 0)
-    hand.range(0, 1, (SECOND, (7 if is_bad else 5) * SECOND))
-    hand.range(0, 1, (9 * SECOND, 17 * SECOND))
-    hand.fault("kill", "b1", 11 * SECOND)
-    hand.dump(1, ["a"])
-    hand.phase("end", 30 * SECOND)
-    return hand
-
-
 @case("L6")
 def elections_without_faults(is_bad: bool) -> Hand:
     hand = Hand()

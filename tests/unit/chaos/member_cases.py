@@ -227,3 +227,16 @@ def processed_messages_come_again_and_again(is_bad: bool) -> Hand:
     hand.dump(1, ["a"])
     hand.phase("end", 30 * SECOND)
     return hand
+
+
+@case("L11")
+def a_range_is_waited_for(is_bad: bool) -> Hand:
+    """What was under way at a fault may take longer."""
+    hand = Hand()
+    hand.send("a", 0)
+    hand.range(0, 1, (SECOND, (7 if is_bad else 5) * SECOND))
+    hand.range(0, 1, (9 * SECOND, 17 * SECOND))
+    hand.fault("kill", "b1", 11 * SECOND)
+    hand.dump(1, ["a"])
+    hand.phase("end", 30 * SECOND)
+    return hand

@@ -380,7 +380,6 @@ def test_a_leader_that_lost_what_it_sent_hears_of_it_after_its_restart() -> None
     assert again.log_indexes()[-1][0] < index
 
     again.acknowledge(C2, index)
-
     assert again.applied == []
 
 

@@ -143,6 +143,12 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=news.were_passed_over,
         load_ms=9_000,
     ),
+    "old-range": Scripted(
+        rule="R3: who reads from beyond an end is told the range of who is the master for certain",
+        script=news.old_range,
+        unmet=news.was_not_told,
+        load_ms=11_000,
+    ),
     "dark": Scripted(
         rule="INV-10: what controllers have acknowledged outlives the power of all of them",
         script=power.dark,

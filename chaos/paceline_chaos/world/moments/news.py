@@ -1,6 +1,13 @@
-"""News of the group that are older than what its master knows (R38)."""
+"""What is older than what others know: news of the group (R38), a range of a queue (R3)."""
 
+from collections.abc import Callable
+
+from paceline.consumer.pull import PullConsumer
+from paceline.errors import OffsetOutOfRangeError
+from paceline_chaos.history.model import QueryRange
 from paceline_chaos.world.all_ack.questions import fell_silent, unseen
+from paceline_chaos.world.jobs.around import Around
+from paceline_chaos.world.jobs.reading import history_queue
 from paceline_chaos.world.nodes import ControllerServer
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Director, Steps
@@ -8,6 +15,8 @@ from paceline_chaos.world.script import GROUP, Director, Steps
 _DEAD_MS = 1_500
 _LATE_MS = 4_000
 _WATCHED_MS = 800
+_SPLIT_MS = 4_000
+_ASKER = "operator"
 
 
 def old_news(d: Director) -> Steps:
@@ -53,5 +62,62 @@ def _count(node: ControllerServer) -> int:
 def were_passed_over(result: Result) -> list[str]:
     return [
         *unseen(result, old_news=1),
+        *fell_silent(result, since="whole"),
+    ]
+
+
+def old_range(d: Director) -> Steps:
+    """A master that others have replaced is asked by a consumer behind the same partition that
+    reads from beyond the end of a queue."""
+    yield d.is_whole
+    is_due = False
+    d.stage.begin_tool(lambda around: _ask_beyond(around, lambda: is_due, d.mark))
+    yield lambda: "reads" in d.notes.marks
+    old = d.master
+    d.begin("split", f"{old.name},{_ASKER}", for_ms=_SPLIT_MS)
+    yield lambda: d.is_open() and d.master is not old
+    yield d.pass_ms(_WATCHED_MS)
+    if d.mastership_of(old) is not None:
+        d.saw("two masters")
+    is_due = True
+    d.mark("asked")
+    yield d.is_whole
+    d.mark("whole")
+    yield d.pass_ms(2_000)
+
+
+async def _ask_beyond(
+    around: Around, is_due: Callable[[], bool], mark: Callable[[str], None]
+) -> None:
+    """Follow all queues; when it is due, wait far behind the end of one for what its range is."""
+    async with PullConsumer(around.cluster()) as consumer:
+        names = await consumer.queues(around.topic)
+        await consumer.assign(dict.fromkeys(names, "last"))
+        await consumer.poll()
+        mark("reads")
+        while not is_due():
+            await consumer.poll(timeout_ms=20)
+        with around.recorder.asking(
+            QueryRange, client=around.client, queue=history_queue(names[0])
+        ) as asking:
+            await consumer.seek(names[0], consumer.position(names[0]) + 100_000)
+            while not around.is_over():
+                try:
+                    await consumer.poll(timeout_ms=100)
+                except OffsetOutOfRangeError as error:
+                    asking.ok(start=error.details["start"], end=error.details["end"])
+                    return
+
+
+def was_not_told(result: Result) -> list[str]:
+    """That it was told no old range is S19."""
+    told = [
+        entry
+        for entry in result.history.entries
+        if isinstance(entry, QueryRange) and entry.client == _ASKER and entry.end is not None
+    ]
+    return [
+        *unseen(result, two_masters=1),
+        *([] if told else ["the consumer was never told the range"]),
         *fell_silent(result, since="whole"),
     ]
