@@ -16,12 +16,17 @@ from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Director, Steps
 from paceline_chaos.world.topology import FAST
+from paceline_controller.group_watch import OPEN_SYNCS
 
 _CUT_MS = 60_000
 """Longer than the load: whoever is to be helped is helped by another master, not by healing."""
 _LOST_BYTES = 2_000
 """Confirmed, and not on the replica that an unclean election takes."""
-_HELPED_MS = FAST.election_open_timeout_ms + 2 * FAST.replica_lag_ms_max + 1_000
+_SLOW_SYNC_MS = 150
+"""No disk of a stock topology takes longer; the slower disks are, the longer masters may take."""
+_HELPED_MS = (
+    FAST.election_open_timeout_ms + OPEN_SYNCS * _SLOW_SYNC_MS + 2 * FAST.replica_lag_ms_max + 1_000
+)
 """A master that does not open is given up, its successor drops it from the set, and opens."""
 _MOVED_ON_MS = FAST.progress_timeout_ms + FAST.election_open_timeout_ms + FAST.slave_timeout_ms
 
