@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.process.harness import end_with_parent
 
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 
 ROOT = Path(__file__).parents[1]
 NICE = 10

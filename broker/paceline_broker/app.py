@@ -11,12 +11,11 @@ from typing import Any
 import aiohttp
 import click
 
-from paceline import config as configuration
-from paceline.address import Address
-from paceline.byte_budget import ByteBudget
-from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, PacelineError
-from paceline.node_process import (
+from paceline.platform import config as configuration
+from paceline.platform.address import Address
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.node_process import (
     boot_id,
     give_memory_back,
     run_command,
@@ -24,35 +23,36 @@ from paceline.node_process import (
     settle_heap,
     tune_malloc,
 )
-from paceline.ports import Clock, Disk, Random
+from paceline.platform.ports import Clock, Disk, Random
+from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
+from paceline.platform.secret import read_secret
+from paceline.platform.telemetry import Metrics, Node, start_logging
 from paceline.records.dues import parse_levels
-from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
-from paceline.secret import read_secret
-from paceline.telemetry import Metrics, Node, start_logging
+from paceline.server.byte_budget import ByteBudget
 from paceline.types import GroupName
 from paceline.wire import session as wire
-from paceline_broker.acting.hand_over import HandOver
 from paceline_broker.acting.offsets import ProvisionalOffsets
 from paceline_broker.acting.offsets_file import OffsetsFile
-from paceline_broker.cleaner import Cleaner
-from paceline_broker.clocks import Clocks, Trust
 from paceline_broker.config import BrokerConfig
-from paceline_broker.controller_link import ControllerLinks
-from paceline_broker.duties import Duties, register
+from paceline_broker.controllers.clock_skew import Clocks, Trust
+from paceline_broker.controllers.session import ControllerLinks
 from paceline_broker.escape.escape import Escape
-from paceline_broker.http import BrokerHttp
-from paceline_broker.identity import StoreIdentity
-from paceline_broker.probe_care import register_care
-from paceline_broker.probe_disk import register_disk
-from paceline_broker.probe_replica import is_replica_gone
-from paceline_broker.replication.server import ReplicationServer
-from paceline_broker.role import BrokerRole
-from paceline_broker.sealing import Sealing
+from paceline_broker.metrics.disk import register_disk
+from paceline_broker.metrics.integrity import register_care
+from paceline_broker.replication.master.server import ReplicationServer
+from paceline_broker.retention.cleaner import Cleaner
+from paceline_broker.retention.queue_sealing import Sealing
+from paceline_broker.role.acting_handover import HandOver
+from paceline_broker.role.context import Surroundings
+from paceline_broker.role.duties import Duties, register
+from paceline_broker.role.member_probe import is_replica_gone
+from paceline_broker.role.role import BrokerRole
+from paceline_broker.server.http import BrokerHttp
 from paceline_broker.service.hooks import load_hooks
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
-from paceline_broker.store import Store, lock_data_folder, open_store
-from paceline_broker.surroundings import Surroundings
+from paceline_broker.storage.identity import StoreIdentity
+from paceline_broker.storage.store import Store, lock_data_folder, open_store
 
 log = logging.getLogger("paceline.broker")
 

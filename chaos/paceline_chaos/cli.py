@@ -17,11 +17,11 @@ import orjson
 
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError, PacelineError, from_problem, to_problem
-from paceline_chaos.checkers.bounds import Bounds
+from paceline_chaos.checkers.evidence.bounds import Bounds
 from paceline_chaos.exits import EXIT_BAD, EXIT_INTERRUPTED
 from paceline_chaos.history.model import History
 from paceline_chaos.processes.busy_command import command as busy
-from paceline_chaos.processes.failover_command import command as failover
+from paceline_chaos.processes.failover.command import command as failover
 from paceline_chaos.processes.leftovers import (
     drop_data,
     fresh,
@@ -29,8 +29,8 @@ from paceline_chaos.processes.leftovers import (
     said_of_interrupt,
 )
 from paceline_chaos.processes.rounds_command import command as rounds_command
-from paceline_chaos.processes.scenario import Scenario
-from paceline_chaos.processes.scenario_file import read_scenario
+from paceline_chaos.processes.scenario.file import read_scenario
+from paceline_chaos.processes.scenario.scenario import Scenario
 from paceline_chaos.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ def _of_world(result: "Result") -> _Replayed:
 
 
 def _planned(path: Path) -> _Replayed:
-    from paceline_chaos.world.plan_file import read_plan
+    from paceline_chaos.world.faults.plan_file import read_plan
     from paceline_chaos.world.run import run_world
 
     written = read_plan(path)
@@ -386,7 +386,7 @@ def report(history: Path, *, output: Path | None, as_json: bool) -> int:
     """Judge a HISTORY file (or the one in the folder of a run) again, with the bounds of its
     scenario or bed, and write its report as one HTML page. Exit code 1 if something was broken,
     or if the run stopped in the middle."""
-    from paceline_chaos.processes.expectations import judged
+    from paceline_chaos.processes.scenario.expectations import judged
     from paceline_chaos.report.page import NO_VERDICT
     from paceline_chaos.report.read import read_history, read_observed
     from paceline_chaos.report.write import write_report

@@ -24,7 +24,7 @@ CODE = "CODE"
 HARNESS = "HARNESS"
 """No promise of the product is broken, and no mutant is caught by it."""
 _PRODUCT = frozenset({"paceline", "paceline_broker", "paceline_controller"})
-_DOUBLE = "paceline.disk_memory"
+_DOUBLE = "paceline.platform.disk_memory"
 """Lies in the product's folder, but is the beds' disk."""
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.errors import BadRequestError
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 from paceline_chaos import ledger
 from paceline_chaos.core.coverage import COUNTERS, Coverage, zeros
 from paceline_chaos.exits import EXIT_INTERRUPTED, EXIT_REFUSED
@@ -229,7 +229,7 @@ class Verification:
     def weigh_processes(self) -> None:
         """What all rounds of this source have come to, by the ledger."""
         from paceline_chaos.processes.rounds import BED
-        from paceline_chaos.processes.scenario import FAMILIES
+        from paceline_chaos.processes.scenario.scenario import FAMILIES
 
         done = ledger.total(ledger.read(self._path), source=self._source, bed=BED)
         self._say(said_of_rounds(done.rounds, FAMILIES))

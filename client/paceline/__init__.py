@@ -8,18 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paceline.admin import AdminClient as AdminClient
+    from paceline.admin.client import AdminClient as AdminClient
     from paceline.blocking import BlockingAdminClient as BlockingAdminClient
     from paceline.blocking import BlockingProducer as BlockingProducer
     from paceline.blocking import BlockingPullConsumer as BlockingPullConsumer
-    from paceline.consumer.failure import ConsumeLater as ConsumeLater
     from paceline.consumer.lite_pull import LitePullConsumer as LitePullConsumer
     from paceline.consumer.lite_pull import LitePullSettings as LitePullSettings
     from paceline.consumer.ordered import OrderedConsumer as OrderedConsumer
     from paceline.consumer.ordered import OrderedSettings as OrderedSettings
     from paceline.consumer.ordered import SuspendQueueError as SuspendQueueError
-    from paceline.consumer.popped import PoppedMessage as PoppedMessage
-    from paceline.consumer.popped import SimpleSettings as SimpleSettings
+    from paceline.consumer.pop.popped_message import PoppedMessage as PoppedMessage
+    from paceline.consumer.pop.popped_message import SimpleSettings as SimpleSettings
+    from paceline.consumer.process.failure import ConsumeLater as ConsumeLater
     from paceline.consumer.pull import PullConsumer as PullConsumer
     from paceline.consumer.pull import PullSettings as PullSettings
     from paceline.consumer.push import PushConsumer as PushConsumer
@@ -32,51 +32,51 @@ if TYPE_CHECKING:
     from paceline.message import Message as Message
     from paceline.message import ReceivedMessage as ReceivedMessage
     from paceline.net.cluster import Cluster as Cluster
-    from paceline.producer import Producer as Producer
-    from paceline.producer_settings import ProducerSettings as ProducerSettings
-    from paceline.routing import QueueName as QueueName
-    from paceline.selecting import select_by_hash as select_by_hash
-    from paceline.sending import SendResult as SendResult
-    from paceline.transaction import HalfMessage as HalfMessage
-    from paceline.transaction import TransactionProducer as TransactionProducer
-    from paceline.transaction import TransactionResult as TransactionResult
-    from paceline.transaction import TransactionState as TransactionState
+    from paceline.producer.producer import Producer as Producer
+    from paceline.producer.results import SendResult as SendResult
+    from paceline.producer.selectors import select_by_hash as select_by_hash
+    from paceline.producer.settings import ProducerSettings as ProducerSettings
+    from paceline.producer.transaction import HalfMessage as HalfMessage
+    from paceline.producer.transaction import TransactionProducer as TransactionProducer
+    from paceline.producer.transaction import TransactionResult as TransactionResult
+    from paceline.producer.transaction import TransactionState as TransactionState
+    from paceline.queues import QueueName as QueueName
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AdminClient": "paceline.admin",
+    "AdminClient": "paceline.admin.client",
     "BlockingAdminClient": "paceline.blocking",
     "BlockingProducer": "paceline.blocking",
     "BlockingPullConsumer": "paceline.blocking",
     "Cluster": "paceline.net.cluster",
-    "ConsumeLater": "paceline.consumer.failure",
+    "ConsumeLater": "paceline.consumer.process.failure",
     "LitePullConsumer": "paceline.consumer.lite_pull",
     "LitePullSettings": "paceline.consumer.lite_pull",
     "Message": "paceline.message",
     "OrderedConsumer": "paceline.consumer.ordered",
     "OrderedSettings": "paceline.consumer.ordered",
     "PacelineError": "paceline.errors",
-    "PoppedMessage": "paceline.consumer.popped",
-    "Producer": "paceline.producer",
-    "ProducerSettings": "paceline.producer_settings",
+    "PoppedMessage": "paceline.consumer.pop.popped_message",
+    "Producer": "paceline.producer.producer",
+    "ProducerSettings": "paceline.producer.settings",
     "PullConsumer": "paceline.consumer.pull",
     "PullSettings": "paceline.consumer.pull",
     "PushConsumer": "paceline.consumer.push",
     "PushSettings": "paceline.consumer.push",
-    "QueueName": "paceline.routing",
+    "QueueName": "paceline.queues",
     "ReceivedMessage": "paceline.message",
     "RequestTimeoutError": "paceline.errors",
-    "SendResult": "paceline.sending",
-    "HalfMessage": "paceline.transaction",
-    "TransactionProducer": "paceline.transaction",
-    "TransactionResult": "paceline.transaction",
-    "TransactionState": "paceline.transaction",
+    "SendResult": "paceline.producer.results",
+    "HalfMessage": "paceline.producer.transaction",
+    "TransactionProducer": "paceline.producer.transaction",
+    "TransactionResult": "paceline.producer.transaction",
+    "TransactionState": "paceline.producer.transaction",
     "SimpleConsumer": "paceline.consumer.simple",
-    "SimpleSettings": "paceline.consumer.popped",
+    "SimpleSettings": "paceline.consumer.pop.popped_message",
     "Subscription": "paceline.filters",
     "make_filter": "paceline.filters",
-    "select_by_hash": "paceline.selecting",
+    "select_by_hash": "paceline.producer.selectors",
     "SuspendQueueError": "paceline.consumer.ordered",
 }
 

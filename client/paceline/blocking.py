@@ -10,14 +10,14 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer, PullSettings, QueueRange
 from paceline.errors import ShuttingDownError
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
-from paceline.routing import QueueName
-from paceline.sending import SendResult
+from paceline.producer.producer import Producer
+from paceline.producer.results import SendResult
+from paceline.producer.settings import ProducerSettings
+from paceline.queues import QueueName
 from paceline.types import QueueOffset
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.consumer_groups import ConsumerGroupView

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from paceline.batch import Batch
 from paceline.errors import ForbiddenError, PacelineError
 from paceline.message import Message, ReceivedMessage
+from paceline.producer.batch import Batch
 from paceline.types import TopicId
 
 if TYPE_CHECKING:  # it is built upon this
-    from paceline.consumer.popped import PoppedMessage
+    from paceline.consumer.pop.popped_message import PoppedMessage
 
 log = logging.getLogger("paceline.client")
 

@@ -6,8 +6,8 @@ from itertools import compress, repeat
 from typing import NamedTuple
 
 from paceline.filters import ALL, Filter
+from paceline.queues import QueueName
 from paceline.records.decode import BatchView
-from paceline.routing import QueueName
 from paceline.wire.properties import RECONSUME_TIMES
 from paceline.wire.static_topics import Place
 

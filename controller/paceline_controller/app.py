@@ -9,20 +9,20 @@ from collections.abc import Callable
 
 import click
 
-from paceline import config as configuration
-from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError, PacelineError, StorageError
-from paceline.node_process import run_command, run_node
-from paceline.ports import Clock, Disk, Random
-from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
-from paceline.secret import read_secret
-from paceline.telemetry import Node, register_certificate, start_logging
+from paceline.platform import config as configuration
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.node_process import run_command, run_node
+from paceline.platform.ports import Clock, Disk, Random
+from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
+from paceline.platform.secret import read_secret
+from paceline.platform.telemetry import Node, register_certificate, start_logging
 from paceline.types import ControllerId
 from paceline_controller.config import ControllerConfig
 from paceline_controller.data_folder import FolderIdentity, claim, join_cluster, lock_data_folder
 from paceline_controller.node import ControllerNode
 from paceline_controller.raft.host import RaftQuorum
-from paceline_controller.raft.tls import Tls, open_tls
+from paceline_controller.raft.peers.tls import Tls, open_tls
 from paceline_controller.state import Machine
 from paceline_controller.watchdog import Watchdog
 

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from paceline.address import Address, parse_address
-from paceline.config import require, require_addresses, setting
-from paceline.connections import CONNECTIONS_MAX
+from paceline.platform.address import Address, parse_address
+from paceline.platform.config import require, require_addresses, setting
+from paceline.server.connections import CONNECTIONS_MAX
 from paceline.types import ControllerId
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.session_commands import CONTROLLER_ID_PATTERN, NAME_PATTERN

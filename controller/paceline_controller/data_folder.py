@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from paceline.errors import ConfigError, CorruptLogError, StorageError
-from paceline.ports import Disk, File, write_durably
-from paceline.sealed import seal, unseal
+from paceline.platform.ports import Disk, File, write_durably
+from paceline.platform.sealed import seal, unseal
 
 IDENTITY_NAME = "controller.json"
 _IDENTITY_BYTES_MAX = 4096

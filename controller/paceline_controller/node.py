@@ -10,32 +10,32 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from paceline.byte_budget import ByteBudget
-from paceline.connections import Places
-from paceline.http_listener import Guard
-from paceline.ports import Clock, Random
-from paceline.telemetry import Metrics, register_budget, register_places
+from paceline.platform.ports import Clock, Random
+from paceline.platform.telemetry import Metrics, register_budget, register_places
+from paceline.server.byte_budget import ByteBudget
+from paceline.server.connections import Places
+from paceline.server.http_listener import Guard
 from paceline.types import ControllerId
 from paceline.wire.cluster import ClusterView
 from paceline.wire.session import Leadership, encode_view
-from paceline_controller.announcer import ControllersAnnouncer
 from paceline_controller.config import ControllerConfig
-from paceline_controller.http import ALWAYS_ANSWERED, ControllerHttp
-from paceline_controller.hub import Hub
-from paceline_controller.inquirer import Inquirer
-from paceline_controller.liveness_events import (
+from paceline_controller.election.liveness_events import (
     LivenessSettings,
 )
-from paceline_controller.outages import Beats
+from paceline_controller.election.outages import Beats
+from paceline_controller.leader.announcer import ControllersAnnouncer
+from paceline_controller.leader.inquirer import Inquirer
+from paceline_controller.leader.prober import Prober
+from paceline_controller.leader.proposer import Proposer
+from paceline_controller.leader.supervisor import Supervisor
 from paceline_controller.probe import ControllerMetrics
-from paceline_controller.prober import Prober
-from paceline_controller.proposer import Proposer
 from paceline_controller.quorum import Quorum
-from paceline_controller.relay import MARGIN_MS, Relay
-from paceline_controller.session_server import SessionServer
+from paceline_controller.server.http import ALWAYS_ANSWERED, ControllerHttp
+from paceline_controller.server.relay import MARGIN_MS, Relay
+from paceline_controller.sessions.hub import Hub
+from paceline_controller.sessions.server import SessionServer
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import Lead
-from paceline_controller.supervisor import Supervisor
 
 log = logging.getLogger("paceline.controller")
 

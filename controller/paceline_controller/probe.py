@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paceline.ports import Clock
-from paceline.telemetry import Metrics, Samples
+from paceline.platform.ports import Clock
+from paceline.platform.telemetry import Metrics, Samples
 from paceline.types import GroupName
-from paceline_controller.outages import Beats, Outages
+from paceline_controller.election.outages import Beats, Outages
 from paceline_controller.quorum import QuorumStatus
 from paceline_controller.state.model import Group
 

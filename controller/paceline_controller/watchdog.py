@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 
-from paceline.ports import Clock
+from paceline.platform.ports import Clock
 
 log = logging.getLogger("paceline.controller")
 

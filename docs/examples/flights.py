@@ -23,7 +23,7 @@ from pathlib import Path
 import orjson
 
 from paceline import BlockingAdminClient, BlockingProducer, Message
-from paceline.cli.flights import FLIGHTS_COUNT, flight_rows, flights_archive
+from paceline.cli.local.flights import FLIGHTS_COUNT, flight_rows, flights_archive
 from paceline.spark.export.run import ExportOrder, export
 from paceline.spark.session import open_session
 

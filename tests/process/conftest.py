@@ -9,7 +9,7 @@ import pytest
 from tests.process.harness import running_cluster
 from tests.process.target import Target
 
-from paceline.cli.free_ports import END, FIRST, RANGE_VARIABLE
+from paceline.cli.local.free_ports import END, FIRST, RANGE_VARIABLE
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))

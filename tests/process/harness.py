@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import aiohttp
 import orjson
 
-from paceline.runtime import SystemClock, pause
+from paceline.platform.runtime import SystemClock, pause
 
 READY_TIMEOUT_S = 40
 """`paceline up` itself gives up after 30 s and says why."""

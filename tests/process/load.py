@@ -24,11 +24,11 @@ from tests.process.harness import (
 )
 from tests.process.logs import StoredRecord, confirmed_end, log_bytes, stored_records
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import PacelineError
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.runtime import SystemClock, cancel_and_wait, pause, spawn
+from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
+from paceline.producer.producer import Producer
 from paceline.wire.topics import MIXED
 
 WORKERS = 16

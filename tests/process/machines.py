@@ -23,10 +23,10 @@ from tests.process.harness import (
     has_ended,
 )
 
-from paceline.cli.free_ports import free_ports
+from paceline.cli.local.free_ports import free_ports
 
 _PROGRAM = (
-    "import sys; from paceline.cli.local_cluster import run_program; "
+    "import sys; from paceline.cli.local.local_cluster import run_program; "
     "sys.exit(run_program(sys.argv[1], sys.argv[2:]))"
 )
 

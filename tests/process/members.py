@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.process.harness import RunningCluster, end_with_parent
 
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.producer.producer import Producer
 
 PROGRAM = """
 import asyncio, sys

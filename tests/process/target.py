@@ -13,9 +13,9 @@ import orjson
 from tests.process.harness import RunningCluster, broker_statuses, http_session, the_master
 from tests.process.load import controller_leader, settled
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
+from paceline.platform.runtime import SeededRandom
 from paceline.records.encode import encode_batch
-from paceline.runtime import SeededRandom
 from paceline.wire.cluster import ClusterView, ReplicaView
 from paceline.wire.stream import FRAME_HEADER, FRAME_HEADER_BYTES
 

@@ -23,13 +23,13 @@ from tests.process.harness import (
     the_master,
 )
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer
 from paceline.message import Message
 from paceline.net.cluster import Cluster
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
-from paceline.routing import QueueName
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
+from paceline.queues import QueueName
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

@@ -9,7 +9,7 @@ import pytest
 from tests.process.harness import eventually, http_session, running_cluster
 from tests.process.load import controller_leader
 
-from paceline.runtime import spawn
+from paceline.platform.runtime import spawn
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

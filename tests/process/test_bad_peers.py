@@ -28,8 +28,8 @@ from paceline.types import (
 from paceline.wire import session as wire
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication import handshake as replication
-from paceline_controller.raft import hello as raft
 from paceline_controller.raft.members import configured
+from paceline_controller.raft.peers import hello as raft
 
 pytestmark = [
     pytest.mark.process,

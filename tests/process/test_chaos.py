@@ -14,16 +14,16 @@ import pytest
 from tests.process.harness import end_with_parent, eventually, paceline_command
 
 from paceline.errors import ConfigError
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
 from paceline_chaos.cli import load_scenarios
-from paceline_chaos.processes.scenario import parse, plan
+from paceline_chaos.processes.scenario.scenario import parse, plan
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 FORKED = """
 import signal, sys
 from pathlib import Path
-from paceline_chaos.processes.fork_server import ForkServer
+from paceline_chaos.processes.node.fork_server import ForkServer
 
 folder = Path(sys.argv[1])
 server = ForkServer()

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from paceline.disk_real import RealDisk
 from paceline.errors import StorageError
-from paceline.memory_images import PAGE_BYTES as PAGE
-from paceline.ports import write_durably
-from paceline.runtime import SeededRandom
-from paceline_chaos.processes import power
-from paceline_chaos.processes.control import Control
-from paceline_chaos.processes.faulty_disk import FaultyDisk
-from paceline_chaos.processes.shadow import Shadow
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.memory_images import PAGE_BYTES as PAGE
+from paceline.platform.ports import write_durably
+from paceline.platform.runtime import SeededRandom
+from paceline_chaos.processes.node import power
+from paceline_chaos.processes.node.control import Control
+from paceline_chaos.processes.node.faulty_disk import FaultyDisk
+from paceline_chaos.processes.node.shadow import Shadow
 
 pytestmark = pytest.mark.process
 

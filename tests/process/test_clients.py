@@ -7,11 +7,11 @@ import pytest
 from tests.process.harness import eventually, running_cluster, the_master
 from tests.process.load import all_in_sync, create_topic
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.push import PushConsumer
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 from paceline.wire.clients import Row
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]

@@ -17,12 +17,12 @@ from tests.process.harness import (
 from tests.process.load import all_in_sync
 from tests.process.members import member, steady_messages
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import ReceivedMessage
-from paceline.routing import QueueKey
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
+from paceline.queues import QueueKey
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

@@ -26,7 +26,7 @@ from tests.process.load import (
     under_load,
 )
 
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 

@@ -20,15 +20,15 @@ from tests.process.harness import (
 )
 from tests.process.load import SEGMENT_BYTES
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer
 from paceline.errors import ConflictError
 from paceline.message import Message, ReceivedMessage
-from paceline.message_ids import parse_handle
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.platform.runtime import SystemClock
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 from paceline.records.header import Codec
-from paceline.runtime import SystemClock
+from paceline.wire.message_ids import parse_handle
 from paceline.wire.names import DELAY_DLQ_TOPIC
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]

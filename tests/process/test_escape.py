@@ -24,12 +24,12 @@ from tests.process.harness import (
 )
 from tests.process.machines import Machines, taking_over
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.routing import QueueName
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
+from paceline.producer.producer import Producer
+from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
 from paceline.wire.names import retry_topic
 

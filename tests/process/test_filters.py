@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from tests.process.harness import eventually, running_cluster, the_master
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.filters import Subscription
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
+from paceline.producer.producer import Producer
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
 

@@ -14,15 +14,15 @@ from tests.process.harness import (
 )
 from tests.process.load import SEGMENT_BYTES, all_in_sync
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer
-from paceline.disk_real import RealDisk
 from paceline.errors import CommandRefusedError, PacelineError
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.routing import QueueName
-from paceline.runtime import SystemRandom
-from paceline_broker.give_up import StoppedStore
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.runtime import SystemRandom
+from paceline.producer.producer import Producer
+from paceline.queues import QueueName
+from paceline_broker.integrity.salvage import StoppedStore
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
+from paceline.producer.producer import Producer
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

@@ -16,13 +16,13 @@ from tests.process.harness import (
     the_master,
 )
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import ForbiddenError
 from paceline.hooks import ConsumeContext, SendContext
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
 

@@ -30,7 +30,7 @@ from tests.process.load import (
 )
 from tests.process.machines import Machines, taking_over
 
-from paceline.runtime import SystemClock, pause
+from paceline.platform.runtime import SystemClock, pause
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 

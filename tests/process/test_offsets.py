@@ -11,14 +11,14 @@ import pytest
 from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
 from tests.process.load import all_in_sync
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.routing import QueueKey, QueueName
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
+from paceline.producer.producer import Producer
+from paceline.queues import QueueKey, QueueName
 from paceline.types import GroupName, QueueId
 from paceline.wire.cluster import TopicView
 

@@ -23,11 +23,11 @@ from tests.process.harness import (
 from tests.process.members import steady_messages
 from tests.process.test_consuming import committed_of
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.runtime import SystemClock, cancel_and_wait, pause, spawn
+from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
+from paceline.producer.producer import Producer
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
 

@@ -27,8 +27,8 @@ from tests.process.load import (
 )
 from tests.process.target import Wire, connected
 
+from paceline.platform.runtime import SystemClock
 from paceline.records.encode import encode_batch
-from paceline.runtime import SystemClock
 from paceline.wire.stream import PRODUCE_ANSWER, STATUS_OK, Operation, ProduceAnswer, encode_frame
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]

@@ -10,11 +10,11 @@ from tests.process.harness import running_cluster, the_master
 from tests.process.load import Place, all_in_sync, create_topic, pulled_everything
 
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
-from paceline.routing import QueueName
-from paceline.selecting import select_by_hash
-from paceline.sending import SendResult
+from paceline.producer.producer import Producer
+from paceline.producer.results import SendResult
+from paceline.producer.selectors import select_by_hash
+from paceline.producer.settings import ProducerSettings
+from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]

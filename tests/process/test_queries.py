@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.process.harness import RunningCluster, running_cluster, the_master
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer
 from paceline.message import Message
-from paceline.producer import Producer
+from paceline.producer.producer import Producer
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
 

@@ -10,8 +10,8 @@ import pytest
 from tests.certificates import Authority, Files
 from tests.process.harness import eventually, http_session, log_tails, tracebacks
 
-from paceline.admin import AdminClient
-from paceline.cli.local_cluster import ClusterPlan, LocalCluster, Node
+from paceline.admin.client import AdminClient
+from paceline.cli.local.local_cluster import ClusterPlan, LocalCluster, Node
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 

@@ -33,10 +33,10 @@ from tests.process.load import (
 )
 from tests.process.logs import stored_records
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 

@@ -29,7 +29,7 @@ from tests.process.harness import (
 )
 from tests.process.load import WORKERS, reach, settled, under_load
 
-from paceline.sealed import seal, unseal
+from paceline.platform.sealed import seal, unseal
 
 pytestmark = [
     pytest.mark.process,

@@ -11,7 +11,7 @@ from tests.process.load import all_in_sync, create_topic
 
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
+from paceline.producer.producer import Producer
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

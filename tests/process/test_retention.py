@@ -32,7 +32,7 @@ from tests.process.load import (
     under_load,
 )
 
-from paceline.consumer.gaps import Gap
+from paceline.consumer.fetch.gaps import Gap
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import ReceivedMessage

@@ -10,13 +10,13 @@ import orjson
 import pytest
 from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
 
-from paceline.admin import AdminClient
-from paceline.admin_dead_letters import name_of
+from paceline.admin.client import AdminClient
+from paceline.admin.dead_letters import name_of
 from paceline.cli.main import main
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
+from paceline.producer.producer import Producer
 from paceline.wire import properties as names
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]

@@ -35,11 +35,11 @@ from tests.process.load import (
 from tests.process.machines import Machines, taking_over
 from tests.process.target import random_bytes
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import CommandRefusedError
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.runtime import SystemClock, pause
+from paceline.platform.runtime import SystemClock, pause
+from paceline.producer.producer import Producer
 from paceline.wire.cluster import ClusterView, GroupView
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]

@@ -8,10 +8,10 @@ import pytest
 from tests.process.harness import eventually, running_cluster, the_master
 
 from paceline import AdminClient, Message, Producer, SimpleConsumer, SimpleSettings
-from paceline.consumer.popped import PoppedMessage
+from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.errors import ReceiptExpiredError
-from paceline.routing import QueueName
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
+from paceline.queues import QueueName
 from paceline.types import QueueId
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]

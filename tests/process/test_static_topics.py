@@ -13,13 +13,13 @@ from tests.process.harness import RunningCluster, eventually, running_cluster, t
 from tests.process.test_ordered import NUMBERS, SETTINGS, several_producers
 from tests.process.test_topics import cli
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.ordered import OrderedConsumer
 from paceline.consumer.pull import PullConsumer
 from paceline.errors import DeadlineError
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.routing import index_of_key
+from paceline.producer.producer import Producer
+from paceline.queues import index_of_key
 from paceline.wire.cluster import TopicView
 from paceline.wire.topics import FIFO
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from tests.process.harness import eventually, running_cluster
 
-from paceline.runtime import spawn
+from paceline.platform.runtime import spawn
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 

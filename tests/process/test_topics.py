@@ -12,10 +12,10 @@ import orjson
 import pytest
 from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.cli.main import main
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
-from paceline.consumer.popped import PoppedMessage
+from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.consumer.simple import SimpleConsumer
@@ -26,9 +26,9 @@ from paceline.errors import (
     NoPermissionError,
 )
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.routing import QueueName
-from paceline.runtime import cancel_and_wait, spawn
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.producer.producer import Producer
+from paceline.queues import QueueName
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

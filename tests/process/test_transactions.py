@@ -18,8 +18,8 @@ from tests.process.load import create_topic, pulled_everything
 from paceline.errors import PacelineError, TransactionEndedError
 from paceline.message import Message
 from paceline.net.http import HttpClient
-from paceline.producer_settings import ProducerSettings
-from paceline.transaction import HalfMessage, TransactionProducer, TransactionState
+from paceline.producer.settings import ProducerSettings
+from paceline.producer.transaction import HalfMessage, TransactionProducer, TransactionState
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

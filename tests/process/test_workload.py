@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.process.harness import RunningCluster, running_cluster
 
-from paceline.disk_real import RealDisk
 from paceline.errors import ForbiddenError, NoPermissionError, QueueNotFoundError
-from paceline.runtime import SeededRandom, SystemClock, pause
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.runtime import SeededRandom, SystemClock, pause
 from paceline_chaos.history.model import (
     BeginTransaction,
     Deliver,

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from tests.process.harness import eventually, running_cluster
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import NoPermissionError
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

@@ -21,7 +21,7 @@ from tests.process.harness import paceline_command, running_cluster
 from tests.spark.programs import Program, Running
 from tests.spark.topics import Topics
 
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 
 STARTING_S = (3.0, 14.0)
 """From before the first task on, on two cores."""

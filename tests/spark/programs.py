@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.process.harness import end_with_parent
 
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 
 FOLDER = Path(__file__).parent
 WAIT_MS_MAX = 120_000

@@ -11,7 +11,7 @@ from tests.spark.exports import bodies_in, export
 from tests.spark.topics import Topics
 
 from paceline.errors import OffsetOutOfRangeError, PacelineError
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 from paceline.spark.brokers import Brokers
 from paceline.spark.options import read_options
 from paceline.spark.plan import Planner

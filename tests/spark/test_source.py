@@ -16,7 +16,7 @@ from paceline.errors import (
     PeerError,
     TopicNotFoundError,
 )
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 from paceline.spark.session import plain_error
 
 COUNT = 3000

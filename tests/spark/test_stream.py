@@ -10,7 +10,7 @@ import pytest
 from tests.spark.topics import Topics
 
 from paceline import AdminClient
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 
 
 def run(

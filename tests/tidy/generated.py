@@ -4,8 +4,8 @@ import importlib
 import inspect
 from pathlib import Path
 
-from paceline.config import example_toml
 from paceline.errors import BY_CODE, PacelineError, Retry
+from paceline.platform.config import example_toml
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 import pytest
 from tests.tidy.tree import PRODUCT, TESTS, Module
 
-RUNTIME = "client/paceline/runtime.py"
+RUNTIME = "client/paceline/platform/runtime.py"
 """The real Clock and Random, and the only place that starts tasks or waits."""
 
 SEEDED = "chaos/paceline_chaos/*"
@@ -37,14 +37,14 @@ HOMES: dict[str, tuple[str, ...]] = {
     "asyncio.ensure_future": (RUNTIME,),
     "asyncio.to_thread": (),
     "threading.Thread": (
-        "client/paceline/disk_real.py",
+        "client/paceline/platform/disk_real.py",
         "client/paceline/blocking.py",
         "controller/paceline_controller/watchdog.py",  # what watches a loop cannot live on it
         f"{SPARK}export/command.py",
         PATCHES,
     ),
     # Tasks of Spark are blocking code; the flood of a bench has processes of its own.
-    "concurrent.futures.*": (f"{SPARK}*", "client/paceline/cli/bench_overload.py"),
+    "concurrent.futures.*": (f"{SPARK}*", "client/paceline/cli/bench/overload.py"),
     # Nothing below the entry point of a process reads the environment; Spark itself does.
     "os.environ": ("*/app.py", "client/paceline/cli/*", f"{SPARK}session.py"),
     "os.getenv": (),

@@ -16,7 +16,7 @@ from tests.parts import ROOT, Part, parts, run, run_in_turn
 from tests.process.harness import end_with_parent
 from tests.tidy.tree import TESTS, Module
 
-from paceline.runtime import pause, spawn
+from paceline.platform.runtime import pause, spawn
 
 CHECKED = {"tests/tidy", "tests/unit"}
 """What `make check` runs."""
@@ -24,7 +24,7 @@ MEASURED = re.compile(r"_(ms|us)(_|$)")
 """Names of times, as all code has them."""
 GENEROUS = {"BUSY_MS_MAX", "RETURNED_WITHIN_MS", "REPAIRED_WITHIN_MS", "LATE_MS", "deadline_ms"}
 """Bounds that hold on a busy machine too: they only tell that something hangs."""
-REAL_TIME = {"tests.sim.raft.cluster", "paceline.runtime.SystemClock", "asyncio.run"}
+REAL_TIME = {"tests.sim.raft.cluster", "paceline.platform.runtime.SystemClock", "asyncio.run"}
 
 
 def test_every_test_is_of_one_part() -> None:

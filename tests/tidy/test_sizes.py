@@ -1,10 +1,12 @@
-"""Functions of at most 60 lines, modules of at most 500, or 700 where it is one class (STYLE 11).
+"""Functions of at most 60 lines, modules of at most 500, or 700 where it is one class (STYLE 11),
+folders of at most 24 modules.
 
 exceptions.txt lists what is longer: `path[::function] lines reason`. An entry is exact, so that
 what has shrunk cannot grow back, and there may never be more entries than `EXCEPTIONS_COUNT_MAX`.
 """
 
 import ast
+from collections import Counter
 
 from tests.tidy.tree import PRODUCT, ROOT, TESTS, Module
 
@@ -12,6 +14,8 @@ FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 500
 CLASS_MODULE_LINES_MAX = 700
 """Of a module most of which is one class: spread over two, its state would have two owners."""
+FOLDER_MODULES_MAX = 24
+"""More than that are not one subject any more."""
 EXCEPTIONS_COUNT_MAX = 0
 """Only ever lowered."""
 
@@ -52,3 +56,13 @@ def test_functions_and_modules_are_short_or_listed_with_their_size() -> None:
 
 def test_list_of_exceptions_only_shrinks() -> None:
     assert len(listed()) <= EXCEPTIONS_COUNT_MAX
+
+
+def test_no_folder_of_the_packages_is_crowded() -> None:
+    folders = Counter(
+        module.path.rpartition("/")[0]
+        for module in PRODUCT
+        if not module.path.endswith("/__init__.py")
+    )
+
+    assert {name: n for name, n in folders.items() if n > FOLDER_MODULES_MAX} == {}

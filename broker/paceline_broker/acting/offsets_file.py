@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable
 
 from paceline.errors import CorruptLogError, StorageError
-from paceline.ports import Disk
-from paceline.runtime import spawn
-from paceline.sealed import seal, unseal
+from paceline.platform.ports import Disk
+from paceline.platform.runtime import spawn
+from paceline.platform.sealed import seal, unseal
 from paceline_broker.acting.offsets import ProvisionalOffsets
-from paceline_broker.durable_files import write_durably_later
+from paceline_broker.storage.durable_files import write_durably_later
 
 log = logging.getLogger("paceline.acting")
 

@@ -21,24 +21,24 @@ from paceline.errors import (
     PacelineError,
     StorageError,
 )
-from paceline.ports import Clock
+from paceline.platform.ports import Clock
+from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.records.header import Cause, unpack_source
-from paceline.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, PhysicalOffset
 from paceline.wire.cluster import GroupView
 from paceline.wire.names import RETRY_PREFIX
-from paceline_broker.clocks import Trust
+from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.escape.connection import Codes, EscapeConnection
 from paceline_broker.escape.held import Held
-from paceline_broker.escape.intake import epoch_at
-from paceline_broker.escape.notes import Note
 from paceline_broker.escape.notes_file import NotesFile
+from paceline_broker.ports import Acting, Role
 from paceline_broker.projections.timers import Due
-from paceline_broker.service.delivered import Ready, Target, delivered_batch
-from paceline_broker.service.delivery import REFUSALS, Lateness
-from paceline_broker.service.ports import Acting, Role
+from paceline_broker.service.delays.delivery import REFUSALS, Lateness
+from paceline_broker.service.delays.delivery_batch import Ready, Target, delivered_batch
+from paceline_broker.service.delays.sources import Sources
+from paceline_broker.service.escape.intake import epoch_at
+from paceline_broker.service.escape.notes import Note
 from paceline_broker.service.routes import Routes
-from paceline_broker.service.waiting import Sources
 
 log = logging.getLogger("paceline.escape")
 

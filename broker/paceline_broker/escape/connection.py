@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.address import parse_address
 from paceline.errors import PeerError, UnauthenticatedError
-from paceline.ports import Buffer
+from paceline.platform.address import parse_address
+from paceline.platform.ports import Buffer
 from paceline.wire.cluster import GroupView
-from paceline_broker.escape.wire import (
+from paceline_broker.replication.conversation import Conversation
+from paceline_broker.replication.handshake import Hello
+from paceline_broker.service.escape.wire import (
     Told,
     hello_document,
     is_receiver_proof,
@@ -18,8 +20,6 @@ from paceline_broker.escape.wire import (
     sender_proof,
     told_document,
 )
-from paceline_broker.replication.conversation import Conversation
-from paceline_broker.replication.handshake import Hello
 
 ANSWER_TIMEOUT_S = 3.0
 """RocketMQ's forwardTimeout: after it nobody knows."""

@@ -5,20 +5,20 @@ from collections.abc import Callable
 from typing import Protocol
 
 from paceline.errors import PeerError
-from paceline.ports import Clock, Disk, Random
-from paceline.telemetry import Metrics
+from paceline.platform.ports import Clock, Disk, Random
+from paceline.platform.telemetry import Metrics
 from paceline.wire.cluster import GroupView
 from paceline.wire.proof import NONCE_BYTES
-from paceline_broker.clocks import Trust
 from paceline_broker.config import BrokerConfig
+from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.escape.bridge import Bridge
 from paceline_broker.escape.connection import EscapeConnection, Sender
-from paceline_broker.escape.intake import Intake
 from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.escape.telling import Telling
-from paceline_broker.probe_delays import late_samples
+from paceline_broker.metrics.delays import late_samples
+from paceline_broker.ports import Role
 from paceline_broker.replication.handshake import Hello
-from paceline_broker.service.ports import Role
+from paceline_broker.service.escape.intake import Intake
 from paceline_broker.service.routes import Routes
 
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from crc32c import crc32c
 
 from paceline.errors import StorageError
-from paceline.ports import Disk
-from paceline.runtime import pause
-from paceline_broker.escape.notes import Note, Notes
+from paceline.platform.ports import Disk
+from paceline.platform.runtime import pause
+from paceline_broker.service.escape.notes import Note, Notes
 
 log = logging.getLogger("paceline.acting")
 

@@ -8,10 +8,18 @@ import asyncio
 import logging
 
 from paceline.errors import PacelineError, PeerError, UnauthenticatedError
-from paceline.runtime import spawn
+from paceline.platform.runtime import spawn
 from paceline.types import MasterEpoch
-from paceline_broker.escape.intake import Intake
-from paceline_broker.escape.wire import (
+from paceline_broker.replication.handshake import (
+    HELLO_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    Hello,
+    encode_message,
+    take_message,
+)
+from paceline_broker.replication.master.ports import Link
+from paceline_broker.service.escape.intake import Intake
+from paceline_broker.service.escape.wire import (
     EscapeChallenge,
     Told,
     answer_document,
@@ -22,14 +30,6 @@ from paceline_broker.escape.wire import (
     parse_request,
     with_proof,
 )
-from paceline_broker.replication.handshake import (
-    HELLO_BYTES_MAX,
-    MESSAGE_BYTES_MAX,
-    Hello,
-    encode_message,
-    take_message,
-)
-from paceline_broker.replication.term_ports import Link
 
 log = logging.getLogger("paceline.escape")
 

@@ -12,10 +12,10 @@ from paceline.errors import PacelineError, StorageError
 from paceline.wire.cluster import GroupView
 from paceline_broker.escape.bridge import Bridge, Connect
 from paceline_broker.escape.connection import EscapeConnection
-from paceline_broker.escape.intake import Intake
 from paceline_broker.escape.notes_file import NotesFile
-from paceline_broker.escape.wire import EPOCHS_MAX, NOTES_MAX, Told
-from paceline_broker.service.ports import Acting, Identity
+from paceline_broker.ports import Acting, Identity
+from paceline_broker.service.escape.intake import Intake
+from paceline_broker.service.escape.wire import EPOCHS_MAX, NOTES_MAX, Told
 
 log = logging.getLogger("paceline.escape")
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Iterator
 from dataclasses import replace
 
 from paceline.errors import CorruptLogError, StorageError
-from paceline.ports import Buffer, Disk, File
+from paceline.platform.ports import Buffer, Disk, File
 from paceline.records.header import HEADER_BYTES, BatchHeader, Kind
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 
 from paceline.errors import StorageError
-from paceline.ports import Disk
-from paceline.runtime import cancel_and_wait, spawn
+from paceline.platform.ports import Disk
+from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.types import PhysicalOffset
 from paceline_broker.log.checkpoint import encode_checkpoint
 from paceline_broker.log.commit_log import CommitLog

@@ -8,7 +8,7 @@ master's start gives up what it has and begins where the master's log does (R14)
 """
 
 from paceline.errors import StorageError
-from paceline.ports import Disk
+from paceline.platform.ports import Disk
 from paceline.records.header import HEADER_BYTES, parse_header
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint

@@ -17,7 +17,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from paceline.errors import CorruptLogError
-from paceline.ports import Disk, write_durably
+from paceline.platform.ports import Disk, write_durably
 from paceline.types import PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from paceline_broker.log.epochs import EpochTable

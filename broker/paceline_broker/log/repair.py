@@ -7,7 +7,8 @@ are replaced are kept aside first. The files are worked on beside the log object
 nothing of the stretch meanwhile and is opened anew afterwards (`CommitLog.reopen`).
 
 A crash at any point is harmless: the log's checkpoint says `verify_from <= position` until all is
-mended, so the next start finds what is still bad. Synchronous, bounded steps; owner: repairing.py.
+mended, so the next start finds what is still bad. Synchronous, bounded steps. Owner:
+integrity/repair.py.
 """
 
 from bisect import bisect_right
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from paceline.errors import CorruptLogError
-from paceline.ports import Buffer, Disk, File
+from paceline.platform.ports import Buffer, Disk, File
 from paceline.records.header import HEADER_BYTES, MAGIC, peek_size
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from paceline.errors import CorruptLogError
-from paceline.ports import Disk, File
+from paceline.platform.ports import Disk, File
 from paceline.types import PhysicalOffset
 from paceline_broker.log.layout import (
     ASIDE_SUFFIX,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from paceline.ports import Buffer, Disk, File
+from paceline.platform.ports import Buffer, Disk, File
 from paceline.types import PhysicalOffset
 
 

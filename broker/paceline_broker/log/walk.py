@@ -12,7 +12,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.records.header import HEADER_BYTES, BatchHeader, Kind, parse_header
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.epochs import EpochTable

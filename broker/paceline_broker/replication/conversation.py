@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from paceline.errors import DeadlineError, PeerError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline_broker.replication.handshake import (
     MESSAGE_BYTES_MAX,
     PREFIX_BYTES,

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from paceline.errors import PeerError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.types import MasterEpoch, PhysicalOffset
 
 FRAME_HEADER_BYTES = 40

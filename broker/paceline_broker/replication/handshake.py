@@ -18,7 +18,7 @@ from typing import Any, NewType, TypeVar
 import orjson
 
 from paceline.errors import CorruptLogError, PeerError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, Statement
 from paceline_broker.log.epochs import EpochTable

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from paceline.errors import PeerError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication.handshake import Install
 

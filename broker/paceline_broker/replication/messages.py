@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from paceline.errors import BadRequestError, CorruptLogError, PeerError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.types import GroupName, Incarnation, ReplicaId
 from paceline.wire.fields import Fields, parse_object
 from paceline.wire.proof import NONCE_BYTES

@@ -12,6 +12,7 @@ from paceline.errors import BY_CODE, BadRequestError, OutOfMemoryError, Paceline
 from paceline.records.header import Kind
 from paceline.wire.fields import Fields
 from paceline.wire.names import CLIENT_ID_PATTERN, check_name, check_readable_topic_name
+from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.locks import (
     LockEntry,
@@ -27,17 +28,21 @@ from paceline_broker.projections.offsets import (
     Committed,
 )
 from paceline_broker.projections.projections import Projections
-from paceline_broker.service.acting import MAYBE_STALE, ActingUse
 from paceline_broker.service.calls_creating import CreatingCalls
-from paceline_broker.service.calls_delays import DelayCalls
-from paceline_broker.service.calls_offsets import OffsetCalls
 from paceline_broker.service.calls_shrinking import ShrinkingCalls
-from paceline_broker.service.creator import Creator
+from paceline_broker.service.delays.calls import DelayCalls
+from paceline_broker.service.fetch.bulk_reads import Planner
+from paceline_broker.service.groups.acting import MAYBE_STALE, ActingUse
+from paceline_broker.service.groups.calls_offsets import OffsetCalls
+from paceline_broker.service.groups.member_fields import (
+    QUEUES_MAX,
+    about_member,
+    owned_of,
+    topics_of,
+)
+from paceline_broker.service.groups.members import Coordinator
 from paceline_broker.service.ledger import Ledger, Outcomes
-from paceline_broker.service.member_fields import QUEUES_MAX, about_member, owned_of, topics_of
-from paceline_broker.service.members import Coordinator
-from paceline_broker.service.planning import Planner
-from paceline_broker.service.ports import LogWriter, Role
+from paceline_broker.service.produce.auto_create import Creator
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.topic_records import is_former_group, knowing_group, standing

@@ -4,7 +4,7 @@ from typing import Any
 
 from paceline.wire.fields import Fields
 from paceline.wire.names import check_group_name, check_topic_name
-from paceline_broker.service.creator import Creator
+from paceline_broker.service.produce.auto_create import Creator
 
 
 class CreatingCalls:

@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import Any, Protocol, TypeAlias
 
 from paceline.errors import ConfigError, ForbiddenError, PacelineError
-from paceline.ports import Buffer, Clock
+from paceline.platform.ports import Buffer, Clock
+from paceline.platform.telemetry import Metrics
 from paceline.records.header import BatchHeader
-from paceline.telemetry import Metrics
 
 log = logging.getLogger("paceline.hooks")
 

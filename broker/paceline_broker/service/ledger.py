@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from paceline.errors import NotYetAvailableError, PacelineError
-from paceline.ports import Clock
+from paceline.platform.ports import Clock
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_internal
 from paceline.records.header import HEADER_BYTES, Cause, Kind, parse_header, stamp
 from paceline.types import PhysicalOffset
+from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.locks import LockOutcome
 from paceline_broker.projections.offsets import CommitOutcome
 from paceline_broker.projections.projections import Projections
-from paceline_broker.service.ports import LogWriter, Role
 from paceline_broker.service.settings import ServiceSettings
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Hashable, Iterator
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from paceline.byte_budget import ByteBudget
 from paceline.errors import OverloadedError, PacelineError, StorageError
+from paceline.server.byte_budget import ByteBudget
 
 log = logging.getLogger("paceline.service")
 

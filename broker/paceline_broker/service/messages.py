@@ -19,13 +19,13 @@ from paceline.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
-from paceline.message_ids import RECALL, OffsetMessageId, make_handle
-from paceline.ports import Buffer, Clock
+from paceline.platform.ports import Buffer, Clock
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
 from paceline.records.header import Kind, parse_header
 from paceline.wire.cluster import TopicView
 from paceline.wire.http import PullRequest, SendRequest
+from paceline.wire.message_ids import RECALL, OffsetMessageId, make_handle
 from paceline.wire.names import check_readable_topic_name, check_topic_name
 from paceline.wire.static_topics import Place
 from paceline.wire.stream import (
@@ -40,19 +40,19 @@ from paceline.wire.stream import (
     ProduceAnswer,
 )
 from paceline.wire.topics import FIFO
+from paceline_broker.ports import Role
 from paceline_broker.projections.consume_queues import queue_key
-from paceline_broker.service.acting import MAYBE_STALE
-from paceline_broker.service.creator import Creator
-from paceline_broker.service.fetch import Fetcher, FutureFetchSink
-from paceline_broker.service.filters import unpacked_bytes
-from paceline_broker.service.gather import Fetched
-from paceline_broker.service.halves import HANDLE_KIND
-from paceline_broker.service.logical import add_place, open_queue, queue_of_key
+from paceline_broker.service.fetch.fetch import Fetcher, FutureFetchSink
+from paceline_broker.service.fetch.filters import unpacked_bytes
+from paceline_broker.service.fetch.read import Fetched
+from paceline_broker.service.groups.acting import MAYBE_STALE
 from paceline_broker.service.long_work import LongWork
-from paceline_broker.service.ports import Role
+from paceline_broker.service.produce.auto_create import Creator
+from paceline_broker.service.produce.logical_queues import add_place, open_queue, queue_of_key
+from paceline_broker.service.produce.send import FutureSink, Sender
 from paceline_broker.service.pulling import pulled_messages
 from paceline_broker.service.routes import Routes
-from paceline_broker.service.send import FutureSink, Sender
+from paceline_broker.service.transactions.half_messages import HANDLE_KIND
 
 JSON_PULL_BYTES_MAX = 1024 * 1024
 """Batches decoded for one answer: bounds the time of one loop turn."""

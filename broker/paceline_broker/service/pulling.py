@@ -6,7 +6,7 @@ from typing import Any
 from paceline.records.decode import BatchView
 from paceline.types import QueueOffset
 from paceline.wire.http import PullRequest, message_to_json
-from paceline_broker.service.filters import BATCH_COST, RAW_BYTES_OF_COST, STEP_COST, Look
+from paceline_broker.service.fetch.filters import BATCH_COST, RAW_BYTES_OF_COST, STEP_COST, Look
 
 PIECE_RECORDS = 64
 """Decoded at once: of a batch of 65,535 not all, where few are asked for."""

@@ -5,7 +5,7 @@ Named in a broker's configuration: hooks = ["paceline_broker.service.request_tim
 
 from collections import Counter
 
-from paceline.telemetry import Metrics, Samples
+from paceline.platform.telemetry import Metrics, Samples
 from paceline_broker.service.hooks import Hooks, RequestContext
 
 

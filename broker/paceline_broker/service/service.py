@@ -2,41 +2,41 @@
 
 from collections.abc import Callable, Hashable
 
-from paceline.byte_budget import ByteBudget
-from paceline.ports import Clock
+from paceline.platform.ports import Clock
+from paceline.server.byte_budget import ByteBudget
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 from paceline_broker.acting.offsets_file import OffsetsFile
-from paceline_broker.clocks import Trust
-from paceline_broker.escape.intake import Intake
-from paceline_broker.escape.wait import EscapeWait
-from paceline_broker.probe import Counters
-from paceline_broker.service.acting import ActingUse
-from paceline_broker.service.burying import Burying
+from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.ports import Role
 from paceline_broker.service.calls import Calls
-from paceline_broker.service.calls_clients import ClientCalls
-from paceline_broker.service.calls_queries import QueryCalls
-from paceline_broker.service.calls_receipts import ReceiptCalls
-from paceline_broker.service.calls_send_back import SendBackCalls
-from paceline_broker.service.calls_transactions import Transactions
-from paceline_broker.service.creator import Ask, Creator
-from paceline_broker.service.delivery import Delivery
-from paceline_broker.service.fetch import Fetcher
-from paceline_broker.service.fire_clock import FireClock
+from paceline_broker.service.counters import Counters
+from paceline_broker.service.delays.delivery import Delivery
+from paceline_broker.service.delays.fire_clock import FireClock
+from paceline_broker.service.escape.intake import Intake
+from paceline_broker.service.escape.wait import EscapeWait
+from paceline_broker.service.fetch.fetch import Fetcher
+from paceline_broker.service.groups.acting import ActingUse
+from paceline_broker.service.groups.calls_clients import ClientCalls
+from paceline_broker.service.groups.members import Coordinator
+from paceline_broker.service.groups.pins import PinCalls
 from paceline_broker.service.hooks import Hooks
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.long_work import LongWork
-from paceline_broker.service.members import Coordinator
 from paceline_broker.service.messages import Messages
-from paceline_broker.service.pins import PinCalls
-from paceline_broker.service.ports import Role
-from paceline_broker.service.receipts import Receipts
-from paceline_broker.service.resend import Resend
+from paceline_broker.service.pop.calls import ReceiptCalls
+from paceline_broker.service.pop.dead_letters import Burying
+from paceline_broker.service.pop.pop import Receipts
+from paceline_broker.service.produce.auto_create import Ask, Creator
+from paceline_broker.service.produce.send import Sender
+from paceline_broker.service.queries.calls import QueryCalls
+from paceline_broker.service.retry.calls import SendBackCalls
+from paceline_broker.service.retry.resend import Resend
+from paceline_broker.service.retry.send_back import SendBack
+from paceline_broker.service.retry.source_messages import SourceReader
 from paceline_broker.service.routes import Routes
-from paceline_broker.service.send import Sender
-from paceline_broker.service.send_back import SendBack
 from paceline_broker.service.settings import ServiceSettings
-from paceline_broker.service.sources import SourceReader
+from paceline_broker.service.transactions.calls import Transactions
 
 
 class Service:

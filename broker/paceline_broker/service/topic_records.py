@@ -6,10 +6,10 @@ have here hangs on their retry topics, so whoever changes that calls `log_group`
 
 from paceline.records.header import Kind
 from paceline.wire.names import group_of_retries, retry_topic
+from paceline_broker.ports import LogWriter
 from paceline_broker.projections.offsets import Committed
 from paceline_broker.projections.projections import Projections, TopicRecord
 from paceline_broker.service.ledger import Outcomes, Refusal, append_internal
-from paceline_broker.service.ports import LogWriter
 from paceline_broker.service.routes import Routes
 
 

@@ -18,34 +18,26 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import TypeAlias
 
-from paceline_chaos.checkers import (
+from paceline_chaos.checkers import liveness
+from paceline_chaos.checkers.cluster import learners, mastership, metadata, repairs, replicas
+from paceline_chaos.checkers.evidence.bounds import Bounds
+from paceline_chaos.checkers.evidence.evidence import Evidence
+from paceline_chaos.checkers.evidence.findings import Findings
+from paceline_chaos.checkers.groups import filters, groups, handed, hooks, locks
+from paceline_chaos.checkers.messages import (
     delays,
     escaping,
-    filters,
-    groups,
-    handed,
-    hooks,
-    learners,
-    liveness,
-    locks,
     logical,
-    mastership,
     messages,
-    metadata,
     order,
     queries,
     receipts,
-    repairs,
-    replicas,
     retention,
     retries,
     shrinking,
     transactions,
     visibility,
 )
-from paceline_chaos.checkers.bounds import Bounds
-from paceline_chaos.checkers.evidence import Evidence
-from paceline_chaos.checkers.findings import Findings
 from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import History, Operation, Outcome, Pull, Send
 from paceline_chaos.verdict import HARNESS, Verdict, Violation

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from paceline_chaos.checkers import ALL, judge
-from paceline_chaos.checkers.evidence import Evidence
+from paceline_chaos.checkers.evidence.evidence import Evidence
 from paceline_chaos.checkers.sample import Sample
 from paceline_chaos.history import codec
 from paceline_chaos.history.model import Operation

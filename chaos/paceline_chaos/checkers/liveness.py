@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from operator import attrgetter
 
-from paceline_chaos.checkers.evidence import Evidence
-from paceline_chaos.checkers.excuses import DAMAGED
-from paceline_chaos.checkers.findings import Findings
-from paceline_chaos.checkers.wanting import is_wanted
-from paceline_chaos.checkers.withheld import Span, outside
+from paceline_chaos.checkers.evidence.allowances import DAMAGED
+from paceline_chaos.checkers.evidence.evidence import Evidence
+from paceline_chaos.checkers.evidence.findings import Findings
+from paceline_chaos.checkers.evidence.wanting import is_wanted
+from paceline_chaos.checkers.evidence.withheld import Span, outside
 from paceline_chaos.history.model import (
     Deliver,
     FaultEvent,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from paceline.batch import Batch
 from paceline.errors import (
     InSyncReplicasNotEnoughError,
     NotMasterError,
@@ -17,10 +16,11 @@ from paceline.errors import (
     OverloadedError,
     PacelineError,
 )
-from paceline.outbox import Outbox
+from paceline.net.backoff import Backoff, Verdict
+from paceline.producer.batch import Batch
+from paceline.producer.queue_buffer import Outbox
+from paceline.queues import QueueKey
 from paceline.records.decode import BatchView
-from paceline.retry import Backoff, Verdict
-from paceline.routing import QueueKey
 from paceline.types import QueueId, ReplicaId
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,

@@ -26,7 +26,7 @@ from paceline_chaos.core.judge import ViolationError
 from paceline_chaos.history.model import CreateTopic as CreateTopicOperation
 from paceline_chaos.history.model import Decision, FaultEvent, Outcome
 from paceline_chaos.history.recorder import Recorder
-from paceline_controller.election import Belief, NoElection, Standing, choose, choose_first
+from paceline_controller.election.election import Belief, NoElection, Standing, choose, choose_first
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import CreateTopic, ElectMaster, Lead
 from paceline_controller.state.model import Group

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TypeVar
 
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
 
 Thing = TypeVar("Thing")
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from paceline.errors import PacelineError
-from paceline.runtime import spawn
+from paceline.platform.runtime import spawn
 from paceline.wire.stream import FetchPart, FetchQueue, ProduceAnswer
-from paceline_broker.service.gather import Fetched
+from paceline_broker.service.fetch.read import Fetched
 from paceline_chaos.core.dice import Dice
 from paceline_chaos.core.node import Node
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from paceline.disk_memory import MemoryDisk
+from paceline.platform.disk_memory import MemoryDisk
 from paceline.types import Incarnation, PhysicalOffset
 from paceline_broker.replication.frames import FRAME_HEADER_BYTES
 from paceline_chaos.core.network import Message

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from paceline.types import MasterEpoch, ReplicaId
 from paceline.wire.session import HandOver
-from paceline_broker.hand_over import HandOvers
-from paceline_broker.master_requests import MasterRequests
-from paceline_broker.mastership import Mastership
+from paceline_broker.role.controller_requests import MasterRequests
+from paceline_broker.role.handover import HandOvers
+from paceline_broker.role.mastership import Mastership
 
 if TYPE_CHECKING:
     from paceline_chaos.core.node import Node

@@ -12,7 +12,7 @@ from paceline.records.header import Kind, parse_header
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.projections.projections import Projections
-from paceline_broker.store import Store
+from paceline_broker.storage.store import Store
 
 READ_BYTES = 1 << 20
 

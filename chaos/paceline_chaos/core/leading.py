@@ -6,16 +6,16 @@ carrying its wishes to the controllers, handing connections to its term.
 
 from collections.abc import Awaitable
 
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
 from paceline_broker.acting.withheld import WithheldWatch
-from paceline_broker.log_reader import StoreReader
-from paceline_broker.mastership import Mastership, MastershipOwner
 from paceline_broker.replication.frames import Acknowledgement
 from paceline_broker.replication.handshake import ConnectionId, Introduction, Refused, Welcome
-from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
-from paceline_broker.replication.term import MasterTerm
+from paceline_broker.replication.master.events import AlterSyncStateSet, MasterSettings
+from paceline_broker.replication.master.term import MasterTerm
+from paceline_broker.role.mastership import Mastership, MastershipOwner
+from paceline_broker.storage.confirmed_reader import StoreReader
 from paceline_chaos.core.controllers import GROUP
 from paceline_chaos.core.network import Closed, Connection, Message, WelcomeWith
 from paceline_chaos.core.process import Process

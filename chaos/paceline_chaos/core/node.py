@@ -7,17 +7,16 @@ the service in front is the product's own.
 from typing import Any
 
 from paceline.errors import CorruptLogError, NotMasterError, PacelineError, StorageError
-from paceline.runtime import spawn
+from paceline.platform.runtime import spawn
 from paceline.types import MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.acting.offsets_file import OffsetsFile
-from paceline_broker.clocks import Trust
-from paceline_broker.log_reader import StoreReader
-from paceline_broker.mastership import Mastership
+from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.ports import Identity, Role, RoleState
 from paceline_broker.projections.projections import Projections
 from paceline_broker.replication.frames import FRAME_HEADER_BYTES, parse_frame_header
 from paceline_broker.replication.handshake import Introduction, Refused, Welcome
-from paceline_broker.replication.replica import (
+from paceline_broker.replication.replica.replica import (
     FrameReceived,
     ReplicaAppended,
     ReplicaFlushed,
@@ -26,9 +25,10 @@ from paceline_broker.replication.replica import (
     Truncated,
     Welcomed,
 )
-from paceline_broker.service.ports import Identity, Role, RoleState
+from paceline_broker.role.mastership import Mastership
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
+from paceline_broker.storage.confirmed_reader import StoreReader
 from paceline_chaos.core.controllers import GROUP
 from paceline_chaos.core.handing import Handing
 from paceline_chaos.core.leading import Leading

@@ -1,6 +1,6 @@
 """One broker process: its start, its registration, and what it asks of the controllers.
 
-As `app.py`, `duties.py` and `controller_link.py` do it, without sockets and tasks. Anything the
+As `app.py`, `duties.py` and `controllers/session.py` do it, without sockets and tasks. Anything the
 disk does may raise PowerLost or StorageError; the scene catches it. The machine (disk, clock, name)
 outlives its processes.
 """
@@ -8,18 +8,18 @@ outlives its processes.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from paceline.disk_memory import MemoryDisk
+from paceline.platform.disk_memory import MemoryDisk
 from paceline.types import Incarnation, ReplicaId, SetEpoch
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline.wire.session_commands import AlterSyncStateSet as AlterCommand
 from paceline.wire.session_commands import OpenEpoch, RaiseConfirmFloor, RegisterReplica
-from paceline_broker.identity import StoreIdentity
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import FlushTicket
-from paceline_broker.mastership import Mastership
-from paceline_broker.replication.master_events import AlterSyncStateSet
+from paceline_broker.replication.master.events import AlterSyncStateSet
+from paceline_broker.role.mastership import Mastership
 from paceline_broker.service.service import Service
-from paceline_broker.store import Store, lock_data_folder, open_store
+from paceline_broker.storage.identity import StoreIdentity
+from paceline_broker.storage.store import Store, lock_data_folder, open_store
 from paceline_chaos.core.clock import MachineClock
 from paceline_chaos.core.controllers import GROUP, Answer, Request
 

@@ -3,14 +3,14 @@ out, as `flusher.py` does between flushes."""
 
 from typing import TYPE_CHECKING, cast
 
-from paceline.address import Address
 from paceline.errors import StorageError
-from paceline_broker.cleaner import Cleaner
-from paceline_broker.clocks import Clocks, Trust
+from paceline.platform.address import Address
 from paceline_broker.config import BrokerConfig
+from paceline_broker.controllers.clock_skew import Clocks, Trust
 from paceline_broker.log.flusher import Flusher
-from paceline_broker.role import BrokerRole
-from paceline_broker.service.ports import Role
+from paceline_broker.ports import Role
+from paceline_broker.retention.cleaner import Cleaner
+from paceline_broker.role.role import BrokerRole
 from paceline_broker.service.settings import ServiceSettings
 from paceline_chaos.core.controllers import GROUP
 from paceline_chaos.core.turns import finish_now

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from paceline.disk_memory import PowerLost
 from paceline.errors import CorruptLogError, StorageError
+from paceline.platform.disk_memory import PowerLost
 from paceline.types import Incarnation, ReplicaId
 from paceline.wire.cluster import GroupSettings
-from paceline_broker.replication.term_ports import TermSettings
+from paceline_broker.replication.master.ports import TermSettings
 from paceline_chaos.core.clock import BedClock
 from paceline_chaos.core.controllers import GROUP, Controllers, Request
 from paceline_chaos.core.coverage import Coverage

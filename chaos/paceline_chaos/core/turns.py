@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any, Protocol, cast
 
-from paceline import runtime
+from paceline.platform import runtime
 
 
 class Life(Protocol):

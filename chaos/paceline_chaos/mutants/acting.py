@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paceline_broker import mastership as mastership_module
-from paceline_broker.acting.hand_over import HandOver
 from paceline_broker.acting.locks import ActingLocks
 from paceline_broker.acting.offsets import Provisional
 from paceline_broker.acting.withheld import WithheldWatch
 from paceline_broker.projections.locks import Locks, Withheld
 from paceline_broker.projections.projections import epoch_start_document
+from paceline_broker.role import mastership as mastership_module
+from paceline_broker.role.acting_handover import HandOver
 from paceline_broker.service import calls as calls_module
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 

@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from paceline import dispatch
-from paceline.consumer import segment_member
-from paceline.consumer.group_offsets import GroupOffsets
-from paceline.consumer.leases import Leases
-from paceline.consumer.process_queue import ProcessQueue
-from paceline.consumer.queue_locks import QueueLocks
-from paceline.consumer.queue_owner import QueueOwner
-from paceline.consumer.segments import Standing
-from paceline.dispatch import Dispatcher
+from paceline.consumer.group import segment_member
+from paceline.consumer.group.segments import Standing
+from paceline.consumer.locks.leases import Leases
+from paceline.consumer.locks.queue_locks import QueueLocks
+from paceline.consumer.offsets.group_offsets import GroupOffsets
+from paceline.consumer.process.assignment import QueueOwner
+from paceline.consumer.process.process_queue import ProcessQueue
 from paceline.errors import BadRequestError
 from paceline.message import LockToken
-from paceline.outbox import Outbox
-from paceline.ports import Clock
-from paceline.routing import QueueKey
+from paceline.platform.ports import Clock
+from paceline.producer import dispatcher as dispatch
+from paceline.producer.dispatcher import Dispatcher
+from paceline.producer.queue_buffer import Outbox
+from paceline.queues import QueueKey
 from paceline.wire.static_topics import Segment
 from paceline_broker.service.calls import Calls
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment

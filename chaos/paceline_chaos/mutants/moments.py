@@ -9,25 +9,25 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.types import PhysicalOffset, ReplicaId
-from paceline_broker import mastership as mastership_module
-from paceline_broker.identity import StoreIdentity
+from paceline_broker.integrity.repair import LogCare
 from paceline_broker.log.commit_log import CommitLog
-from paceline_broker.log_reader import StoreReader
-from paceline_broker.master_requests import MasterRequests
-from paceline_broker.mastership import Mastership
 from paceline_broker.projections.projections import epoch_start_document
-from paceline_broker.repairing import LogCare
-from paceline_broker.replication.master import MasterReplication
-from paceline_broker.replication.master_events import MasterEvent, MasterReady
-from paceline_broker.replication.pace import Paces
-from paceline_broker.role import BrokerRole
-from paceline_broker.service.calls_offsets import OffsetCalls
+from paceline_broker.replication.master.events import MasterEvent, MasterReady
+from paceline_broker.replication.master.lag import Paces
+from paceline_broker.replication.master.master import MasterReplication
+from paceline_broker.role import mastership as mastership_module
+from paceline_broker.role.controller_requests import MasterRequests
+from paceline_broker.role.mastership import Mastership
+from paceline_broker.role.role import BrokerRole
+from paceline_broker.service.groups.calls_offsets import OffsetCalls
+from paceline_broker.storage.confirmed_reader import StoreReader
+from paceline_broker.storage.identity import StoreIdentity
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
-from paceline_controller import unclean as unclean_module
-from paceline_controller.contacts import Contact
-from paceline_controller.election import Belief
-from paceline_controller.group_watch import GroupWatch
-from paceline_controller.liveness import Liveness
+from paceline_controller.election import unclean as unclean_module
+from paceline_controller.election.contacts import Contact
+from paceline_controller.election.election import Belief
+from paceline_controller.election.group_watch import GroupWatch
+from paceline_controller.election.liveness import Liveness
 from paceline_controller.state.model import Group, Replica
 
 

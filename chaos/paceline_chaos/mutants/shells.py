@@ -6,21 +6,22 @@ connections around them, HTTP, and the client library in one piece.
 
 from typing import Any
 
-from paceline import sending
-from paceline.consumer.concurrent import ConcurrentProcessing
-from paceline.consumer.fetch_session import FetchSession
-from paceline.consumer.process_queue import ProcessQueue
-from paceline.dispatch import Dispatcher
+from paceline.consumer.fetch.fetcher import FetchSession
+from paceline.consumer.process.concurrent import ConcurrentProcessing
+from paceline.consumer.process.process_queue import ProcessQueue
 from paceline.errors import NotMasterError
-from paceline.group_lane import GroupLane
-from paceline.outbox import Outbox
+from paceline.producer import results
+from paceline.producer.broker_sender import GroupLane
+from paceline.producer.dispatcher import Dispatcher
+from paceline.producer.queue_buffer import Outbox
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.log.tickets import FlushTicket
-from paceline_broker.mastership import Mastership
-from paceline_broker.replication.pace import Paces
-from paceline_broker.replication.term import MasterTerm
-from paceline_broker.role import BrokerRole
-from paceline_broker.service import follow, messages
+from paceline_broker.replication.master.lag import Paces
+from paceline_broker.replication.master.term import MasterTerm
+from paceline_broker.role.mastership import Mastership
+from paceline_broker.role.role import BrokerRole
+from paceline_broker.service import messages
+from paceline_broker.service.fetch import sessions
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_controller.state import replicas
 
@@ -107,7 +108,7 @@ def _newest_file_synced() -> list[Patch]:
 
 def _range_told_unasked() -> list[Patch]:
     """Who reads from beyond an end is told the range that this broker knows, master or not."""
-    ask_round = follow._Session._ask_round
+    ask_round = sessions._Session._ask_round
 
     class NobodyAsked:
         async def read_round(self) -> None:
@@ -116,7 +117,7 @@ def _range_told_unasked() -> list[Patch]:
     async def ask_nobody(session: Any, writer: Any) -> None:
         await ask_round(session, NobodyAsked())  # type: ignore[arg-type]
 
-    return [(follow._Session, "_ask_round", ask_nobody)]
+    return [(sessions._Session, "_ask_round", ask_nobody)]
 
 
 def _range_never_told() -> list[Patch]:
@@ -126,7 +127,7 @@ def _range_never_told() -> list[Patch]:
         await writer.read_round()
         session._is_round_under_way = False
 
-    return [(follow._Session, "_ask_round", ask)]
+    return [(sessions._Session, "_ask_round", ask)]
 
 
 # -- clients ---------------------------------------------------------------------------------------
@@ -154,8 +155,8 @@ def _lost_means_refused() -> list[Patch]:
 
 def _offset_of_the_first() -> list[Patch]:
     """Whoever sent a message of a batch is told the offset of its first."""
-    result_of = sending.result_of
-    return [(sending, "result_of", lambda topic, batch, index: result_of(topic, batch, 0))]
+    result_of = results.result_of
+    return [(results, "result_of", lambda topic, batch, index: result_of(topic, batch, 0))]
 
 
 def _one_producer_id() -> list[Patch]:

@@ -20,13 +20,13 @@ import click
 import orjson
 
 from paceline.errors import PacelineError, to_problem
-from paceline.node_process import raise_file_limit
-from paceline.telemetry import Node, start_logging
+from paceline.platform.node_process import raise_file_limit
+from paceline.platform.telemetry import Node, start_logging
 from paceline_chaos.exits import EXIT_BAD, EXIT_INTERRUPTED, EXIT_REFUSED
 from paceline_chaos.processes import network
-from paceline_chaos.processes.fork_server import ForkServer, end_with_parent
+from paceline_chaos.processes.node.fork_server import ForkServer, end_with_parent
 from paceline_chaos.processes.run import Result, Run, check_permitted
-from paceline_chaos.processes.scenario_file import read_scenario
+from paceline_chaos.processes.scenario.file import read_scenario
 from paceline_chaos.report.write import write_report
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from paceline import Message, Producer
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import DeadlineError, PacelineError
-from paceline.runtime import SeededRandom, SystemClock, cancel_and_wait, pause, spawn
+from paceline.platform.runtime import SeededRandom, SystemClock, cancel_and_wait, pause, spawn
 from paceline_chaos.processes.cluster import Cluster
-from paceline_chaos.processes.fork_server import ForkServer
-from paceline_chaos.processes.scenario import ClusterSpec
+from paceline_chaos.processes.node.fork_server import ForkServer
+from paceline_chaos.processes.scenario.scenario import ClusterSpec
 from paceline_chaos.processes.watch import Tail
 
 LEADER_CHANGES_MAX = 2

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.processes.cluster import Node
 from paceline_chaos.processes.watch import Watch

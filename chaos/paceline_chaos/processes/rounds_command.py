@@ -9,10 +9,10 @@ import click
 from paceline.cli.options import FiniteRange
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 from paceline_chaos.exits import EXIT_INTERRUPTED
 from paceline_chaos.processes.leftovers import said_of_interrupt
-from paceline_chaos.processes.scenario import FAMILIES, Scenario
+from paceline_chaos.processes.scenario.scenario import FAMILIES, Scenario
 
 if TYPE_CHECKING:
     from paceline_chaos.processes.rounds import Came

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paceline.admin import AdminClient
-from paceline.disk_real import RealDisk
+from paceline.admin.client import AdminClient
 from paceline.errors import ConfigError, PacelineError
-from paceline.runtime import SeededRandom, pause
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.runtime import SeededRandom, pause
 from paceline_chaos.history.codec import HistoryWriter
 from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import (
@@ -31,18 +31,18 @@ from paceline_chaos.history.model import (
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.clients import Clients
 from paceline_chaos.processes.cluster import Cluster, traceback_in
-from paceline_chaos.processes.expectations import (
+from paceline_chaos.processes.leaders import leaderless_ms
+from paceline_chaos.processes.network import Network
+from paceline_chaos.processes.node.fork_server import ForkServer
+from paceline_chaos.processes.scenario.expectations import (
     EXPECT,
     as_table,
     availability,
     judged,
     longest_gap,
 )
-from paceline_chaos.processes.fork_server import ForkServer
-from paceline_chaos.processes.leaders import leaderless_ms
-from paceline_chaos.processes.nemesis import Ended, Nemesis
-from paceline_chaos.processes.network import Network
-from paceline_chaos.processes.scenario import Scenario, plan
+from paceline_chaos.processes.scenario.nemesis import Ended, Nemesis
+from paceline_chaos.processes.scenario.scenario import Scenario, plan
 from paceline_chaos.processes.watch import Status, Watch
 from paceline_chaos.verdict import CODE, Verdict, Violation
 from paceline_chaos.world.dump import dump_log, replayed_digest

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from paceline.runtime import SystemClock, cancel_and_wait, pause, spawn
+from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline_chaos.history.entering import enter_probe
 from paceline_chaos.history.model import Decision, Stall
 from paceline_chaos.history.recorder import Recorder

@@ -14,7 +14,7 @@ from paceline_chaos.raft.coverage import COUNTERS
 from paceline_chaos.raft.plan import Plan, draw_plan
 from paceline_chaos.raft.run import BED, RaftWorld, run_plan
 from paceline_chaos.seeds import replay_command, seeds_between
-from paceline_chaos.world.shrink import minimal
+from paceline_chaos.world.faults.shrink import minimal
 
 
 def main() -> int:

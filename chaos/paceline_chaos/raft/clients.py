@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.errors import DeadlineError, NotLeaderError, OutcomeUnknownError, PacelineError
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
 from paceline_chaos.raft.judge import Done, Judge
 from paceline_chaos.raft.machine import append_command, open_command
 from paceline_chaos.raft.node import RaftNode

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.raft.judge import Judge
 from paceline_chaos.raft.node import RaftNode

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from paceline_chaos.verdict import Violation
-from paceline_controller.raft.frames import Message
 from paceline_controller.raft.members import Members
+from paceline_controller.raft.peers.frames import Message
 
 NEVER = 1 << 62
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import CorruptLogError, StorageError
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.runtime import SeededRandom
 from paceline.types import ControllerId
 from paceline_chaos.raft.judge import Judge
 from paceline_chaos.raft.machine import ListMachine
@@ -14,9 +14,9 @@ from paceline_chaos.raft.plan import Shape
 from paceline_chaos.sim.machine import Machine
 from paceline_chaos.sim.process import Process, State
 from paceline_chaos.verdict import Violation, code_or_harness
-from paceline_controller.raft.frames import Message
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.members import Members
+from paceline_controller.raft.peers.frames import Message
 
 DATA = "/data"
 FOLDER = f"{DATA}/raft"

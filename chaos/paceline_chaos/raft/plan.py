@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
 from paceline_chaos.faults.plan import Fault
 from paceline_controller.raft.settings import RaftSettings
 

@@ -4,8 +4,8 @@ import gc
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from paceline.disk_memory import PowerLost
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import PowerLost
+from paceline.platform.runtime import SeededRandom
 from paceline.types import ControllerId
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.raft.clients import Client

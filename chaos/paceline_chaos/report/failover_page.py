@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from paceline_chaos.processes.failover_figures import (
+from paceline_chaos.processes.failover.figures import (
     MAX_MS_MAX,
     MEDIAN_MS_MAX,
     P99_MS_MAX,

@@ -19,7 +19,7 @@ from paceline_chaos.history.model import (
     Pull,
     Send,
 )
-from paceline_chaos.processes.expectations import longest_gap
+from paceline_chaos.processes.scenario.expectations import longest_gap
 
 STEP_MS = 100
 STEPS_MAX = 1200

@@ -19,10 +19,10 @@ What is of interest has to be taken out before the `with` ends: then coroutines 
 their `finally` blocks run where nobody looks. `Simulation(seed, keeps_log=True)` keeps a text of
 all that happened (`world.loop.trace.log`), and `first_difference` shows where two such logs part.
 
-Code in a process gets its clock as `machine.clock`, its chance as `paceline.runtime.SeededRandom`,
-its disk as `paceline.disk_memory.MemoryDisk`. `Process`: kill, pause, resume, signal, block (in a
-system call), on_end. `Machine`: start, power_off, boot, set_clock. `Simulation`: cut, isolate,
-heal, delay, reset.
+Code in a process gets its clock as `machine.clock`, its chance as
+`paceline.platform.runtime.SeededRandom`, its disk as `paceline.platform.disk_memory.MemoryDisk`.
+`Process`: kill, pause, resume, signal, block (in a system call), on_end. `Machine`: start,
+power_off, boot, set_clock. `Simulation`: cut, isolate, heal, delay, reset.
 
 What is not simulated: TLS, IPv6, UDP, bandwidth, processor time (a handle costs 1 us), threads. A
 process that kills itself in the middle of a handle (a fuse of its disk) still unwinds that one

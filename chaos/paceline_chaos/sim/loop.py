@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 from paceline_chaos.sim.handles import SimFuture, SimHandle, SimTask, SimTimerHandle
 from paceline_chaos.sim.process import PROCESS, Process
 from paceline_chaos.sim.trace import Trace

@@ -30,7 +30,7 @@ import aiohttp.resolver
 from aiohttp import web_app
 from aiohttp._websocket.writer import WebSocketWriter
 
-from paceline import runtime
+from paceline.platform import runtime
 from paceline_chaos.sim.loop import SimLoop
 from paceline_chaos.sim.machine import UNIX_START_NS
 from paceline_chaos.sim.process import Process

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paceline_chaos.cpu import cpu_s
 from paceline_chaos.verdict import Violation, code_or_harness
-from paceline_chaos.world.plan import Plan
+from paceline_chaos.world.faults.plan import Plan
 from paceline_chaos.world.run import run_world
 
 _WORLDS_PER_PROCESS = 20

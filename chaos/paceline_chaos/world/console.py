@@ -12,10 +12,10 @@ from paceline_chaos.verdict import Violation
 from paceline_chaos.world.batch import Outcome, fails_as, run_many
 from paceline_chaos.world.coverage import COVERAGE, lacks, said_of_judged
 from paceline_chaos.world.determinism import rerun_many
-from paceline_chaos.world.plan import Plan, draw_plan
-from paceline_chaos.world.plan_file import WrittenPlan, read_plan, replay_of, write_plan
+from paceline_chaos.world.faults.plan import Plan, draw_plan
+from paceline_chaos.world.faults.plan_file import WrittenPlan, read_plan, replay_of, write_plan
+from paceline_chaos.world.faults.shrink import shrink
 from paceline_chaos.world.run import REPLAY, Result, run_world
-from paceline_chaos.world.shrink import shrink
 from paceline_chaos.world.topology import LOAD_MS, draw_topology
 
 _SHOWN_MAX = 10

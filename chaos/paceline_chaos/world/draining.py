@@ -5,9 +5,9 @@ What comes of it is in the history; nothing is judged here.
 
 from collections.abc import Sequence
 
-from paceline.consumer.links import GroupLinks
 from paceline.errors import CorruptLogError, OffsetOutOfRangeError, PacelineError
 from paceline.net.cluster import Cluster
+from paceline.net.group_links import GroupLinks
 from paceline_chaos.history.model import AlterTopic, Commit, History, Outcome, Pop, Queue, Send
 from paceline_chaos.world.jobs.altering import restore
 from paceline_chaos.world.jobs.around import Around

@@ -14,16 +14,16 @@ import orjson
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError, StorageError
-from paceline.ports import Disk
+from paceline.platform.ports import Disk
 from paceline.records.decode import BatchView
 from paceline.records.header import HEADER_BYTES, Cause, Kind, parse_header
 from paceline.wire.properties import ESCAPED_FROM
 from paceline_chaos.history.model import SKIPPED, Queue, StoredBatch
 from paceline_chaos.history.retained import given_up
 from paceline_chaos.world.bodies import crc_of, value_of
-from paceline_controller.raft.entries import COMMAND_ENTRY
-from paceline_controller.raft.journal import Journal
-from paceline_controller.raft.snapshot import SnapshotStore
+from paceline_controller.raft.log.entries import COMMAND_ENTRY
+from paceline_controller.raft.log.journal import Journal
+from paceline_controller.raft.log.snapshot import SnapshotStore
 from paceline_controller.state import Machine
 
 _SEGMENT = re.compile(r"(\d{20})\.log")

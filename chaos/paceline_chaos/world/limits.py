@@ -7,7 +7,7 @@ back into the set after that, at most one refusal of theirs later. Who breaks fo
 the heal itself, and may have been elected before that is known.
 """
 
-from paceline_chaos.checkers.bounds import Bounds
+from paceline_chaos.checkers.evidence.bounds import Bounds
 from paceline_chaos.world.jobs.sending import OUTCOME_MS_MAX
 from paceline_chaos.world.topology import Topology
 

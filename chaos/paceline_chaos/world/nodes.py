@@ -12,25 +12,25 @@ from typing import Any
 
 import orjson
 
-from paceline.address import Address
-from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import CorruptLogError, PacelineError, StorageError
-from paceline.runtime import SeededRandom
-from paceline.telemetry import Node as LogNode
-from paceline.telemetry import become_node
+from paceline.platform.address import Address
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.runtime import SeededRandom
+from paceline.platform.telemetry import Node as LogNode
+from paceline.platform.telemetry import become_node
 from paceline_broker.app import Broker
 from paceline_broker.app import serve as serve_broker
 from paceline_broker.config import HOUR_MS, BrokerConfig
 from paceline_chaos.sim.machine import Machine
 from paceline_chaos.sim.process import Process, State
 from paceline_chaos.verdict import Violation, code_or_harness
-from paceline_chaos.world import refusing
 from paceline_chaos.world.addresses import (
     CLIENT_PORT,
     CONTROLLER_PORT,
     REPLICATION_PORT,
     Addresses,
 )
+from paceline_chaos.world.faults import refusing
 from paceline_chaos.world.topology import MIB, Topology
 from paceline_controller.app import serve as serve_controller
 from paceline_controller.config import ControllerConfig

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from paceline_chaos.history.model import Outcome, Send
 from paceline_chaos.seeds import how_many, one_seed
-from paceline_chaos.world.plan import Plan
+from paceline_chaos.world.faults.plan import Plan
 from paceline_chaos.world.run import Result, run_world
 from paceline_chaos.world.script import Director, Script, Steps, stock_topology
 from paceline_chaos.world.topology import Client, Timers

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from paceline.telemetry import current_node
+from paceline.platform.telemetry import current_node
 from paceline_chaos.history.entering import enter_probe
 from paceline_chaos.history.model import Decision
 from paceline_chaos.world.nodes import ControllerServer, Node

@@ -13,14 +13,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.admin import AdminClient
-from paceline.disk_memory import MemoryDisk, PowerLost
-from paceline.telemetry import JsonLineFormatter
-from paceline.telemetry import Node as LogNode
+from paceline.admin.client import AdminClient
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.telemetry import JsonLineFormatter
+from paceline.platform.telemetry import Node as LogNode
 from paceline.types import ReplicaId
 from paceline.wire.names import is_system_topic
 from paceline_chaos.checkers import ALL, SAFETY, judge
-from paceline_chaos.checkers.bounds import Bounds
+from paceline_chaos.checkers.evidence.bounds import Bounds
 from paceline_chaos.history.entering import are_acknowledged
 from paceline_chaos.history.model import (
     ALL_ACK,
@@ -40,13 +40,13 @@ from paceline_chaos.verdict import Verdict, Violation
 from paceline_chaos.world.coverage import coverage, judged_counts
 from paceline_chaos.world.draining import drain
 from paceline_chaos.world.dump import LogDump, dump_log, replayed_digest
-from paceline_chaos.world.inject import Injector
+from paceline_chaos.world.faults.inject import Injector
+from paceline_chaos.world.faults.plan import Plan, draw_plan
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import RETRIES_MAX
 from paceline_chaos.world.jobs.permitting import PERMIT_TOPIC
 from paceline_chaos.world.limits import bounds_of
 from paceline_chaos.world.nodes import DATA, TRANSACTION_CHECKS, BrokerNode, Node
-from paceline_chaos.world.plan import Plan, draw_plan
 from paceline_chaos.world.probes import PROBE_MS, EventCounter, Prober, counted_logs
 from paceline_chaos.world.script import Director, Notes, Script
 from paceline_chaos.world.stage import Stage

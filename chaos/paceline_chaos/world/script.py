@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
 from paceline.types import TopicName
-from paceline_broker.mastership import Mastership
 from paceline_broker.projections.projections import Projections
+from paceline_broker.role.mastership import Mastership
 from paceline_chaos.faults.plan import Fault
-from paceline_chaos.world.inject import Injector
+from paceline_chaos.world.faults.inject import Injector
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.stage import Stage
 from paceline_chaos.world.topology import FAST, Client, Topology, draw_topology

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.seeds import how_many, one_seed
-from paceline_chaos.world.plan import Plan
+from paceline_chaos.world.faults.plan import Plan
 from paceline_chaos.world.run import Result, run_world
 from paceline_chaos.world.script import Script, stock_topology
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from operator import itemgetter
 from typing import Any
 
-from paceline.disk_memory import MemoryDisk, PowerLost
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.runtime import SeededRandom
 from paceline.types import GroupName
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.sim.loop import SimStuck

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import PacelineError, TopicNotFoundError
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 from paceline.wire.topics import MIXED
 from paceline_chaos.world.jobs.altering import Alterer
 from paceline_chaos.world.jobs.around import Around

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 from paceline.cli.options import Connect, open_cluster, run_async
 
 if TYPE_CHECKING:
-    from paceline.admin import AdminClient
+    from paceline.admin.client import AdminClient
 
 Result = TypeVar("Result")
 
@@ -15,7 +15,7 @@ def ask(connect: Connect, work: "Callable[[AdminClient], Awaitable[Result]]") ->
     """What `work` gets from the cluster; its errors leave by the one door."""
 
     async def run() -> Result:
-        from paceline.admin import AdminClient
+        from paceline.admin.client import AdminClient
 
         async with open_cluster(connect) as cluster, AdminClient(cluster) as admin:
             return await work(admin)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paceline.cli.filters import filter_options
-from paceline.cli.group_offsets import parse_target
+from paceline.cli.group.offsets import parse_target
 from paceline.cli.options import Connect, cluster_options, find_readable, open_cluster, run_async
 from paceline.cli.output import echo_messages
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paceline.consumer.gaps import Gap
+    from paceline.consumer.fetch.gaps import Gap
     from paceline.consumer.ordered import OrderedConsumer
     from paceline.consumer.push import PushConsumer
     from paceline.filters import Filter, Subscription
@@ -179,7 +179,7 @@ def _ordered(
 
 def _not_wanted() -> Exception:
     """The answer to a message that stays with the group."""
-    from paceline.consumer.ordered_settings import SUSPEND_MS_MAX, SuspendQueueError
+    from paceline.consumer.settings.ordered import SUSPEND_MS_MAX, SuspendQueueError
 
     return SuspendQueueError(SUSPEND_MS_MAX)
 

@@ -83,7 +83,7 @@ def stats(topic: str | None, connect: Connect, as_json: bool) -> None:
 
 async def _ask(connect: Connect, topic: str | None, count_max: int) -> dict[str, dict[str, Any]]:
     """The answer of each broker group's master."""
-    from paceline.consumer.links import GroupLinks
+    from paceline.net.group_links import GroupLinks
 
     document: dict[str, Any] = {"call": "delays", "max": count_max}
     async with open_cluster(connect) as cluster:

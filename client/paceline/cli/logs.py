@@ -1,7 +1,8 @@
 """What the client library logs while a command runs: one readable line each on stderr.
 
-A record is an event's name with fields (`paceline.telemetry`); Python's own last resort would print
-the name alone. Programs get the same lines: with --json only the last line of stderr is JSON.
+A record is an event's name with fields (`paceline.platform.telemetry`); Python's own last resort
+would print the name alone. Programs get the same lines: with --json only the last line of stderr is
+JSON.
 """
 
 import logging

@@ -35,13 +35,13 @@ class _Entry(NamedTuple):
 
 COMMANDS = {
     "up": _Entry(
-        "paceline.cli.up:command",
+        "paceline.cli.local.up:command",
         "Start a whole cluster on this machine as real processes; Ctrl-C stops it.",
     ),
     "topic": _Entry(
-        "paceline.cli.topic:command", "Create, alter, remap, list, describe, delete topics."
+        "paceline.cli.topic.command:command", "Create, alter, remap, list, describe, delete topics."
     ),
-    "send": _Entry("paceline.cli.send:command", "Send a text, lines or a file to a topic."),
+    "send": _Entry("paceline.cli.send.command:command", "Send a text, lines or a file to a topic."),
     "recall": _Entry(
         "paceline.cli.recall:command", "Take a delayed message back before it is due."
     ),
@@ -52,12 +52,12 @@ COMMANDS = {
     "consume": _Entry(
         "paceline.cli.consume:command", "Consume a topic as a member of a consumer group."
     ),
-    "group": _Entry("paceline.cli.group:command", "Show, change and move consumer groups."),
+    "group": _Entry("paceline.cli.group.command:command", "Show, change and move consumer groups."),
     "client": _Entry(
-        "paceline.cli.clients:command", "Show which producers and consumers are connected."
+        "paceline.cli.group.clients:command", "Show which producers and consumers are connected."
     ),
     "dlq": _Entry(
-        "paceline.cli.dlq:command", "List, show, resend dead letters of a consumer group."
+        "paceline.cli.group.dlq:command", "List, show, resend dead letters of a consumer group."
     ),
     "message": _Entry(
         "paceline.cli.message:command",
@@ -80,14 +80,14 @@ COMMANDS = {
         "paceline.cli.transaction:command", "Show half messages; commit or roll them back."
     ),
     "cluster": _Entry(
-        "paceline.cli.cluster_recover:command", "Show the cluster; elect, clean, recover."
+        "paceline.cli.cluster.recover:command", "Show the cluster; elect, clean, recover."
     ),
     "controller": _Entry(
-        "paceline.cli.controller:command",
+        "paceline.cli.cluster.controller:command",
         "Show the controllers; hand leadership over, change who they are.",
     ),
     "log": _Entry(
-        "paceline_broker.log_command:command",
+        "paceline_broker.integrity.salvage_command:command",
         "Look at the log of a stopped broker; give its damage up.",
     ),
     "export": _Entry(
@@ -95,11 +95,11 @@ COMMANDS = {
         "Export topics as files, incrementally and exactly once, with Spark.",
     ),
     "demo": _Entry(
-        "paceline.cli.demo:command",
+        "paceline.cli.local.demo:command",
         "Send 336,776 real flight records, kill the master half-way, lose nothing.",
     ),
     "bench": _Entry(
-        "paceline.cli.bench:command",
+        "paceline.cli.bench.command:command",
         "Measure throughput, latency and CPU per message on a cluster of its own.",
     ),
     "chaos": _Entry(

@@ -11,7 +11,7 @@ from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table, shown
 
 if TYPE_CHECKING:
-    from paceline.admin import AdminClient
+    from paceline.admin.client import AdminClient
 
 LIMIT_DEFAULT = 64
 _BODY_SHOWN = 40

@@ -166,8 +166,8 @@ async def find_topic(cluster: "Cluster", name: str) -> "TopicView":
 async def find_or_make_topic(cluster: "Cluster", name: str) -> "TopicView":
     """As `find_topic`, for a send: brokers make a topic that does not exist, unless they are told
     not to (`auto_create_topic_enable`)."""
-    from paceline.master_requests import MasterRequests
-    from paceline.routing import master_address
+    from paceline.net.master_http import MasterRequests
+    from paceline.queues import master_address
     from paceline.wire.names import check_topic_name
 
     topic, view = check_topic_name(name), cluster.view
@@ -183,7 +183,7 @@ async def find_or_make_topic(cluster: "Cluster", name: str) -> "TopicView":
 
 async def find_readable(cluster: "Cluster", name: str) -> "TopicView":
     """As `find_topic`, and NoPermissionError where waiting for messages would be in vain."""
-    from paceline.consumer.refusals import not_readable
+    from paceline.consumer.fetch.unreadable_topics import not_readable
 
     topic = await find_topic(cluster, name)
     if not topic.can_read:

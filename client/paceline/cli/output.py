@@ -9,7 +9,7 @@ import click
 import orjson
 
 if TYPE_CHECKING:
-    from paceline.consumer.popped import PoppedMessage
+    from paceline.consumer.pop.popped_message import PoppedMessage
     from paceline.message import ReceivedMessage
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paceline.consumer.pull import PullConsumer, QueueRange
     from paceline.filters import Filter
     from paceline.message import ReceivedMessage
-    from paceline.routing import QueueName
+    from paceline.queues import QueueName
     from paceline.types import QueueOffset
     from paceline.wire.cluster import TopicView
 
@@ -134,7 +134,7 @@ def check_queue(queue: str) -> None:
 
 def choose_queues(topic: "TopicView", queue: str | None) -> "list[QueueName]":
     """All queues, or the one that "3" or "g1/3" names; QueueNotFoundError, BadRequestError."""
-    from paceline.routing import QueueName
+    from paceline.queues import QueueName
     from paceline.types import QueueId
 
     names = [

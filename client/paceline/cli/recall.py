@@ -23,7 +23,7 @@ def command(topic: str, handle: str, connect: Connect, as_json: bool) -> None:
 
 
 async def _recall(connect: Connect, topic: str, handle: str) -> str:
-    from paceline.producer import Producer
+    from paceline.producer.producer import Producer
 
     async with open_cluster(connect) as cluster:
         await find_topic(cluster, topic)

@@ -12,7 +12,7 @@ from paceline.cli.output import echo_json, echo_messages, message_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paceline.consumer.popped import PoppedMessage
+    from paceline.consumer.pop.popped_message import PoppedMessage
     from paceline.consumer.simple import SimpleConsumer
     from paceline.filters import Filter, Subscription
 
@@ -88,7 +88,7 @@ async def _receive(
     is_acked: bool,
     as_json: bool,
 ) -> None:
-    from paceline.consumer.popped import SimpleSettings
+    from paceline.consumer.pop.popped_message import SimpleSettings
     from paceline.consumer.simple import SimpleConsumer
 
     settings = SimpleSettings(**options)

@@ -17,7 +17,7 @@ from paceline.cli.output import echo_messages
 
 if TYPE_CHECKING:
     from paceline.message import Message, ReceivedMessage
-    from paceline.producer import Producer
+    from paceline.producer.producer import Producer
 
 TIMEOUT_MS_MAX = 3_600_000
 
@@ -58,7 +58,7 @@ def request_command(
 
 
 async def _request(connect: Connect, message: "Message", timeout_ms: int) -> "ReceivedMessage":
-    from paceline.producer import Producer
+    from paceline.producer.producer import Producer
 
     async with open_cluster(connect) as cluster:
         await find_or_make_topic(cluster, message.topic)
@@ -126,7 +126,7 @@ class _NotWantedError(Exception):
 
 async def _reply(connect: Connect, topic: str, group: str, replier: _Replier) -> None:
     from paceline.consumer.push import PushConsumer, PushSettings
-    from paceline.producer import Producer
+    from paceline.producer.producer import Producer
 
     async with open_cluster(connect) as cluster:
         await find_topic(cluster, topic)

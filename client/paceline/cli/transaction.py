@@ -9,7 +9,7 @@ from paceline.cli.output import echo_json, echo_table, utc
 
 if TYPE_CHECKING:
     from paceline.message import Message
-    from paceline.transaction import Transaction
+    from paceline.producer.transaction import Transaction
 
 CALL_TIMEOUT_MS = 10_000
 LIMIT_DEFAULT = 100
@@ -98,7 +98,7 @@ def _end(connect: Connect, transaction_id: str, *, is_commit: bool, as_json: boo
 
 async def _list(connect: Connect, topic: str | None, limit: int) -> dict[str, dict[str, Any]]:
     """What the master of every broker group has open."""
-    from paceline.consumer.links import GroupLinks
+    from paceline.net.group_links import GroupLinks
 
     async with open_cluster(connect) as cluster:
         assert cluster.view is not None
@@ -116,10 +116,10 @@ async def _list(connect: Connect, topic: str | None, limit: int) -> dict[str, di
 
 
 async def _show(connect: Connect, transaction_id: str) -> dict[str, Any]:
-    from paceline.consumer.links import GroupLinks
-    from paceline.message_ids import parse_handle
-    from paceline.transaction_ends import HANDLE_KIND
+    from paceline.net.group_links import GroupLinks
+    from paceline.producer.transaction_ends import HANDLE_KIND
     from paceline.types import GroupName
+    from paceline.wire.message_ids import parse_handle
 
     group = GroupName(parse_handle(HANDLE_KIND, transaction_id).group)
     async with open_cluster(connect) as cluster:
@@ -132,8 +132,8 @@ async def _show(connect: Connect, transaction_id: str) -> dict[str, Any]:
 
 
 async def _run_end(connect: Connect, transaction_id: str, *, is_commit: bool) -> None:
-    from paceline.consumer.links import GroupLinks
-    from paceline.transaction_ends import EndSender
+    from paceline.net.group_links import GroupLinks
+    from paceline.producer.transaction_ends import EndSender
 
     async with open_cluster(connect) as cluster:
         links = GroupLinks(cluster)
@@ -150,7 +150,7 @@ async def begin_and_end(
 ) -> "Transaction":
     """For `paceline send --transaction`: a half, ended as `end` says: commit, rollback or none."""
     from paceline.cli.options import find_or_make_topic
-    from paceline.transaction import TransactionProducer
+    from paceline.producer.transaction import TransactionProducer
 
     async with open_cluster(connect) as cluster:
         await find_or_make_topic(cluster, message.topic)

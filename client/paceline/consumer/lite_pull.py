@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from paceline.allocation import Allocation, allocate_averagely
-from paceline.consumer.assigned_member import AssignedMember
-from paceline.consumer.gaps import OnGap
-from paceline.consumer.group_offsets import GroupOffsets
-from paceline.consumer.joining import clustering
-from paceline.consumer.links import GroupLinks
-from paceline.consumer.membership import Me
-from paceline.consumer.push_settings import PushSettings
-from paceline.consumer.queue_owner import GroupMember, HeldQueue, QueueOwner
-from paceline.consumer.starts import Start
+from paceline.consumer.fetch.gaps import OnGap
+from paceline.consumer.group.allocation import Allocation, allocate_averagely
+from paceline.consumer.group.joining import clustering
+from paceline.consumer.group.manual_assignment import AssignedMember
+from paceline.consumer.group.membership import Me
+from paceline.consumer.group.start_positions import Start
+from paceline.consumer.offsets.group_offsets import GroupOffsets
+from paceline.consumer.process.assignment import GroupMember, HeldQueue, QueueOwner
+from paceline.consumer.settings.push import PushSettings
 from paceline.errors import ConfigError, PacelineError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.hooks import ConsumeHooks, ConsumeMessageHook
 from paceline.message import ReceivedMessage
+from paceline.net.client_base import Opened
 from paceline.net.cluster import Cluster
-from paceline.opened import Opened
-from paceline.routing import QueueKey, QueueName, has_queue
+from paceline.net.group_links import GroupLinks
+from paceline.queues import QueueKey, QueueName, has_queue
 from paceline.types import QueueOffset
 from paceline.wire.names import check_name, check_topic_name
 

@@ -16,9 +16,9 @@ from paceline.errors import (
     PacelineError,
     UnauthenticatedError,
 )
-from paceline.ports import Clock, Random
-from paceline.retry import Backoff
-from paceline.routing import QueueKey
+from paceline.net.backoff import Backoff
+from paceline.platform.ports import Clock, Random
+from paceline.queues import QueueKey
 
 log = logging.getLogger("paceline.client")
 

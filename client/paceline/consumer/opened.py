@@ -1,7 +1,7 @@
 """What consumers that fetch from queues themselves have in common."""
 
-from paceline.opened import Opened
-from paceline.routing import acting_groups
+from paceline.net.client_base import Opened
+from paceline.queues import acting_groups
 from paceline.types import GroupName
 
 

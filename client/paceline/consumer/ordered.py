@@ -8,28 +8,28 @@ succeeds, or is made a dead letter.
 
 from collections.abc import Iterable, Sequence
 
-from paceline.allocation import Allocation, allocate_averagely
-from paceline.consumer.failure import SendBacker
-from paceline.consumer.gaps import OnGap
-from paceline.consumer.joining import clustering
-from paceline.consumer.links import GroupLinks
-from paceline.consumer.locked_offsets import LockedOffsets
-from paceline.consumer.membership import Me
+from paceline.consumer.fetch.gaps import OnGap
+from paceline.consumer.group.allocation import Allocation, allocate_averagely
+from paceline.consumer.group.joining import clustering
+from paceline.consumer.group.membership import Me
+from paceline.consumer.group.start_positions import Start
+from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.not_started import OnError as OnError
+from paceline.consumer.offsets.locked_offsets import LockedOffsets
 from paceline.consumer.opened import ReadingConsumer
-from paceline.consumer.ordered_processing import OrderedProcessing
-from paceline.consumer.ordered_settings import OnLate as OnLate
-from paceline.consumer.ordered_settings import OrderedSettings as OrderedSettings
-from paceline.consumer.ordered_settings import SuspendQueueError as SuspendQueueError
+from paceline.consumer.process.assignment import QueueOwner
+from paceline.consumer.process.failure import SendBacker
+from paceline.consumer.process.ordered_processing import OrderedProcessing
 from paceline.consumer.push import runner
-from paceline.consumer.push_settings import BatchListener, Listener, OnGivenUp
-from paceline.consumer.queue_locks import QueueLocks
-from paceline.consumer.queue_owner import QueueOwner
-from paceline.consumer.starts import Start
+from paceline.consumer.settings.ordered import OnLate as OnLate
+from paceline.consumer.settings.ordered import OrderedSettings as OrderedSettings
+from paceline.consumer.settings.ordered import SuspendQueueError as SuspendQueueError
+from paceline.consumer.settings.push import BatchListener, Listener, OnGivenUp
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.hooks import ConsumeHooks
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey
+from paceline.net.group_links import GroupLinks
+from paceline.queues import QueueKey
 from paceline.wire.names import check_name, check_topic_name
 
 _CALLS_MS = 10_000

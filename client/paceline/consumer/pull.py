@@ -10,15 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from paceline.consumer.assigned import Assigned, PulledBatch
-from paceline.consumer.fetch_session import FetchSession
-from paceline.consumer.fetched import FetchedBatch, QueueFetch, Trouble
-from paceline.consumer.links import GroupLinks
+from paceline.consumer.fetch.assigned import Assigned, PulledBatch
+from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble
+from paceline.consumer.fetch.fetcher import FetchSession
+from paceline.consumer.fetch.replica_reads import ReplicaReads
+from paceline.consumer.fetch.segment_order import SegmentLines
+from paceline.consumer.fetch.unreadable_topics import Refusals
+from paceline.consumer.group.segments import SegmentBook
 from paceline.consumer.opened import ReadingConsumer
-from paceline.consumer.pull_lines import SegmentLines
-from paceline.consumer.refusals import Refusals
-from paceline.consumer.replica_reads import ReplicaReads
-from paceline.consumer.segments import SegmentBook
 from paceline.errors import (
     ConflictError,
     CorruptLogError,
@@ -28,8 +27,9 @@ from paceline.errors import (
 from paceline.filters import ALL, Filter
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
+from paceline.net.group_links import GroupLinks
+from paceline.queues import QueueKey, QueueName, queues_of
 from paceline.records.header import BATCH_BYTES_MAX, Kind
-from paceline.routing import QueueKey, QueueName, queues_of
 from paceline.types import GroupName, QueueOffset, TopicName
 from paceline.wire.stream import FetchPart
 

@@ -10,32 +10,32 @@ retention deletes before it was consumed is passed over, and reported.
 import os
 from collections.abc import Iterable, Sequence
 
-from paceline.allocation import Allocation, allocate_averagely
-from paceline.consumer.concurrent import ConcurrentProcessing, Run
-from paceline.consumer.failure import FailurePolicy, SendBack, SendBacker, TryHere
-from paceline.consumer.gaps import OnGap
-from paceline.consumer.group_offsets import GroupOffsets, OffsetStore
-from paceline.consumer.group_rules import consume_timeout_s
-from paceline.consumer.joining import broadcasting, clustering
-from paceline.consumer.links import GroupLinks
-from paceline.consumer.local_offsets import LocalOffsets
-from paceline.consumer.membership import Me
+from paceline.consumer.fetch.gaps import OnGap
+from paceline.consumer.group.allocation import Allocation, allocate_averagely
+from paceline.consumer.group.group_rules import consume_timeout_s
+from paceline.consumer.group.joining import broadcasting, clustering
+from paceline.consumer.group.membership import Me
+from paceline.consumer.group.start_positions import Start
 from paceline.consumer.not_started import OnError as OnError
+from paceline.consumer.offsets.group_offsets import GroupOffsets, OffsetStore
+from paceline.consumer.offsets.local_offsets import LocalOffsets
 from paceline.consumer.opened import ReadingConsumer
-from paceline.consumer.push_settings import BatchListener as BatchListener
-from paceline.consumer.push_settings import Listener as Listener
-from paceline.consumer.push_settings import OnGivenUp as OnGivenUp
-from paceline.consumer.push_settings import PushSettings as PushSettings
-from paceline.consumer.queue_owner import Join, QueueOwner
-from paceline.consumer.starts import Start
-from paceline.disk_real import RealDisk
+from paceline.consumer.process.assignment import Join, QueueOwner
+from paceline.consumer.process.concurrent import ConcurrentProcessing, Run
+from paceline.consumer.process.failure import FailurePolicy, SendBack, SendBacker, TryHere
+from paceline.consumer.settings.push import BatchListener as BatchListener
+from paceline.consumer.settings.push import Listener as Listener
+from paceline.consumer.settings.push import OnGivenUp as OnGivenUp
+from paceline.consumer.settings.push import PushSettings as PushSettings
 from paceline.errors import ConfigError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.hooks import ConsumeHooks
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.ports import Disk
-from paceline.routing import QueueKey
+from paceline.net.group_links import GroupLinks
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.ports import Disk
+from paceline.queues import QueueKey
 from paceline.wire.names import check_client_id, check_name, check_topic_name, retry_topic
 
 

@@ -12,19 +12,18 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from paceline.consumer.batch_reader import BatchReader, Range
-from paceline.consumer.failure import as_first_sent
-from paceline.consumer.links import PASSING, GroupLinks
-from paceline.consumer.membership import Me
-from paceline.consumer.popped import (
+from paceline.consumer.fetch.batch_reader import BatchReader, Range
+from paceline.consumer.group.membership import Me
+from paceline.consumer.pop.ack_batcher import ReceiptLane, receipts_call, refusal
+from paceline.consumer.pop.lease_renewal import Renewing
+from paceline.consumer.pop.popped_message import (
     WAIT_MS_MAX,
     Acknowledged,
     PoppedMessage,
     SimpleSettings,
     popped,
 )
-from paceline.consumer.receipt_lane import ReceiptLane, receipts_call, refusal
-from paceline.consumer.renewing import Renewing
+from paceline.consumer.process.failure import as_first_sent
 from paceline.errors import (
     ConfigError,
     DeadlineError,
@@ -34,10 +33,11 @@ from paceline.errors import (
 )
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.hooks import ConsumeHooks
+from paceline.net.backoff import Backoff
+from paceline.net.client_base import Opened
 from paceline.net.cluster import Cluster
-from paceline.opened import Opened
-from paceline.retry import Backoff
-from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.net.group_links import PASSING, GroupLinks
+from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, TopicName
 from paceline.wire.names import check_name, check_topic_name, retry_topic
 from paceline.wire.receipts import Receipt, format_handle, parse_handle

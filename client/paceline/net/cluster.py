@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from paceline.address import parse_address
 from paceline.errors import ConfigError, DeadlineError, PeerError, TopicNotFoundError
 from paceline.net.http import HttpClient
 from paceline.net.post_connection import PostConnection
 from paceline.net.stream_connection import StreamConnection, UpgradeRefusedError, connect_stream
 from paceline.net.watch import ClusterWatch
-from paceline.ports import Clock, Random
-from paceline.runtime import SystemClock, SystemRandom
+from paceline.platform.address import parse_address
+from paceline.platform.ports import Clock, Random
+from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.types import GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 

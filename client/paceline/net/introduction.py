@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from paceline import __version__
 from paceline.errors import PacelineError
 from paceline.net.cluster import BrokerConnection, Wakeup
-from paceline.runtime import cancel_and_wait, spawn
+from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.wire.clients import HEARTBEAT_BROKER_INTERVAL_MS, TOPICS_MAX, Kind
 
 log = logging.getLogger("paceline.client")

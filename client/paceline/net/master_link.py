@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable
 
 from paceline.errors import DeadlineError, PacelineError
+from paceline.net.backoff import Backoff
 from paceline.net.cluster import BrokerConnection, Cluster, Wakeup
 from paceline.net.introduction import Introducer, Who
-from paceline.retry import Backoff
-from paceline.routing import master_address, reading_address
-from paceline.runtime import cancel_and_wait, spawn
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.queues import master_address, reading_address
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 

@@ -18,7 +18,7 @@ from paceline.errors import (
 )
 from paceline.net.http import BATCH_MEDIA_TYPE, HttpClient
 from paceline.net.stream_connection import OnAnswer, OnLost, pack_fetch
-from paceline.runtime import spawn
+from paceline.platform.runtime import spawn
 from paceline.types import TopicName
 from paceline.wire.stream import (
     PRODUCE_ANSWER,

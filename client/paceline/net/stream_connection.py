@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import orjson
 
-from paceline.address import parse_address
 from paceline.errors import (
     DeadlineError,
     OutcomeUnknownError,
@@ -21,7 +20,8 @@ from paceline.errors import (
     PeerError,
     from_problem,
 )
-from paceline.ports import Buffer
+from paceline.platform.address import parse_address
+from paceline.platform.ports import Buffer
 from paceline.wire.stream import (
     FETCH_ANSWER,
     FETCH_HEADER,

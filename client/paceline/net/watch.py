@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.errors import BadRequestError, DeadlineError, NotFoundError, PacelineError, PeerError
+from paceline.net.backoff import Backoff
 from paceline.net.http import HttpClient
-from paceline.ports import Random
-from paceline.retry import Backoff
-from paceline.routing import broker_addresses
-from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.platform.ports import Random
+from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.queues import broker_addresses
 from paceline.wire.cluster import ClusterView
 
 log = logging.getLogger("paceline.client")

@@ -13,7 +13,7 @@ from operator import itemgetter, sub
 from typing import TypeAlias
 
 from paceline.errors import CorruptLogError, TooLargeError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.records.decode import BatchView, parse_properties
 from paceline.records.header import (
     COLUMN_BODY,

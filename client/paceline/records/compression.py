@@ -12,7 +12,7 @@ import lz4.block
 import zstandard
 
 from paceline.errors import CorruptLogError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.records.header import Codec
 
 _PREFIX = struct.Struct("<II")

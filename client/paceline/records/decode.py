@@ -15,7 +15,7 @@ import orjson
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.records.compression import decompress
 from paceline.records.header import (
     COLUMN_BODY,

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from crc32c import crc32c
 
 from paceline.errors import BadRequestError, TooLargeError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.records.compression import compress
 from paceline.records.decode import BatchView
 from paceline.records.header import (

@@ -15,7 +15,7 @@ import orjson
 from crc32c import crc32c
 
 from paceline.errors import BadRequestError, TooLargeError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.records.compression import FASTEST, compress
 from paceline.records.header import (
     BATCH_BYTES_MAX,

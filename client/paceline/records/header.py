@@ -14,7 +14,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 
 # Columns are read in place with memoryview.cast, which is native-endian.
 assert sys.byteorder == "little", "paceline needs a little-endian machine"

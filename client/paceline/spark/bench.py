@@ -27,11 +27,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.blocking import BlockingProducer
 from paceline.errors import ConfigError, PacelineError, TopicExistsError
 from paceline.message import Message
-from paceline.runtime import SystemRandom
+from paceline.platform.runtime import SystemRandom
 from paceline.spark.options import read_options
 from paceline.spark.session import open_session, plain_error
 from paceline.spark.source import PacelineDataSource, PacelineReader

@@ -27,10 +27,10 @@ from paceline.errors import (
     UnauthenticatedError,
     from_problem,
 )
-from paceline.ports import Clock
+from paceline.net.backoff import Verdict, judge
+from paceline.platform.ports import Clock
+from paceline.platform.runtime import SystemClock
 from paceline.records.decode import BatchView
-from paceline.retry import Verdict, judge
-from paceline.runtime import SystemClock
 from paceline.spark.options import Access
 from paceline.types import GroupName, ReplicaId
 from paceline.wire.cluster import ClusterView, GroupView

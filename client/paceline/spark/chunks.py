@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from paceline.routing import index_of_key
+from paceline.queues import index_of_key
 from paceline.wire.properties import without_brokers
 
 Row = tuple[bytes, bytes | None, str | None, Mapping[str, str] | None]

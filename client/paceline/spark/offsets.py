@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from paceline.errors import BadRequestError
-from paceline.routing import QueueName
+from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
 from paceline.wire.fields import I64_MAX
 from paceline.wire.names import check_name, check_topic_name

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from paceline.address import parse_address
 from paceline.errors import BadRequestError, ConfigError
+from paceline.platform.address import parse_address
 from paceline.spark.columns import COLUMNS, columns_named
 from paceline.spark.moments import parse_moment
 from paceline.spark.offsets import QUEUE_ID_MAX, Position, StartKind, parse_position

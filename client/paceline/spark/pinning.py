@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from paceline.errors import PacelineError
-from paceline.routing import QueueName
+from paceline.queues import QueueName
 from paceline.spark.brokers import Brokers
 
 log = logging.getLogger("paceline.spark")

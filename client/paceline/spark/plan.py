@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from paceline.errors import BadRequestError, OffsetOutOfRangeError, TopicNotFoundError
-from paceline.ports import Clock
-from paceline.routing import QueueName, queues_of
-from paceline.runtime import SystemClock
+from paceline.platform.ports import Clock
+from paceline.platform.runtime import SystemClock
+from paceline.queues import QueueName, queues_of
 from paceline.spark.brokers import Brokers
 from paceline.spark.offsets import EARLIEST, LATEST, Offsets, Position, StartKind, described
 from paceline.spark.options import ReadOptions, Selection

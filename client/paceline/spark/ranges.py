@@ -7,7 +7,7 @@ up but the bytes themselves.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from paceline.routing import QueueName
+from paceline.queues import QueueName
 from paceline.spark.offsets import Offsets
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from paceline.errors import BadRequestError
-from paceline.runtime import SystemRandom
+from paceline.platform.runtime import SystemRandom
 from paceline.spark.options import WriteOptions
 from paceline.spark.storing import StoredRows, check_columns, store_rows, store_tails
 

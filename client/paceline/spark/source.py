@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from paceline.errors import BadRequestError
-from paceline.runtime import SystemRandom
+from paceline.platform.runtime import SystemRandom
 from paceline.spark.brokers import Brokers
 from paceline.spark.columnar import arrow_schema
 from paceline.spark.columns import COLUMNS, Column, columns_named

@@ -12,10 +12,10 @@ from paceline.errors import (
     TopicNotFoundError,
     UnknownProducerError,
 )
+from paceline.platform.runtime import SystemClock
+from paceline.queues import QueueKey, write_queues_of
 from paceline.records.encode import encode_batch
 from paceline.records.header import Codec
-from paceline.routing import QueueKey, write_queues_of
-from paceline.runtime import SystemClock
 from paceline.spark.brokers import Brokers
 from paceline.spark.chunks import Chunk, QueueRows, by_queue, chunks, producer_id, rows_of
 from paceline.spark.options import WriteOptions

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from paceline.errors import OffsetOutOfRangeError
-from paceline.routing import QueueName
-from paceline.runtime import SystemClock, SystemRandom
+from paceline.platform.runtime import SystemClock, SystemRandom
+from paceline.queues import QueueName
 from paceline.spark.brokers import Brokers
 from paceline.spark.lag import commit_for_lag
 from paceline.spark.offsets import Offsets, StartKind, described, offsets_from_json, offsets_to_json

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from paceline.types import ControllerId
 from paceline_controller.raft.core import RaftCore
 from paceline_controller.raft.digests import INDICES_MAX, Digests
-from paceline_controller.raft.frames import Message
 from paceline_controller.raft.library import RaftInvariantError
+from paceline_controller.raft.peers.frames import Message
 from paceline_controller.raft.settings import RaftSettings
 
 log = logging.getLogger("paceline.raft")

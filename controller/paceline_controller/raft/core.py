@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paceline.errors import CommandRefusedError, CorruptLogError
-from paceline.ports import Clock, Disk, Random
+from paceline.platform.ports import Clock, Disk, Random
 from paceline.types import ControllerId
 from paceline_controller.raft.elections import VoteGate
-from paceline_controller.raft.entries import COMMAND_ENTRY, MEMBERS_ENTRY
-from paceline_controller.raft.frames import Message, is_sendable
-from paceline_controller.raft.journal import Journal, SyncTicket
 from paceline_controller.raft.library import (
     PeerNode,
     RaftInvariantError,
     library_settings,
     load_library,
 )
+from paceline_controller.raft.log.entries import COMMAND_ENTRY, MEMBERS_ENTRY
+from paceline_controller.raft.log.journal import Journal, SyncTicket
+from paceline_controller.raft.log.snapshot import Snapshot, SnapshotStore
 from paceline_controller.raft.member_steps import (
     Progress,
     Step,
@@ -36,8 +36,8 @@ from paceline_controller.raft.member_steps import (
 from paceline_controller.raft.members import Members, configured, encode_change, is_one_step
 from paceline_controller.raft.outbox import Outbox
 from paceline_controller.raft.overrides import make_node_class
+from paceline_controller.raft.peers.frames import Message, is_sendable
 from paceline_controller.raft.settings import RaftSettings
-from paceline_controller.raft.snapshot import Snapshot, SnapshotStore
 
 _CANDIDATE = 1  # the library's _RAFT_STATE.CANDIDATE
 _SUCCESS = 0  # the library's FAIL_REASON.SUCCESS

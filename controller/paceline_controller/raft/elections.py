@@ -22,9 +22,9 @@ from typing import Any, Protocol
 from pysyncobj.node import Node
 
 from paceline.types import ControllerId
-from paceline_controller.raft.frames import Message
-from paceline_controller.raft.journal import Journal
+from paceline_controller.raft.log.journal import Journal
 from paceline_controller.raft.pace import Pace
+from paceline_controller.raft.peers.frames import Message
 from paceline_controller.raft.settings import RaftSettings
 
 _FOLLOWER, _CANDIDATE = 0, 1  # the library's _RAFT_STATE

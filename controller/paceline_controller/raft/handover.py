@@ -15,8 +15,8 @@ from paceline.errors import (
     OutcomeUnknownError,
     PacelineError,
 )
-from paceline.ports import Clock
-from paceline.runtime import pause
+from paceline.platform.ports import Clock
+from paceline.platform.runtime import pause
 from paceline.types import ControllerId
 from paceline_controller.raft.core import RaftCore
 

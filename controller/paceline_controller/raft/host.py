@@ -26,8 +26,8 @@ from paceline.errors import (
     ShuttingDownError,
     StorageError,
 )
-from paceline.ports import Clock, Disk, File, Random
-from paceline.runtime import spawn
+from paceline.platform.ports import Clock, Disk, File, Random
+from paceline.platform.runtime import spawn
 from paceline.types import ControllerId
 from paceline_controller.quorum import (
     AppliedCallback,
@@ -43,12 +43,15 @@ from paceline_controller.quorum import (
 from paceline_controller.raft.barriers import Barriers
 from paceline_controller.raft.comparison import Comparison
 from paceline_controller.raft.core import Leadership, RaftCore
-from paceline_controller.raft.directory import Directory
-from paceline_controller.raft.frames import Message
 from paceline_controller.raft.handover import HandOver
-from paceline_controller.raft.hello import members_digest
 from paceline_controller.raft.identity import Identity, open_identity
+from paceline_controller.raft.log.sync_times import SyncWindow
 from paceline_controller.raft.members import Members, wished_members
+from paceline_controller.raft.peers.directory import Directory
+from paceline_controller.raft.peers.frames import Message
+from paceline_controller.raft.peers.hello import members_digest
+from paceline_controller.raft.peers.tls import Tls
+from paceline_controller.raft.peers.transport import Links
 from paceline_controller.raft.proposals import Proposals
 from paceline_controller.raft.reporting import (
     UNSTARTED,
@@ -57,9 +60,6 @@ from paceline_controller.raft.reporting import (
     quorum_status,
 )
 from paceline_controller.raft.settings import PROPOSALS_MAX, RaftSettings
-from paceline_controller.raft.sync_times import SyncWindow
-from paceline_controller.raft.tls import Tls
-from paceline_controller.raft.transport import Links
 
 log = logging.getLogger("paceline.raft")
 

@@ -22,9 +22,9 @@ import orjson
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError, PeerError, StorageError
-from paceline.ports import Disk, Random, write_durably
+from paceline.platform.ports import Disk, Random, write_durably
 from paceline.types import ControllerId
-from paceline_controller.raft.journal import Journal
+from paceline_controller.raft.log.journal import Journal
 
 log = logging.getLogger("paceline.raft")
 

@@ -20,10 +20,10 @@ import pysyncobj.version
 from pysyncobj.node import Node
 
 from paceline.errors import ConfigError
-from paceline.ports import Clock, Random
-from paceline_controller.raft.journal import Journal
+from paceline.platform.ports import Clock, Random
+from paceline_controller.raft.log.journal import Journal
+from paceline_controller.raft.log.snapshot import SnapshotStore
 from paceline_controller.raft.settings import RaftSettings
-from paceline_controller.raft.snapshot import SnapshotStore
 
 log = logging.getLogger("paceline.raft")
 

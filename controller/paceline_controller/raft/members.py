@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
-from paceline.address import parse_address
 from paceline.errors import CommandRefusedError, ConfigError, PeerError
+from paceline.platform.address import parse_address
 from paceline.types import ControllerId
 from paceline.wire.session_commands import CONTROLLER_ID_PATTERN
 

@@ -14,8 +14,8 @@ from pysyncobj.node import Node
 
 from paceline.types import ControllerId
 from paceline_controller.raft.elections import ElectionRules
-from paceline_controller.raft.entries import MEMBERS_ENTRY, Entry
 from paceline_controller.raft.library import PeerNode, RaftInvariantError
+from paceline_controller.raft.log.entries import MEMBERS_ENTRY, Entry
 from paceline_controller.raft.members import MemberLog, Members, configured, read_change
 
 

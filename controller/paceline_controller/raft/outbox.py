@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 
 from paceline.types import ControllerId
-from paceline_controller.raft.frames import Message
-from paceline_controller.raft.journal import Journal
+from paceline_controller.raft.log.journal import Journal
+from paceline_controller.raft.peers.frames import Message
 
 
 class Outbox:

@@ -13,17 +13,17 @@ from typing import Any
 
 from pysyncobj.node import Node
 
-from paceline_controller.raft.entries import (
+from paceline_controller.raft.library import RaftInvariantError
+from paceline_controller.raft.log.entries import (
     COMMAND_ENTRY,
     MEMBERS_ENTRY,
     NO_OP_ENTRY,
     Entry,
 )
-from paceline_controller.raft.frames import Message
-from paceline_controller.raft.library import RaftInvariantError
+from paceline_controller.raft.log.snapshot import Snapshot, SnapshotStore
 from paceline_controller.raft.membership import MembershipRules
+from paceline_controller.raft.peers.frames import Message
 from paceline_controller.raft.settings import RaftSettings
-from paceline_controller.raft.snapshot import Snapshot, SnapshotStore
 
 
 class SafeNode(MembershipRules):

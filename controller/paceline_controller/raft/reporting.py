@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
-from paceline.address import Address
+from paceline.platform.address import Address
 from paceline.types import ControllerId
 from paceline_controller.quorum import QuorumMember, QuorumMembers, QuorumStatus
 from paceline_controller.raft.core import RaftCore
+from paceline_controller.raft.log.sync_times import SyncWindow
 from paceline_controller.raft.members import Member, Members
-from paceline_controller.raft.sync_times import SyncWindow
 
 UNSTARTED = QuorumStatus(
     is_leader=False, leader=None, term=0, commit_index=0, applied_index=0, log_length=0

@@ -7,16 +7,16 @@ from typing import Any
 
 import orjson
 
-from paceline.cli.free_ports import free_ports
-from paceline.disk_real import RealDisk
+from paceline.cli.local.free_ports import free_ports
 from paceline.errors import NotLeaderError, OutcomeUnknownError
-from paceline.ports import Disk
-from paceline.runtime import SystemClock, SystemRandom, pause
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.ports import Disk
+from paceline.platform.runtime import SystemClock, SystemRandom, pause
 from paceline.types import ControllerId
 from paceline_controller.quorum import Command, Event, Result
 from paceline_controller.raft.host import RaftQuorum
+from paceline_controller.raft.peers.tls import Tls
 from paceline_controller.raft.settings import RaftSettings
-from paceline_controller.raft.tls import Tls
 
 SECRET = b"cluster secret"
 NAMES = [ControllerId(f"c{number}") for number in (1, 2, 3)]

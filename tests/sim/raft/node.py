@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from paceline.disk_memory import MemoryDisk
+from paceline.platform.disk_memory import MemoryDisk
 from paceline.types import ControllerId
 from paceline_controller.raft.core import RaftCore
-from paceline_controller.raft.directory import Directory
-from paceline_controller.raft.frames import Message, encode_message, parse_message
 from paceline_controller.raft.identity import Identity
-from paceline_controller.raft.journal import Journal
+from paceline_controller.raft.log.journal import Journal
 from paceline_controller.raft.members import Members
+from paceline_controller.raft.peers.directory import Directory
+from paceline_controller.raft.peers.frames import Message, encode_message, parse_message
 
 if TYPE_CHECKING:
     from tests.sim.raft.world import World

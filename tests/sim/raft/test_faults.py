@@ -15,10 +15,10 @@ from tests.sim.raft.world import World
 
 from paceline.types import ControllerId
 from paceline_controller.raft.core import RaftCore
-from paceline_controller.raft.entries import Entry
-from paceline_controller.raft.frames import Message, is_sendable
-from paceline_controller.raft.journal import Journal, SyncTicket
+from paceline_controller.raft.log.entries import Entry
+from paceline_controller.raft.log.journal import Journal, SyncTicket
 from paceline_controller.raft.overrides import SafeNode
+from paceline_controller.raft.peers.frames import Message, is_sendable
 
 SEEDS = int(os.environ.get("PACELINE_RAFT_SEEDS", "25"))
 

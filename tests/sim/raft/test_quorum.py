@@ -8,7 +8,6 @@ import pytest
 import pytest_asyncio
 from tests.sim.raft.cluster import NAMES, Cluster, ListMachine, eventually
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import (
     BadRequestError,
     ConfigError,
@@ -19,7 +18,8 @@ from paceline.errors import (
     StorageError,
     TooLargeError,
 )
-from paceline.runtime import SystemClock, SystemRandom
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.types import ControllerId
 from paceline_controller.quorum import Quorum
 from paceline_controller.raft.host import RaftQuorum

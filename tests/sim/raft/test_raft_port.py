@@ -14,12 +14,12 @@ import pytest
 import pytest_asyncio
 from tests.sim.raft.cluster import NAMES, SECRET, Cluster, eventually
 
-from paceline.runtime import SystemClock, SystemRandom
+from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.types import ControllerId
-from paceline_controller.raft.frames import FrameSeal, encode_message
-from paceline_controller.raft.hello import Hello, make_proof, members_digest, parse_hello
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.members import configured
+from paceline_controller.raft.peers.frames import FrameSeal, encode_message
+from paceline_controller.raft.peers.hello import Hello, make_proof, members_digest, parse_hello
 from paceline_controller.raft.settings import RaftSettings
 
 pytestmark = pytest.mark.real_time

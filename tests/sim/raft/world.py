@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from tests.sim.raft.node import SimNode, meet
 
-from paceline.disk_memory import PowerLost
 from paceline.errors import PeerError, StorageError
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import PowerLost
+from paceline.platform.runtime import SeededRandom
 from paceline.types import ControllerId
 from paceline_controller.raft.settings import RaftSettings
 

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 from aiohttp import WSMsgType, web
 
-from paceline.runtime import pause, spawn
+from paceline.platform.runtime import pause, spawn
 from paceline_chaos.sim import Simulation
 
 PORT = 8080

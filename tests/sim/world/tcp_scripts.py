@@ -14,7 +14,7 @@ from typing import Any, cast
 import aiohttp
 from aiohttp import WSMsgType, web
 
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 
 HOST = "127.0.0.1"
 Script = Callable[[], Coroutine[Any, Any, list[object]]]

@@ -7,7 +7,7 @@ that no test passes because nothing happened. More: `python -m paceline_chaos.wo
 
 import pytest
 
-from paceline_broker.service import send
+from paceline_broker.service.produce import send
 from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.world.all_ack import SCENARIOS, run_all_ack
 

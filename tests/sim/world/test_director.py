@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 from paceline_chaos.sim.simulation import Simulation
 from paceline_chaos.world.script import LOOK_MS, Director, Script, Steps
 

@@ -15,8 +15,8 @@ from paceline_chaos.history.model import FaultEvent, History
 from paceline_chaos.verdict import Verdict, Violation
 from paceline_chaos.world import __main__ as command
 from paceline_chaos.world import console, run
-from paceline_chaos.world.plan import draw_plan
-from paceline_chaos.world.plan_file import WrittenPlan, read_plan, write_plan
+from paceline_chaos.world.faults.plan import draw_plan
+from paceline_chaos.world.faults.plan_file import WrittenPlan, read_plan, write_plan
 from paceline_chaos.world.run import run_world
 from paceline_chaos.world.topology import draw_topology
 

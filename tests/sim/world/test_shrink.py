@@ -3,8 +3,8 @@
 import pytest
 
 from paceline_chaos.faults.plan import Fault
-from paceline_chaos.world.plan import Plan
-from paceline_chaos.world.shrink import shrink
+from paceline_chaos.world.faults.plan import Plan
+from paceline_chaos.world.faults.shrink import shrink
 
 FAULTS = tuple(Fault(at_ms=at, kind="kill", target=f"g1-b{at}") for at in range(11))
 

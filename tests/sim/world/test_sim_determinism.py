@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.sim.world.digests import digest, serve, use
 
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 from paceline_chaos.sim import Simulation, first_difference
 
 ROOT = Path(__file__).parents[3]

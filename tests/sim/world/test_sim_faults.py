@@ -7,7 +7,7 @@ import pytest
 from tests.sim.world.pairs import PORT, Main, Pair, dial, listen
 from tests.sim.world.tcp_scripts import Recorder
 
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 from paceline_chaos.sim import Simulation
 
 

@@ -6,10 +6,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
 from paceline.types import GroupName
-from paceline_broker.replication.server import ReplicationServer, _Link
-from paceline_broker.stream import StreamServer
+from paceline_broker.replication.master.server import ReplicationServer, _Link
+from paceline_broker.server.stream import StreamServer
 
 
 class Ended(asyncio.Transport):

@@ -7,7 +7,7 @@ import signal
 import pytest
 from tests.sim.world.pairs import Main, Pair
 
-from paceline.runtime import pause, spawn
+from paceline.platform.runtime import pause, spawn
 from paceline_chaos.sim import Machine, Process, SimDeadlock, SimStuck, Simulation, State
 
 

@@ -12,8 +12,8 @@ from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import Phase, ReplicaDump, Send
 from paceline_chaos.world.batch import run_one
 from paceline_chaos.world.coverage import COVERAGE
+from paceline_chaos.world.faults.plan import Plan, draw_plan
 from paceline_chaos.world.limits import bounds_of
-from paceline_chaos.world.plan import Plan, draw_plan
 from paceline_chaos.world.run import REPLAY, Result, run_world
 from paceline_chaos.world.topology import FAST, Timers, draw_topology
 

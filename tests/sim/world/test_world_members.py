@@ -9,7 +9,7 @@ import pytest
 from paceline_chaos.checkers import SAFETY
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import FaultEvent, ReplicaDump
-from paceline_chaos.world.plan import Plan, draw_plan
+from paceline_chaos.world.faults.plan import Plan, draw_plan
 from paceline_chaos.world.run import Result, run_world
 from paceline_chaos.world.script import GROUP, stock_topology
 from paceline_chaos.world.topology import Client, Topology, draw_topology

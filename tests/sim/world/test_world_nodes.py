@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from paceline.disk_memory import PowerLost
 from paceline.errors import ConfigError, CorruptLogError, StorageError
+from paceline.platform.disk_memory import PowerLost
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import FaultEvent
 from paceline_chaos.sim.simulation import Simulation
-from paceline_chaos.world.inject import ARMED_MS, Injector
+from paceline_chaos.world.faults.inject import ARMED_MS, Injector
+from paceline_chaos.world.faults.plan import Plan
 from paceline_chaos.world.nodes import WELL_MS, BrokerNode
-from paceline_chaos.world.plan import Plan
 from paceline_chaos.world.probes import EventCounter, counted_logs
 from paceline_chaos.world.run import run_world
 from paceline_chaos.world.script import stock_topology

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from tests.unit.broker.brokers import Broker, a_group, eventually, tell
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import NoMasterError, PacelineError
-from paceline.runtime import SeededRandom, pause
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom, pause
 from paceline.types import Incarnation, ReplicaId
 from paceline.wire.cluster import GroupView
-from paceline_broker.service.ports import RoleState
+from paceline_broker.ports import RoleState
 
 ALONE = frozenset({1})
 MEMBERS = frozenset({2, 3})

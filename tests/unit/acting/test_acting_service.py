@@ -19,11 +19,11 @@ from paceline.errors import (
     OutcomeUnknownError,
     ReceiptsOpenError,
 )
-from paceline.telemetry import Metrics
+from paceline.platform.telemetry import Metrics
 from paceline.types import QueueOffset
 from paceline.wire.http import PullRequest
 from paceline_broker.acting.offsets_file import OffsetsFile
-from paceline_broker.probe import register
+from paceline_broker.service.counters import register
 
 QUEUE = {"topic": "orders", "queue": 0}
 LEASE_MS = 60_000

@@ -10,17 +10,17 @@ from tests.unit.http.door import a_batch
 from tests.unit.service.fakes import GROUP, Bench, a_view
 from tests.unit.service.test_send import Answers
 
-from paceline.disk_memory import MemoryDisk
-from paceline.runtime import ManualClock
-from paceline.telemetry import Metrics
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import ManualClock
+from paceline.platform.telemetry import Metrics
 from paceline.types import ReplicaId
 from paceline.wire.cluster import ClusterView, GroupView
-from paceline_broker.acting.hand_over import HandOver
 from paceline_broker.acting.offsets_file import OffsetsFile
-from paceline_broker.http import BrokerHttp
+from paceline_broker.ports import Acting
 from paceline_broker.projections.locks import Token
 from paceline_broker.projections.offsets import CommitEntry
-from paceline_broker.service.ports import Acting
+from paceline_broker.role.acting_handover import HandOver
+from paceline_broker.server.http import BrokerHttp
 
 KEY = 1 << 16
 QUEUE = {"topic": "orders", "queue": 0}

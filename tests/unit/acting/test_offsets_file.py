@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import StorageError
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom
 from paceline_broker.acting.offsets_file import FILE, OffsetsFile
 from paceline_broker.projections.locks import Token
 from paceline_broker.projections.offsets import CommitEntry

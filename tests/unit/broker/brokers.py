@@ -8,23 +8,23 @@ from typing import Any, cast
 from tests.unit.replication.builders import a_view
 from tests.unit.replication.nodes import GROUP, SECRET, eventually
 
-from paceline.address import Address
-from paceline.disk_memory import MemoryDisk
+from paceline.platform.address import Address
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom, SystemClock
+from paceline.platform.telemetry import Node
 from paceline.records.encode import encode_batch
 from paceline.records.header import HEADER_BYTES, parse_header, stamp
-from paceline.runtime import SeededRandom, SystemClock
-from paceline.telemetry import Node
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView, ReplicaView
 from paceline_broker.config import BrokerConfig
-from paceline_broker.duties import register
-from paceline_broker.identity import StoreIdentity
-from paceline_broker.mastership import Mastership
-from paceline_broker.replication.server import ReplicationServer
-from paceline_broker.role import BrokerRole
-from paceline_broker.store import lock_data_folder, open_store
-from paceline_broker.surroundings import Surroundings
+from paceline_broker.replication.master.server import ReplicationServer
+from paceline_broker.role.context import Surroundings
+from paceline_broker.role.duties import register
+from paceline_broker.role.mastership import Mastership
+from paceline_broker.role.role import BrokerRole
+from paceline_broker.storage.identity import StoreIdentity
+from paceline_broker.storage.store import lock_data_folder, open_store
 
 CLUSTER = "c"
 UNIX_MS = 1_700_000_000_000

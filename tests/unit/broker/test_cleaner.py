@@ -11,19 +11,19 @@ from tests.unit.broker.test_mastership import a_master_alone
 from tests.unit.projections.logs import a_header
 
 from paceline.errors import DiskFullError
+from paceline.platform.runtime import ManualClock, SeededRandom, SystemClock
+from paceline.platform.telemetry import Metrics
 from paceline.records.header import Kind
-from paceline.runtime import ManualClock, SeededRandom, SystemClock
-from paceline.telemetry import Metrics
 from paceline.types import PhysicalOffset, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
-from paceline_broker.cleaner import Cleaner
-from paceline_broker.clocks import Clocks
-from paceline_broker.probe_disk import register_disk
+from paceline_broker.controllers.clock_skew import Clocks
+from paceline_broker.metrics.disk import register_disk
+from paceline_broker.ports import RoleState
 from paceline_broker.projections.offsets import CommitEntry, CommitRequest
 from paceline_broker.projections.pins import PinRequest
 from paceline_broker.projections.projections import TopicRecord
+from paceline_broker.retention.cleaner import Cleaner
 from paceline_broker.service.ledger import append_internal
-from paceline_broker.service.ports import RoleState
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 

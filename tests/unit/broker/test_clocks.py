@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline_broker.clocks import FRESH_MS_MAX, Clocks, Trust
+from paceline_broker.controllers.clock_skew import FRESH_MS_MAX, Clocks, Trust
 
 NOW_MS, UNIX_MS, SKEW_MS = 1_000_000, 1_800_000_000_000, 5000
 

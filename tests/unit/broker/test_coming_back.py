@@ -14,13 +14,13 @@ from tests.unit.broker.test_install import (
     a_master_above_0,
 )
 
-from paceline.disk_memory import MemoryDisk, PowerLost
-from paceline.runtime import SeededRandom, pause
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.runtime import SeededRandom, pause
 from paceline.types import PhysicalOffset
 from paceline.wire.cluster import GroupView
 from paceline_broker.log.layout import segment_name
-from paceline_broker.service.ports import RoleState
-from paceline_broker.store import Store
+from paceline_broker.ports import RoleState
+from paceline_broker.storage.store import Store
 
 BODIES = [bytes([number + 1]) * 9000 for number in range(20)]
 

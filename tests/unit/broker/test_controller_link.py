@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.errors import PeerError
-from paceline.runtime import SeededRandom, pause
+from paceline.platform.runtime import SeededRandom, pause
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire import session as wire
-from paceline_broker.controller_link import ControllerLinks
-from paceline_broker.identity import Identity
+from paceline_broker.controllers.session import ControllerLinks
+from paceline_broker.storage.identity import Identity
 
 COMMAND = wire.OpenEpoch(
     group=GroupName("g1"),

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import WSMsgType, web
 
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
 from paceline.types import ControllerId, GroupName, Incarnation
 from paceline.wire import session as wire
 from paceline.wire.proof import NONCE_BYTES
-from paceline_broker import controller_link
-from paceline_broker.controller_link import ControllerLinks
-from paceline_broker.identity import Identity
+from paceline_broker.controllers import session as controller_link
+from paceline_broker.controllers.session import ControllerLinks
+from paceline_broker.storage.identity import Identity
 
 DEADLINE_S = 10
 Serve = Callable[[web.WebSocketResponse], Awaitable[None]]

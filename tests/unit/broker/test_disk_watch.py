@@ -1,6 +1,6 @@
 """When a disk counts as stalled (R22)."""
 
-from paceline_broker.disk_watch import (
+from paceline_broker.storage.disk_health import (
     MEMORY_MS,
     PATIENCE_MS_MAX,
     PATIENT_BYTES_PER_MS,

@@ -9,13 +9,13 @@ import pytest
 from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, registered, tell
 from tests.unit.service.fakes import turn
 
-from paceline.disk_memory import MemoryDisk
-from paceline.runtime import ManualClock, cancel_and_wait, spawn
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import ManualClock, cancel_and_wait, spawn
 from paceline.types import PhysicalOffset
 from paceline.wire.session_commands import RegisterReplica
-from paceline_broker.disk_watch import DiskPace
-from paceline_broker.duties import TICK_MS, Duties
 from paceline_broker.log.layout import segment_name
+from paceline_broker.role.duties import TICK_MS, Duties
+from paceline_broker.storage.disk_health import DiskPace
 
 
 async def test_a_log_that_recovery_cut_to_nothing_is_suspect_not_new() -> None:
@@ -83,7 +83,7 @@ async def test_a_stalled_disk_is_noticed_while_a_checkpoint_waits_for_it(
         clock.advance(int(milliseconds))
         await turn()
 
-    monkeypatch.setattr("paceline_broker.duties.pause", tick)
+    monkeypatch.setattr("paceline_broker.role.duties.pause", tick)
     duties = Duties(
         role=cast(Any, role),
         store=cast(Any, store),

@@ -4,13 +4,13 @@ import pytest
 from tests.unit.broker.brokers import DATA, GROUP, Broker, a_group, eventually, tell
 from tests.unit.replication.builders import a_view as a_group_view
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import ConfigError, CorruptLogError, StorageError
-from paceline.runtime import SeededRandom, pause
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom, pause
 from paceline.types import PhysicalOffset
-from paceline_broker.give_up import StoppedStore
-from paceline_broker.identity import StoreIdentity
-from paceline_broker.service.ports import RoleState
+from paceline_broker.integrity.salvage import StoppedStore
+from paceline_broker.ports import RoleState
+from paceline_broker.storage.identity import StoreIdentity
 
 ALONE = frozenset({1})
 

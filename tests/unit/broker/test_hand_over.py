@@ -6,8 +6,8 @@ from tests.unit.broker.brokers import Broker, a_group, eventually, tell
 from paceline.errors import NotYetAvailableError
 from paceline.types import MasterEpoch, ReplicaId
 from paceline.wire import session as wire
-from paceline_broker import hand_over
-from paceline_broker.service.ports import RoleState
+from paceline_broker.ports import RoleState
+from paceline_broker.role import handover
 
 
 class Ordered:
@@ -94,7 +94,7 @@ async def test_who_leads_no_such_epoch_says_so_at_once() -> None:
 
 async def test_a_master_that_cannot_drain_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody was asked to replace it yet, so it may (R20)."""
-    monkeypatch.setattr(hand_over, "DRAIN_MS_MAX", 20)
+    monkeypatch.setattr(handover, "DRAIN_MS_MAX", 20)
     broker = Broker()
     async with broker.running():
         master = await a_master_alone(broker)

@@ -5,13 +5,13 @@ from contextlib import suppress
 
 import pytest
 
-from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import ConfigError, StorageError
-from paceline.ports import Buffer, File
-from paceline.runtime import SeededRandom, cancel_and_wait, pause, spawn
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.ports import Buffer, File
+from paceline.platform.runtime import SeededRandom, cancel_and_wait, pause, spawn
 from paceline.types import GroupName, MasterEpoch, PhysicalOffset, ReplicaId
-from paceline_broker.checkpoints import SLICE_BYTES, CheckpointFolder
-from paceline_broker.identity import StoreIdentity
+from paceline_broker.storage.checkpoints import SLICE_BYTES, CheckpointFolder
+from paceline_broker.storage.identity import StoreIdentity
 
 GROUP = GroupName("g1")
 

@@ -8,13 +8,13 @@ import pytest
 from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
 from tests.unit.broker.test_cleaner import Bench
 
-from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import CorruptLogError
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.runtime import SeededRandom
 from paceline.types import PhysicalOffset
 from paceline.wire.cluster import GroupView
-from paceline_broker.checkpoints import CheckpointFolder
-from paceline_broker.service.ports import RoleState
+from paceline_broker.ports import RoleState
+from paceline_broker.storage.checkpoints import CheckpointFolder
 
 ALONE = frozenset({1})
 

@@ -4,9 +4,9 @@ from tests.unit.broker.brokers import Broker, a_group, eventually, tell
 
 from paceline.types import ReplicaId
 from paceline.wire import session as wire
-from paceline_broker.mastership import Mastership
-from paceline_broker.replication.master_events import AlterSyncStateSet
-from paceline_broker.service.ports import RoleState
+from paceline_broker.ports import RoleState
+from paceline_broker.replication.master.events import AlterSyncStateSet
+from paceline_broker.role.mastership import Mastership
 
 ALONE = frozenset({1})
 

@@ -10,8 +10,8 @@ from paceline.errors import (
     NotYetAvailableError,
     OverloadedError,
 )
-from paceline_broker.mastership import Mastership
-from paceline_broker.service.ports import RoleState
+from paceline_broker.ports import RoleState
+from paceline_broker.role.mastership import Mastership
 
 
 async def a_master_alone(broker: Broker) -> None:

@@ -6,16 +6,16 @@ from typing import Any, cast
 import pytest
 from tests.unit.broker.brokers import CLUSTER, DATA, Broker, a_group, eventually, registered, tell
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import ConfigError
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom
 from paceline.records.header import Kind
-from paceline.runtime import SeededRandom
 from paceline.types import PhysicalOffset, ReplicaId
 from paceline.wire.cluster import ClusterView
 from paceline.wire.session_commands import PresentedTopic, PresentStore, RegisterReplica
 from paceline_broker.acting.locks import longest_leases_ms
+from paceline_broker.controllers.recovery_offer import PRESENT_MS, RETRY_MS, present_store
 from paceline_broker.log.layout import segment_name
-from paceline_broker.presenting import PRESENT_MS, RETRY_MS, present_store
 from paceline_broker.projections.projections import TopicRecord
 from paceline_broker.service.ledger import append_internal
 
@@ -104,7 +104,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def pause(milliseconds: float) -> None:
         taken.append(milliseconds)
 
-    monkeypatch.setattr("paceline_broker.presenting.pause", pause)
+    monkeypatch.setattr("paceline_broker.controllers.recovery_offer.pause", pause)
     return taken
 
 
@@ -159,7 +159,7 @@ async def test_a_store_that_will_not_be_heard_ends_with_the_reason(pauses: list[
 
 
 async def test_a_store_with_too_much_to_show_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline_broker.presenting.PRESENTATION_BYTES_MAX", 100)
+    monkeypatch.setattr("paceline_broker.controllers.recovery_offer.PRESENTATION_BYTES_MAX", 100)
     disk = MemoryDisk()
     await a_store(disk)
     broker = Broker(disk=disk)

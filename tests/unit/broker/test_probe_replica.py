@@ -11,7 +11,7 @@ from tests.unit.controller.harness import free_address
 
 from paceline.types import Incarnation, ReplicaId
 from paceline.wire.cluster import ReplicaView
-from paceline_broker.probe_replica import is_replica_gone
+from paceline_broker.role.member_probe import is_replica_gone
 
 WELL = {"replica_id": 2, "incarnation": 5, "is_stopped": False}
 

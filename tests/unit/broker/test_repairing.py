@@ -6,17 +6,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import CorruptLogError
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom, pause
+from paceline.platform.telemetry import Metrics
 from paceline.records.header import HEADER_BYTES
-from paceline.runtime import SeededRandom, pause
-from paceline.telemetry import Metrics
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.layout import segment_name
-from paceline_broker.probe_care import register_care
+from paceline_broker.metrics.integrity import register_care
+from paceline_broker.ports import RoleState
 from paceline_broker.projections.projections import Projections, needs_payload
-from paceline_broker.service.ports import RoleState
 
 LOG = f"{DATA}/log"
 BOTH = frozenset({1, 2})

@@ -4,9 +4,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.broker.brokers import Broker, a_group, eventually, tell
 
-from paceline.telemetry import Metrics
-from paceline_broker.probe_replication import register_replication
-from paceline_broker.service.ports import RoleState
+from paceline.platform.telemetry import Metrics
+from paceline_broker.metrics.replication import register_replication
+from paceline_broker.ports import RoleState
 
 TWO = frozenset({1, 2})
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from paceline.types import PhysicalOffset
-from paceline_broker.clocks import Trust
+from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.projections.pins import Pin
-from paceline_broker.retention import (
+from paceline_broker.retention.policy import (
     NOTHING,
     Aged,
     Decision,

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import OutcomeUnknownError, PacelineError
-from paceline.runtime import SeededRandom, pause
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom, pause
 from paceline.types import PhysicalOffset
 from paceline.wire import session as wire
 from paceline_broker.log.layout import segment_name
-from paceline_broker.service.ports import RoleState
+from paceline_broker.ports import RoleState
 
 ALONE = frozenset({1})
 

@@ -5,13 +5,13 @@ from typing import cast
 import pytest
 from tests.unit.log.builders import FOLDER, a_log
 
-from paceline.disk_memory import MemoryDisk
-from paceline.runtime import SystemClock
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SystemClock
 from paceline.types import PhysicalOffset
-from paceline_broker import scrubbing
+from paceline_broker.integrity import scrubber as scrubbing
+from paceline_broker.integrity.scrubber import Scrubber
 from paceline_broker.log.commit_log import CommitLog
-from paceline_broker.scrubbing import Scrubber
-from paceline_broker.store import Store
+from paceline_broker.storage.store import Store
 
 SLICE_BYTES = 1000
 """Several in a segment of these logs."""

@@ -8,15 +8,15 @@ from tests.unit.broker.brokers import CLUSTER, GROUP, Broker, a_group, eventuall
 from tests.unit.broker.test_mastership import a_master_alone
 
 from paceline.errors import PeerError
+from paceline.platform.runtime import ManualClock, SeededRandom, SystemClock, cancel_and_wait, spawn
 from paceline.records.header import Kind
-from paceline.runtime import ManualClock, SeededRandom, SystemClock, cancel_and_wait, spawn
 from paceline.types import GroupName, QueueId, TopicId, TopicName
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.static_topics import LogicalQueue, Segment
+from paceline_broker.ports import RoleState
 from paceline_broker.projections.seals import Seal
-from paceline_broker.sealing import Sealing, is_to_report
-from paceline_broker.service.ports import RoleState
+from paceline_broker.retention.queue_sealing import Sealing, is_to_report
 from paceline_broker.service.routes import Routes
 
 OTHER = GroupName("g2")
@@ -226,7 +226,7 @@ async def test_a_deleted_topic_is_neither_sealed_nor_told_of() -> None:
 
 
 async def test_many_queues_are_sealed_by_few_records(monkeypatch: Any) -> None:
-    monkeypatch.setattr("paceline_broker.sealing.SEALS_PER_RECORD_MAX", 2)
+    monkeypatch.setattr("paceline_broker.retention.queue_sealing.SEALS_PER_RECORD_MAX", 2)
     async with a_bench() as bench:
         queues = [
             LogicalQueue(segments=(segment(queue=QueueId(number)),), moving_to=OTHER)

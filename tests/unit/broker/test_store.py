@@ -4,9 +4,9 @@ import asyncio
 
 from tests.unit.broker.brokers import Broker, a_group, eventually, tell
 
-from paceline.disk_memory import MemoryDisk
+from paceline.platform.disk_memory import MemoryDisk
 from paceline.types import PhysicalOffset
-from paceline_broker.service.ports import RoleState
+from paceline_broker.ports import RoleState
 
 ALONE = frozenset({1})
 FOLDER = "/data/projections"

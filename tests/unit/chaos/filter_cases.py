@@ -4,7 +4,7 @@ from tests.unit.chaos.cases import case
 from tests.unit.chaos.escape_cases import CASES as CASES
 from tests.unit.chaos.hand import SECOND, Hand
 
-from paceline_chaos.checkers.wanting import SQL, TAGS
+from paceline_chaos.checkers.evidence.wanting import SQL, TAGS
 
 
 def _tagged(hand: Hand) -> None:

@@ -6,7 +6,7 @@ from tests.unit.chaos.cases import case
 from tests.unit.chaos.hand import SECOND, SIZE, Hand, crc_of
 from tests.unit.chaos.hook_cases import CASES as CASES
 
-from paceline_chaos.checkers.queries import DENIED
+from paceline_chaos.checkers.messages.queries import DENIED
 from paceline_chaos.history.found import Found
 from paceline_chaos.history.model import Outcome
 

@@ -1,6 +1,6 @@
 """Worlds of the core bed leave nothing behind in the process that runs them."""
 
-from paceline import runtime
+from paceline.platform import runtime
 from paceline_chaos.core.run import run_world
 
 

@@ -15,7 +15,7 @@ from paceline_chaos.world.coverage import (
     lacks,
     said_of_judged,
 )
-from paceline_chaos.world.plan import WEIGHTS
+from paceline_chaos.world.faults.plan import WEIGHTS
 
 
 def whole(worlds: int) -> dict[str, int]:

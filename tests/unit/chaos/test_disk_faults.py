@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from paceline.disk_memory import MemoryDisk
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom
 from paceline_chaos.faults.plan import Fault
-from paceline_chaos.world.disk_faults import flip
+from paceline_chaos.world.faults.disk_faults import flip
 from paceline_chaos.world.nodes import DATA, BrokerNode
 
 

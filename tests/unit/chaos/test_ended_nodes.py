@@ -8,14 +8,14 @@ from typing import cast
 
 import pytest
 
-from paceline.runtime import SeededRandom, pause
+from paceline.platform.runtime import SeededRandom, pause
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.cluster import Cluster, Node
-from paceline_chaos.processes.control import Control
-from paceline_chaos.processes.fork_server import NodeProcess
-from paceline_chaos.processes.nemesis import Nemesis
+from paceline_chaos.processes.node.control import Control
+from paceline_chaos.processes.node.fork_server import NodeProcess
 from paceline_chaos.processes.run import unexcused
+from paceline_chaos.processes.scenario.nemesis import Nemesis
 from paceline_chaos.processes.watch import Watch
 
 
@@ -154,7 +154,7 @@ async def test_kill_that_finds_a_node_stopped_as_it_was_told_to_tells_nothing(
 async def test_node_that_does_not_stop_in_time_is_killed_and_told(
     one: OneNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paceline_chaos.processes.nemesis.STOP_TIMEOUT_MS", 1)
+    monkeypatch.setattr("paceline_chaos.processes.scenario.nemesis.STOP_TIMEOUT_MS", 1)
     one.stops_with = None
     nemesis = nemesis_of(one)
 

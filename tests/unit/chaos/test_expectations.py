@@ -14,8 +14,14 @@ from paceline_chaos.history.model import (
     Phase,
     Stall,
 )
-from paceline_chaos.processes.expectations import EXPECT, as_table, judged, longest_gap, unmet
-from paceline_chaos.processes.scenario import Expectation, parse_expectation
+from paceline_chaos.processes.scenario.expectations import (
+    EXPECT,
+    as_table,
+    judged,
+    longest_gap,
+    unmet,
+)
+from paceline_chaos.processes.scenario.scenario import Expectation, parse_expectation
 from paceline_chaos.verdict import Violation
 
 

@@ -6,9 +6,9 @@ import pytest
 from tests.unit.chaos.hand import SECOND, SIZE, Hand
 
 from paceline_chaos.checkers import ALL, judge
-from paceline_chaos.checkers.bounds import Bounds
-from paceline_chaos.checkers.excuses import Excuses
-from paceline_chaos.checkers.findings import LISTED_MAX
+from paceline_chaos.checkers.evidence.allowances import Excuses
+from paceline_chaos.checkers.evidence.bounds import Bounds
+from paceline_chaos.checkers.evidence.findings import LISTED_MAX
 from paceline_chaos.history.model import History, Outcome, ReplicaDump
 
 

@@ -7,18 +7,19 @@ from typing import cast
 
 import pytest
 
-from paceline.runtime import ManualClock, SeededRandom
+from paceline.platform.runtime import ManualClock, SeededRandom
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import FaultEvent
 from paceline_chaos.history.recorder import Recorder
-from paceline_chaos.processes import aim, damage, power
 from paceline_chaos.processes.cluster import Cluster, Node
-from paceline_chaos.processes.control import Control
-from paceline_chaos.processes.expectations import uncounted
 from paceline_chaos.processes.names import Names
-from paceline_chaos.processes.nemesis import Nemesis
-from paceline_chaos.processes.scenario import Expectation
-from paceline_chaos.processes.stepped_clock import SteppedClock
+from paceline_chaos.processes.node import power
+from paceline_chaos.processes.node.control import Control
+from paceline_chaos.processes.node.stepped_clock import SteppedClock
+from paceline_chaos.processes.scenario import aim, damage
+from paceline_chaos.processes.scenario.expectations import uncounted
+from paceline_chaos.processes.scenario.nemesis import Nemesis
+from paceline_chaos.processes.scenario.scenario import Expectation
 from paceline_chaos.processes.watch import Watch
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import cast
 
-from paceline.runtime import pause, spawn
+from paceline.platform.runtime import pause, spawn
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.processes import rolling
 from paceline_chaos.processes.cluster import Node

@@ -8,9 +8,9 @@ from tests.unit.chaos.hand import SECOND, acknowledged
 from paceline_chaos.cli import load_scenarios
 from paceline_chaos.history.model import Entry, History, Phase
 from paceline_chaos.ledger import Line, summary
-from paceline_chaos.processes.expectations import availability, longest_gap
 from paceline_chaos.processes.rounds import Round, planned
-from paceline_chaos.processes.scenario import FAMILIES, Scenario
+from paceline_chaos.processes.scenario.expectations import availability, longest_gap
+from paceline_chaos.processes.scenario.scenario import FAMILIES, Scenario
 
 
 def scenario(name: str, family: str) -> tuple[Scenario, Path]:

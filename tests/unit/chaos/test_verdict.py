@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import CorruptLogError, StorageError
+from paceline.platform.disk_memory import MemoryDisk
 from paceline.records.decode import BatchView
 from paceline.types import PhysicalOffset
-from paceline_broker.replication.acknowledgement import AcknowledgementTracker
-from paceline_broker.store import lock_data_folder
+from paceline_broker.replication.master.acknowledgement import AcknowledgementTracker
+from paceline_broker.storage.store import lock_data_folder
 from paceline_chaos.core.judge import content
 from paceline_chaos.core.run import run_seed
 from paceline_chaos.core.world import World

@@ -8,9 +8,9 @@ from tests.unit.chaos.hand import SECOND, Hand
 
 from paceline_broker.acting.locks import longest_leases_ms
 from paceline_chaos.checkers import judge
-from paceline_chaos.checkers.bounds import Bounds
-from paceline_chaos.checkers.evidence import Evidence
-from paceline_chaos.checkers.withheld import outside, withheld_spans
+from paceline_chaos.checkers.evidence.bounds import Bounds
+from paceline_chaos.checkers.evidence.evidence import Evidence
+from paceline_chaos.checkers.evidence.withheld import outside, withheld_spans
 from paceline_chaos.world.limits import bounds_of
 from paceline_chaos.world.topology import FAST, Timers, draw_topology
 

@@ -9,7 +9,7 @@ from tests.unit.cli.conftest import Outcome, beside, run_command
 from tests.unit.controller.harness import Controllers
 from tests.unit.controller.test_recovery_sessions import OldBroker, old_brokers
 
-from paceline.cli.cluster import _trouble
+from paceline.cli.cluster.status import _trouble
 
 
 class Operator:

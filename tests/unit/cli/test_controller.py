@@ -6,7 +6,7 @@ import orjson
 import pytest
 from tests.unit.cli.conftest import run_command
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import CommandRefusedError
 
 STATUS: dict[str, Any] = {
@@ -50,7 +50,7 @@ class Asked:
         self.calls: list[tuple[Any, ...]] = []
         self.members = dict(MEMBERS)
         self.statuses: dict[str, Any] = {"h:2": STATUS, "h:4": None}
-        monkeypatch.setattr("paceline.cli.controller.open_cluster", self._open)
+        monkeypatch.setattr("paceline.cli.cluster.controller.open_cluster", self._open)
         for name in ("controllers", "members"):
             monkeypatch.setattr(AdminClient, name, self._answers(name))
         monkeypatch.setattr(AdminClient, "add_controller", lambda _, *a, **k: self._add(*a, **k))

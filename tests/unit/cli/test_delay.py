@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.unit.cli.conftest import Runner
 
-from paceline.message_ids import OffsetMessageId, make_handle
 from paceline.records.decode import BatchView
+from paceline.wire.message_ids import OffsetMessageId, make_handle
 
 
 def dues(paceline: Runner) -> list[list[int]]:

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from paceline.cli import free_ports as module
-from paceline.cli.free_ports import END, FIRST, free_ports
+from paceline.cli.local import free_ports as module
+from paceline.cli.local.free_ports import END, FIRST, free_ports
 from paceline.errors import ConfigError
 
 

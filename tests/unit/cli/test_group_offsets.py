@@ -12,8 +12,8 @@ from tests.unit.client.test_pins import a_master
 from tests.unit.client.test_static_consumers import segments
 from tests.unit.http.test_http import send
 
-from paceline.admin import AdminClient
-from paceline.cli.group_offsets import parse_target
+from paceline.admin.client import AdminClient
+from paceline.cli.group.offsets import parse_target
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.static_topics import LogicalQueue

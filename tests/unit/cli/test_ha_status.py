@@ -6,7 +6,7 @@ import orjson
 import pytest
 from tests.unit.cli.conftest import Runner
 
-from paceline.cli.ha_status import describe, describe_care, is_in_sync, show
+from paceline.cli.cluster.ha_status import describe, describe_care, is_in_sync, show
 
 ROW: dict[str, Any] = {
     "replica": 2,

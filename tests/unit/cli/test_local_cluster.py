@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli import flights
-from paceline.cli.free_ports import free_ports
+from paceline.cli.local import flights
+from paceline.cli.local.free_ports import free_ports
 from paceline.cli.main import main
 
 

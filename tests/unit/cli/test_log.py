@@ -6,14 +6,14 @@ import orjson
 import pytest
 from tests.unit.cli.conftest import run_command
 
-from paceline.disk_real import RealDisk
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.runtime import SeededRandom
 from paceline.records.encode import encode_internal
 from paceline.records.header import HEADER_BYTES, Kind, stamp
-from paceline.runtime import SeededRandom
 from paceline.types import GroupName, PhysicalOffset
-from paceline_broker.identity import StoreIdentity
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.projections.projections import epoch_start_document
+from paceline_broker.storage.identity import StoreIdentity
 
 SEGMENT_BYTES = 1024 * 1024
 

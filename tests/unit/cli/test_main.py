@@ -39,7 +39,7 @@ def test_version_is_the_installed_one() -> None:
         (["topic", "--help"], ["asyncio", "aiohttp", "rich", "psutil"]),
         (
             ["topic", "list", "--connect-timeout-ms", "50"],
-            ["rich", "psutil", "uvloop", "paceline.cli.up", "paceline.producer"],
+            ["rich", "psutil", "uvloop", "paceline.cli.local.up", "paceline.producer.producer"],
         ),
         (["send", "--help"], ["aiohttp", "rich", "psutil"]),
     ],

@@ -105,7 +105,7 @@ def test_groups_are_told_by_whether_they_are_past_it(messages: Reader) -> None:
 def test_what_is_wrong_is_said(
     messages: Reader, arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paceline.master_requests._BEHIND_MS", 20)
+    monkeypatch.setattr("paceline.net.master_http._BEHIND_MS", 20)
     outcome = messages(*arguments)
 
     assert outcome.exit_code != 0
@@ -116,7 +116,7 @@ def test_what_is_wrong_is_said(
 def test_dead_letters_of_no_broker_group_are_denied(
     messages: Reader, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paceline.master_requests._BEHIND_MS", 20)
+    monkeypatch.setattr("paceline.net.master_http._BEHIND_MS", 20)
 
     outcome = messages(what, "audit", "g9/0/0", of="dlq")
 
@@ -131,7 +131,7 @@ def test_dead_letters_of_no_broker_group_are_denied(
 def test_dead_letters_of_a_misspelt_group_are_denied(
     messages: Reader, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paceline.admin_dead_letters._BEHIND_MS", 20)
+    monkeypatch.setattr("paceline.admin.dead_letters._BEHIND_MS", 20)
 
     outcome = messages(*arguments, "--json", of="dlq")
 

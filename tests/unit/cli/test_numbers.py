@@ -8,7 +8,7 @@ import click
 import pytest
 from tests.unit.cli.conftest import run_command
 
-from paceline.cli import local_cluster
+from paceline.cli.local import local_cluster
 from paceline.cli.main import command
 from paceline.cli.options import FiniteRange
 from paceline_broker.config import BrokerConfig

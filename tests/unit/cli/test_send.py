@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.unit.cli.conftest import Runner
 from tests.unit.client.fake_log import Fault
 
-from paceline.cli.send_input import CsvReader, JsonLinesReader, Row, RowReader, TextReader
-from paceline.cli.send_source import blocks
+from paceline.cli.send.input import CsvReader, JsonLinesReader, Row, RowReader, TextReader
+from paceline.cli.send.source import blocks
 from paceline.errors import BadRequestError, CorruptBatchError, TooLargeError
 from paceline.records.header import MESSAGE_BYTES_MAX
 from paceline.wire.stream import PRODUCE_FLAG_UNCONFIRMED
@@ -127,8 +127,8 @@ def test_a_refused_batch_is_counted_and_reported(paceline: Runner) -> None:
 def test_many_lines_pass_in_bounded_memory(
     paceline: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paceline.cli.send.UNSETTLED_MESSAGES_MAX", 50)
-    monkeypatch.setattr("paceline.cli.send_source.BLOCK_BYTES", 100)
+    monkeypatch.setattr("paceline.cli.send.command.UNSETTLED_MESSAGES_MAX", 50)
+    monkeypatch.setattr("paceline.cli.send.source.BLOCK_BYTES", 100)
     lines = [b"line %d" % number for number in range(500)]
 
     outcome = paceline("send", "orders", "--key", "k", stdin=b"\n".join(lines))

@@ -1,6 +1,6 @@
 """The tally behind `demo` must be able to fail: each kind of damage moves its own counter."""
 
-from paceline.cli.tally import Tally
+from paceline.cli.local.tally import Tally
 
 
 def a_tally(rows: int) -> Tally:

@@ -2,7 +2,7 @@
 
 from tests.unit.cli.conftest import Runner
 
-from paceline.cli.cluster import describe
+from paceline.cli.cluster.status import describe
 
 
 def test_a_created_topic_is_listed_and_described(paceline: Runner) -> None:

@@ -11,7 +11,7 @@ from tests.unit.cli.conftest import Outcome, beside, run_command
 from tests.unit.client.fake_broker import CLUSTER_ID
 from tests.unit.client.test_pins import a_master
 
-from paceline.message_ids import OffsetMessageId, make_handle
+from paceline.wire.message_ids import OffsetMessageId, make_handle
 
 
 class Operator:

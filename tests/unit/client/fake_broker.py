@@ -14,8 +14,8 @@ from paceline.errors import (
     QueueNotFoundError,
     to_problem,
 )
+from paceline.platform.runtime import spawn
 from paceline.records.checking import check_batch
-from paceline.runtime import spawn
 from paceline.types import GroupName
 from paceline.wire.stream import (
     FETCH_ANSWER,

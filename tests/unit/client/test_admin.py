@@ -12,7 +12,7 @@ from tests.unit.http.test_http import send
 from tests.unit.service.test_clients import CONSUMER
 
 from paceline import BlockingPullConsumer, Message
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.blocking import BlockingAdminClient, BlockingProducer
 from paceline.errors import (
     GroupNotFoundError,

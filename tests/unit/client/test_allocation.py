@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from paceline.allocation import (
+from paceline.consumer.group.allocation import (
     AllocateByConfig,
     AllocateByMachineRoom,
     AllocateConsistentHash,
@@ -15,8 +15,8 @@ from paceline.allocation import (
     room_in_name,
 )
 from paceline.errors import ConfigError
-from paceline.routing import QueueKey
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
+from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, TopicId
 
 COMPLETE: dict[str, Allocation] = {

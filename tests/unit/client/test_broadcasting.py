@@ -6,19 +6,19 @@ import pytest
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import eventually, fill
 
-from paceline.allocation import queues_for
-from paceline.consumer.links import GroupLinks
-from paceline.consumer.local_offsets import BACKUP, FILE, LocalOffsets
-from paceline.consumer.process_queue import ProcessQueue
+from paceline.consumer.group.allocation import queues_for
+from paceline.consumer.group.start_positions import Start
+from paceline.consumer.offsets.local_offsets import BACKUP, FILE, LocalOffsets
+from paceline.consumer.process.process_queue import ProcessQueue
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.consumer.starts import Start
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import BadNameError, ConfigError, CorruptLogError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey
-from paceline.runtime import cancel_and_wait, spawn
-from paceline.sealed import seal, unseal
+from paceline.net.group_links import GroupLinks
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.platform.sealed import seal, unseal
+from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 

@@ -18,10 +18,10 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
+from paceline.queues import QueueName, index_of_key
 from paceline.records.header import BatchHeader
-from paceline.routing import QueueName, index_of_key
 from paceline.types import GroupName, QueueId, TopicName
 from paceline.wire.topics import FIFO
 

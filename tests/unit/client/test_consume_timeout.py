@@ -9,7 +9,7 @@ from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import committed, eventually
 from tests.unit.client.test_failure import SETTINGS, a_cluster, consumer, send_backs
 
-from paceline.consumer.consume_timeouts import TIMEOUT_LEVEL
+from paceline.consumer.process.consume_timeouts import TIMEOUT_LEVEL
 from paceline.errors import NotYetAvailableError
 from paceline.message import ReceivedMessage
 

@@ -20,9 +20,9 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.routing import QueueName
-from paceline.runtime import SeededRandom, pause
+from paceline.platform.runtime import SeededRandom, pause
+from paceline.producer.producer import Producer
+from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
 
 QUEUE = QueueName(TopicName("orders"), GroupName("g1"), QueueId(0))

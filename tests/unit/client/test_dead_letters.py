@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.admin_dead_letters import DeadLetter, parse_dead_letter
+from paceline.admin.dead_letters import DeadLetter, parse_dead_letter
 from paceline.cli.main import EXIT_REFUSED, main
 from paceline.errors import BadRequestError
 

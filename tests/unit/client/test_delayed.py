@@ -9,14 +9,14 @@ from tests.unit.client.fake_log import NO_FAULT, Fault
 
 from paceline.errors import BadRequestError, OverloadedError
 from paceline.message import Message
-from paceline.message_ids import parse_handle
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.platform.runtime import SystemClock, pause
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
+from paceline.queues import QueueName
 from paceline.records.decode import BatchView
 from paceline.records.header import BatchHeader, Kind
-from paceline.routing import QueueName
-from paceline.runtime import SystemClock, pause
 from paceline.types import GroupName, QueueId, TopicName
+from paceline.wire.message_ids import parse_handle
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import committed, eventually, fill
 
-from paceline.consumer import concurrent
-from paceline.consumer.failure import (
+from paceline.consumer.process import concurrent
+from paceline.consumer.process.failure import (
     Action,
     ConsumeLater,
     Decision,
@@ -28,7 +28,7 @@ from paceline.errors import (
     PacelineError,
 )
 from paceline.message import ReceivedMessage
-from paceline.routing import QueueKey
+from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, QueueOffset, TopicId
 from paceline.wire import properties as names
 

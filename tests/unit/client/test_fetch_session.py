@@ -5,14 +5,14 @@ from typing import Any, cast
 
 from tests.unit.client.test_consumers import eventually
 
-from paceline.consumer.fetch_session import FetchSession
-from paceline.consumer.fetched import FetchedBatch, QueueFetch, Trouble
+from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble
+from paceline.consumer.fetch.fetcher import FetchSession
 from paceline.errors import PeerError
 from paceline.filters import make_filter
+from paceline.platform.runtime import SeededRandom
+from paceline.queues import QueueKey
 from paceline.records.encode import encode_batch
 from paceline.records.header import HEADER_BYTES, stamp
-from paceline.routing import QueueKey
-from paceline.runtime import SeededRandom
 from paceline.types import GroupName, QueueId, TopicId
 from paceline.wire.stream import FETCH_ANSWER, FETCH_PART, STATUS_OK, FetchCode, FetchQueue
 

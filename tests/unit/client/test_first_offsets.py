@@ -8,15 +8,15 @@ from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import committed, eventually, fill
 from tests.unit.client.test_group_rules import publish
 
+from paceline.consumer.group.start_positions import Start, Starts
 from paceline.consumer.lite_pull import LitePullConsumer
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.consumer.starts import Start, Starts
-from paceline.disk_memory import MemoryDisk
 from paceline.message import ReceivedMessage
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.queues import QueueKey
 from paceline.records.encode import encode_batch
 from paceline.records.header import parse_header
-from paceline.routing import QueueKey
 from paceline.types import GroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings
 

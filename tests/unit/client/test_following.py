@@ -12,17 +12,17 @@ import pytest
 from tests.unit.service.fakes import Bench, a_view, turn
 from tests.unit.service.test_fetch import send
 
-from paceline.consumer import following as following_module
-from paceline.consumer.fetch_session import FETCHES_MAX, FOLLOWS_MAX, FetchSession
-from paceline.consumer.fetched import FetchedBatch, QueueFetch, Trouble
-from paceline.consumer.following import UnderWay
+from paceline.consumer.fetch import server_session as following_module
+from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble
+from paceline.consumer.fetch.fetcher import FETCHES_MAX, FOLLOWS_MAX, FetchSession
+from paceline.consumer.fetch.server_session import UnderWay
 from paceline.errors import PacelineError, to_problem
 from paceline.net.stream_connection import StreamConnection
-from paceline.routing import QueueKey
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
+from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, ReplicaId, TopicId
 from paceline.wire.stream import STATUS_ERROR, STATUS_OK, FetchPart, FetchQueue
-from paceline_broker.service.gather import Fetched
+from paceline_broker.service.fetch.read import Fetched
 
 QUEUES = 12
 

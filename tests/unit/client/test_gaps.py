@@ -6,12 +6,12 @@ import pytest
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import PUSH, QUEUE, committed, eventually
 
-from paceline.consumer.gaps import Gap
+from paceline.consumer.fetch.gaps import Gap
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import OffsetOutOfRangeError
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
+from paceline.producer.producer import Producer
 
 
 async def one_by_one(cluster: FakeCluster, count: int, *, first: int = 0) -> None:

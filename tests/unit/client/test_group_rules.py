@@ -8,17 +8,17 @@ import pytest
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import eventually, fill
 
-from paceline.consumer.consume_timeouts import ConsumeTimeouts, Worker
-from paceline.consumer.group_rules import consume_timeout_s
+from paceline.consumer.group.group_rules import consume_timeout_s
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
+from paceline.consumer.process.consume_timeouts import ConsumeTimeouts, Worker
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import NoPermissionError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueName
-from paceline.runtime import cancel_and_wait, spawn
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.queues import QueueName
 from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 

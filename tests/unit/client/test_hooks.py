@@ -12,7 +12,7 @@ from tests.unit.client.test_simple import lead, send
 from tests.unit.http.door import a_door
 
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
-from paceline.consumer.popped import SimpleSettings
+from paceline.consumer.pop.popped_message import SimpleSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import (
     CorruptBatchError,
@@ -22,8 +22,8 @@ from paceline.errors import (
 )
 from paceline.hooks import ConsumeContext, ConsumeHooks, SendContext
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 
 
 class Watching:

@@ -21,10 +21,10 @@ from paceline.errors import BadNameError
 from paceline.filters import Subscription, make_filter
 from paceline.message import Message, ReceivedMessage
 from paceline.net import introduction
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
-from paceline.runtime import pause
-from paceline.transaction import TransactionProducer, TransactionState
+from paceline.platform.runtime import pause
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
+from paceline.producer.transaction import TransactionProducer, TransactionState
 
 Condition = Callable[[], Awaitable[bool]]
 COMMON = {"version": __version__, "language": "PYTHON"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline.consumer.leases import Leases, asked_lease_ms, relied_lease_ms
+from paceline.consumer.locks.leases import Leases, asked_lease_ms, relied_lease_ms
 from paceline.message import LockToken
-from paceline.routing import QueueKey
+from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, TopicId
 
 KEY = QueueKey(TopicId(1), GroupName("g1"), QueueId(0))

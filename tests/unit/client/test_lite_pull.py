@@ -10,7 +10,7 @@ from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.push import PushConsumer
 from paceline.errors import ConfigError, QueueNotFoundError
 from paceline.message import ReceivedMessage
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 from paceline.types import QueueId
 
 AUTO = LitePullSettings(start="first", auto_commit_interval_ms=1_000)

@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import BadRequestError
-from paceline.message_ids import (
+from paceline.records.encode import encode_batch
+from paceline.records.header import SOURCE_POSITION_MAX, parse_header
+from paceline.wire.message_ids import (
     OffsetMessageId,
     make_handle,
     parse_handle,
     parse_offset_id,
     unique_key,
 )
-from paceline.records.encode import encode_batch
-from paceline.records.header import SOURCE_POSITION_MAX, parse_header
 from paceline.wire.properties import LIBRARY, RESERVED, check_application_properties
 
 IDS = st.builds(

@@ -11,14 +11,14 @@ from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import committed, eventually, fill
 
-from paceline.consumer.failure import ConsumeLater
 from paceline.consumer.not_started import OnError
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings, SuspendQueueError
+from paceline.consumer.process.failure import ConsumeLater
 from paceline.errors import BadRequestError, ConfigError, DeadlineError
 from paceline.message import LockToken, ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey
-from paceline.runtime import SystemClock, pause
+from paceline.platform.runtime import SystemClock, pause
+from paceline.queues import QueueKey
 
 KEY = 1 << 16
 FAST = OrderedSettings(start="first", commit_interval_ms=20, suspend_current_queue_time_ms=10)

@@ -4,7 +4,6 @@ from itertools import count
 
 import pytest
 
-from paceline.batch import Batch
 from paceline.errors import (
     CorruptBatchError,
     NotMasterError,
@@ -12,9 +11,10 @@ from paceline.errors import (
     OutOfOrderSequenceError,
     UnknownProducerError,
 )
-from paceline.outbox import Outbox
+from paceline.producer.batch import Batch
+from paceline.producer.queue_buffer import Outbox
+from paceline.queues import QueueKey
 from paceline.records.header import DELAYED_RECORDS_MAX, Kind, parse_header
-from paceline.routing import QueueKey
 from paceline.types import GroupName, QueueId, TopicId
 from paceline.wire.stream import ProduceAnswer
 

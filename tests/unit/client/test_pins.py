@@ -11,7 +11,7 @@ from tests.unit.http.door import Door, a_door
 from tests.unit.http.test_http import send
 
 from paceline import QueueName
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import (
     BadNameError,
     BadRequestError,

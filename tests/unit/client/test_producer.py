@@ -17,8 +17,8 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 from paceline.records.header import Codec
 from paceline.wire.stream import PRODUCE_FLAG_UNCONFIRMED
 

@@ -20,10 +20,10 @@ from paceline.errors import (
     PacelineError,
 )
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.platform.runtime import SeededRandom, pause
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 from paceline.records.header import BatchHeader
-from paceline.runtime import SeededRandom, pause
 from paceline.types import GroupName
 
 REFUSALS: tuple[PacelineError, ...] = (

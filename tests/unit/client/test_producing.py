@@ -20,15 +20,15 @@ from paceline.errors import (
     TooLargeError,
     TopicNotFoundError,
 )
-from paceline.latency import LatencyTable
 from paceline.message import Message
 from paceline.net.cluster import Cluster
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.producer.latency import LatencyTable
+from paceline.producer.producer import Producer
+from paceline.producer.selectors import select_by_hash
+from paceline.producer.settings import ProducerSettings
+from paceline.queues import QueueKey, QueueName, next_index
 from paceline.records.decode import BatchView
 from paceline.records.header import Codec
-from paceline.routing import QueueKey, QueueName, next_index
-from paceline.selecting import select_by_hash
 from paceline.types import GroupName, QueueId, TopicId, TopicName
 
 G1, G2 = GroupName("g1"), GroupName("g2")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from paceline.allocation import allocate_averagely, queues_for
-from paceline.consumer.process_queue import ProcessQueue
+from paceline.consumer.group.allocation import allocate_averagely, queues_for
+from paceline.consumer.process.process_queue import ProcessQueue
 from paceline.errors import (
     CorruptBatchError,
     FlushReplicaTimeoutError,
@@ -18,9 +18,9 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.message import ReceivedMessage
-from paceline.retry import Backoff, Verdict, judge
-from paceline.routing import QueueKey, index_of_key, next_index, queues_of
-from paceline.runtime import SeededRandom
+from paceline.net.backoff import Backoff, Verdict, judge
+from paceline.platform.runtime import SeededRandom
+from paceline.queues import QueueKey, index_of_key, next_index, queues_of
 from paceline.types import GroupName, QueueId, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 

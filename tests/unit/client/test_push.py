@@ -8,13 +8,13 @@ import pytest
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import PUSH, committed, eventually, fill
 
+from paceline.consumer.group.start_positions import TIMESTAMP_AGO_MS
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.consumer.starts import TIMESTAMP_AGO_MS
 from paceline.errors import ConfigError
 from paceline.message import ReceivedMessage
+from paceline.platform.runtime import pause
 from paceline.records.encode import encode_batch
 from paceline.records.header import parse_header
-from paceline.runtime import pause
 
 
 async def ignore(message: ReceivedMessage) -> None:

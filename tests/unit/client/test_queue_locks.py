@@ -10,13 +10,13 @@ import pytest
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import eventually
 
-from paceline.consumer import queue_locks
-from paceline.consumer.links import GroupLinks
-from paceline.consumer.queue_locks import QueueLocks
+from paceline.consumer.locks import queue_locks
+from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.errors import DeadlineError, LockHeldError
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey
-from paceline.runtime import cancel_and_wait, pause, spawn
+from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, TopicId
 
 G1 = GroupName("g1")

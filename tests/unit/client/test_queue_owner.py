@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.test_consumers import eventually, fill
 
-from paceline.consumer.group_offsets import GroupOffsets
-from paceline.consumer.links import GroupLinks
-from paceline.consumer.process_queue import ProcessQueue
-from paceline.consumer.push_settings import PushSettings
-from paceline.consumer.queue_owner import OPENS_MAX, HeldQueue, QueueOwner
-from paceline.consumer.starts import Start
+from paceline.consumer.group.start_positions import Start
+from paceline.consumer.offsets.group_offsets import GroupOffsets
+from paceline.consumer.process.assignment import OPENS_MAX, HeldQueue, QueueOwner
+from paceline.consumer.process.process_queue import ProcessQueue
+from paceline.consumer.settings.push import PushSettings
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey
-from paceline.runtime import pause
+from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import pause
+from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, TopicId, TopicName
 
 KEY = QueueKey(TopicId(1), GroupName("g1"), QueueId(0))

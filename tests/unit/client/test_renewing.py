@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from paceline.consumer.renewing import Renewing
+from paceline.consumer.pop.lease_renewal import Renewing
 
 COUNT = 2500
 

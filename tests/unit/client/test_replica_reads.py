@@ -9,7 +9,7 @@ from tests.unit.client.test_consumers import QUEUE, committed, eventually
 from paceline.consumer.pull import PullConsumer, PullSettings
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
+from paceline.producer.producer import Producer
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 

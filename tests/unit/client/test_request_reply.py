@@ -20,10 +20,10 @@ from paceline.errors import (
 )
 from paceline.message import Message, ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
-from paceline.request_reply import ReplyAddress, reply_message
-from paceline.runtime import cancel_and_wait, spawn
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.producer.producer import Producer
+from paceline.producer.request_reply import ReplyAddress, reply_message
+from paceline.producer.settings import ProducerSettings
 from paceline.types import GroupName, QueueId
 from paceline.wire.names import REPLY_TOPIC
 

@@ -12,17 +12,17 @@ from tests.unit.client.test_lite_pull import BY_HAND, polled
 from tests.unit.client.test_pins import a_master
 from tests.unit.http.test_http import send
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
+from paceline.consumer.group.membership import coordinating_group
+from paceline.consumer.group.segments import Standing, next_segment, not_begun
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
-from paceline.consumer.membership import coordinating_group
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.consumer.segments import Standing, next_segment, not_begun
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import BadRequestError, DeadlineError, ForbiddenError, QueueNotFoundError
 from paceline.message import ReceivedMessage
-from paceline.routing import LOGICAL, QueueName
-from paceline.runtime import pause
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import pause
+from paceline.queues import LOGICAL, QueueName
 from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.static_topics import LogicalQueue, Segment

@@ -12,11 +12,11 @@ from tests.unit.client.test_outbox import ANSWER, an_outbox, put
 from paceline.errors import NoPermissionError, OutcomeUnknownError, QueueNotFoundError
 from paceline.errors import QueueSealedError as Sealed
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.producer.producer import Producer
+from paceline.producer.remapping import hand_on, lead_on
+from paceline.producer.settings import ProducerSettings
+from paceline.queues import LOGICAL, QueueName, index_of_key
 from paceline.records.header import BatchHeader
-from paceline.remapping import hand_on, lead_on
-from paceline.routing import LOGICAL, QueueName, index_of_key
 from paceline.types import GroupName, QueueId, TopicName
 
 G1, G2 = GroupName("g1"), GroupName("g2")

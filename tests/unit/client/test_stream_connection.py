@@ -13,7 +13,7 @@ from paceline.net.stream_connection import (
     UpgradeRefusedError,
     parse_fetch_answer,
 )
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
 from paceline.wire.stream import (
     FETCH_ANSWER,
     FETCH_PART,

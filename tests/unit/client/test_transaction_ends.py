@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 from tests.unit.service.fakes import turn, until
 
-from paceline.consumer.links import GroupLinks
 from paceline.errors import OutcomeUnknownError
-from paceline.message_ids import OffsetMessageId, make_handle
-from paceline.runtime import SeededRandom
-from paceline.transaction_ends import CALLS_MAX, EndSender
+from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import SeededRandom
+from paceline.producer.transaction_ends import CALLS_MAX, EndSender
+from paceline.wire.message_ids import OffsetMessageId, make_handle
 
 
 class Links:

@@ -18,12 +18,12 @@ from paceline.errors import (
     TransactionEndedError,
 )
 from paceline.message import Message
-from paceline.message_ids import OffsetMessageId, make_handle
-from paceline.producer_settings import ProducerSettings
+from paceline.platform.runtime import pause
+from paceline.producer.settings import ProducerSettings
+from paceline.producer.transaction import HalfMessage, TransactionProducer, TransactionState
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
-from paceline.runtime import pause
-from paceline.transaction import HalfMessage, TransactionProducer, TransactionState
+from paceline.wire.message_ids import OffsetMessageId, make_handle
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState
 QUICK = ProducerSettings(delivery_timeout_ms=1_500, request_timeout_ms=500)

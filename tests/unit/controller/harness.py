@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from paceline.address import Address
-from paceline.cli.free_ports import free_ports
-from paceline.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
+from paceline.cli.local.free_ports import free_ports
+from paceline.platform.address import Address
+from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView

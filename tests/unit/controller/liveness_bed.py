@@ -6,15 +6,15 @@ from tests.unit.controller.builders import G1, Driver, a_group
 
 from paceline.types import ReplicaId
 from paceline.wire.session import Heartbeat, Role
-from paceline_controller.contacts import (
+from paceline_controller.election.contacts import (
     HeardElsewhere,
     Inquiry,
     ProbeAnswer,
     ProbeTarget,
     ReplicaKey,
 )
-from paceline_controller.liveness import TICK_MS, Liveness
-from paceline_controller.liveness_events import (
+from paceline_controller.election.liveness import TICK_MS, Liveness
+from paceline_controller.election.liveness_events import (
     ElectionFinished,
     Heard,
     LeadershipChanged,

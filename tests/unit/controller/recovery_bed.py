@@ -7,7 +7,7 @@ from tests.unit.controller.builders import G1, SETTINGS, Driver, reason, registr
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session_commands import PresentedTopic, PresentStore
-from paceline_controller.election import Belief, Standing, choose
+from paceline_controller.election.election import Belief, Standing, choose
 from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.operator_commands import RecoverGroup
 

@@ -9,9 +9,9 @@ from tests.unit.controller.test_registration import restarted
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session import OpenActingLocks
-from paceline_controller.acting import SETTLE_MS
-from paceline_controller.liveness import TICK_MS
-from paceline_controller.liveness_events import ElectionFinished, LeadershipChanged
+from paceline_controller.election.acting import SETTLE_MS
+from paceline_controller.election.liveness import TICK_MS
+from paceline_controller.election.liveness_events import ElectionFinished, LeadershipChanged
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import AppointActing, SetGroupSettings
 

@@ -6,7 +6,7 @@ from tests.unit.controller.builders import Driver, a_group
 from tests.unit.controller.test_registration import a_pair, restarted
 
 from paceline.types import MasterEpoch, ReplicaId
-from paceline_controller.election import Belief, NoElection, Standing, choose, choose_first
+from paceline_controller.election.election import Belief, NoElection, Standing, choose, choose_first
 from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.model import Group
 

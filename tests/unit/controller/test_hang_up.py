@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import web
 
-from paceline_controller.http_errors import problem_middleware
+from paceline_controller.server.http_errors import problem_middleware
 
 
 @web.middleware

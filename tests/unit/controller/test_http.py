@@ -9,14 +9,14 @@ from tests.unit.controller.builders import users_topics
 from tests.unit.controller.harness import DEADLINE_S, TalkingBroker, controllers, eventually
 from tests.unit.controller.test_sessions import a_cluster
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import DeadlineError
 from paceline.types import GroupName
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import SYSTEM_TOPICS
-from paceline_controller import http_topics
-from paceline_controller.http import ControllerHttp
+from paceline_controller.server import http_topics
+from paceline_controller.server.http import ControllerHttp
 from paceline_controller.state.operator_commands import RemoveGroup
 
 

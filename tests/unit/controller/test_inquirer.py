@@ -4,8 +4,8 @@ from tests.unit.controller.builders import G1
 from tests.unit.controller.harness import TalkingBroker, controllers, eventually, free_address
 
 from paceline.types import Incarnation, ReplicaId
-from paceline_controller.contacts import Inquiry, ReplicaKey
-from paceline_controller.inquirer import Inquirer
+from paceline_controller.election.contacts import Inquiry, ReplicaKey
+from paceline_controller.leader.inquirer import Inquirer
 
 REPLICA = Inquiry(key=ReplicaKey(G1, ReplicaId(1)), incarnation=Incarnation(1), number=1)
 NOBODY = Inquiry(key=ReplicaKey(G1, ReplicaId(7)), incarnation=Incarnation(1), number=2)

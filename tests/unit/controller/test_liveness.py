@@ -12,10 +12,15 @@ from tests.unit.controller.test_registration import restarted
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session import Role
-from paceline_controller.contacts import REPROBE_MS
-from paceline_controller.group_watch import OPEN_SYNCS, SYNC_MS_MAX, TAKE_MS_MAX, TAKE_SYNCS
-from paceline_controller.liveness import FIRST_WAIT_MS, TICK_MS
-from paceline_controller.liveness_events import (
+from paceline_controller.election.contacts import REPROBE_MS
+from paceline_controller.election.group_watch import (
+    OPEN_SYNCS,
+    SYNC_MS_MAX,
+    TAKE_MS_MAX,
+    TAKE_SYNCS,
+)
+from paceline_controller.election.liveness import FIRST_WAIT_MS, TICK_MS
+from paceline_controller.election.liveness_events import (
     ElectionFinished,
     StateChanged,
     Tick,

@@ -8,10 +8,10 @@ from tests.unit.controller.builders import a_group as a_driver
 from tests.unit.controller.harness import eventually
 from tests.unit.controller.test_sessions import a_cluster, master_of
 
-from paceline.telemetry import Metrics
+from paceline.platform.telemetry import Metrics
 from paceline.types import GroupName, MasterEpoch, ReplicaId
-from paceline_controller.contacts import ReplicaKey
-from paceline_controller.outages import JITTER_SHARE, Beats, Outages
+from paceline_controller.election.contacts import ReplicaKey
+from paceline_controller.election.outages import JITTER_SHARE, Beats, Outages
 from paceline_controller.probe import ControllerMetrics
 from paceline_controller.state.model import Group
 

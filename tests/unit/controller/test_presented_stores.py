@@ -5,7 +5,7 @@ from tests.unit.controller.builders import G1, a_group, reason
 from tests.unit.controller.recovery_bed import Recovery, beliefs, old_registration, presentation
 
 from paceline.types import GroupName, Incarnation, ReplicaId
-from paceline_controller.election import NoElection, choose_first
+from paceline_controller.election.election import NoElection, choose_first
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import CreateTopic, ElectMaster, RemoveGroup
 from paceline_controller.state.operator_commands import ForgetStore

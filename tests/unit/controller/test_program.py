@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.certificates import Authority
 
-from paceline.config import load
-from paceline.disk_real import RealDisk
 from paceline.errors import ConfigError
+from paceline.platform.config import load
+from paceline.platform.disk_real import RealDisk
 from paceline_controller.app import main
 from paceline_controller.config import ControllerConfig
 from paceline_controller.data_folder import claim, join_cluster, lock_data_folder

@@ -11,9 +11,9 @@ from paceline.errors import (
     PacelineError,
     ShuttingDownError,
 )
-from paceline.runtime import ManualClock, SeededRandom
+from paceline.platform.runtime import ManualClock, SeededRandom
 from paceline.types import ControllerId, GroupName, TopicName
-from paceline_controller.proposer import Proposer
+from paceline_controller.leader.proposer import Proposer
 from paceline_controller.quorum_memory import MemoryLog, MemoryQuorum
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import CreateTopic, Lead, Tick

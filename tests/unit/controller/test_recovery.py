@@ -14,10 +14,10 @@ from tests.unit.controller.recovery_bed import (
 )
 
 from paceline.types import GroupName, MasterEpoch, ReplicaId
-from paceline_controller.election import Belief, NoElection, Standing, choose
+from paceline_controller.election.election import Belief, NoElection, Standing, choose
+from paceline_controller.election.unclean import choose_other
 from paceline_controller.state.commands import CreateTopic, RemoveGroup
 from paceline_controller.state.operator_commands import ForgetStore, RecoverGroup
-from paceline_controller.unclean import choose_other
 
 # -- recovering -----------------------------------------------------------------------------------
 

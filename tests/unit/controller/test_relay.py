@@ -12,8 +12,8 @@ from tests.unit.controller.builders import users_topics
 from tests.unit.controller.harness import Controllers, controllers, eventually, free_address
 from tests.unit.controller.test_sessions import a_cluster
 
-from paceline_controller.http_errors import problem_middleware
-from paceline_controller.relay import RELAYED, Relay
+from paceline_controller.server.http_errors import problem_middleware
+from paceline_controller.server.relay import RELAYED, Relay
 
 
 async def test_every_write_may_be_asked_of_a_follower() -> None:

@@ -14,7 +14,7 @@ from tests.unit.controller.harness import (
     eventually,
 )
 
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 from paceline.types import MasterEpoch, ReplicaId, SetEpoch
 from paceline.wire import session as wire
 from paceline.wire.cluster import GroupView

@@ -3,8 +3,8 @@
 from tests.unit.controller.liveness_bed import TIMEOUT_MS, Bed, a_running_group
 
 from paceline.wire.session import Role
-from paceline_controller.contacts import HeardElsewhere
-from paceline_controller.liveness import STALL_MS_MAX, TICK_MS
+from paceline_controller.election.contacts import HeardElsewhere
+from paceline_controller.election.liveness import STALL_MS_MAX, TICK_MS
 
 
 def heard_elsewhere(bed: Bed, *, age_ms: int = 100, **changes: object) -> None:

@@ -18,7 +18,7 @@ from tests.unit.controller.builders import (
 from tests.unit.controller.harness import TalkingBroker
 from tests.unit.controller.test_sessions import a_cluster
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import CommandRefusedError, DeadlineError
 from paceline.types import GroupName, Incarnation, ReplicaId, TopicName
 from paceline.wire.session import QueueSealed

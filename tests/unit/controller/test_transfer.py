@@ -3,7 +3,7 @@
 from tests.unit.controller.liveness_bed import a_running_group
 
 from paceline.types import ReplicaId
-from paceline_controller.election import NoElection
+from paceline_controller.election.election import NoElection
 from paceline_controller.state.commands import ElectMaster
 
 

@@ -8,13 +8,13 @@ from tests.unit.controller.harness import eventually
 from tests.unit.controller.liveness_bed import Bed, a_running_group
 from tests.unit.controller.test_sessions import a_cluster
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import OutcomeUnknownError
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 from paceline.types import GroupName, ReplicaId
 from paceline.wire import session as wire
-from paceline_controller.election import Standing
-from paceline_controller.liveness_events import LivenessSettings
+from paceline_controller.election.election import Standing
+from paceline_controller.election.liveness_events import LivenessSettings
 from paceline_controller.state import Machine
 
 

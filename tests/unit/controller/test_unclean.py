@@ -6,8 +6,8 @@ from tests.unit.controller.builders import G1, SETTINGS
 from tests.unit.controller.liveness_bed import Bed, a_running_group
 
 from paceline.types import MasterEpoch, ReplicaId
+from paceline_controller.election.unclean import SETTLE_MS
 from paceline_controller.state.commands import SetGroupSettings
-from paceline_controller.unclean import SETTLE_MS
 
 
 def a_group_whose_members_die(*, is_wanted: bool, is_acting: bool = False) -> Bed:

@@ -9,7 +9,7 @@ from paceline_controller.watchdog import EXIT_HUNG, LOOK_MS, HangJudge
 
 HANG = """
 import asyncio, threading
-from paceline.runtime import SystemClock
+from paceline.platform.runtime import SystemClock
 from paceline_controller.watchdog import Watchdog
 
 async def main():

@@ -2,10 +2,10 @@
 
 import pytest
 
-from paceline.disk_memory import MemoryDisk, MemoryFile, PowerLost
 from paceline.errors import StorageError
-from paceline.ports import Disk, write_durably
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk, MemoryFile, PowerLost
+from paceline.platform.ports import Disk, write_durably
+from paceline.platform.runtime import SeededRandom
 
 PATH = "/d/f"
 RANDOM = SeededRandom("disk")

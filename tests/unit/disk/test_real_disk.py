@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.disk_real import RealDisk
 from paceline.errors import StorageError
-from paceline.ports import Buffer, Disk, write_durably
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.ports import Buffer, Disk, write_durably
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from tests.unit.http.door import a_batch
 from tests.unit.service.fakes import GROUP, Bench, a_view, until
 from tests.unit.service.test_send import Answers
 
-from paceline.disk_memory import MemoryDisk
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom, cancel_and_wait, spawn
 from paceline.records.decode import BatchView
 from paceline.records.header import Cause, Kind
-from paceline.runtime import SeededRandom, cancel_and_wait, spawn
 from paceline.types import GroupName, Incarnation, ReplicaId
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline.wire.names import retry_topic
@@ -20,9 +20,9 @@ from paceline_broker.escape.bridge import Bridge
 from paceline_broker.escape.connection import EscapeConnection, Sender
 from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.escape.telling import Telling
+from paceline_broker.ports import Acting, Identity
 from paceline_broker.replication.handshake import Hello
-from paceline_broker.replication.server import ReplicationServer
-from paceline_broker.service.ports import Acting, Identity
+from paceline_broker.replication.master.server import ReplicationServer
 
 OTHER = GroupName("g2")
 SECRET = b"s" * 32

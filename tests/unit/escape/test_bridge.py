@@ -13,14 +13,15 @@ from paceline.records.encode import encode_batch
 from paceline.records.header import BatchHeader, Cause, Kind, pack_source
 from paceline.types import ReplicaId, TopicName
 from paceline.wire import properties as names
-from paceline_broker.clocks import Trust
-from paceline_broker.escape import bridge, intake
+from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.escape import bridge
 from paceline_broker.escape.bridge import PART_MESSAGES, REFUSED_MS
 from paceline_broker.escape.held import SHELF_MS, Held
-from paceline_broker.escape.intake import check_escaped
-from paceline_broker.escape.notes import Note
 from paceline_broker.escape.notes_file import NotesFile
-from paceline_broker.replication import server
+from paceline_broker.replication.master import server
+from paceline_broker.service.escape import intake
+from paceline_broker.service.escape.intake import check_escaped
+from paceline_broker.service.escape.notes import Note
 
 RETRY_ID = list(TOPICS).index(RETRY) + 1
 HERE_ONLY_ID = list(TOPICS).index("here-only") + 1

@@ -21,13 +21,13 @@ from paceline.records.header import (
 )
 from paceline.types import Incarnation
 from paceline.wire import properties as names
-from paceline_broker.escape import wire
 from paceline_broker.escape.connection import EscapeConnection
-from paceline_broker.escape.notes import Note
-from paceline_broker.escape.wire import Told
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.seals import Seal
 from paceline_broker.replication.handshake import encode_message
+from paceline_broker.service.escape import wire
+from paceline_broker.service.escape.notes import Note
+from paceline_broker.service.escape.wire import Told
 
 SEALED_ID = list(TOPICS).index("sealed") + 1
 RETRY_ID = list(TOPICS).index(RETRY) + 1

@@ -5,12 +5,12 @@ import contextlib
 
 import pytest
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import StorageError
-from paceline.runtime import pause
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import pause
 from paceline_broker.escape import notes_file
-from paceline_broker.escape.notes import Note
 from paceline_broker.escape.notes_file import FILE, NotesFile
+from paceline_broker.service.escape.notes import Note
 
 
 def a_note(number: int) -> Note:

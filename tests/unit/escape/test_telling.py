@@ -7,12 +7,12 @@ import pytest
 from tests.unit.escape.scene import SECRET, Scene, a_scene
 from tests.unit.service.fakes import GROUP, replayed, until
 
+from paceline.platform.runtime import SeededRandom, cancel_and_wait, spawn
 from paceline.records.header import Cause, Kind
-from paceline.runtime import SeededRandom, cancel_and_wait, spawn
-from paceline_broker.escape.notes import Note
-from paceline_broker.escape.wait import GRACE_MS, EscapeWait
-from paceline_broker.escape.wire import EPOCHS_MAX
-from paceline_broker.replication.server import ReplicationServer
+from paceline_broker.replication.master.server import ReplicationServer
+from paceline_broker.service.escape.notes import Note
+from paceline_broker.service.escape.wait import GRACE_MS, EscapeWait
+from paceline_broker.service.escape.wire import EPOCHS_MAX
 
 
 def delivered(scene: Scene) -> list[bytes]:

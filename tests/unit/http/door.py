@@ -9,9 +9,9 @@ import aiohttp
 import orjson
 from tests.unit.service.fakes import Bench
 
+from paceline.platform.telemetry import Metrics
 from paceline.records.encode import encode_batch
-from paceline.telemetry import Metrics
-from paceline_broker.http import BrokerHttp
+from paceline_broker.server.http import BrokerHttp
 
 
 class Door(Bench):

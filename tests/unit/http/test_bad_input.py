@@ -8,7 +8,7 @@ import orjson
 import pytest
 from tests.unit.http.door import Door, a_batch, a_door
 
-from paceline import http_guard
+from paceline.server import http_guard
 
 BATCH = "application/vnd.paceline.batch"
 JSON = "application/json"

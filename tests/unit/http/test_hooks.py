@@ -10,7 +10,7 @@ from tests.unit.http.stream_client import RawStream
 from tests.unit.service.fakes import until
 
 from paceline.errors import ConfigError, ForbiddenError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.records.decode import BatchView
 from paceline.records.header import BatchHeader
 from paceline.wire.stream import Operation

@@ -12,8 +12,8 @@ from tests.unit.http.door import Door, a_batch, a_door
 from tests.unit.service.fakes import OTHER_MASTER, a_view, until
 
 from paceline.errors import InSyncReplicasNotEnoughError, OverloadedError
+from paceline.queues import index_of_key
 from paceline.records.decode import BatchView
-from paceline.routing import index_of_key
 from paceline.wire.stream import FETCH_ANSWER, FETCH_HEADER, FETCH_PART, FETCH_QUEUE
 
 BATCH = "application/vnd.paceline.batch"

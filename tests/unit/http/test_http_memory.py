@@ -6,9 +6,9 @@ import pytest
 from tests.unit.http.door import Door, a_batch, a_door
 from tests.unit.service.fakes import until
 
-from paceline import http_guard
-from paceline.byte_budget import MIB
 from paceline.records.header import Codec
+from paceline.server import http_guard
+from paceline.server.byte_budget import MIB
 from paceline.wire import http as wire_http
 
 BATCHES = "/v1/topics/orders/queues/0/batches"

@@ -10,13 +10,13 @@ from tests.unit.http.stream_client import UPGRADE, RawStream
 from tests.unit.http.test_stream import a_fetch
 from tests.unit.service.fakes import turn, until
 
-from paceline import connections as places
-from paceline import http_guard
-from paceline.http_guard import GuardedHandler
-from paceline.http_listener import Arrival
+from paceline.server import connections as places
+from paceline.server import http_guard
+from paceline.server.http_guard import GuardedHandler
+from paceline.server.http_listener import Arrival
 from paceline.wire.stream import Operation
-from paceline_broker import stream_stillness
-from paceline_broker.stream import StreamConnection
+from paceline_broker.server import stream_stillness
+from paceline_broker.server.stream import StreamConnection
 
 BATCHES = "/v1/topics/orders/queues/0/batches"
 TYPE = {"Content-Type": "application/vnd.paceline.batch"}

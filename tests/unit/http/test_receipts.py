@@ -3,7 +3,7 @@
 from tests.unit.http.door import Door, a_batch, a_door
 from tests.unit.service.test_send import Answers
 
-from paceline.runtime import pause, spawn
+from paceline.platform.runtime import pause, spawn
 
 ASK = {"client_id": "c1", "topics": ["orders"]}
 

@@ -11,8 +11,8 @@ from tests.unit.http.test_stream import a_fetch
 from tests.unit.http.turns import per_turn
 from tests.unit.service.fakes import until
 
-from paceline.byte_budget import MIB
 from paceline.records.header import Codec
+from paceline.server.byte_budget import MIB
 from paceline.wire.stream import (
     FRAME_BYTES_MAX,
     FRAME_HEADER,
@@ -22,7 +22,7 @@ from paceline.wire.stream import (
     ProduceAnswer,
     encode_frame,
 )
-from paceline_broker import stream_stillness
+from paceline_broker.server import stream_stillness
 
 HEAD = FRAME_HEADER.pack(FRAME_BYTES_MAX, 1, Operation.PRODUCE, 0, 0)
 

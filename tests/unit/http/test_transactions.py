@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.http.door import Door, a_door
 
-from paceline.message_ids import OffsetMessageId, make_handle
+from paceline.wire.message_ids import OffsetMessageId, make_handle
 
 
 async def begin(door: Door, *bodies: str, **more: Any) -> list[str]:

@@ -13,13 +13,13 @@ from tests.unit.http.test_stream import a_fetch
 from tests.unit.http.turns import per_turn
 from tests.unit.service.fakes import a_view, turn, until
 
-from paceline import http_listener
-from paceline.http_guard import GuardedHandler
-from paceline.turns import Turns
+from paceline.server import http_listener
+from paceline.server.http_guard import GuardedHandler
+from paceline.server.turns import Turns
 from paceline.wire.stream import FETCH_QUEUE, FOLLOW_HEADER, Operation, encode_frame
-from paceline_broker.service import follow
-from paceline_broker.stream import CALL_BYTES_OF_COST
-from paceline_broker.stream_frames import TURN_REQUESTS_MAX
+from paceline_broker.server.stream import CALL_BYTES_OF_COST
+from paceline_broker.server.stream_frames import TURN_REQUESTS_MAX
+from paceline_broker.service.fetch import sessions
 
 QUEUE = (1, 0, 0)
 LIMIT = 16
@@ -156,7 +156,7 @@ async def test_fetch_sessions_look_over_several_turns(monkeypatch: pytest.Monkey
         body = FOLLOW_HEADER.pack(1, 20_000, 1 << 20, 1) + rows
         streams = await _waiting(door, Operation.FOLLOW, body, 50)
         await until(lambda: door.service.fetcher.sessions.queue_count == 50)
-        counts = per_turn(monkeypatch, follow._Session, "_harvest", until=50)
+        counts = per_turn(monkeypatch, sessions._Session, "_harvest", until=50)
 
         await _one_message_ends(door, streams)
 

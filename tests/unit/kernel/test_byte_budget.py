@@ -2,7 +2,14 @@
 
 import pytest
 
-from paceline.byte_budget import FLOOR_BYTES, LIMIT_BYTES, MIB, ByteBudget, ByteHolder, source_of
+from paceline.server.byte_budget import (
+    FLOOR_BYTES,
+    LIMIT_BYTES,
+    MIB,
+    ByteBudget,
+    ByteHolder,
+    source_of,
+)
 
 PIECE = 64 * 1024
 

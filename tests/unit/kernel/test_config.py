@@ -11,9 +11,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from paceline.address import Address, parse_address
-from paceline.config import MASK, effective, example_toml, load, options, require, setting
 from paceline.errors import ConfigError
+from paceline.platform.address import Address, parse_address
+from paceline.platform.config import MASK, effective, example_toml, load, options, require, setting
 
 Name = NewType("Name", str)
 

@@ -1,6 +1,6 @@
 """Places for connections: shares of addresses, and who goes to make room."""
 
-from paceline.connections import Connection, Connections, Standing
+from paceline.server.connections import Connection, Connections, Standing
 
 
 def opened(connections: Connections, address: str, count: int) -> list[Connection]:

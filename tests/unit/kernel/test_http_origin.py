@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.errors import ForbiddenError
-from paceline.http_origin import check_browser, own_hosts
+from paceline.server.http_origin import check_browser, own_hosts
 
 OWN = own_hosts("broker-1.example.org", allowed=("mq.example.com",))
 

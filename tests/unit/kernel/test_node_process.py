@@ -5,7 +5,7 @@ import resource
 import subprocess
 import sys
 
-from paceline.node_process import raise_file_limit, settle_heap
+from paceline.platform.node_process import raise_file_limit, settle_heap
 
 
 def test_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
@@ -34,9 +34,9 @@ def test_full_collections_pass_over_what_was_there_when_a_node_began_to_serve() 
 
 PEAK = """
 import asyncio
-from paceline import node_process
-from paceline.byte_budget import ByteBudget
-from paceline.runtime import spawn
+from paceline.platform import node_process
+from paceline.server.byte_budget import ByteBudget
+from paceline.platform.runtime import spawn
 
 async def main():
     node_process.tune_malloc()
@@ -71,7 +71,7 @@ def test_memory_of_a_peak_goes_back_to_the_system_when_it_is_over() -> None:
 
 SWITCHING = """
 import sys
-from paceline.node_process import run_node
+from paceline.platform.node_process import run_node
 
 async def tell():
     print(sys.getswitchinterval())

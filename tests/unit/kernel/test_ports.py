@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.disk_memory import MemoryDisk, PowerLost
-from paceline.disk_real import RealDisk
 from paceline.errors import StorageError
-from paceline.ports import Disk, write_durably
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.ports import Disk, write_durably
+from paceline.platform.runtime import SeededRandom
 
 OLD, NEW = b"old" * 3000, b"new" * 4000
 PATH = "store/identity.json"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from paceline.ports import Clock, Random
-from paceline.runtime import (
+from paceline.platform.ports import Clock, Random
+from paceline.platform.runtime import (
     ManualClock,
     SeededRandom,
     SystemClock,

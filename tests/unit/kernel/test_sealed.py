@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.errors import CorruptLogError
-from paceline.sealed import seal, unseal
+from paceline.platform.sealed import seal, unseal
 
 DOCUMENT = {"store_id": "ab12", "incarnation": 7, "cluster_id": None, "clean_shutdown": False}
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import ConfigError
-from paceline.runtime import SeededRandom
-from paceline.secret import make_secret, read_secret
+from paceline.platform.runtime import SeededRandom
+from paceline.platform.secret import make_secret, read_secret
 
 
 def test_made_secret_is_private_and_reads_back(tmp_path: Path) -> None:

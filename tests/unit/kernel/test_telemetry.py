@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from paceline.errors import ConfigError
-from paceline.metric_names import ROCKETMQ
-from paceline.telemetry import (
+from paceline.platform.metric_names import ROCKETMQ
+from paceline.platform.telemetry import (
     STRANGER_LINES_MAX,
     MemoryLines,
     Metrics,

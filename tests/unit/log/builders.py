@@ -2,7 +2,7 @@
 
 from crc32c import crc32c
 
-from paceline.disk_memory import MemoryDisk
+from paceline.platform.disk_memory import MemoryDisk
 from paceline.records.header import MAGIC, BatchHeader, Kind, pack_header
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.log.builders import a_header, append
 
-from paceline import disk_real
-from paceline.disk_real import RealDisk
+from paceline.platform import disk_real
+from paceline.platform.disk_real import RealDisk
 from paceline.records.header import Kind
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog

@@ -12,8 +12,8 @@ from tests.unit.log.builders import (
     segment_path,
 )
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import CorruptLogError, StorageError
+from paceline.platform.disk_memory import MemoryDisk
 from paceline.records.header import HEADER, HEADER_BYTES, Kind, parse_header
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog

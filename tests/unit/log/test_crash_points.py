@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 from tests.unit.log.builders import append, begin_epoch, content, open_log, segment_path
 
-from paceline.disk_memory import MemoryDisk, PowerLost
-from paceline.ports import Random
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.ports import Random
+from paceline.platform.runtime import SeededRandom
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from tests.unit.log.builders import FOLDER, a_log, append, begin_epoch, content, open_log
 
-from paceline.disk_memory import MemoryDisk, MemoryFile
-from paceline.disk_real import RealDisk
 from paceline.errors import StorageError
-from paceline.ports import Disk, File
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk, MemoryFile
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.ports import Disk, File
+from paceline.platform.runtime import SeededRandom
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.flusher import Flusher

@@ -7,9 +7,9 @@ import pytest
 from crc32c import crc32c
 from tests.unit.log.builders import FOLDER, SEGMENT_BYTES, a_log, append, content, open_log
 
-from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import StorageError
-from paceline.runtime import SeededRandom, pause
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.runtime import SeededRandom, pause
 from paceline.types import PhysicalOffset
 from paceline_broker.log.checkpoint import decode_checkpoint
 from paceline_broker.log.commit_log import CommitLog

@@ -17,12 +17,12 @@ from tests.unit.log.builders import (
     segment_path,
 )
 
-from paceline.disk_memory import MemoryDisk
-from paceline.disk_real import RealDisk
 from paceline.errors import CorruptLogError, StorageError
-from paceline.ports import write_durably
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.disk_real import RealDisk
+from paceline.platform.ports import write_durably
+from paceline.platform.runtime import SeededRandom
 from paceline.records.header import Kind
-from paceline.runtime import SeededRandom
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 

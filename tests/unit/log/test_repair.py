@@ -14,9 +14,9 @@ from tests.unit.log.builders import (
     segment_path,
 )
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import CorruptLogError
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.repair import Mender

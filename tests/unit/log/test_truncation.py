@@ -1,9 +1,9 @@
 import pytest
 from tests.unit.log.builders import FOLDER, a_log, append, begin_epoch, content, open_log
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import CorruptLogError, StorageError
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom
 from paceline.types import PhysicalOffset
 
 BATCH = 296

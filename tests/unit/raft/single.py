@@ -2,16 +2,16 @@
 
 import orjson
 
-from paceline.disk_memory import MemoryDisk
-from paceline.runtime import ManualClock, SeededRandom
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import ManualClock, SeededRandom
 from paceline.types import ControllerId
 from paceline_controller.raft.core import RaftCore
-from paceline_controller.raft.entries import COMMAND_ENTRY, NO_OP_ENTRY, Entry
-from paceline_controller.raft.frames import Message, encode_message, parse_message
-from paceline_controller.raft.journal import Journal
+from paceline_controller.raft.log.entries import COMMAND_ENTRY, NO_OP_ENTRY, Entry
+from paceline_controller.raft.log.journal import Journal
+from paceline_controller.raft.log.snapshot import Snapshot, encode_snapshot
 from paceline_controller.raft.members import Members
+from paceline_controller.raft.peers.frames import Message, encode_message, parse_message
 from paceline_controller.raft.settings import RaftSettings
-from paceline_controller.raft.snapshot import Snapshot, encode_snapshot
 
 C1, C2, C3 = (ControllerId(f"c{number}") for number in (1, 2, 3))
 

@@ -6,7 +6,7 @@ from tests.unit.raft.single import C1, C2, C3
 from paceline.errors import PeerError
 from paceline.types import ControllerId
 from paceline_controller.raft.digests import INDICES_MAX, Digests
-from paceline_controller.raft.frames import encode_message, parse_message
+from paceline_controller.raft.peers.frames import encode_message, parse_message
 
 C4 = ControllerId("c4")
 A, B, C = b"a" * 32, b"b" * 32, b"c" * 32

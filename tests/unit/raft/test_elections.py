@@ -2,8 +2,8 @@
 
 from tests.unit.raft.single import C2, C3, Single, commands, no_op
 
-from paceline_controller.raft.frames import Message
 from paceline_controller.raft.library import PeerNode
+from paceline_controller.raft.peers.frames import Message
 
 
 def vote_request(*, term: int, transfer: bool = False, index: int = 99) -> Message:

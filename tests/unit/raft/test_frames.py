@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from tests.unit.raft.single import commands, no_op
 
 from paceline.errors import PeerError
-from paceline.runtime import SeededRandom
-from paceline_controller.raft.frames import (
+from paceline.platform.runtime import SeededRandom
+from paceline_controller.raft.log.snapshot import OutgoingChunk
+from paceline_controller.raft.peers.frames import (
     FRAME_HEAD,
     FrameSeal,
     Message,
@@ -18,7 +19,6 @@ from paceline_controller.raft.frames import (
     parse_frame_head,
     parse_message,
 )
-from paceline_controller.raft.snapshot import OutgoingChunk
 
 APPEND: Message = {
     "type": "append_entries",

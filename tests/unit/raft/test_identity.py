@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import CorruptLogError, PeerError, StorageError
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom
 from paceline.types import ControllerId
 from paceline_controller.raft.identity import Identity
 

@@ -4,10 +4,10 @@ import contextlib
 
 import pytest
 
-from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import CorruptLogError, StorageError
-from paceline.runtime import SeededRandom
-from paceline_controller.raft.journal import Journal
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.runtime import SeededRandom
+from paceline_controller.raft.log.journal import Journal
 
 FOLDER = "/raft"
 PATH = "/raft/journal-0000000001"

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import CorruptLogError, StorageError
-from paceline.runtime import SeededRandom
-from paceline_controller.raft.journal import Journal
-from paceline_controller.raft.journal_format import parse_header, parse_record, segment_name
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.runtime import SeededRandom
+from paceline_controller.raft.log.journal import Journal
+from paceline_controller.raft.log.journal_format import parse_header, parse_record, segment_name
 
 FOLDER = "/raft"
 SMALL = 400

@@ -15,12 +15,12 @@ from tests.unit.raft.single import (
     snapshot_chunk,
 )
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import CommandRefusedError, PeerError
+from paceline.platform.disk_memory import MemoryDisk
 from paceline.types import ControllerId
-from paceline_controller.raft.directory import Directory
-from paceline_controller.raft.entries import MEMBERS_ENTRY
 from paceline_controller.raft.library import RaftInvariantError
+from paceline_controller.raft.log.entries import MEMBERS_ENTRY
+from paceline_controller.raft.log.snapshot import Snapshot, encode_snapshot
 from paceline_controller.raft.member_steps import Progress, next_step
 from paceline_controller.raft.members import (
     Member,
@@ -33,7 +33,7 @@ from paceline_controller.raft.members import (
     read_members,
     wished_members,
 )
-from paceline_controller.raft.snapshot import Snapshot, encode_snapshot
+from paceline_controller.raft.peers.directory import Directory
 
 C4, C5 = ControllerId("c4"), ControllerId("c5")
 STORE = "ab" * 16

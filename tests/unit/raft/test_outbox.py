@@ -2,7 +2,7 @@
 
 from tests.unit.raft.single import C2, C3, Single, command, commands, no_op
 
-from paceline_controller.raft.frames import Message
+from paceline_controller.raft.peers.frames import Message
 
 PRE_VOTE: Message = {
     "type": "pre_vote",

@@ -16,12 +16,12 @@ from tests.unit.raft.single import (
     snapshot_chunk,
 )
 
-from paceline.disk_memory import MemoryDisk, PowerLost
 from paceline.errors import CorruptLogError
-from paceline.runtime import SeededRandom
-from paceline_controller.raft.frames import Message
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.runtime import SeededRandom
 from paceline_controller.raft.library import RaftInvariantError
 from paceline_controller.raft.overrides import SafeNode
+from paceline_controller.raft.peers.frames import Message
 from paceline_controller.raft.settings import RaftSettings
 
 

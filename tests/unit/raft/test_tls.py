@@ -7,15 +7,15 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from tests.certificates import Authority, Files
 
-from paceline.address import Address
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import ConfigError, PeerError
-from paceline.runtime import ManualClock, SeededRandom
+from paceline.platform.address import Address
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import ManualClock, SeededRandom
 from paceline.types import ControllerId
 from paceline_controller.app import build_node
 from paceline_controller.config import ControllerConfig
 from paceline_controller.data_folder import FolderIdentity
-from paceline_controller.raft.tls import (
+from paceline_controller.raft.peers.tls import (
     Tls,
     certified_ids,
     check_certificate,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import BadRequestError, TooLargeError
 from paceline.message import received_messages
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.records.checking import check_batch
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch, encode_internal

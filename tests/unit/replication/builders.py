@@ -13,8 +13,7 @@ from paceline.types import (
 from paceline.wire.cluster import GroupSettings, GroupView, ReplicaView
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication.handshake import ConnectionId, Introduction
-from paceline_broker.replication.master import MasterReplication
-from paceline_broker.replication.master_events import (
+from paceline_broker.replication.master.events import (
     Appended,
     Flushed,
     MasterReady,
@@ -22,6 +21,7 @@ from paceline_broker.replication.master_events import (
     ReplicaAcked,
     ReplicaIntroduced,
 )
+from paceline_broker.replication.master.master import MasterReplication
 
 EPOCH = MasterEpoch(3)
 TABLE = EpochTable.of([(3, 0)])

@@ -5,23 +5,23 @@ from collections.abc import Callable
 
 from tests.unit.replication.builders import a_view
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import StorageError
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.runtime import SeededRandom, SystemClock, pause
 from paceline.records.encode import encode_batch, encode_internal
 from paceline.records.header import HEADER_BYTES, Kind, stamp
-from paceline.runtime import SeededRandom, SystemClock, pause
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
 from paceline_broker.log.commit_log import CommitLog
-from paceline_broker.replication.client import ReplicationClient
-from paceline_broker.replication.client_ports import ReplicaIdentity, ReplicaSettings
-from paceline_broker.replication.early_answers import answers_early
 from paceline_broker.replication.install import CheckpointTarget, Reception
-from paceline_broker.replication.master import MasterReplication
-from paceline_broker.replication.master_events import AlterSyncStateSet, MasterSettings
-from paceline_broker.replication.server import ReplicationServer
-from paceline_broker.replication.term import MasterTerm
-from paceline_broker.replication.term_ports import TermSettings
+from paceline_broker.replication.master.events import AlterSyncStateSet, MasterSettings
+from paceline_broker.replication.master.master import MasterReplication
+from paceline_broker.replication.master.ports import TermSettings
+from paceline_broker.replication.master.relaxed_acks import answers_early
+from paceline_broker.replication.master.server import ReplicationServer
+from paceline_broker.replication.master.term import MasterTerm
+from paceline_broker.replication.replica.client import ReplicationClient
+from paceline_broker.replication.replica.ports import ReplicaIdentity, ReplicaSettings
 
 SECRET = b"the secret of the cluster, 32 by"
 GROUP = GroupName("g1")

@@ -1,7 +1,7 @@
 """Waiting for confirm."""
 
 from paceline.types import PhysicalOffset
-from paceline_broker.replication.acknowledgement import WHEEL_SLOT_MS, AcknowledgementTracker
+from paceline_broker.replication.master.acknowledgement import WHEEL_SLOT_MS, AcknowledgementTracker
 
 
 def a_tracker(*positions: int, deadline_ms: int = 3000) -> AcknowledgementTracker[str]:

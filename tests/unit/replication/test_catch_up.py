@@ -6,10 +6,10 @@ import pytest
 from tests.unit.replication.builders import a_view
 from tests.unit.replication.nodes import Group, eventually
 
-from paceline.runtime import SeededRandom
+from paceline.platform.runtime import SeededRandom
 from paceline.types import PhysicalOffset
-from paceline_broker.replication.catch_up_pace import CatchUpPace
-from paceline_broker.replication.term_ports import TermSettings
+from paceline_broker.replication.master.catch_up_pace import CatchUpPace
+from paceline_broker.replication.master.ports import TermSettings
 
 OF_TWO = frozenset({1, 2})
 

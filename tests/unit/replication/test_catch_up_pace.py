@@ -1,7 +1,7 @@
 """Catch-up gives way to acknowledgements, and takes all there is when nobody sends."""
 
 from paceline.types import PhysicalOffset
-from paceline_broker.replication.catch_up_pace import (
+from paceline_broker.replication.master.catch_up_pace import (
     CALM_MS_START,
     FLOOR_TICKS,
     LIMIT_EXTRA_MS,
@@ -13,7 +13,7 @@ from paceline_broker.replication.catch_up_pace import (
     RATE_START,
     CatchUpPace,
 )
-from paceline_broker.replication.confirm_waits import ConfirmWaits
+from paceline_broker.replication.master.confirm_waits import ConfirmWaits
 
 PIECE = 256 * 1024
 

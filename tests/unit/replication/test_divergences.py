@@ -20,8 +20,8 @@ from tests.unit.replication.nodes import (
     eventually,
 )
 
-from paceline.disk_memory import MemoryDisk, PowerLost
-from paceline.runtime import SeededRandom
+from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.runtime import SeededRandom
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.epochs import EpochTable

@@ -13,10 +13,8 @@ from tests.unit.replication.builders import (
 
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupSettings
-from paceline_broker.replication.early_answers import needed
 from paceline_broker.replication.handshake import ConnectionId
-from paceline_broker.replication.master import MasterReplication
-from paceline_broker.replication.master_events import (
+from paceline_broker.replication.master.events import (
     Appended,
     Failed,
     Flushed,
@@ -25,6 +23,8 @@ from paceline_broker.replication.master_events import (
     Ran,
     ReplicaLeft,
 )
+from paceline_broker.replication.master.master import MasterReplication
+from paceline_broker.replication.master.relaxed_acks import needed
 
 
 def weak(

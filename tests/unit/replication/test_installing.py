@@ -7,7 +7,7 @@ import pytest
 from tests.unit.replication.test_replica import a_frame, a_replica, a_welcome
 
 from paceline.errors import PeerError
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.types import PhysicalOffset
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication.handshake import (
@@ -17,7 +17,7 @@ from paceline_broker.replication.handshake import (
     parse_welcome,
 )
 from paceline_broker.replication.install import PIECE_BYTES, Reception, send_checkpoint
-from paceline_broker.replication.replica import Truncated, Welcomed
+from paceline_broker.replication.replica.replica import Truncated, Welcomed
 
 START, POSITION, CONFIRM = PhysicalOffset(800), PhysicalOffset(900), PhysicalOffset(950)
 

@@ -17,7 +17,7 @@ from paceline.types import Incarnation, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication.handshake import ConnectionId
-from paceline_broker.replication.master_events import (
+from paceline_broker.replication.master.events import (
     NOTHING,
     Appended,
     Failed,

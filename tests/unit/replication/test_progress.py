@@ -16,15 +16,15 @@ from tests.unit.replication.builders import (
 
 from paceline.types import PhysicalOffset, ReplicaId
 from paceline_broker.replication.handshake import ConnectionId
-from paceline_broker.replication.master import MasterReplication
-from paceline_broker.replication.master_events import (
+from paceline_broker.replication.master.events import (
     GroupCommitted,
     MemberRefused,
     Ran,
     ReplicaLeft,
 )
-from paceline_broker.replication.progress import Progress, Rate, Row
-from paceline_broker.replication.waits import waits_of
+from paceline_broker.replication.master.master import MasterReplication
+from paceline_broker.replication.master.progress import Progress, Rate, Row
+from paceline_broker.replication.master.waits import waits_of
 
 SENT = {ReplicaId(2): PhysicalOffset(0), ReplicaId(3): PhysicalOffset(0)}
 

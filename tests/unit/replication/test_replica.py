@@ -7,7 +7,7 @@ from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication.frames import Acknowledgement
 from paceline_broker.replication.handshake import Welcome
-from paceline_broker.replication.replica import (
+from paceline_broker.replication.replica.replica import (
     NOTHING,
     FrameReceived,
     ProjectionsReady,

@@ -1,6 +1,6 @@
 """The window of unconfirmed bytes follows what waits take (R27)."""
 
-from paceline_broker.replication.send_window import (
+from paceline_broker.replication.master.send_window import (
     MIB,
     SIZE_MIN,
     SIZE_START,

@@ -14,8 +14,7 @@ from tests.unit.replication.builders import (
 
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId, SetEpoch
 from paceline_broker.replication.handshake import ConnectionId
-from paceline_broker.replication.master import MasterReplication
-from paceline_broker.replication.master_events import (
+from paceline_broker.replication.master.events import (
     NOTHING,
     AlterSyncStateSet,
     Appended,
@@ -27,6 +26,7 @@ from paceline_broker.replication.master_events import (
     Ran,
     ReplicaLeft,
 )
+from paceline_broker.replication.master.master import MasterReplication
 
 OF_TWO = frozenset({1, 2})
 

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from paceline.disk_memory import MemoryDisk
 from paceline.errors import DiskFullError, NotMasterError, OutcomeUnknownError, PacelineError
-from paceline.ports import Buffer
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.ports import Buffer
+from paceline.platform.runtime import ManualClock
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
-from paceline.runtime import ManualClock
 from paceline.types import (
     GroupName,
     Incarnation,
@@ -28,13 +28,13 @@ from paceline.wire.session_commands import BrokerCommand
 from paceline.wire.topic_commands import EnsureConsumerGroup
 from paceline.wire.topics import MIXED
 from paceline_broker.acting.offsets_file import OffsetsFile
-from paceline_broker.acting.term import ActingTerm
-from paceline_broker.clocks import Trust
+from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.log.repair import first_bad
+from paceline_broker.ports import Confirmed, Identity, RoleState, no_writer
 from paceline_broker.projections.projections import Projections, epoch_start_document
+from paceline_broker.role.acting_term import ActingTerm
 from paceline_broker.service.hooks import Hooks
 from paceline_broker.service.ledger import append_internal, append_messages
-from paceline_broker.service.ports import Confirmed, Identity, RoleState, no_writer
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
 

@@ -18,10 +18,10 @@ from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
-from paceline_broker.clocks import Trust
+from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.projections.projections import Projections
-from paceline_broker.service import burying
 from paceline_broker.service.ledger import append_decided
+from paceline_broker.service.pop import dead_letters as burying
 
 ONE_RETRY = ConsumerGroupSettings(retry_max_times=1)
 

@@ -20,11 +20,11 @@ from paceline.errors import (
     OverloadedError,
     PacelineError,
 )
-from paceline.runtime import ManualClock, spawn
+from paceline.platform.runtime import ManualClock, spawn
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
-from paceline_broker.service import members
-from paceline_broker.service.members import MemberTable, coordinating_group
+from paceline_broker.service.groups import members
+from paceline_broker.service.groups.members import MemberTable, coordinating_group
 
 QUEUE = {"topic": "orders", "queue": 0}
 

@@ -8,7 +8,7 @@ from tests.unit.service.fakes import Bench, turn
 
 from paceline.errors import BadNameError, BadRequestError, OverloadedError
 from paceline.wire.clients import conflicts, inconsistent_topics, merged
-from paceline_broker.service import clients
+from paceline_broker.service.groups import clients
 
 PRODUCER = {
     "kind": "producer",

@@ -14,13 +14,13 @@ from paceline.errors import (
     OverloadedError,
     TopicNotFoundError,
 )
-from paceline.runtime import ManualClock
+from paceline.platform.runtime import ManualClock
 from paceline.types import ConsumerGroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.session_commands import BrokerCommand
 from paceline.wire.topics import TopicView
-from paceline_broker.service.creator import (
+from paceline_broker.service.produce.auto_create import (
     NEW_NAMES_BURST,
     NEW_NAMES_PER_S,
     WANTED_MAX,

@@ -6,7 +6,7 @@ from tests.unit.service.test_delivery import DelayBench
 from paceline.errors import BadRequestError, OverloadedError, TooLargeError
 from paceline.records.dues import due_of_delay
 from paceline.records.header import DELAYED_RECORDS_MAX, Kind
-from paceline_broker.clocks import Trust
+from paceline_broker.controllers.clock_skew import Trust
 
 
 async def test_delay_above_the_longest_is_refused_and_nothing_stored() -> None:

@@ -14,16 +14,16 @@ from paceline.errors import (
     InSyncReplicasNotEnoughError,
     NotMasterError,
 )
-from paceline.message_ids import OffsetMessageId
+from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.records.decode import BatchView
 from paceline.records.dues import due_of_delay, due_of_level
 from paceline.records.header import Cause, Codec, Kind, pack_source
-from paceline.runtime import cancel_and_wait, spawn
 from paceline.wire.cluster import ClusterView
+from paceline.wire.message_ids import OffsetMessageId
 from paceline.wire.names import DELAY_DLQ_TOPIC
-from paceline_broker.clocks import Trust
-from paceline_broker.service import send
-from paceline_broker.service.delivery import HELD_MS, IDLE_MS, TURN_MESSAGES
+from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.service.delays.delivery import HELD_MS, IDLE_MS, TURN_MESSAGES
+from paceline_broker.service.produce import send
 from paceline_broker.service.routes import Routes
 
 

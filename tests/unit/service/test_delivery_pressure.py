@@ -8,14 +8,14 @@ from tests.unit.service.fakes import until
 from tests.unit.service.test_delivery import DelayBench
 
 from paceline.errors import DiskFullError
+from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.records import encode
 from paceline.records.dues import due_of_delay
 from paceline.records.header import Cause
-from paceline.runtime import cancel_and_wait, spawn
 from paceline_broker.projections.timers import Due, Timers
-from paceline_broker.service import delivery as delivery_module
-from paceline_broker.service import waiting
-from paceline_broker.service.delivery import HELD_MS, TURN_MESSAGES
+from paceline_broker.service.delays import delivery as delivery_module
+from paceline_broker.service.delays import sources
+from paceline_broker.service.delays.delivery import HELD_MS, TURN_MESSAGES
 
 
 async def test_what_is_kept_is_what_was_verified_and_no_part_of_the_file() -> None:
@@ -39,7 +39,7 @@ async def test_what_is_kept_is_what_was_verified_and_no_part_of_the_file() -> No
 
 async def test_bound_of_what_is_kept_counts_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a small message that is more than its payload."""
-    monkeypatch.setattr(waiting, "KEPT_BYTES_MAX", 8192)
+    monkeypatch.setattr(sources, "KEPT_BYTES_MAX", 8192)
     bench = DelayBench()
     for _ in range(20):
         bench.delay([0, due_of_delay(1000)])

@@ -14,7 +14,7 @@ from paceline.wire.stream import (
     FetchCode,
     FetchQueue,
 )
-from paceline_broker.service.gather import Fetched
+from paceline_broker.service.fetch.read import Fetched
 
 
 class Fetches:

@@ -11,7 +11,7 @@ from tests.unit.service.test_send import Answers
 
 from paceline.errors import BadRequestError
 from paceline.wire.stream import FetchCode, FetchQueue
-from paceline_broker.service import fetch, filters
+from paceline_broker.service.fetch import fetch, filters
 
 
 def send(bench: Bench, *tags: str | None, queue_id: int = 0) -> None:

@@ -10,8 +10,9 @@ from tests.unit.service.test_send import Answers
 
 from paceline.errors import BadRequestError, DeadlineError, OverloadedError
 from paceline.wire.stream import FRAME_BYTES_MAX, FetchCode, FetchQueue
-from paceline_broker.service import follow, harvest
-from paceline_broker.service.gather import Gathering
+from paceline_broker.service.fetch import session_answer
+from paceline_broker.service.fetch import sessions as follow
+from paceline_broker.service.fetch.read import Gathering
 
 MANY = 4000
 
@@ -61,7 +62,7 @@ async def test_one_message_touches_one_queue_of_many(monkeypatch: pytest.MonkeyP
     looks: list[FetchQueue] = []
     look = Gathering.look
 
-    def counted(self: Gathering, queue: FetchQueue, state: harvest.Row) -> object:
+    def counted(self: Gathering, queue: FetchQueue, state: session_answer.Row) -> object:
         looks.append(queue)
         return look(self, queue, state)
 
@@ -311,7 +312,7 @@ async def test_what_nobody_said_is_found_in_the_end(monkeypatch: pytest.MonkeyPa
 async def test_cold_pages_are_warmed_and_an_ask_made_meanwhile_stands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("paceline_broker.service.gather.HOT_TAIL_BYTES", 0)
+    monkeypatch.setattr("paceline_broker.service.fetch.read.HOT_TAIL_BYTES", 0)
     bench = Bench(is_automatic=False)
     send(bench, 0, count=2)
     send(bench, 0, count=2)
@@ -330,7 +331,7 @@ async def test_cold_pages_are_warmed_and_an_ask_made_meanwhile_stands(
 
 async def test_what_is_damaged_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """R24."""
-    monkeypatch.setattr("paceline_broker.service.gather.HOT_TAIL_BYTES", 0)
+    monkeypatch.setattr("paceline_broker.service.fetch.read.HOT_TAIL_BYTES", 0)
     bench = Bench(is_automatic=False)
     send(bench, 0)
     send(bench, 1)
@@ -376,7 +377,7 @@ async def test_a_queue_of_which_much_is_passed_over_holds_up_no_other(
     looks: list[int] = []
     look = Gathering.look
 
-    def counted(self: Gathering, queue: FetchQueue, state: harvest.Row) -> object:
+    def counted(self: Gathering, queue: FetchQueue, state: session_answer.Row) -> object:
         looks.append(queue.queue_id)
         return look(self, queue, state)
 

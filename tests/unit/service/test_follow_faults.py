@@ -15,7 +15,7 @@ async def test_pages_that_cannot_be_read_for_whatever_reason_end_the_session(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever waits is told, and the reason is logged; a session begun anew is answered."""
-    monkeypatch.setattr("paceline_broker.service.gather.HOT_TAIL_BYTES", 0)
+    monkeypatch.setattr("paceline_broker.service.fetch.read.HOT_TAIL_BYTES", 0)
     bench = Bench(is_automatic=False)
     send(bench, 0)
     send(bench, 0)
@@ -64,7 +64,7 @@ async def test_a_round_that_fails_for_whatever_reason_keeps_no_later_one_back(
 async def test_a_plain_fetch_is_told_that_pages_cannot_be_read_for_whatever_reason(
     wait_ms: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("paceline_broker.service.gather.HOT_TAIL_BYTES", 0)
+    monkeypatch.setattr("paceline_broker.service.fetch.read.HOT_TAIL_BYTES", 0)
     bench = Bench(is_automatic=False)
     send(bench, 0)
     send(bench, 0)

@@ -15,14 +15,14 @@ from paceline.errors import (
     OverloadedError,
     StorageError,
 )
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
+from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Codec, Kind
-from paceline.runtime import cancel_and_wait, spawn
 from paceline.types import PhysicalOffset
 from paceline.wire.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP
-from paceline_broker.service import halves as halves_module
-from paceline_broker.service.halves import KEPT_BYTES, HalfReader
+from paceline_broker.service.transactions import half_messages as halves_module
+from paceline_broker.service.transactions.half_messages import KEPT_BYTES, HalfReader
 
 
 @pytest.mark.parametrize(

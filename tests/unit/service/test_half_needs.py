@@ -9,8 +9,8 @@ from tests.unit.service.test_calls import started
 from tests.unit.service.test_transactions import HalfBench
 
 from paceline.errors import OverloadedError
+from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.records.header import Cause, Kind
-from paceline.runtime import cancel_and_wait, spawn
 from paceline.types import PhysicalOffset
 from paceline_broker.projections.transactions import Ended
 
@@ -131,7 +131,7 @@ async def test_halves_in_cold_batches_are_written_again_one_after_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The disk is waited for, not the cleaner's next look."""
-    monkeypatch.setattr("paceline_broker.service.halves.HOT_TAIL_BYTES", 0)
+    monkeypatch.setattr("paceline_broker.service.transactions.half_messages.HOT_TAIL_BYTES", 0)
     bench = HalfBench()
     old = old_halves(bench)
     monkeypatch.setattr(bench.log, "is_cold", lambda view: True)

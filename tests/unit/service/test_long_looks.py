@@ -18,8 +18,8 @@ from paceline.records.decode import BatchView
 from paceline.records.header import RECORDS_MAX, Codec
 from paceline.wire.fields import Fields
 from paceline.wire.stream import FetchCode, FetchQueue
-from paceline_broker.service import filters
-from paceline_broker.service.filters import STEP_COST
+from paceline_broker.service.fetch import filters
+from paceline_broker.service.fetch.filters import STEP_COST
 from paceline_broker.service.long_work import TURN_BYTES
 
 NOTHING = " OR ".join(f"a = '{number}'" for number in range(2, 52))

@@ -10,7 +10,6 @@ from tests.unit.http.door import a_batch
 from tests.unit.service.fakes import Bench, until
 from tests.unit.service.test_send import Answers
 
-from paceline.byte_budget import MIB, ByteBudget
 from paceline.errors import (
     BadRequestError,
     CorruptBatchError,
@@ -19,8 +18,9 @@ from paceline.errors import (
     PacelineError,
     StorageError,
 )
+from paceline.platform.runtime import pause
 from paceline.records.header import RECORDS_MAX, Codec
-from paceline.runtime import pause
+from paceline.server.byte_budget import MIB, ByteBudget
 from paceline_broker.service import long_work
 from paceline_broker.service.long_work import LongWork
 

@@ -6,7 +6,7 @@ from tests.unit.service.fakes import Bench
 from tests.unit.service.test_send import Answers
 
 from paceline.errors import BadRequestError, NotYetAvailableError, OffsetOutOfRangeError
-from paceline_broker.service import planning
+from paceline_broker.service.fetch import bulk_reads
 
 QUEUE = {"topic": "orders", "queue": 0}
 
@@ -56,7 +56,7 @@ async def test_long_answer_says_where_to_ask_for_the_rest(
 ) -> None:
     bench = Bench()
     sizes = stored(bench, *[5] * 7)
-    monkeypatch.setattr(planning, "PLAN_BATCHES_MAX", 3)
+    monkeypatch.setattr(bulk_reads, "PLAN_BATCHES_MAX", 3)
 
     pieces: list[object] = []
     low = 0

@@ -14,7 +14,7 @@ from paceline.records.encode import encode_batch
 from paceline.records.header import HEADER_BYTES, RECORDS_MAX, Codec, stamp
 from paceline.types import QueueOffset
 from paceline.wire.http import CONTROLS_FROM_BYTES, PullRequest, message_to_json
-from paceline_broker.service.filters import LOOK_COST_MAX, STEP_COST
+from paceline_broker.service.fetch.filters import LOOK_COST_MAX, STEP_COST
 from paceline_broker.service.pulling import PIECE_RECORDS, pulled_messages
 
 

@@ -19,7 +19,7 @@ from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source, parse_header, stamp
 from paceline.types import PhysicalOffset
 from paceline.wire import properties as names
-from paceline_broker.service import queries
+from paceline_broker.service.queries import queries
 
 
 def send(bench: Bench, *bodies: bytes, **fields: Any) -> int:

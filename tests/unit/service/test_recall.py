@@ -9,9 +9,9 @@ from tests.unit.service.fakes import a_view, until
 from tests.unit.service.test_delivery import DelayBench
 
 from paceline.errors import BadRequestError, ConflictError, ForbiddenError, TopicNotFoundError
-from paceline.message_ids import OffsetMessageId, make_handle, parse_handle
 from paceline.records.dues import due_of_delay
 from paceline.records.header import Kind
+from paceline.wire.message_ids import OffsetMessageId, make_handle, parse_handle
 from paceline_broker.projections.timers import RECALL_KNOWN_MS
 
 

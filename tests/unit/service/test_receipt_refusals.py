@@ -17,8 +17,8 @@ from paceline.errors import (
 )
 from paceline.wire.receipts import format_handle, parse_handle
 from paceline_broker.projections.receipt_queue import DONE_MAX
-from paceline_broker.service import receipts as receipts_module
-from paceline_broker.service.receipt_operations import Receive, Turn
+from paceline_broker.service.pop import pop as receipts_module
+from paceline_broker.service.pop.operations import Receive, Turn
 
 
 async def stale(bench: Bench) -> str:

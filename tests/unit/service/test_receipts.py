@@ -21,10 +21,10 @@ from paceline.errors import (
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
 from paceline.wire.receipts import Receipt, format_handle
-from paceline_broker.clocks import Trust
-from paceline_broker.service import receipt_operations
-from paceline_broker.service import receipts as receipts_module
+from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.service.ledger import append_decided
+from paceline_broker.service.pop import operations
+from paceline_broker.service.pop import pop as receipts_module
 
 ASK = {"group": "g", "client_id": "c1", "topics": ["orders"]}
 
@@ -420,7 +420,7 @@ async def test_what_is_asked_at_once_is_in_as_many_records_as_it_needs() -> None
 async def test_group_begins_on_its_queues_in_as_many_turns_as_it_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(receipt_operations, "TURN_BYTES_MAX", 200)
+    monkeypatch.setattr(operations, "TURN_BYTES_MAX", 200)
     bench = Bench()
     for queue_id in range(4):
         send(bench, 1, queue_id)

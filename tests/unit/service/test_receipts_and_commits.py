@@ -10,7 +10,7 @@ from tests.unit.service.test_receipts import handles, offset_row, receive, send
 
 from paceline.errors import ReceiptExpiredError, ReceiptsOpenError
 from paceline.types import MasterEpoch
-from paceline_broker.clocks import Trust
+from paceline_broker.controllers.clock_skew import Trust
 
 
 async def test_commits_wait_until_nothing_is_out_and_a_reset_voids_everything() -> None:

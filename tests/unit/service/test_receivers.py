@@ -22,8 +22,8 @@ from paceline.errors import (
 from paceline.records.header import Kind
 from paceline.types import TopicId
 from paceline_broker.projections.projections import TopicRecord
-from paceline_broker.service import receipts as receipts_module
 from paceline_broker.service.ledger import append_internal
+from paceline_broker.service.pop import pop as receipts_module
 
 
 async def test_waiting_receiver_is_given_a_message_when_it_is_confirmed() -> None:

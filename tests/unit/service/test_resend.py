@@ -27,9 +27,9 @@ from paceline.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
+from paceline.queues import index_of_key
 from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source
-from paceline.routing import index_of_key
 from paceline.wire import properties as names
 
 

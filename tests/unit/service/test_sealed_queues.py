@@ -17,8 +17,8 @@ from paceline.errors import (
     QueueNotFoundError,
     QueueSealedError,
 )
+from paceline.queues import index_of_key
 from paceline.records.header import Kind
-from paceline.routing import index_of_key
 from paceline.types import GroupName, QueueId
 from paceline.wire.http import parse_send
 from paceline.wire.static_topics import LogicalQueue, Segment

@@ -16,7 +16,7 @@ from paceline.errors import (
     StorageError,
     TopicNotFoundError,
 )
-from paceline.ports import Buffer
+from paceline.platform.ports import Buffer
 from paceline.records.header import Cause, Kind, parse_header
 from paceline.types import PhysicalOffset
 from paceline.wire.stream import (

@@ -24,9 +24,9 @@ from paceline.records.header import Cause, Kind, pack_source
 from paceline.types import ConsumerGroupName, PhysicalOffset
 from paceline.wire import properties as names
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView, RetryPolicy
-from paceline_broker.clocks import Trust
+from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.projections.projections import Projections
-from paceline_broker.service.sources import Source, Wanted
+from paceline_broker.service.retry.source_messages import Source, Wanted
 
 ORDERS, RETRY, DEAD, OTHER_RETRY = 1, 2, 3, 4
 KEY = ORDERS << 16
@@ -357,7 +357,7 @@ async def test_many_messages_ride_in_one_batch_for_each_target() -> None:
 
 async def test_that_property_of_a_client_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody gets rid of a group's messages or keeps them by a count in an old log."""
-    monkeypatch.setattr("paceline_broker.service.send.rows_check", lambda header: None)
+    monkeypatch.setattr("paceline_broker.service.produce.send.rows_check", lambda header: None)
     send(bench := a_bench(), properties=[{names.RECONSUME_TIMES: "99", names.UNIQ_KEY: "forged"}])
 
     [answer] = await send_back(bench, a_row(1))

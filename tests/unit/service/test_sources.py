@@ -14,11 +14,11 @@ from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch
 from paceline.records.header import Codec
 from paceline.types import PhysicalOffset
-from paceline_broker.service import resend as resend_module
-from paceline_broker.service import send_back as send_back_module
-from paceline_broker.service import sources as sources_module
-from paceline_broker.service.ports import LogReader
-from paceline_broker.service.sources import Source, Wanted
+from paceline_broker.ports import LogReader
+from paceline_broker.service.retry import resend as resend_module
+from paceline_broker.service.retry import send_back as send_back_module
+from paceline_broker.service.retry import source_messages as sources_module
+from paceline_broker.service.retry.source_messages import Source, Wanted
 
 
 class Batches:

@@ -13,11 +13,15 @@ from tests.unit.service.test_transactions import TIME_OUT_MS, HalfBench
 from paceline.errors import DiskFullError
 from paceline.wire.stream import FRAME_BYTES_MAX
 from paceline_broker.projections.transactions import Ended, Half
-from paceline_broker.service import halves
-from paceline_broker.service.checks import CHECKS_OF_A_POLL, PARKED_OF_A_LOOK, UNREADABLE_MS
-from paceline_broker.service.halves import HalfBatch, HalfReader
-from paceline_broker.service.known_halves import KnownHalves
-from paceline_broker.service.transactions import HELD_BYTES_MAX, STEP_BYTES
+from paceline_broker.service.transactions import half_messages
+from paceline_broker.service.transactions.check_back import (
+    CHECKS_OF_A_POLL,
+    PARKED_OF_A_LOOK,
+    UNREADABLE_MS,
+)
+from paceline_broker.service.transactions.half_messages import HalfBatch, HalfReader
+from paceline_broker.service.transactions.known_halves import KnownHalves
+from paceline_broker.service.transactions.transactions import HELD_BYTES_MAX, STEP_BYTES
 
 LARGE = b"x" * 1024 * 1024
 
@@ -174,7 +178,7 @@ async def test_a_large_body_that_json_would_make_larger_is_asked_about_in_base64
 async def test_a_damaged_half_that_is_given_up_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(halves, "KEPT_BATCHES", 1)  # the first is read again
+    monkeypatch.setattr(half_messages, "KEPT_BATCHES", 1)  # the first is read again
     bench = HalfBench(transaction_age_ms_max=60_000)
     bench.half(b"a")
     bench.half(b"b")

@@ -18,10 +18,10 @@ from paceline.errors import (
     TransactionEndedError,
     TransactionNotFoundError,
 )
-from paceline.message_ids import OffsetMessageId, make_handle
 from paceline.records.header import Cause, Kind
+from paceline.wire.message_ids import OffsetMessageId, make_handle
 from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
-from paceline_broker.clocks import Trust
+from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.projections.transactions import Ended
 
 KEY = 1 << 16

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import BadRequestError
-from paceline.routing import index_of_key
+from paceline.queues import index_of_key
 from paceline.spark.chunks import by_queue, chunks, producer_id, rows_of
 from paceline.spark.options import write_options
 from paceline.spark.storing import check_columns

@@ -17,7 +17,7 @@ import pytest
 from tests.unit.spark.test_plan import FakeBrokers
 
 import paceline.spark.export
-from paceline.routing import QueueName
+from paceline.queues import QueueName
 from paceline.spark.export import folder as folder_module
 from paceline.spark.export import run as run_module
 from paceline.spark.export.counts import QueueCount

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.errors import BadRequestError, PacelineError
-from paceline.routing import QueueName
+from paceline.queues import QueueName
 from paceline.spark.offsets import (
     StartKind,
     offsets_from_json,

@@ -8,7 +8,7 @@ from tests.unit.service.fakes import a_view
 from tests.unit.spark.test_offsets import queue
 
 from paceline.errors import BadRequestError, OffsetOutOfRangeError, TopicNotFoundError
-from paceline.runtime import ManualClock
+from paceline.platform.runtime import ManualClock
 from paceline.spark.options import read_options
 from paceline.spark.plan import Planner
 from paceline.spark.ranges import Bounds

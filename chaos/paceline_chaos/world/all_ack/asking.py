@@ -2,8 +2,8 @@
 
 from paceline.errors import InSyncReplicasNotEnoughError, PacelineError
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 from paceline_chaos.world.bodies import make_body
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.sending import asking_to_send, enter_sent

@@ -7,10 +7,10 @@ queues are not read nothing is acknowledged in them (S36).
 
 from typing import Any
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 from paceline.types import TopicName
 from paceline.wire.cluster import TopicView
 from paceline_chaos.history.model import AlterTopic

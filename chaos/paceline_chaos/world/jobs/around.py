@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
-from paceline.admin import AdminClient
-from paceline.disk_memory import MemoryDisk
+from paceline.admin.client import AdminClient
 from paceline.errors import NotLeaderError, PacelineError
 from paceline.net.cluster import Cluster
-from paceline.ports import Clock, Disk, Random
-from paceline.routing import broker_addresses
-from paceline.runtime import SeededRandom, pause
+from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.ports import Clock, Disk, Random
+from paceline.platform.runtime import SeededRandom, pause
+from paceline.queues import broker_addresses
 from paceline_chaos.history.model import Queue
 from paceline_chaos.history.recorder import Recorder
 

@@ -8,14 +8,14 @@ run out, which only the token makes harmless (S26).
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.consumer.failure import ConsumeLater
-from paceline.consumer.links import GroupLinks
+from paceline.consumer.process.failure import ConsumeLater
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import OffsetOutOfRangeError, PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.routing import reading_address
-from paceline.runtime import pause
+from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import pause
+from paceline.queues import reading_address
 from paceline.types import GroupName
 from paceline.wire import properties as names
 from paceline.wire.names import retry_topic

@@ -8,11 +8,11 @@ from functools import partial
 
 from paceline.errors import PacelineError
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
-from paceline.runtime import pause
-from paceline.sending import SendResult
-from paceline_chaos.checkers.delays import DELAY_MS_MAX
+from paceline.platform.runtime import pause
+from paceline.producer.producer import Producer
+from paceline.producer.results import SendResult
+from paceline.producer.settings import ProducerSettings
+from paceline_chaos.checkers.messages.delays import DELAY_MS_MAX
 from paceline_chaos.history.model import Queue, Recall, Send
 from paceline_chaos.history.recorder import Asking
 from paceline_chaos.world.bodies import make_body

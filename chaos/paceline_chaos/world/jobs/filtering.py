@@ -9,18 +9,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from paceline.consumer.links import GroupLinks
-from paceline.consumer.popped import SimpleSettings
+from paceline.consumer.pop.popped_message import SimpleSettings
 from paceline.consumer.pull import PullConsumer, PullSettings
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import PacelineError
 from paceline.filters import Subscription, make_filter
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.routing import QueueName
-from paceline.runtime import pause
-from paceline_chaos.checkers.wanting import AT_BOUNDS, SQL, TAGS
+from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import pause
+from paceline.producer.producer import Producer
+from paceline.queues import QueueName
+from paceline_chaos.checkers.evidence.wanting import AT_BOUNDS, SQL, TAGS
 from paceline_chaos.history.model import Commit, Send
 from paceline_chaos.history.recorder import Asking
 from paceline_chaos.world.bodies import make_body

@@ -10,10 +10,10 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
-from paceline.address import parse_address
+from paceline.platform.address import parse_address
+from paceline.platform.runtime import pause
 from paceline.records.encode import encode_batch
 from paceline.records.header import Codec, Kind
-from paceline.runtime import pause
 from paceline.wire.stream import (
     FETCH_HEADER,
     FETCH_QUEUE,

@@ -9,9 +9,14 @@ from collections.abc import Callable
 
 from paceline.errors import PacelineError, TransactionNotFoundError
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.runtime import pause
-from paceline.transaction import HalfMessage, Transaction, TransactionProducer, TransactionState
+from paceline.platform.runtime import pause
+from paceline.producer.producer import Producer
+from paceline.producer.transaction import (
+    HalfMessage,
+    Transaction,
+    TransactionProducer,
+    TransactionState,
+)
 from paceline_chaos.history.model import BeginTransaction, EndTransaction
 from paceline_chaos.world.bodies import crc_of, make_body
 from paceline_chaos.world.jobs.around import Around

@@ -9,17 +9,17 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from paceline.consumer.links import GroupLinks
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
-from paceline.consumer.popped import PoppedMessage, SimpleSettings
+from paceline.consumer.pop.popped_message import PoppedMessage, SimpleSettings
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import ForbiddenError, PacelineError
 from paceline.hooks import ConsumeContext, SendContext
 from paceline.message import Message, ReceivedMessage
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
-from paceline.runtime import pause
+from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import pause
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 from paceline_chaos.history.hooked import (
     AFTER_CONSUME,
     AFTER_SEND,
@@ -33,12 +33,12 @@ from paceline_chaos.history.hooked import (
 from paceline_chaos.history.model import Ack, Pop, Queue, Send
 from paceline_chaos.history.recorder import Asking
 from paceline_chaos.world.bodies import make_body, value_of
+from paceline_chaos.world.faults.refusing import BROKER
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.consuming import look_at_offsets
 from paceline_chaos.world.jobs.popping import INVISIBLE_MS
 from paceline_chaos.world.jobs.reading import asking_to_process, seen
 from paceline_chaos.world.jobs.sending import asking_to_send, enter_outcome
-from paceline_chaos.world.refusing import BROKER
 
 PUSH_GROUP, LITE_GROUP, SIMPLE_GROUP = "hooked-push-1", "hooked-lite-1", "hooked-simple-1"
 SENDER = "sender"

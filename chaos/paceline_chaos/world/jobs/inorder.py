@@ -7,14 +7,14 @@ itself: nothing is begun under a token after somebody was handed a message under
 from dataclasses import replace
 from typing import Any
 
-from paceline.consumer.links import GroupLinks
+from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings, SuspendQueueError
-from paceline.consumer.queue_locks import QueueLocks
 from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueKey, reading_address
-from paceline.runtime import pause
+from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import pause
+from paceline.queues import QueueKey, reading_address
 from paceline.types import GroupName, QueueId, TopicName
 from paceline_chaos.history.model import Deliver, Queue, token_number
 from paceline_chaos.world.jobs.around import Around, queues_in

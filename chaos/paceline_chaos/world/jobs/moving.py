@@ -7,11 +7,11 @@ its own disk, which survives its process: over all its lives it skips nothing (S
 
 from typing import Any
 
-from paceline.consumer.links import GroupLinks
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
-from paceline.runtime import pause
+from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import pause
 from paceline_chaos.history.model import Commit, Queue
 from paceline_chaos.world.jobs.around import Around, queues_in
 from paceline_chaos.world.jobs.consuming import ask_committed, call_group

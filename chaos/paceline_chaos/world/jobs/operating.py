@@ -5,10 +5,10 @@ No fault: whatever else is going on, what somebody asks for loses nothing (R17, 
 The rescuer's do: where nobody has led for a while, it goes on with a replica that is there (R21).
 """
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 from paceline.wire.cluster import GroupView
 from paceline_chaos.history.model import OrderElection
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around

@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import PacelineError, TopicExistsError
 from paceline.message import Message
 from paceline.net.cluster import Cluster
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
+from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 from paceline.types import GroupName
 from paceline_chaos.world.bodies import make_body
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around

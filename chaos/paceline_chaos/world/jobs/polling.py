@@ -6,12 +6,12 @@ close. What was polled when its process dies, or when it closes after an error, 
 
 from functools import partial
 
-from paceline.consumer.links import GroupLinks
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueName
-from paceline.runtime import pause
+from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import pause
+from paceline.queues import QueueName
 from paceline_chaos.history.model import Commit, Deliver
 from paceline_chaos.history.recorder import Asking
 from paceline_chaos.world.jobs.around import Around

@@ -8,12 +8,12 @@ import asyncio
 from functools import partial
 from typing import NamedTuple
 
-from paceline.admin import AdminClient
-from paceline.consumer.links import GroupLinks
-from paceline.consumer.popped import PoppedMessage, SimpleSettings
+from paceline.admin.client import AdminClient
+from paceline.consumer.pop.popped_message import PoppedMessage, SimpleSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
+from paceline.net.group_links import GroupLinks
 from paceline_chaos.history.model import Ack, Commit, Pop, Queue
 from paceline_chaos.world.bodies import crc_of
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, queues_in

@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
-from paceline.routing import master_address
+from paceline.queues import master_address
 from paceline.types import GroupName
 from paceline_chaos.history.model import Queue
 from paceline_chaos.world.bodies import make_body

@@ -14,11 +14,11 @@ from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import PacelineError, RequestTimeoutError
 from paceline.message import Message, ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
-from paceline.routing import QueueName
-from paceline.runtime import pause
-from paceline.selecting import select_by_hash
+from paceline.platform.runtime import pause
+from paceline.producer.producer import Producer
+from paceline.producer.selectors import select_by_hash
+from paceline.producer.settings import ProducerSettings
+from paceline.queues import QueueName
 from paceline.wire.names import REPLY_TOPIC
 from paceline.wire.properties import CORRELATION_ID
 from paceline_chaos.history.model import Send

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import PacelineError
 from paceline.message import Message
 from paceline.net.cluster import Cluster
-from paceline.producer import Producer
+from paceline.producer.producer import Producer
 from paceline_chaos.history.found import Found
 from paceline_chaos.history.model import Find, History, Outcome, Send
 from paceline_chaos.world.bodies import crc_of, make_body, value_of

@@ -8,13 +8,13 @@ import base64
 from collections import defaultdict
 from typing import Any
 
-from paceline.consumer.popped import PoppedMessage
+from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.pull import PullConsumer, PullSettings
 from paceline.errors import OffsetOutOfRangeError, PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
-from paceline.routing import QueueName
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
+from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
 from paceline_chaos.history.model import Commit, Deliver, Pull, QueryOffset, QueryRange, Queue, Seen
 from paceline_chaos.history.recorder import Asking

@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import PacelineError, TopicExistsError
 from paceline.message import Message
 from paceline.net.cluster import Cluster
-from paceline.producer import Producer
-from paceline.runtime import cancel_and_wait, pause, spawn
-from paceline.sending import Sending
+from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.producer.producer import Producer
+from paceline.producer.results import Sending
 from paceline.types import TopicName
 from paceline.wire.topics import FIFO
 from paceline_chaos.history.model import Send

@@ -5,10 +5,10 @@ A letter may be asked for by both at once, and again long after: it comes once.
 
 import asyncio
 
-from paceline.admin import AdminClient
-from paceline.admin_dead_letters import TO_GROUP, DeadLetter, name_of
+from paceline.admin.client import AdminClient
+from paceline.admin.dead_letters import TO_GROUP, DeadLetter, name_of
 from paceline.errors import PacelineError
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 from paceline.wire.names import dlq_topic
 from paceline_chaos.history.model import Queue, Resend
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around

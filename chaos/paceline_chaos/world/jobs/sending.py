@@ -13,11 +13,11 @@ from typing import Any
 
 from paceline.errors import PacelineError
 from paceline.message import Message
-from paceline.producer import Producer
-from paceline.producer_settings import ProducerSettings
-from paceline.routing import QueueName
-from paceline.runtime import cancel_and_wait, spawn
-from paceline.sending import Sending, SendResult
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.producer.producer import Producer
+from paceline.producer.results import Sending, SendResult
+from paceline.producer.settings import ProducerSettings
+from paceline.queues import QueueName
 from paceline_chaos.history.model import Queue, Send
 from paceline_chaos.history.recorder import Asking
 from paceline_chaos.world.bodies import crc_of, make_body

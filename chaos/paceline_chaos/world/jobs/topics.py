@@ -7,10 +7,10 @@ same name with other settings, so that "exists" is an answer too.
 
 import asyncio
 
-from paceline.admin import AdminClient
+from paceline.admin.client import AdminClient
 from paceline.errors import PacelineError, TopicNotFoundError
 from paceline.net.cluster import Cluster
-from paceline.runtime import pause
+from paceline.platform.runtime import pause
 from paceline_chaos.history.model import CreateTopic, DescribeTopic
 from paceline_chaos.world.jobs.around import CALL_TIMEOUT_MS, Around, ask_leader
 

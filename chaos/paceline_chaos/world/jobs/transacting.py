@@ -11,8 +11,8 @@ from functools import partial
 
 from paceline.errors import PacelineError
 from paceline.message import Message
-from paceline.runtime import cancel_and_wait, pause, spawn
-from paceline.transaction import (
+from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.producer.transaction import (
     HalfMessage,
     Transaction,
     TransactionProducer,

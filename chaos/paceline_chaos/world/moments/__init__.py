@@ -10,37 +10,39 @@ them all.
 from collections.abc import Mapping
 from typing import Any
 
-from paceline_chaos.world.moments import (
+from paceline_chaos.world.moments.cluster import (
     acting,
     amnesia,
     clocks,
     damage,
     ending,
     escaping,
-    expiring,
-    filters,
-    flooding,
     founding,
-    frozen,
     full,
-    groups,
     handing,
-    hooks,
     keeping,
     leading,
-    moving,
     news,
     pace,
-    permits,
     power,
-    queries,
-    resending,
-    resetting,
     returning,
     sealing,
     storing,
-    topics,
     waiting,
+)
+from paceline_chaos.world.moments.groups import (
+    expiring,
+    filters,
+    flooding,
+    frozen,
+    groups,
+    hooks,
+    moving,
+    permits,
+    queries,
+    resending,
+    resetting,
+    topics,
 )
 from paceline_chaos.world.scripted import Scripted
 from paceline_chaos.world.topology import Client, Timers

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from paceline.errors import CorruptLogError
-from paceline.routing import QueueName
+from paceline.queues import QueueName
 from paceline.spark.offsets import described
 
 

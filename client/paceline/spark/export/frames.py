@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from paceline.routing import QueueName
+from paceline.queues import QueueName
 from paceline.spark.columns import COLUMNS
 from paceline.spark.export.counts import QueueCount
 from paceline.spark.export.protocol import Layout

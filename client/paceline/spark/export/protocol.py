@@ -16,7 +16,7 @@ import orjson
 from crc32c import crc32c
 
 from paceline.errors import BadRequestError, CorruptLogError
-from paceline.routing import QueueName
+from paceline.queues import QueueName
 from paceline.spark.offsets import Offsets, described, offsets_from_json, offsets_to_json
 from paceline.types import GroupName, QueueId, TopicName
 from paceline.wire.fields import Fields

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.errors import BadRequestError, OffsetOutOfRangeError
-from paceline.ports import Clock
-from paceline.runtime import SystemClock
+from paceline.platform.ports import Clock
+from paceline.platform.runtime import SystemClock
 from paceline.spark.brokers import Brokers
 from paceline.spark.export.counts import check_counts
 from paceline.spark.export.folder import ExportFolder, files_below, sync_tree

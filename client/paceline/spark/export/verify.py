@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paceline.errors import BadRequestError
-from paceline.routing import QueueName
+from paceline.queues import QueueName
 from paceline.spark.brokers import Brokers
 from paceline.spark.export.counts import QueueCount, wanted_counts
 from paceline.spark.export.folder import ExportFolder, files_below

@@ -13,7 +13,7 @@ from tests.certificates import Authority, Files
 from tests.sim.raft.cluster import NAMES, Cluster, eventually
 
 from paceline.types import ControllerId
-from paceline_controller.raft.tls import Tls, make_contexts, open_tls
+from paceline_controller.raft.peers.tls import Tls, make_contexts, open_tls
 
 C1, C2, C3 = NAMES
 

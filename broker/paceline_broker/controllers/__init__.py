@@ -1,0 +1,1 @@
+"""What a broker says to the controllers, and hears from them."""

@@ -1,0 +1,1 @@
+"""Damage of the log: found, kept from readers, repaired from members, or discarded by order."""

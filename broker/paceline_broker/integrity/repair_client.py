@@ -1,0 +1,87 @@
+"""The asking side of a repair: one connection to a member that has what is damaged here (R24)."""
+
+from dataclasses import dataclass
+
+from paceline.errors import PeerError, UnauthenticatedError
+from paceline.types import MasterEpoch, PhysicalOffset
+from paceline_broker.integrity.repair_wire import (
+    RANGE_BYTES_MAX,
+    RepairClaim,
+    RepairOffer,
+    RepairRange,
+    claim_document,
+    hello_document,
+    is_source_proof,
+    parse_repair_challenge,
+    parse_repair_offer,
+    range_document,
+    requester_proof,
+)
+from paceline_broker.replication.conversation import Conversation
+from paceline_broker.replication.frames import FRAME_HEADER_BYTES, parse_frame_header
+from paceline_broker.replication.handshake import Hello
+
+ANSWER_TIMEOUT_S = 5.0
+"""Also for a range that the source has to read from a slow disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requester:
+    """Who asks, in the epoch that its store has adopted."""
+
+    hello: Hello
+    epoch: MasterEpoch
+    secret: bytes
+
+
+class RepairConnection:
+    """Opened by `open`; `fetch` as often as needed; `close` at the end, whatever happened."""
+
+    def __init__(self, source: Conversation, offer: RepairOffer) -> None:
+        self._source = source
+        self.offer = offer
+        self.confirm = offer.confirm
+        """Of the peer, as it said last."""
+
+    @classmethod
+    async def open(
+        cls, requester: Requester, host: str, port: int, *, local: str | None, at: PhysicalOffset
+    ) -> "RepairConnection":
+        """Connect, prove, claim damage at `at`. Raises PeerError, DeadlineError, OSError."""
+        source = await Conversation.open(host, port, local=local, answer_timeout_s=ANSWER_TIMEOUT_S)
+        try:
+            return cls(source, await _claim(source, requester, at))
+        except BaseException:
+            source.close()
+            raise
+
+    async def fetch(self, position: PhysicalOffset, size_bytes_max: int) -> bytes:
+        """Whole batches from `position` on, as the peer has them; empty if it has not.
+
+        Nothing is checked here but that the answer is one: the mender judges every batch.
+        """
+        wanted = RepairRange(position=position, size_bytes_max=min(size_bytes_max, RANGE_BYTES_MAX))
+        self._source.say(range_document(wanted))
+        frame = parse_frame_header(await self._source.exactly(FRAME_HEADER_BYTES))
+        if frame.epoch != self.offer.epoch or frame.position != position:
+            raise PeerError(f"bytes of {frame.position} in epoch {frame.epoch}, not of {position}")
+        data = await self._source.exactly(frame.size_bytes - FRAME_HEADER_BYTES)
+        self.confirm = max(self.confirm, frame.confirm)
+        return data
+
+    def close(self) -> None:
+        self._source.close()
+
+
+async def _claim(source: Conversation, requester: Requester, at: PhysicalOffset) -> RepairOffer:
+    hello, secret = requester.hello, requester.secret
+    source.say(hello_document(hello))
+    challenge = await source.hear(parse_repair_challenge)
+    if not is_source_proof(challenge, secret, hello):
+        raise UnauthenticatedError("the peer does not hold this cluster's secret")
+    proof = requester_proof(secret, hello, challenge)
+    source.say(claim_document(RepairClaim(proof=proof, epoch=requester.epoch, position=at)))
+    offer = await source.hear(parse_repair_offer)
+    if offer.epoch != requester.epoch:  # R24
+        raise PeerError(f"an offer of epoch {offer.epoch}, not {requester.epoch}")
+    return offer

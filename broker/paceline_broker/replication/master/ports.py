@@ -1,0 +1,87 @@
+"""The seams of a mastership: the role behind it, the connections before it, its settings."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from paceline.errors import PacelineError
+from paceline.platform.ports import Buffer
+from paceline.types import Incarnation, PhysicalOffset, ReplicaId
+from paceline_broker.replication.handshake import ConnectionId, Refused, Welcome
+from paceline_broker.replication.master.events import AlterSyncStateSet
+
+Confirmed: TypeAlias = Callable[[PacelineError | None], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermSettings:
+    """Timing and bounds of the master's connections."""
+
+    tick_ms: int = 100
+    heartbeat_ms: int = 200
+    """An idle replica hears confirm and echoes a round this often."""
+    replica_idle_ms_max: int = 3000
+    """A connection without an acknowledgement for this long is closed."""
+    window_bytes: int = 8 * 1024 * 1024
+    """Unacknowledged bytes on one connection (measured: datapath.md section 4)."""
+    catch_up_frame_bytes: int = 256 * 1024
+    """One callback reads and sends at most this: 0.2 ms."""
+    live_frame_bytes_max: int = 4 * 1024 * 1024
+    """A turn that wrote more goes through the catch-up path, which cuts at batches."""
+    read_round_timeout_ms: int = 3000
+
+
+class TermHooks(Protocol):
+    """What the role gives to a mastership. Called on the loop, never to raise."""
+
+    def confirmed(self, confirm: PhysicalOffset) -> None:
+        """Confirm moved; the log knows. Called before the waiters' callbacks."""
+        ...
+
+    def opened(self) -> None:
+        """The epoch-start record is confirmed: report it (R6), answer queries (R3)."""
+        ...
+
+    def fenced(self, reason: str) -> None:
+        """This mastership is over. "LOSSY..." also leaves the set (R16)."""
+        ...
+
+    def propose(self, proposal: AlterSyncStateSet) -> None:
+        """Send it to the controller with the session's (session, sequence), the same for the same
+        `proposal.sequence`; then call `proposal_refused` or `proposal_unknown`. A success needs no
+        call: the view brings it.
+        """
+        ...
+
+    def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
+        """Whether that start of the member is surely gone: port refuses, or another answers."""
+        ...
+
+    def newest_checkpoint(self) -> tuple[PhysicalOffset, bytes] | None:
+        """(position, content of the file) of the newest intact checkpoint; None: there is none."""
+        ...
+
+
+class Link(Protocol):
+    """One connection, as the server has it."""
+
+    def write(self, buffers: list[Buffer]) -> None:
+        """Send without waiting; windows, or one request at a time, bound what piles up."""
+        ...
+
+    def refuse(self, refused: Refused) -> None:
+        """Tell why and close."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ReplicaLink(Link, Protocol):
+    """A proven one of a replica, as the server gives it to the term."""
+
+    @property
+    def connection(self) -> ConnectionId: ...
+
+    def send_welcome(self, welcome: Welcome, checkpoint: bytes | None) -> None:
+        """`checkpoint`: what `welcome.install` names; it follows (install.py)."""
+        ...

@@ -1,0 +1,367 @@
+"""The listener of replication: proves who connects, then hands the connection to the mastership.
+
+It stands for the whole life of the process; while this broker is not master every replica is
+refused. Before the proof a peer may send one message of at most 4 KiB and has five seconds for the
+whole handshake. Whoever has proven nothing has one of `STRANGERS_MAX` places, and gives it to the
+next one when they are taken (paceline/server/connections.py): strangers keep no replica out. Of the
+proven at most `CONNECTIONS_MAX` stand at once. docs/protocol/replication.md has the steps.
+"""
+
+import asyncio
+import logging
+from itertools import count
+from typing import cast
+
+from paceline.errors import PeerError, UnauthenticatedError
+from paceline.platform.ports import Buffer, Random
+from paceline.platform.runtime import pause, spawn
+from paceline.platform.telemetry import strangers
+from paceline.server.byte_budget import source_of
+from paceline.server.connections import Connection, Connections, Standing
+from paceline.types import GroupName
+from paceline.wire.proof import NONCE_BYTES
+from paceline_broker.escape.session import EscapeSession
+from paceline_broker.integrity.repair_source import RepairSession, RepairSource
+from paceline_broker.integrity.repair_wire import is_repair_hello
+from paceline_broker.replication.frames import ACKNOWLEDGEMENT_BYTES, parse_acknowledgement
+from paceline_broker.replication.handshake import (
+    HELLO_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    ConnectionId,
+    Hello,
+    Refused,
+    Welcome,
+    answer_hello,
+    encode_challenge,
+    encode_refused,
+    encode_welcome,
+    is_replica_proof,
+    parse_hello,
+    parse_introduction,
+    take_message,
+)
+from paceline_broker.replication.install import INSTALL_S_MAX, send_checkpoint
+from paceline_broker.replication.master.term import MasterTerm
+from paceline_broker.service.escape.intake import Intake
+from paceline_broker.service.escape.wire import is_escape_hello
+
+log = logging.getLogger("paceline.replication")
+
+HANDSHAKE_S_MAX = 5.0
+"""Also bounds the durable truncation of the replica before its first acknowledgement."""
+IDLE_S_MAX = 10.0
+"""A repair or an escape that asks for nothing for so long is closed; the peer comes again."""
+CONNECTIONS_MAX = 64
+"""A group has a handful of replicas; the rest are repairs, escapes and reconnects."""
+STRANGERS_MAX = 64
+"""A handshake takes some ms; a flood of 10,000 connections a second leaves it 3 ms at least."""
+JOIN_BYTES_MAX = 64 * 1024
+"""Up to here small buffers are joined into one write; above, they go without a copy."""
+
+
+class ReplicationServer:
+    """One listening socket. Owner: the role's task."""
+
+    def __init__(self, *, group: GroupName, secret: bytes, random: Random) -> None:
+        self._group = group
+        self._secret = secret
+        self._random = random
+        self._term: MasterTerm | None = None
+        self._server: asyncio.Server | None = None
+        self._links: dict[_Link, None] = {}  # in the order they came
+        self.strangers = Connections(STRANGERS_MAX)
+        self.proven_count = 0
+        self._numbers = count(1)
+        self.repairs: RepairSource | None = None
+        """Set by the role: what this broker gives to those whose log is damaged, master or not."""
+        self.intake: Intake | None = None
+        """Set by the program: what this broker takes from acting masters (R36)."""
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port (chosen by the system if 0)."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Link(self), host, port)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def begin_term(self, term: MasterTerm) -> None:
+        """From now on replicas are led by `term`; connections of an older one are closed (R2)."""
+        self.end_term("a new epoch begins")
+        self._term = term
+
+    def end_term(self, reason: str) -> None:
+        """Not master any more: close everything (R2)."""
+        if self._term is not None:
+            self._term.end(reason)
+            self._term = None
+        for link in list(self._links):
+            link.close()
+
+    async def stop(self) -> None:
+        self.end_term("the broker stops")
+        if self._server is not None:
+            # Not `wait_closed`: since Python 3.12 that waits for peers that take nothing.
+            self._server.close()
+
+    # -- for its connections
+
+    @property
+    def term(self) -> MasterTerm | None:
+        return None if self._term is None or self._term.has_ended else self._term
+
+    @property
+    def secret(self) -> bytes:
+        return self._secret
+
+    def opened(self, link: "_Link", address: str) -> tuple[ConnectionId, Connection] | None:
+        """Number and place of a new connection; None if there is no place."""
+        place, displaced = self.strangers.open(address)
+        if displaced is not None:
+            strangers.warning("replication_stranger_displaced", extra={"by": address})
+            displaced.close()
+        if place is None:
+            return None
+        self._links[link] = None
+        return ConnectionId(next(self._numbers)), place
+
+    def has_proven_room(self) -> bool:
+        """Whether one more may stand that has proven the secret."""
+        if self.proven_count < CONNECTIONS_MAX:
+            return True
+        log.warning("replication_connections_full", extra={"limit": CONNECTIONS_MAX})
+        return False
+
+    def closed(self, link: "_Link") -> None:
+        self._links.pop(link, None)
+
+    def nonce(self) -> bytes:
+        return self._random.token(NONCE_BYTES)
+
+    def refusal_of(self, hello: Hello) -> Refused | None:
+        """Why a replica may not go on, as far as its hello tells."""
+        term = self.term
+        if hello.group != self._group:
+            return Refused(code="OTHER_GROUP", detail=f"this is broker group {self._group}")
+        if term is None:
+            return Refused(code="NOT_MASTER", detail="this broker is not master of its group")
+        if hello.cluster_id != term.cluster_id:
+            return Refused(code="OTHER_CLUSTER", detail="this broker is of another cluster")
+        return None
+
+
+class _Link(asyncio.Protocol):
+    """One connection: hello, introduction, then acknowledgements of 40 bytes."""
+
+    def __init__(self, server: ReplicationServer) -> None:
+        self._server = server
+        self.connection = ConnectionId(0)
+        self._place: Connection | None = None
+        """Among strangers; None once the peer is proven."""
+        self._is_proven = False
+        self._transport: asyncio.WriteTransport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._received = bytearray()
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self._sending: asyncio.Task[None] | None = None
+        self._hello: Hello | None = None
+        self._nonce = b""
+        self._term: MasterTerm | None = None
+        """Set once the peer is proven; everything it says goes there."""
+        self._repair: RepairSession | None = None
+        """Set if it is a repair that the peer wants."""
+        self._escape: EscapeSession | None = None
+        """Set if it is an acting master that has something for this group."""
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast("asyncio.WriteTransport", transport)  # uvloop has classes of its own
+        self._transport = transport
+        end = transport.get_extra_info("peername")
+        opened = None if end is None else self._server.opened(self, source_of(end[0]))
+        if opened is None:
+            self._abort()
+            return
+        self.connection, self._place = opened
+        self._place.close = self._abort
+        self._set_deadline(HANDSHAKE_S_MAX)
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _proven(self) -> None:
+        """The peer holds the secret: it needs no place among strangers. Raises PeerError."""
+        if self._is_proven:
+            return
+        if not self._server.has_proven_room():
+            raise PeerError(f"{CONNECTIONS_MAX} peers are connected")
+        self._is_proven = True
+        self._server.proven_count += 1
+        if self._place is not None:
+            self._place.ended()
+
+    def _set_deadline(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(seconds, self._handshake_too_slow)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        try:
+            if self._repair is not None:
+                self._read_repair(self._repair)
+            elif self._term is None and self._escape is None:
+                self._read_handshake()
+            if self._escape is not None:
+                self._read_escape(self._escape)
+            if self._term is not None:
+                self._read_acknowledgements(self._term)
+        except (PeerError, UnauthenticatedError) as error:
+            (log if self._is_proven else strangers).warning(
+                "replica_refused", extra={"fault": error.message}
+            )
+            self.refuse(Refused(code=error.code, detail=error.message))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._may_write.set()
+        if self._sending is not None:
+            self._sending.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._server.closed(self)
+        if self._place is not None:
+            self._place.ended()
+        if self._is_proven:
+            self._is_proven = False
+            self._server.proven_count -= 1
+        if self._repair is not None:
+            self._repair.closed()
+        if self._term is not None:
+            self._term.lost(self.connection)
+
+    # -- ReplicaLink
+
+    def write(self, buffers: list[Buffer]) -> None:
+        if self._transport is None:
+            return  # its end is on the way to the term
+        if len(buffers) == 1:
+            self._transport.write(buffers[0])
+        elif sum(map(len, buffers)) <= JOIN_BYTES_MAX:
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
+
+    def send_welcome(self, welcome: Welcome, checkpoint: bytes | None) -> None:
+        self.write([encode_welcome(welcome)])
+        if checkpoint is not None:
+            self._set_deadline(INSTALL_S_MAX)
+            self._sending = spawn(send_checkpoint(self, checkpoint), name="send-checkpoint")
+
+    async def drained(self) -> bool:
+        """See `PieceWriter`."""
+        await pause(0)  # other work between two pieces
+        await self._may_write.wait()
+        return self._transport is not None
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
+
+    def refuse(self, refused: Refused) -> None:
+        self.write([encode_refused(refused)])
+        self.close()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- reading
+
+    def _read_handshake(self) -> None:
+        limit = HELLO_BYTES_MAX if self._hello is None else MESSAGE_BYTES_MAX
+        body = take_message(self._received, size_bytes_max=limit)
+        if body is None:
+            return
+        if self._place is not None:
+            self._place.is_now(Standing.IDLE)  # it has said something: the silent go first
+        repairs = self._server.repairs
+        if self._hello is None and repairs is not None and is_repair_hello(body):
+            self._repair = RepairSession(self, repairs, self._server.secret, self._server.nonce())
+            self._repair.received(body)
+        elif self._hello is None and is_escape_hello(body) and self._server.intake is not None:
+            server = self._server
+            self._escape = EscapeSession(self, self._server.intake, server.secret, server.nonce())
+            self._escape.begin(body)
+        elif self._hello is None:
+            self._on_hello(parse_hello(body))
+        else:
+            self._on_introduction(self._hello, body)
+
+    def _read_repair(self, repair: RepairSession) -> None:
+        while (body := take_message(self._received, size_bytes_max=HELLO_BYTES_MAX)) is not None:
+            repair.received(body)
+            if repair.is_proven and self._deadline is not None:
+                self._proven()
+                self._set_deadline(IDLE_S_MAX)
+
+    def _read_escape(self, escape: EscapeSession) -> None:
+        escape.read(self._received)
+        if escape.is_proven:
+            self._proven()
+            self._set_deadline(IDLE_S_MAX)
+
+    def _on_hello(self, hello: Hello) -> None:
+        refused = self._server.refusal_of(hello)
+        term = self._server.term
+        if refused is not None or term is None:
+            self.refuse(refused or Refused(code="NOT_MASTER", detail="mastership has ended"))
+            return
+        self._hello, self._nonce = hello, self._server.nonce()
+        challenge = answer_hello(
+            self._server.secret,
+            hello,
+            master_id=term.replica_id,
+            incarnation=term.incarnation,
+            epoch=term.epoch,
+            nonce=self._nonce,
+        )
+        self.write([encode_challenge(challenge)])
+
+    def _on_introduction(self, hello: Hello, body: bytes) -> None:
+        introduction, proof = parse_introduction(body)
+        secret = self._server.secret
+        if not is_replica_proof(proof, secret, hello, master_nonce=self._nonce):
+            raise UnauthenticatedError("the replica does not hold this cluster's secret")
+        if (introduction.replica_id, introduction.incarnation) != (
+            hello.replica_id,
+            hello.incarnation,
+        ):
+            raise PeerError("the replica introduced itself as another than it proved")
+        self._proven()
+        term = self._server.term
+        if term is None:
+            self.refuse(Refused(code="NOT_MASTER", detail="mastership has ended"))
+            return
+        self._term = term
+        term.introduce(self, introduction)
+
+    def _read_acknowledgements(self, term: MasterTerm) -> None:
+        received = self._received
+        whole = len(received) - len(received) % ACKNOWLEDGEMENT_BYTES
+        if whole == 0:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        # Positions only grow: the last one says it all. One damaged before it closes just as well.
+        last = parse_acknowledgement(received, whole - ACKNOWLEDGEMENT_BYTES)
+        del received[:whole]
+        term.acknowledged(self.connection, last)
+
+    def _handshake_too_slow(self) -> None:
+        self.refuse(Refused(code="DEADLINE", detail="the handshake took too long"))

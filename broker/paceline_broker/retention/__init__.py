@@ -1,0 +1,1 @@
+"""Which segments a master deletes, and when a queue is sealed."""

@@ -1,0 +1,1 @@
+"""What this broker is: master, replica or acting master, and how it becomes another."""

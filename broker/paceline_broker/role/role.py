@@ -1,0 +1,511 @@
+"""What this broker is for its group, and every change of that: one task owns it (DESIGN 7).
+
+    STARTING -> REPLICA | MASTER | ACTING_MASTER | FENCED, and back and forth between the last four
+
+The controllers' views are the only cause of a new role; each view is taken in order of version
+(R38). Adopting an epoch is one synchronous step of this task (R2): the old role is ended with all
+its connections, the epoch is fsynced, and only then the new role begins. A mastership that ended
+never comes back in its epoch (R1): the broker is FENCED until a view names a higher epoch, or
+another master in this one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from paceline.errors import CorruptLogError, StorageError
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
+from paceline.wire import session as wire
+from paceline.wire.cluster import ClusterView, GroupView
+from paceline_broker.integrity.repair import LogCare
+from paceline_broker.log.flusher import Flusher
+from paceline_broker.ports import Identity, RoleState, no_writer
+from paceline_broker.projections.projections import Projections
+from paceline_broker.replication.install import Reception
+from paceline_broker.replication.master.events import AlterSyncStateSet
+from paceline_broker.replication.replica.client import ReplicationClient
+from paceline_broker.role.acting_term import ActingTerm, begin_acting
+from paceline_broker.role.context import Surroundings, make_client, make_mastership
+from paceline_broker.role.controller_requests import MasterRequests
+from paceline_broker.role.exclusion import Standstill, Way
+from paceline_broker.role.handover import HandOvers
+from paceline_broker.role.heartbeat import heartbeat_of
+from paceline_broker.role.mastership import Mastership, MastershipOwner
+from paceline_broker.role.replica_hooks import Following, install
+from paceline_broker.storage.confirmed_reader import StoreReader
+from paceline_broker.storage.disk_health import DiskPace
+
+log = logging.getLogger("paceline.role")
+
+MEMORY_FLUSH_LINGER_MS = 200
+"""RocketMQ's asynchronous flush comes each 500 ms; a power cut of all members costs this much."""
+
+
+class BrokerRole(MastershipOwner):
+    """The role of one broker process, `Role` to the service. Used on the event loop only."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._store = around.store
+        self.reader = StoreReader(around.store)
+        self.state = RoleState.STARTING
+        self.view: ClusterView | None = None
+        self.on_role_changed: Callable[[], None] = lambda: None
+        self.on_view_changed: Callable[[ClusterView], None] = lambda view: None
+        self.on_fatal: Callable[[str], None] = lambda sentence: None
+        self.disk = DiskPace()  # a master on one that stalls may be replaced (DESIGN 6)
+        self.is_stopping = False
+        """What ends now is not made ready for another role: the process ends as well."""
+        self._mastership: Mastership | None = None
+        self.acting: ActingTerm | None = None
+        """The appointment in force, while this broker is ACTING_MASTER (R36)."""
+        self._client: ReplicationClient | None = None
+        self._client_master: ReplicaId | None = None
+        self.standstill = Standstill(around.store)
+        self._is_registered = False
+        self._early_view: ClusterView | None = None
+        self._arrived = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.requests = MasterRequests(around.links, group=self.identity.group)
+        store = around.store
+        self.flusher = Flusher(
+            store.disk,
+            store.log,
+            f"{around.config.data_dir}/log",
+            on_flushed=self._flushed,
+            on_failed=self._flush_failed,
+        )
+        self.care = LogCare(around, self)
+        self.hand_overs = HandOvers(self)
+        self.reader.on_damage = self.care.damaged
+
+    # -- Role, for the service --------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Identity:
+        known = self._store.identity.identity
+        return Identity(
+            cluster_id=known.cluster_id,
+            group=known.group,
+            replica_id=known.replica_id,
+            incarnation=known.incarnation,
+        )
+
+    @property
+    def epoch(self) -> MasterEpoch:
+        return self._store.identity.epoch
+
+    @property
+    def projections(self) -> Projections:
+        return self._store.projections
+
+    @property
+    def group_view(self) -> GroupView | None:
+        """This group in the newest view."""
+        return None if self.view is None else self.view.groups.get(self.identity.group)
+
+    @property
+    def mastership(self) -> Mastership | None:
+        return self._mastership
+
+    def writer(self) -> Mastership:
+        """The present mastership; NotMasterError names the master's client address elsewhere."""
+        if self._mastership is None:
+            raise no_writer(self.state, self.identity.group, self.group_view)
+        return self._mastership
+
+    def is_healthy(self) -> bool:  # it works, and the disk keeps up
+        return self.is_fit() and not self.disk.is_stalled
+
+    def is_fit(self) -> bool:
+        """Whether the log works, however slow the disk is; a failed fsync is for ever (R22)."""
+        is_running = self.standstill.reason is None
+        return is_running and self._store.log.is_whole and self._store.log.has_room  # R24
+
+    def status(self) -> dict[str, Any]:
+        """JSON values for `/v1/status`."""
+        known, mastership, client = self.identity, self._mastership, self._client
+        return {
+            "cluster_id": known.cluster_id,
+            "group": known.group,
+            "replica_id": known.replica_id,
+            "incarnation": known.incarnation,
+            "role": self.state.value,
+            "epoch": self.epoch,
+            "is_open": mastership is not None and mastership.is_open,
+            "is_healthy": self.is_healthy(),
+            "is_fit": self.is_fit(),
+            "view_version": 0 if self.view is None else self.view.version,
+            **self._store.positions(),
+            "replication": None if mastership is None else mastership.status(),
+            "following": None if client is None else client.status(),
+            "is_connected": client is not None and client.is_connected,
+            "acting_since_unix_ms": None if self.acting is None else self.acting.since_unix_ms,
+            "stopped": self.standstill.reason,
+            "care": self.care.status(),
+        }
+
+    def heartbeat(self) -> wire.Heartbeat | None:
+        """What the controllers hear; None until this store is registered."""
+        return heartbeat_of(self, self._store.log)
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.flusher.start()
+        self._task = spawn(self._run(), name="role")
+        self.care.start()
+
+    async def stop(self) -> None:
+        """End whatever this broker is; the log stays open for its owner."""
+        await cancel_and_wait(self._task)
+        await self.care.stop()
+        await self.hand_overs.stop()
+        await self._leave("the broker stops")
+        await self.requests.stop()
+        await self.flusher.stop()
+
+    async def hand_over(self) -> None:
+        """Before a stop, or with a damaged log: see `HandOvers.before_stop` (R20)."""
+        await self.hand_overs.before_stop()
+
+    def tell_health(self) -> None:
+        """The disk stalled or recovered: the controllers hear it at once."""
+        self._around.links.beat()
+
+    def tell_floor(self) -> None:
+        """Each second: the controllers hear how far confirm is (R16)."""
+        if self._mastership is not None and self._mastership.is_open:
+            self.requests.tell_floor(self._mastership)
+
+    def registered(self) -> None:
+        """The controllers have this start on record (R9): from now on views give it its role."""
+        self._is_registered = True
+        early, self._early_view = self._early_view, None
+        if early is not None:
+            self.view_arrived(early)
+        self._arrived.set()
+
+    def view_arrived(self, view: ClusterView) -> None:
+        """A controller pushed a view; older ones and those of another cluster are ignored (R38)."""
+        known = self.identity.cluster_id
+        if view.cluster_id != known and not self._is_registered:
+            # The view that shows our registration comes before the answer that names the cluster
+            # (R18: also one that replaces ours), and no other may follow for a long time.
+            early = self._early_view
+            if early is None or early.cluster_id != view.cluster_id or early.version < view.version:
+                self._early_view = view
+            return
+        is_old = self.view is not None and view.version <= self.view.version
+        if view.cluster_id != known or is_old:
+            return
+        self.view = view
+        self.on_view_changed(view)
+        self._arrived.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            group = self.group_view
+            if group is not None and self._is_registered:
+                try:
+                    await self._take(group)
+                except (StorageError, CorruptLogError) as error:
+                    await self._give_up(error)
+
+    async def _give_up(self, error: StorageError) -> None:
+        """The store cannot take the role: leave it, stay out, let the operator see (R22)."""
+        if not self.care.is_damage(error):
+            log.error("role_failed", extra={"fault": error.message})
+            self.standstill.fail(error)
+        await self._leave(error.message)
+        self._become(RoleState.FENCED)
+
+    # -- taking a view ----------------------------------------------------------------------------
+
+    async def _take(self, group: GroupView) -> None:
+        known = self.identity
+        own = None if known.replica_id is None else group.replicas.get(known.replica_id)
+        if own is None:
+            if self.acting is not None:  # forgotten by an operator
+                await self._leave("this replica is not registered any more")
+                self._become(RoleState.FENCED)
+            return
+        if own.incarnation < known.incarnation:
+            return  # a view from before our registration: it may name another store id (R9)
+        is_other_store = own.store_id != self._store.identity.identity.store_id
+        if own.incarnation > known.incarnation or is_other_store:
+            # Another process has registered as this replica: two would be one too many (R9).
+            await self._leave("another start of this replica has registered")
+            self.on_fatal(
+                f"replica {own.replica_id} of group {group.group} was registered by another "
+                f"process (incarnation {own.incarnation}, here {known.incarnation}): "
+                "only one may run on a data folder"
+            )
+            return
+        if group.master_epoch < self.epoch:
+            return  # what this store was already told
+        is_mine = group.master == known.replica_id and group.master_incarnation == known.incarnation
+        if group.master_epoch > self.epoch:
+            await self._leave(f"epoch {group.master_epoch} begins")
+            # R2: durable before anything is done in it.
+            is_slow = self.disk.is_slow
+            await self._store.identity.adopt_epoch(group.master_epoch, is_disk_slow=is_slow)
+            if self.is_stopping:
+                self._become(RoleState.FENCED)
+                return
+            self._around.node.epoch = group.master_epoch
+            if is_mine:
+                self._begin_mastership(group)
+                return
+            if group.acting == known.replica_id and group.acting_incarnation == known.incarnation:
+                self._begin_acting(group)
+                return
+        if self._mastership is not None:
+            if is_mine:
+                self._mastership.term.committed(group)
+            else:
+                await self._leave("mastership was taken back")  # R19
+                self._become(RoleState.FENCED)
+        elif self._store.log.damage is not None and self.standstill.way_back(group) is None:
+            await self._leave("the log is damaged")  # R24: it acknowledges nothing till it is whole
+            self._become(RoleState.FENCED)
+            self.care.wake()
+        elif not is_mine and group.master is not None:
+            await self._come_back(group)
+            self._follow(group)
+        elif self.state is RoleState.MASTER:
+            self._become(RoleState.FENCED)
+        self._settle_suspicion()
+
+    def _begin_mastership(self, group: GroupView) -> None:
+        if self.standstill.reason is not None or self._store.log.damage is not None:
+            # Elected before the controllers heard that this store must not lead (R16, R22, R24):
+            # FENCED in this epoch tells them to elect again.
+            self._become(RoleState.FENCED)
+            self.care.wake()
+            return
+        mastership = make_mastership(self._around, group, owner=self, flusher=self.flusher)
+        self._mastership = mastership
+        self._pace_flushes(group)
+        self._around.server.begin_term(mastership.term)
+        self._become(RoleState.MASTER)
+        mastership.term.begin()
+        self.flusher.poke()
+
+    def _begin_acting(self, group: GroupView) -> None:
+        """Serve reads up to the own confirm: a durable mark of it counts, whoever told it (R36)."""
+        if self.standstill.reason is not None or self._store.log.damage is not None:
+            self._become(RoleState.FENCED)
+            return
+        self.acting = begin_acting(self._around, group, was_readable=self.reader.is_readable)
+        self.reader.is_readable = True
+        self._become(RoleState.ACTING_MASTER)
+
+    async def _come_back(self, group: GroupView) -> None:
+        """See `Standstill`: a store that stood still, and that nobody counts on, follows again."""
+        if self.standstill.way_back(group) is None:
+            return
+        await self._leave("it comes back")
+        way = self.standstill.way_back(self.group_view)  # it may have changed meanwhile
+        if way is Way.BEGIN_ANEW:
+            with self._unread():
+                self._store.set_aside()
+            self.reader.is_readable = False
+            self.on_role_changed()
+        if way is not None:
+            self.standstill.end()
+
+    def _follow(self, group: GroupView) -> None:
+        """Replicate from the group's master, in the adopted epoch."""
+        master = group.master_view()
+        assert master is not None
+        if self._client is not None and self._client_master == master.replica_id:
+            return
+        assert self._client is None, "the master changed within an epoch"  # INV-4
+        if self.standstill.reason is not None:
+            return
+        self._client = make_client(self._around, group, hooks=Following(self, self._around))
+        self._client_master = master.replica_id
+        self._pace_flushes(group)
+        self._client.start()
+        self._become(RoleState.REPLICA)
+
+    def _pace_flushes(self, group: GroupView) -> None:
+        """Whoever waits for the disk is served at once; with memory durability nobody waits."""
+        is_fsync = group.settings.durability == "fsync"
+        self.flusher.linger_ms = 0 if is_fsync else MEMORY_FLUSH_LINGER_MS
+
+    async def _leave(self, reason: str) -> None:
+        """End the present role, with every connection of it (R2)."""
+        mastership, self._mastership = self._mastership, None
+        client, self._client, self._client_master = self._client, None, None
+        acting, self.acting = self.acting, None
+        if acting is not None:
+            self.reader.is_readable = acting.was_readable
+            await acting.end(reason)
+        if client is not None:
+            await client.stop()
+        if mastership is not None:
+            self._end_mastership(mastership, reason)
+
+    def _end_mastership(self, mastership: Mastership, reason: str) -> None:
+        # First of all: whatever fails below, this term answers nobody any more (R2).
+        self._around.server.end_term(reason)
+        self._store.forget_pending_checkpoint()
+        mastership.finish_writes()
+        if self.is_stopping or self._store.log.damage is not None:
+            self.reader.is_readable = False  # nothing can be made anew before the log is whole
+        elif self._store.log.failure is None:
+            with self._unread():
+                self._store.reload_projections()  # R28: what was not confirmed is not kept
+        log.info("mastership_ended", extra={"reason": reason})
+
+    @contextmanager
+    def _unread(self) -> Iterator[None]:
+        """State is made anew in it. If that fails there is only a part, which nobody may read."""
+        was_readable, self.reader.is_readable = self.reader.is_readable, False
+        yield
+        self.reader.is_readable = was_readable
+
+    def _become(self, state: RoleState) -> None:
+        if state is not self.state:
+            log.info("role_changed", extra={"role": state.value})
+        self.state = state
+        self._around.links.beat()
+        self.on_role_changed()
+
+    def _settle_suspicion(self) -> None:
+        """R23: a member is settled by the start of the present epoch, a master by its opening."""
+        if self.group_view is not None and (self._mastership is None or self._mastership.is_open):
+            self._store.settle_suspicion(self.group_view)
+
+    # -- MastershipOwner --------------------------------------------------------------------------
+
+    def confirm_moved(self, confirm: PhysicalOffset) -> None:
+        if self._mastership is not None and self._mastership.is_open:
+            self.reader.is_readable = True
+        self.reader.confirm_moved(confirm)
+
+    def mastership_opened(self, mastership: Mastership) -> None:
+        self.reader.is_readable = True
+        log.info("mastership_opened", extra={"confirm": mastership.confirm})
+        self.requests.open_epoch(mastership)
+        self._around.links.beat()
+        self.on_role_changed()
+
+    def mastership_fenced(self, mastership: Mastership, reason: str) -> None:
+        """The term ended itself: a failed write, a higher epoch, or LOSSY (R1, R5, R16, R22)."""
+        if self._mastership is not mastership:
+            return
+        self._mastership = None
+        if reason.startswith("LOSSY"):
+            self.standstill.lossy(reason)
+        try:
+            self._end_mastership(mastership, reason)
+        except StorageError as error:
+            log.error("role_failed", extra={"fault": error.message})
+            if not self.care.is_damage(error):
+                self.standstill.fail(error)
+        self._become(RoleState.FENCED)
+        self._arrived.set()  # the newest view may already name the next role
+
+    def propose(self, mastership: Mastership, proposal: AlterSyncStateSet) -> None:
+        self.requests.propose(mastership, proposal)
+
+    def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
+        return self.care.probe(replica, incarnation)
+
+    # -- RepairedRole -----------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        is_nobody = self._mastership is None and self._client is None and self._is_registered
+        return is_nobody and not self._store.identity.is_adopting and self.flusher.is_idle
+
+    def log_damaged(self) -> None:
+        """R24: no acknowledgement from now on; a master has another one elected first (`care`)."""
+        if self._client is not None:
+            self._client.halt()
+        self._around.links.beat()
+        self._arrived.set()
+
+    def log_beyond_repair(self, reason: str) -> None:
+        """Nobody has the damaged bytes any more: everything is fetched anew (R14, R26)."""
+        if self.standstill.reason is None:
+            log.error("log_beyond_repair", extra={"fault": reason})
+        self.standstill.beyond_repair(reason)
+        self._arrived.set()
+
+    def log_reopened(self) -> None:
+        """The log is whole again: the state is made anew, as after a start."""
+        self.standstill.mended()
+        with self._unread():
+            self._store.reload_projections()
+        self.reader.is_readable = False  # R3: until its master has told it confirm
+        self._around.links.beat()
+        self.on_role_changed()
+        self._arrived.set()
+
+    # -- the flusher ------------------------------------------------------------------------------
+
+    def _flushed(self, position: PhysicalOffset) -> None:
+        if self._mastership is not None:
+            self._mastership.term.flushed(position)
+        elif self._client is not None:
+            self._client.flushed(position)
+        if self._store.log.checkpointed.is_suspect:
+            try:
+                self._settle_suspicion()
+            except StorageError as error:
+                self._flush_failed(error)
+
+    def _flush_failed(self, error: StorageError) -> None:
+        if self._mastership is not None:
+            self._mastership.term.fail(f"an fsync failed: {error.message}")
+        else:
+            self.replica_failed(error)
+
+    # -- the replica's hooks (through _Following) -------------------------------------------------
+
+    def replica_confirmed(self, confirm: PhysicalOffset) -> None:
+        """Confirm moved on this replica: fold, then wake readers."""
+        try:
+            self._store.fold_to(confirm)
+        except CorruptLogError as error:
+            if not self.care.is_damage(error):
+                self.replica_failed(error)
+            return
+        self.reader.is_readable = True
+        self.reader.confirm_moved(confirm)
+
+    def replica_truncating(self, truncate_to: PhysicalOffset) -> None:
+        """The log is about to be cut: other projections may stand there after (R21)."""
+        with self._unread():
+            is_changed = self._store.prepare_truncation(truncate_to)
+        if is_changed:
+            self.on_role_changed()
+
+    def replica_installing(self, reception: Reception, start: PhysicalOffset) -> None:
+        """The master's checkpoint becomes the state (R14); readable again once confirm is told."""
+        with self._unread():
+            install(self._store, reception, start)
+        self.reader.is_readable = False
+        self.on_role_changed()
+
+    def replica_stopped(self, reason: str) -> None:
+        self.standstill.parted(reason)
+        self._around.links.beat()
+        self._arrived.set()  # a set without it may be committed already
+
+    def replica_failed(self, error: StorageError) -> None:
+        log.error("replica_failed", extra={"fault": error.message})
+        self.standstill.fail(error)
+        if self._client is not None:
+            self._client.halt()
+        self._around.links.beat()
+        self._arrived.set()

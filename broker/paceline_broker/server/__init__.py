@@ -1,0 +1,1 @@
+"""The two endpoints for clients: HTTP and streams."""

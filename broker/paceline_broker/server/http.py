@@ -1,0 +1,393 @@
+"""The HTTP door of a broker: resources of DESIGN 8 on the use-cases, and the way into streams.
+
+Handlers check what HTTP adds (content types, sizes, query parameters), call a use-case and write
+its answer; errors become problem documents in one middleware. Nothing of the request is repeated in
+an error body. docs/protocol/http.md is the contract.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from math import ceil
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from paceline.errors import (
+    BadRequestError,
+    NotYetAvailableError,
+    PacelineError,
+    TooLargeError,
+    to_problem,
+)
+from paceline.platform.telemetry import Metrics, register_budget, register_places
+from paceline.server.connections import Places
+from paceline.server.http_guard import (
+    OWN_HOSTS,
+    check_request,
+    counted_elsewhere,
+    next_turn,
+    place_of,
+    problem_body,
+)
+from paceline.server.http_listener import Guard
+from paceline.server.http_origin import own_hosts
+from paceline.wire.cluster import ClusterView
+from paceline.wire.stream import UPGRADE_TOKEN
+from paceline_broker.metrics.clients import register_clients
+from paceline_broker.metrics.delays import register_delays
+from paceline_broker.metrics.reading import register_reading
+from paceline_broker.metrics.replication import register_replication
+from paceline_broker.metrics.transactions import register_transactions
+from paceline_broker.ports import RoleState
+from paceline_broker.server.http_clients import add_client_routes
+from paceline_broker.server.http_delays import add_delay_routes
+from paceline_broker.server.http_messages import MessageRoutes
+from paceline_broker.server.http_queries import add_query_routes
+from paceline_broker.server.http_receipts import ReceiptRoutes
+from paceline_broker.server.http_requests import (
+    check_parameters,
+    integer_parameter,
+    json_answer,
+    json_text,
+    json_text_answer,
+    read_json,
+)
+from paceline_broker.server.http_transactions import TransactionRoutes
+from paceline_broker.server.stream import StreamServer
+from paceline_broker.service.counters import register
+from paceline_broker.service.hooks import RequestWatch
+from paceline_broker.service.service import Service
+
+log = logging.getLogger("paceline.http")
+
+PROBLEM_TYPE = "application/problem+json"
+SHUTDOWN_S = 1.0
+"""Handlers that are still at work after a stop so long are cancelled."""
+ALWAYS_ANSWERED = ("/v1/status", "/v1/probe", "/metrics", "/healthz", "/readyz")
+"""To people and peers who ask how this broker is, also where others take all connections."""
+_SWITCHING = (
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
+    b"Upgrade: " + UPGRADE_TOKEN.encode() + b"\r\n\r\n"
+)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class BrokerHttp:
+    """The client listener of one broker.
+
+    `start` listens with all guards; `close` ends streams, then requests. A caller that runs `app`
+    on a runner of its own calls `close` before the runner's clean-up.
+    """
+
+    def __init__(
+        self, service: Service, *, metrics: Metrics, hosts: frozenset[str] = own_hosts(allowed=())
+    ) -> None:
+        """`hosts`: names of this node in `Host` (`own_hosts`), beside addresses."""
+        self._service = service
+        self._metrics = metrics
+        self._streams = StreamServer(service)
+        register(metrics, service.counters, service.role, service.routes)
+        self.places = Places(service.settings.connections_max)
+        register_budget(metrics, service.budget)
+        register_places(metrics, self.places)
+        register_replication(metrics, service.role)
+        metrics.sampled(
+            "paceline_service_hook_errors_total",
+            "Calls of the operator's hooks that raised what they should not; alert when it grows.",
+            lambda: service.hooks.errors,
+        )
+        register_delays(metrics, service.delivery, service.role, service.routes)
+        register_transactions(metrics, service)
+        register_clients(metrics, service)
+        register_reading(metrics, service)
+        self.app = web.Application(middlewares=[self._middleware()])
+        self.app[OWN_HOSTS] = hosts
+        self._add_routes(self.app.router)
+        self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+        self._guard: Guard | None = None
+        self._view: ClusterView | None = None
+        self._view_text = b""
+        """The JSON of that view: every client asks for each."""
+
+    @property
+    def connections_count(self) -> int:
+        """Open connections, streams included."""
+        return self.places.count
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port (`port` 0 = any free one). Raises OSError."""
+        # A handler whose client has gone is cancelled: a long poll must not wait for nobody.
+        self._runner = web.AppRunner(
+            self.app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
+        )
+        await self._runner.setup()
+        assert self._runner.server is not None
+        loop = asyncio.get_running_loop()
+        self._guard = Guard(
+            self._runner.server, self._service.budget, self.places, always=ALWAYS_ANSWERED
+        )
+        self._listening = await loop.create_server(self._guard, host, port, backlog=1024)
+        bound: int = self._listening.sockets[0].getsockname()[1]
+        return bound
+
+    def take_no_more(self) -> None:
+        """Close the port; what is connected stays."""
+        if self._listening is not None:
+            self._listening.close()
+
+    async def close(self) -> None:
+        """Take no connection more, close the streams, then whatever else is open."""
+        self.take_no_more()
+        self._streams.close()
+        if self._guard is not None:
+            self._guard.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _add_routes(self, router: web.UrlDispatcher) -> None:
+        MessageRoutes(self._service).add_to(router)
+        TransactionRoutes(self._service).add_to(router)
+        add_delay_routes(router, self._service)
+        add_query_routes(router, self._service)
+        add_client_routes(router, self._service)
+        ReceiptRoutes(self._service).add_to(router)
+        router.add_get("/v1/stream", self._stream)
+        router.add_post("/v1/call", self._call)
+        router.add_put("/v1/groups/{group}/offsets", self._of_group("commit"))
+        router.add_get("/v1/groups/{group}/offsets", self._of_group("offsets"))
+        router.add_post("/v1/groups/{group}/reset", self._of_group("reset"))
+        router.add_post("/v1/groups/{group}/clone", self._of_group("clone_offsets"))
+        router.add_get("/v1/groups/{group}/lag", self._of_group("lag"))
+        router.add_get("/v1/groups/{group}/members", self._of_group("members"))
+        router.add_post("/v1/groups/{group}/members", self._of_group("heartbeat"))
+        router.add_post("/v1/groups/{group}/leave", self._of_group("leave"))
+        router.add_post("/v1/groups/{group}/locks", self._of_group("lock"))
+        router.add_post("/v1/groups/{group}/unlock", self._of_group("unlock"))
+        router.add_post("/v1/groups/{group}/send-back", self._of_group("send_back"))
+        router.add_post("/v1/groups/{group}/dead-letters/resend", self._of_group("resend"))
+        router.add_get("/v1/pins", self._pins)
+        router.add_put("/v1/pins/{owner}", self._put_pin)
+        router.add_delete("/v1/pins/{owner}", self._remove_pin)
+        router.add_get("/v1/routes", self._routes)
+        router.add_get("/v1/watch", self._watch)
+        router.add_get("/v1/probe", self._probe)
+        router.add_get("/v1/status", self._status)
+        router.add_get("/v1/epochs", self._epochs)
+        router.add_get("/metrics", self._exposition)
+        router.add_get("/healthz", self._healthz)
+        router.add_get("/readyz", self._readyz)
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    def _middleware(self) -> Any:
+        counters = self._service.counters
+        watch = self._service.hooks.watch(self._service.clock)
+
+        @web.middleware
+        async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+            counters.http_requests += 1
+            if watch is not None:
+                handler = watched(watch, request, handler)
+            try:
+                if not request.raw_path.startswith("/"):
+                    raise BadRequestError("the request target must be a path", field="path")
+                check_request(request)
+                return await handler(request)
+            except PacelineError as error:
+                counters.refused(error.code)
+                return problem_answer(error)
+            except ConnectionResetError:
+                # The client left before its answer: no fault of ours, and nobody reads this one.
+                return web.Response()
+            except web.HTTPException as error:
+                code = error.reason.upper().replace(" ", "_").replace("-", "_")
+                body = problem_body(code, error.status, error.reason)
+                response = web.Response(status=error.status, body=body, content_type=PROBLEM_TYPE)
+                if "Allow" in error.headers:
+                    response.headers["Allow"] = error.headers["Allow"]
+                return response
+
+        return problems
+
+    # -- streams and calls -------------------------------------------------------------------------
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        """Turn the connection into a stream; the handler stays until that ends."""
+        check_parameters(request)
+        is_upgrade = "upgrade" in request.headers.get("Connection", "").lower()
+        if not is_upgrade or request.headers.get("Upgrade", "").lower() != UPGRADE_TOKEN:
+            body = problem_body("UPGRADE_REQUIRED", 426, f"ask for Upgrade: {UPGRADE_TOKEN}")
+            headers = {"Upgrade": UPGRADE_TOKEN, "Connection": "Upgrade"}
+            return web.Response(status=426, body=body, content_type=PROBLEM_TYPE, headers=headers)
+        transport = request.transport
+        if transport is None:
+            raise BadRequestError("the connection has gone")
+        counted_elsewhere(request)
+        transport.write(_SWITCHING)
+        place = place_of(request)
+        connection = self._streams.upgrade(transport, transport.get_protocol(), place)
+        await connection.closed
+        # aiohttp has heard of the end: this answer goes nowhere.
+        return web.Response()
+
+    async def _call(self, request: web.Request) -> web.Response:
+        check_parameters(request)
+        return json_answer(await self._service.calls.call(await read_json(request)))
+
+    def _of_group(self, call: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handler(request: web.Request) -> web.Response:
+            check_parameters(request)
+            document: dict[str, Any] = {}
+            if request.method != "GET":
+                document = await read_json(request)
+                if "group" in document:
+                    raise BadRequestError("the address names the group", field="group")
+            document["group"] = request.match_info["group"]
+            return json_answer(await self._service.calls.named(call, document))
+
+        return handler
+
+    # -- pins (R26) --------------------------------------------------------------------------------
+
+    async def _pins(self, request: web.Request) -> web.Response:
+        check_parameters(request)
+        return json_answer(await self._service.pins.all())
+
+    async def _put_pin(self, request: web.Request) -> web.Response:
+        check_parameters(request)
+        owner = request.match_info["owner"]
+        return json_answer(await self._service.pins.put(owner, await read_json(request)))
+
+    async def _remove_pin(self, request: web.Request) -> web.Response:
+        check_parameters(request)
+        return json_answer(await self._service.pins.remove(request.match_info["owner"]))
+
+    # -- the cluster and this broker ---------------------------------------------------------------
+
+    async def _routes(self, request: web.Request) -> web.Response:
+        version = integer_parameter(check_parameters(request, "version"), "version")
+        timeout_ms = self._service.settings.view_wait_ms
+        return await self._view_newer(request, version - 1, timeout_ms)
+
+    async def _watch(self, request: web.Request) -> web.Response:
+        """The view once it is newer than `from`, or after `wait_ms` as it is."""
+        parameters = check_parameters(request, "from", "wait_ms")
+        limit = self._service.settings.fetch_wait_ms_max
+        wait_ms = min(integer_parameter(parameters, "wait_ms", default=limit), limit)
+        return await self._view_newer(request, integer_parameter(parameters, "from"), wait_ms)
+
+    async def _view_newer(
+        self, request: web.Request, version: int, timeout_ms: int
+    ) -> web.Response:
+        routes = self._service.routes
+        await routes.wait_newer(version, timeout_ms=timeout_ms)
+        await next_turn(request)
+        view = routes.view
+        if view is None:
+            raise NotYetAvailableError("no controller has told this broker the routes yet")
+        if view is not self._view:
+            self._view, self._view_text = view, json_text(view.to_json())
+        return json_text_answer(self._view_text)
+
+    async def _probe(self, request: web.Request) -> web.Response:
+        """Who answers at this address (R19): controllers and masters ask."""
+        role = self._service.role
+        identity = role.identity
+        return json_answer(
+            {
+                "cluster_id": identity.cluster_id,
+                "group": identity.group,
+                "replica_id": identity.replica_id,
+                "incarnation": identity.incarnation,
+                "role": role.state.value,
+                "epoch": role.epoch,
+                "is_stopped": role.status().get("stopped") is not None,  # R22
+            }
+        )
+
+    async def _status(self, request: web.Request) -> web.Response:
+        counters = self._service.counters
+        service = {
+            "streams_open": counters.streams_open,
+            "batches_in": counters.batches_in,
+            "requests": {"stream": counters.stream_requests, "http": counters.http_requests},
+            "errors": counters.errors,
+        }
+        return json_answer({**self._service.role.status(), "service": service})
+
+    async def _epochs(self, request: web.Request) -> web.Response:
+        """The epoch table of this log; what RocketMQ's getBrokerEpoch shows."""
+        check_parameters(request)
+        role = self._service.role
+        return json_answer(
+            {
+                "group": role.identity.group,
+                "replica_id": role.identity.replica_id,
+                "role": role.state.value,
+                "epoch": role.epoch,
+                "confirm": role.reader.confirm,
+                "epochs": role.reader.epochs(),
+            }
+        )
+
+    async def _exposition(self, request: web.Request) -> web.Response:
+        body, content_type = self._metrics.exposition()
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        """A disk that is only slow is no reason to start anew: the next start would have it too."""
+        is_fit = self._service.role.is_fit()
+        return json_answer({"healthy": is_fit}, status=200 if is_fit else 503)
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        """Ready = can serve its part: an open master, or a replica that knows confirm."""
+        role = self._service.role
+        match role.state:
+            case RoleState.MASTER:
+                is_ready = role.writer().is_open
+            case RoleState.REPLICA | RoleState.ACTING_MASTER:
+                is_ready = role.reader.is_readable
+            case _:
+                is_ready = False
+        is_ready = is_ready and role.is_fit() and self._service.routes.view is not None
+        document = {"ready": is_ready, "role": role.state.value}
+        return json_answer(document, status=200 if is_ready else 503)
+
+
+def watched(watch: RequestWatch, request: web.Request, handler: Handler) -> Handler:
+    """The handler, with the watchers told of the request and of its outcome."""
+
+    async def handled(asked: web.Request) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        name = "unknown" if resource is None else resource.canonical
+        context = watch.begin("http", f"{request.method} {name}", request.content_length or 0)
+        code: str | None = "CONNECTION_LOST"
+        try:
+            response = await handler(asked)
+            code = None
+            return response
+        except PacelineError as error:
+            code = error.code
+            raise
+        except web.HTTPException as error:
+            code = str(error.status)
+            raise
+        finally:
+            watch.end(context, code)
+
+    return handled
+
+
+def problem_answer(error: PacelineError) -> web.Response:
+    """The answer that an error becomes; the only place where its `status` is used."""
+    body = orjson.dumps(to_problem(error))
+    response = web.Response(status=error.status, body=body, content_type=PROBLEM_TYPE)
+    retry_after_ms = error.details.get("retry_after_ms")
+    if isinstance(retry_after_ms, int):
+        response.headers["Retry-After"] = str(max(1, ceil(retry_after_ms / 1000)))
+    if isinstance(error, TooLargeError):
+        response.force_close()  # the rest of the body is not read
+    return response

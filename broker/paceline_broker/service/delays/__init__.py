@@ -1,0 +1,1 @@
+"""Delayed messages: taken in, kept, put into their queue when they are due."""

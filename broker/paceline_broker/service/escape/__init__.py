@@ -1,0 +1,1 @@
+"""What other groups take from an acting master (R36)."""

@@ -1,0 +1,1 @@
+"""Reads of queues: single fetches, fetch sessions, filters."""

@@ -1,0 +1,1 @@
+"""Consumer groups: members, offsets, pins, and who is connected."""

@@ -1,0 +1,1 @@
+"""POP: messages received by receipt, acknowledged, given back."""

@@ -1,0 +1,1 @@
+"""Sends: checked, appended, answered; topics that are created by the first one."""

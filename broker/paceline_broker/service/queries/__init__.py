@@ -1,0 +1,1 @@
+"""Messages found by key, id and time."""

@@ -1,0 +1,1 @@
+"""Messages that are sent back: retries, dead letters, resends."""

@@ -1,0 +1,1 @@
+"""Transactional messages: half messages, their ends, and the checks of open ones."""

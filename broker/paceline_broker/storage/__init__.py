@@ -1,0 +1,1 @@
+"""The store: everything that one broker has on disk, opened together."""

@@ -1,0 +1,1 @@
+"""Properties of masters, replicas, their logs, and the controllers."""

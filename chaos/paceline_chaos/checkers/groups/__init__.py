@@ -1,0 +1,1 @@
+"""Properties of consumer groups, their locks, filters and hooks."""

@@ -1,0 +1,1 @@
+"""Rules of elections, epochs and the Raft quorum, taken out."""

@@ -1,0 +1,1 @@
+"""Rules of what clients use, taken out."""

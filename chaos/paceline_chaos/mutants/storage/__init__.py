@@ -1,0 +1,1 @@
+"""Rules of logs, disks, checkpoints, replication and retention, taken out."""

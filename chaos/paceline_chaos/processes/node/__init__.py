@@ -1,0 +1,1 @@
+"""A real node on a disk and a clock that fail."""

@@ -1,0 +1,1 @@
+"""Scenarios for real processes: their files, their faults, what is expected."""

@@ -1,0 +1,318 @@
+"""Pure: scenarios as files: what runs, what is done to it, and what is expected of it.
+
+    title = "kill -9 of the master"
+    family = "kill"              # one of FAMILIES
+    proves = "Nothing acknowledged is lost ..."
+
+    [cluster]                    # all optional: controllers, groups, brokers, durability, ...
+    durability = "fsync"
+
+    [load]
+    seconds = 8
+    clients = { send = 4, read = 1, push = 2 }
+
+    [[fault]]                    # faults.plan.Fault, and how often
+    at_ms = 1500
+    kind = "kill"
+    target = "master:g1"
+    for_ms = 1500
+    times = 3
+    every_ms = 2500
+    jitter_ms = 300              # so much later at most, drawn from the seed
+    for_jitter_ms = 300          # so much longer at most, drawn from the seed
+    choose = ["any:g1", "leader"]   # instead of target: drawn from the seed, each time
+
+    [expect]
+    gap_ms_max = 1500
+
+Unknown keys are refused. `plan(scenario, random)` gives the faults of one run: the same seed,
+the same faults (whom a role means is found when the fault begins).
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from paceline.errors import ConfigError
+from paceline.platform.ports import Random
+from paceline_chaos.faults.plan import Fault
+from paceline_chaos.processes.scenario.aimed import wrong_with
+from paceline_chaos.world.jobs.names import JOBS
+
+NETWORK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset", "thin_link"})
+"""Faults that need a network of our own."""
+SHADOW_KINDS = frozenset({"power", "power_at", "disk_fail", "disk_stale"})
+"""Faults that need to know what was synced."""
+CLIENTS_MAX = 150
+"""Each has an address of its own: 127.0.0.102 and up."""
+
+FAMILIES: Mapping[str, str] = {
+    "kill": "kill -9 of one process after another",
+    "restart": "storms of kills, everybody at once, graceful stops",
+    "pause": "processes that sleep",
+    "partition": "nodes and clients cut off",
+    "link": "links that carry one direction, flap, or are reset",
+    "power": "machines that lose their power",
+    "disk": "disks that fail, are full, stall",
+    "damage": "bits that flip, copies of old disks, empty disks",
+    "clock": "clocks that jump and run wrong",
+    "hostile": "clients that take all they can get, and store nothing",
+    "mixed": "several faults at once, drawn from all of the above",
+    "acknowledgement": "everybody who dies between append and acknowledgement, weaker settings",
+}
+"""Of scenarios: what rounds are counted for."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """What runs."""
+
+    controllers: int = 3
+    groups: int = 1
+    brokers: int = 3
+    """Of each group."""
+    durability: str = "fsync"
+    min_in_sync_replicas: int | None = None
+    segment_size_bytes: int = 1 << 20
+    """The least that is allowed: logs of short runs have several segments."""
+    broker: Mapping[str, Any] = field(default_factory=dict)
+    """More settings of every broker."""
+    controller: Mapping[str, Any] = field(default_factory=dict)
+    """More settings of every controller."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of every broker group, in effect from an election before the load on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSpec:
+    """What clients do meanwhile."""
+
+    seconds: float = 4.0
+    """At least; it ends some time after the last fault."""
+    clients: Mapping[str, int] = field(default_factory=lambda: {"send": 4, "read": 1, "push": 2})
+    """Job (`world.workload.JOBS`) -> number of clients that do it."""
+    queues: int = 4
+    think_ms: float = 20.0
+    body_bytes_max: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSpec:
+    """A fault, and how often; see `faults.plan.Fault`."""
+
+    at_ms: int
+    kind: str
+    target: str = ""
+    for_ms: int = 0
+    other: str | None = None
+    details: Mapping[str, float] = field(default_factory=dict)
+    times: int = 1
+    every_ms: int = 0
+    jitter_ms: int = 0
+    for_jitter_ms: int = 0
+    choose: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What a run must show besides a history without violations."""
+
+    gap_ms_max: int | None = None
+    """The longest time, under load, in which nobody in the cluster got an acknowledgement."""
+    gap_ms_min: int = 0
+    """Where a setting gives up availability: nothing may be acknowledged for so long."""
+    availability_min: float = 0.0
+    """Of the load's seconds, the share in which somebody got an acknowledgement."""
+    failed_sends_max: int | None = None
+    """Sends that may end with an error or without a known outcome."""
+    failed_calls_max: int | None = None
+    """So too of what consumers ask the library for: offsets, commits, ranges, messages."""
+    leaderless_ms_max: int | None = None
+    """From the death of the leading controller until the next one leads."""
+    acknowledged_min: int = 200
+    elections_min: int = 0
+    elections_max: int | None = None
+    settle_ms_max: int = 20_000
+    """From the last healing until every group has a master and all its replicas in sync."""
+    counters_min: Mapping[str, int] = field(default_factory=dict)
+    """What must have happened so often, by the checkers' counters: "lost.unconfirmed" = 1."""
+    may_break: tuple[str, ...] = ()
+    """Properties that the settings of this scenario give up; told, and no failure."""
+    refusals_max: int = 0
+    """Nodes that may refuse to start because of damage; they are then started empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One file."""
+
+    name: str
+    title: str
+    proves: str
+    fault: tuple[FaultSpec, ...]
+    family: str
+    draw: int = 0
+    """So many of the faults, drawn from the seed; 0: all of them."""
+    is_quick: bool = False
+    """Part of `make test`."""
+    cluster: ClusterSpec = field(default_factory=ClusterSpec)
+    load: LoadSpec = field(default_factory=LoadSpec)
+    expect: Expectation = field(default_factory=Expectation)
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether it must run in a network namespace."""
+        return any(spec.kind in NETWORK_KINDS for spec in self.fault)
+
+    @property
+    def needs_shadow(self) -> bool:
+        """Whether the nodes' disks must remember what was synced."""
+        return any(spec.kind in SHADOW_KINDS for spec in self.fault)
+
+
+def parse(name: str, text: str, *, source: str = "") -> Scenario:
+    """The scenario in a TOML text. ConfigError with one sentence that names `source`, the entry and
+    its line."""
+    source = source or f"scenario {name}"
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not valid TOML: {error}") from error
+    raw = document.get("fault")
+    tables = raw if isinstance(raw, list) else []
+    places = _places(source, text, len(tables))
+    for place, table in zip(places, tables, strict=True):
+        _build(FaultSpec, table, place)
+    scenario = _build(Scenario, {**document, "name": name}, source)
+    _check(scenario, source)
+    for place, spec in zip(places, scenario.fault, strict=True):
+        wrong = wrong_with(spec, scenario.cluster, scenario.load)
+        if wrong is not None:
+            raise ConfigError(f"{place}: {wrong}")
+    return scenario
+
+
+def _places(source: str, text: str, count: int) -> list[str]:
+    """Where each fault stands; without a line where the file does not write them as tables."""
+    lines: list[int] = [
+        number
+        for number, line in enumerate(text.splitlines(), start=1)
+        if line.split("#")[0].replace(" ", "").strip() == "[[fault]]"
+    ]
+    told = [f" (line {line})" for line in lines] if len(lines) == count else [""] * count
+    return [f"{source}, fault {number}{line}" for number, line in enumerate(told, start=1)]
+
+
+def _check(scenario: Scenario, source: str) -> None:
+    """All but the faults."""
+    if scenario.family not in FAMILIES:
+        raise ConfigError(
+            f"{source}: no family is called {scenario.family!r}; known: {', '.join(FAMILIES)}"
+        )
+    if not 0 <= scenario.draw <= len(scenario.fault):
+        raise ConfigError(f"{source}: draw must be at least 0, at most {len(scenario.fault)}")
+    cluster, load, expect = scenario.cluster, scenario.load, scenario.expect
+    for job in load.clients:
+        if job not in JOBS:
+            raise ConfigError(f"{source}: no client does {job!r}; known: {', '.join(JOBS)}")
+    clients, least = sum(load.clients.values()), min(load.clients.values(), default=0)
+    minimum = cluster.min_in_sync_replicas
+    ranges: tuple[tuple[str, float, float, float], ...] = (
+        ("cluster: controllers", cluster.controllers, 1, 50),
+        ("cluster: groups", cluster.groups, 1, 50),
+        ("cluster: brokers", cluster.brokers, 1, 50),
+        ("cluster: min_in_sync_replicas", 1 if minimum is None else minimum, 1, cluster.brokers),
+        ("load: seconds", load.seconds, 0, 3600),
+        ("load: queues", load.queues, 1, 1000),
+        ("load: think_ms", load.think_ms, 0, 60_000),
+        ("load: body_bytes_max", load.body_bytes_max, 1, 1 << 20),
+        ("load: all clients", clients, 1, CLIENTS_MAX),
+        ("load: each number of clients", least, 0, CLIENTS_MAX),
+        ("expect: gap_ms_max", expect.gap_ms_max or 0, expect.gap_ms_min, 1 << 30),
+        ("expect: availability_min", expect.availability_min, 0, 1),
+    )
+    for what, value, low, high in ranges:
+        is_unset = what == "expect: gap_ms_max" and expect.gap_ms_max is None
+        if not is_unset and not low <= value <= high:
+            raise ConfigError(f"{source}: {what} is {value}, must be from {low} to {high}")
+    if cluster.durability not in ("fsync", "memory"):
+        raise ConfigError(f'{source}: durability must be "fsync" or "memory"')
+
+
+def parse_expectation(table: object) -> Expectation:
+    """What a scenario expects, from a table. ConfigError with one sentence."""
+    return _build(Expectation, table, "expect")
+
+
+def _drawn(scenario: Scenario, random: Random) -> list[FaultSpec]:
+    left = list(scenario.fault)
+    if not scenario.draw:
+        return left
+    return [left.pop(int(random.uniform(0, len(left)))) for _ in range(scenario.draw)]
+
+
+def plan(scenario: Scenario, random: Random) -> list[Fault]:
+    """The faults of one run, in order of time."""
+    faults = []
+    for spec in _drawn(scenario, random):
+        for number in range(spec.times):
+            late_ms = int(random.uniform(0, spec.jitter_ms + 1))
+            longer_ms = int(random.uniform(0, spec.for_jitter_ms + 1))
+            target = spec.target
+            if spec.choose:
+                target = spec.choose[int(random.uniform(0, len(spec.choose)))]
+            faults.append(
+                Fault(
+                    at_ms=spec.at_ms + number * spec.every_ms + late_ms,
+                    kind=spec.kind,
+                    target=target,
+                    for_ms=spec.for_ms + longer_ms,
+                    other=spec.other,
+                    details=spec.details,
+                )
+            )
+    return sorted(faults, key=lambda fault: fault.at_ms)
+
+
+# -- tables into dataclasses ----------------------------------------------------------------------
+
+
+def _build(cls: type[T], table: object, where: str) -> T:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where} must be a table, not {table!r}")
+    hints = get_type_hints(cls)
+    for key in table:
+        if key not in hints:
+            raise ConfigError(f"{where}: {key} is unknown; known: {', '.join(hints)}")
+    for item in fields(cls):  # type: ignore[arg-type]
+        is_required = item.default is MISSING and item.default_factory is MISSING
+        if is_required and item.name not in table:
+            raise ConfigError(f"{where}: {item.name} is missing")
+    return cls(**{key: _value(hints[key], raw, f"{where}: {key}") for key, raw in table.items()})
+
+
+def _value(hint: Any, raw: object, where: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return _value(arguments[0], raw, where)
+    if origin is tuple:
+        if not isinstance(raw, list):
+            raise ConfigError(f"{where} must be an array, not {raw!r}")
+        return tuple(_value(arguments[0], item, f"{where}[{at}]") for at, item in enumerate(raw))
+    if origin is not None:  # a Mapping: settings of other programs are checked by them
+        if not isinstance(raw, dict):
+            raise ConfigError(f"{where} must be a table, not {raw!r}")
+        return {key: _value(arguments[1], item, f"{where}.{key}") for key, item in raw.items()}
+    if hint is Any:
+        return raw
+    if hint is float and type(raw) is int:
+        return float(raw)
+    if isinstance(hint, type) and hint.__module__ == __name__:
+        return _build(hint, raw, where)
+    if type(raw) is not hint:
+        raise ConfigError(f"{where} must be {hint.__name__}, not {raw!r}")
+    return raw

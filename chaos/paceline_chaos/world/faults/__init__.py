@@ -1,0 +1,1 @@
+"""Faults of simulated clusters: drawn, begun, ended, cut down to those that matter."""

@@ -1,0 +1,1 @@
+"""Scripts about masters, replicas, disks and clocks."""

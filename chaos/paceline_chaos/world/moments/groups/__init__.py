@@ -1,0 +1,1 @@
+"""Scripts about consumer groups, topics and queries."""

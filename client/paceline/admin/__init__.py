@@ -1,0 +1,1 @@
+"""Administration: topics, groups, offsets, dead letters, pins, and who is connected."""

@@ -1,0 +1,216 @@
+"""The part of the admin client that is about where consumer groups stand.
+
+Offsets belong to the broker group that has the queue: its master is asked, and whoever follows it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from paceline.consumer.group.membership import coordinating_group
+from paceline.consumer.group.segments import not_begun
+from paceline.errors import BadRequestError, GroupNotFoundError, TopicNotFoundError
+from paceline.net.cluster import Cluster
+from paceline.net.master_http import MasterRequests
+from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
+from paceline.wire.cluster import ClusterView, TopicView
+from paceline.wire.names import check_name
+from paceline.wire.static_topics import places
+
+Row = dict[str, Any]
+
+
+class _Asker(Protocol):
+    """What the admin client is to its parts."""
+
+    _cluster: Cluster
+    _timeout_ms: int
+
+    async def view(self) -> ClusterView: ...
+
+    async def _find_cluster(self) -> None: ...
+
+    async def _of_master(self, group: GroupName, document: Row) -> Row: ...
+
+    async def _of_masters(self, documents: Mapping[GroupName, Row]) -> dict[GroupName, Row]: ...
+
+    async def _move(self, call: str, topic: str, fields: Row) -> list[Row]: ...
+
+    async def _check_known(self, consumer_group: str) -> None: ...
+
+    async def _members(self, consumer_group: str) -> Row: ...
+
+
+class OffsetAdmin:
+    """Mixed into `AdminClient`. Rows name a queue by `topic`, `group` (broker group), `queue`."""
+
+    async def reset_offsets(
+        self: _Asker,
+        consumer_group: str,
+        topic: str,
+        *,
+        to: str | None = None,
+        offset: int | None = None,
+        unix_ms: int | None = None,
+        back_only: bool = False,
+    ) -> list[Row]:
+        """Move a consumer group on all queues of a topic; one row for each that was moved.
+
+        To one of: `to` "first" or "last"; an `offset`, moved into each queue's range; the first
+        message stored at or after `unix_ms`. `back_only` skips nothing. Members that consume go on
+        from there within about a second; messages they work on may be processed again. Not to an
+        `offset` in a static topic, of which each segment has its own. Rows have
+        `before` (None: never committed), `offset`, `generation`. TopicNotFoundError;
+        GroupNotFoundError: the group is not on record, has committed nothing and has no members.
+        """
+        target = {"to": to, "offset": offset, "unix_ms": unix_ms}
+        fields = {name: value for name, value in target.items() if value is not None}
+        if len(fields) != 1:
+            raise BadRequestError("name one of to, offset, unix_ms", field="to")
+        document = {"group": check_name(consumer_group, "group"), **fields, "new": True}
+        await self._check_known(consumer_group)
+        return await self._move("reset", topic, {**document, "back_only": back_only})
+
+    async def clone_offsets(
+        self: _Asker, consumer_group: str, topic: str, *, source: str
+    ) -> list[Row]:
+        """Give a consumer group, which may be new, the offsets that `source` has on a topic.
+
+        Rows and errors as of a reset.
+        """
+        names = {"group": check_name(consumer_group, "group")}
+        names["source"] = check_name(source, "source")
+        await self._check_known(source)
+        return await self._move("clone_offsets", topic, names)
+
+    async def consumer_lag(self: _Asker, consumer_group: str) -> list[Row]:
+        """Where a group stands on each queue that it has committed.
+
+        Rows have `start`, `end`, `offset`, `lag` in messages, and `behind_ms`: how long ago the
+        next message was stored (0: none waits). Of a static topic also `logical_queue`, and rows
+        of the segments that the group has still before it: `offset` None, all of them unread.
+        GroupNotFoundError as of a reset.
+        """
+        view = await self.view()
+        document = {"call": "lag", "group": check_name(consumer_group, "group")}
+        answers = await self._of_masters(dict.fromkeys(view.groups, document))
+        if not any(answer["queues"] for answer in answers.values()):
+            await self._check_known(consumer_group)
+        ahead = _segments_ahead(view, answers)
+        answers |= await self._of_masters(
+            {group: {**document, "queues": queues} for group, queues in ahead.items()}
+        )
+        numbers = {
+            (topic.topic_id, *where): {"logical_queue": place.logical_queue}
+            for topic in view.topics.values()
+            for where, place in places(topic.logical_queues).items()
+        }
+        return [
+            {**row, "group": group, **numbers.get((row["topic_id"], group, row["queue"]), {})}
+            for group, answer in sorted(answers.items())
+            for row in answer["queues"]
+        ]
+
+    async def consumer_members(self: _Asker, consumer_group: str) -> Row:
+        """Who consumes in a group now: `members`, and the `inconsistent_topics`, which not all of
+        them subscribe to in the same way. GroupNotFoundError as of a reset."""
+        found = await self._members(consumer_group)
+        if not found["members"]:
+            await self._check_known(consumer_group)
+        return found
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _members(self: _Asker, consumer_group: str) -> Row:
+        view = await self.view()
+        coordinator = coordinating_group(check_name(consumer_group, "group"), view.groups)
+        document = {"call": "members", "group": consumer_group}
+        return await self._of_master(coordinator, document)
+
+    async def _check_known(self: _Asker, consumer_group: str) -> None:
+        """GroupNotFoundError unless somebody knows the group: it is on record, or has committed
+        somewhere (groups without a record do), or has members that have not done so yet."""
+        view = await self.view()
+        if ConsumerGroupName(consumer_group) in view.consumer_groups:
+            return
+        document = {"call": "offsets", "group": consumer_group}
+        answers = await self._of_masters(dict.fromkeys(view.groups, document))
+        if any(answer["offsets"] for answer in answers.values()):
+            return
+        if (await self._members(consumer_group))["members"]:
+            return
+        raise GroupNotFoundError(
+            f"consumer group {consumer_group} does not exist: it is not on record, has committed"
+            f" nothing and has no members; make it with `paceline group create {consumer_group}`",
+            group=consumer_group,
+        )
+
+    async def _move(self: _Asker, call: str, topic: str, fields: Row) -> list[Row]:
+        view = (await self.view()).topics.get(TopicName(topic))
+        if view is None:
+            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
+        if view.is_static and "offset" in fields:
+            raise BadRequestError(
+                f"topic {topic} is static: an offset means another place in each segment; reset to"
+                " first, last or a time",
+                field="offset",
+            )
+        document = {"call": call, "topic": topic, **fields}
+        rows: list[Row] = []
+        for step in _steps(view):
+            answers = await self._of_masters(
+                {group: {**document, **queues} for group, queues in step.items()}
+            )
+            rows += [
+                {"topic": topic, "group": group, **row}
+                for group, answer in answers.items()
+                for row in answer["queues"]
+            ]
+        return rows
+
+    async def _of_master(self: _Asker, group: GroupName, document: Row) -> Row:
+        """The answer of the master of a broker group; the call may safely be carried out twice."""
+        await self._find_cluster()
+        masters = MasterRequests(self._cluster, timeout_ms=self._timeout_ms)
+        answer, _ = await masters.ask(group, "POST", "/v1/call", document)
+        return answer
+
+    async def _of_masters(self: _Asker, documents: Mapping[GroupName, Row]) -> dict[GroupName, Row]:
+        """Each broker group is asked its own."""
+        names = sorted(documents)
+        answers = await asyncio.gather(*(self._of_master(name, documents[name]) for name in names))
+        return dict(zip(names, answers, strict=True))
+
+
+def _segments_ahead(
+    view: ClusterView, answers: Mapping[GroupName, Row]
+) -> dict[GroupName, list[Row]]:
+    """The queues to ask for as well, by broker group: segments that come after those in `answers`,
+    where a consumer group has committed."""
+    begun: dict[int, set[tuple[GroupName, QueueId]]] = {}
+    for group, answer in answers.items():
+        for row in answer["queues"]:
+            begun.setdefault(row["topic_id"], set()).add((group, row["queue"]))
+    found: dict[GroupName, list[Row]] = {}
+    for topic in view.topics.values():
+        for group, queue in not_begun(topic.logical_queues, begun.get(topic.topic_id, ())):
+            if group in answers:
+                row = {"topic_id": topic.topic_id, "queue": queue}
+                found.setdefault(group, []).append(row)
+    return found
+
+
+def _steps(topic: TopicView) -> list[dict[GroupName, Row]]:
+    """Which queues are moved, one step after another: all at once; of a static topic segment after
+    segment, so that a member that sees its own moved finds those before it moved as well."""
+    if not topic.is_static:
+        return [{group: {} for group in sorted(topic.queues) if topic.queues[group]}]
+    deepest = max(len(queue.segments) for queue in topic.logical_queues)
+    steps: list[dict[GroupName, Row]] = []
+    for number in range(deepest):
+        queues: dict[GroupName, list[int]] = {}
+        for logical in topic.logical_queues:
+            for segment in logical.segments[number : number + 1]:
+                queues.setdefault(segment.group, []).append(segment.queue)
+        steps.append({group: {"queues": sorted(found)} for group, found in queues.items()})
+    return steps

@@ -1,0 +1,1 @@
+"""`paceline bench`: the cases, the report and the command."""

@@ -1,0 +1,1 @@
+"""`paceline cluster`, `controller` and `pins`."""

@@ -1,0 +1,1 @@
+"""`paceline group`, `dlq` and `clients`."""

@@ -1,0 +1,1 @@
+"""`paceline up` and `demo`: a cluster on this machine."""

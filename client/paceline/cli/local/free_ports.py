@@ -1,0 +1,51 @@
+"""Ports for nodes that are about to start.
+
+Between choosing a port and listening on it somebody else may take it. A port that the system chose
+(bind to 0) is of the range that it also gives to every outgoing connection, so on a busy machine
+that does happen; below the range it takes a program that wants this very port.
+"""
+
+import errno
+import os
+import socket
+from contextlib import ExitStack
+
+from paceline.errors import ConfigError
+from paceline.platform.runtime import SystemRandom
+
+FIRST, END = 10_240, 32_000
+"""Linux gives 32,768 to 60,999 to outgoing connections, macOS and others 49,152 and above."""
+TRIES_MAX = 10_000
+RANGE_VARIABLE = "PACELINE_FREE_PORTS"
+"""Environment: "10240-15000", say, for each of several that start clusters side by side."""
+
+
+def free_ports(count: int, *, host: str) -> list[int]:
+    """Different ones on which nobody listens at the moment. Raises ConfigError."""
+    first, end = _range()
+    random = SystemRandom()
+    found: list[int] = []
+    with ExitStack() as stack:
+        for _ in range(TRIES_MAX):
+            if len(found) == count:
+                return found
+            port = first + int(random.uniform(0, end - first))
+            one = stack.enter_context(socket.socket())
+            try:
+                one.bind((host, port))
+            except OSError as error:
+                if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                    raise
+            else:
+                found.append(port)
+    raise ConfigError(
+        f"no {count} free ports of {host} from {first} to {end - 1}: choose by --port"
+    )
+
+
+def _range() -> tuple[int, int]:
+    text = os.environ.get(RANGE_VARIABLE, f"{FIRST}-{END}")
+    first, _, end = text.partition("-")
+    if not (first.isdecimal() and end.isdecimal() and 1024 <= int(first) < int(end) <= 65_536):
+        raise ConfigError(f"{RANGE_VARIABLE} is {text!r}: it must be FIRST-END, like {FIRST}-{END}")
+    return int(first), int(end)

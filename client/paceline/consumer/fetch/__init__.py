@@ -1,0 +1,1 @@
+"""How messages come from brokers to a consumer."""

@@ -1,0 +1,1 @@
+"""Membership in a consumer group, and which queues each member gets."""

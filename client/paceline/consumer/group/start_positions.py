@@ -1,0 +1,95 @@
+"""Where a member begins on a queue of which nothing is remembered."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from paceline.consumer.group.group_rules import settings_of
+from paceline.net.cluster import Cluster
+from paceline.net.group_links import GroupLinks
+from paceline.queues import QueueKey
+from paceline.types import GroupName, TopicId
+from paceline.wire.names import RETRY_PREFIX
+
+TIMESTAMP_AGO_MS = 30 * 60 * 1000
+"""RocketMQ's default of consumeTimestamp."""
+
+
+class Start(NamedTuple):
+    """What the application says of it."""
+
+    where: str
+    """One of `STARTS`."""
+    unix_ms: int | None = None
+    """With "timestamp": the store time to begin at; None = `TIMESTAMP_AGO_MS` ago."""
+
+
+class Starts:
+    """Owned by the `OffsetStore` of one member."""
+
+    def __init__(
+        self, cluster: Cluster, links: GroupLinks, *, group: str, start: Start, timeout_ms: int
+    ) -> None:
+        self._cluster = cluster
+        self._links = links
+        self._group = group
+        self._start = start
+        self._timeout_ms = timeout_ms
+        self._older: dict[TopicId, Mapping[GroupName, int]] | None = None
+        """How many queues the topics had when this member subscribed; None before that."""
+        self._continued: set[QueueKey] = set()
+
+    def subscribed(self) -> None:
+        """Queues that come from now on are younger than the subscription."""
+        topics = {} if self._cluster.view is None else self._cluster.view.topics
+        self._older = {topic.topic_id: topic.queues for topic in topics.values()}
+
+    def goes_on_in(self, key: QueueKey) -> None:
+        """The queue continues one that is done: it is read from its start."""
+        self._continued.add(key)
+
+    @property
+    def is_from_min(self) -> bool:
+        """Whether the group reads a queue that is younger than its subscription from the start."""
+        return settings_of(self._cluster.view, self._group).consume_from_min_enable
+
+    def on(self, key: QueueKey, *, came_later: bool = False) -> Start:
+        """Where to begin on a queue; on those of retry topics always at their start.
+
+        Where the queue is younger than the subscription (or `came_later` says so) "last" means all
+        of its messages: the end would skip those that were stored before the queue was opened. The
+        group's `consume_from_min_enable` = false wants the end all the same.
+        """
+        topic = self._cluster.topic_name(key.topic_id) or ""
+        is_first = key in self._continued or topic.startswith(RETRY_PREFIX)
+        if self._start.where == "last" and self.is_from_min:
+            is_first = is_first or came_later or self._is_younger(key)
+        return Start("first") if is_first else self._start
+
+    def _is_younger(self, key: QueueKey) -> bool:
+        older = self._older
+        return older is not None and key.queue >= older.get(key.topic_id, {}).get(key.group, 0)
+
+    async def offset_of(self, key: QueueKey, start: Start) -> int:
+        """The offset that a start means on a queue. Raises PacelineError."""
+        if start.where == "timestamp":
+            unix_ms = start.unix_ms
+            if unix_ms is None:
+                unix_ms = self._cluster.clock.unix_ms() - TIMESTAMP_AGO_MS
+            return await self.offset_at(key, max(0, unix_ms))
+        ends = await self._ask(key, {"call": "ends"})
+        return int(ends["start"] if start.where == "first" else ends["end"])
+
+    async def offset_at(self, key: QueueKey, unix_ms: int) -> int:
+        """The first offset of a queue that was stored at that time or later."""
+        return int((await self._ask(key, {"call": "times", "unix_ms": unix_ms}))["offset"])
+
+    async def _ask(self, key: QueueKey, call: dict[str, Any]) -> dict[str, Any]:
+        ask = {**call, "queues": [named(key)]}
+        limit_ms = self._timeout_ms
+        answer = await self._links.call(key.group, ask, timeout_ms=limit_ms, attempt_ms=5_000)
+        return dict(answer["queues"][0])
+
+
+def named(key: QueueKey) -> dict[str, Any]:
+    """How calls name a queue."""
+    return {"topic_id": key.topic_id, "queue": key.queue}

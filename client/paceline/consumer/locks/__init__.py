@@ -1,0 +1,1 @@
+"""Queue locks of ordered consumption and the leases on them."""

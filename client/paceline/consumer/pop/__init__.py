@@ -1,0 +1,1 @@
+"""Received messages (POP): acknowledgements and longer leases."""

@@ -1,0 +1,1 @@
+"""Queues that a member holds, and what becomes of their messages."""

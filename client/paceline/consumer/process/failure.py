@@ -1,0 +1,263 @@
+"""What becomes of a message whose listener call failed: the policy, and the way back to the broker.
+
+Clustering consumers send a failed message back: its group gets it again later, from the retry
+topic, or it becomes a dead letter. The queue goes on meanwhile, so a message that always fails
+holds up nobody. When sending back fails too, the listener is called again in a while.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from paceline.errors import BY_CODE, OutcomeUnknownError, PacelineError
+from paceline.message import ReceivedMessage
+from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.queues import QueueKey
+from paceline.types import GroupName
+from paceline.wire import properties as names
+from paceline.wire.names import retry_topic
+
+log = logging.getLogger("paceline.client")
+
+SEND_BACK_AGAIN_MS = 5_000
+"""RocketMQ's: when sending back has failed, the listener is called again after so long."""
+_CALL_TIMEOUT_MS = 5_000
+_ATTEMPT_MS = 3_000
+_ROWS_MAX = 256
+_BYTES_MAX = 4 * 1024 * 1024
+DEAD_AT_ONCE = -1
+
+
+class ConsumeLater(Exception):  # noqa: N818 - an answer, as RECONSUME_LATER is, and no error
+    """A listener returns or raises this: the message is to come again later.
+
+    `delay_level`: 0 = as the group's retry policy says, 1 to 18 = that level of the delay ladder,
+    below 0 = never: it becomes a dead letter at once.
+    """
+
+    def __init__(self, delay_level: int = 0) -> None:
+        super().__init__(f"consume later, delay level {delay_level}")
+        self.delay_level = delay_level
+
+
+class Action(Enum):
+    """What to do with a message whose listener call failed."""
+
+    AGAIN = "again"
+    """Call the listener again, here, after `wait_ms`."""
+    SEND_BACK = "send_back"
+    """To the broker, with `delay_level`."""
+    GIVE_UP = "give_up"
+    """Report it and count it as done."""
+
+
+class Decision(NamedTuple):
+    action: Action
+    wait_ms: float = 0
+    delay_level: int = 0
+
+
+class FailurePolicy(Protocol):
+    """Decides about failed listener calls; pure."""
+
+    def decide(self, message: ReceivedMessage, error: Exception, attempts: int) -> Decision:
+        """`attempts`: failed calls of this message in this process, this one counted."""
+        ...
+
+
+class SendBack:
+    """The policy of clustering consumers (RocketMQ's RECONSUME_LATER)."""
+
+    def decide(self, message: ReceivedMessage, error: Exception, attempts: int) -> Decision:
+        level = error.delay_level if isinstance(error, ConsumeLater) else 0
+        return Decision(Action.SEND_BACK, delay_level=level)
+
+
+class TryHere:
+    """Again in this process with growing back-off; after `attempts_max` calls it is given up."""
+
+    def __init__(self, *, attempts_max: int, first_ms: int, max_ms: int) -> None:
+        self._attempts_max = attempts_max
+        self._first_ms = first_ms
+        self._max_ms = max_ms
+
+    def decide(self, message: ReceivedMessage, error: Exception, attempts: int) -> Decision:
+        if attempts >= self._attempts_max:
+            return Decision(Action.GIVE_UP)
+        wait_ms = min(self._max_ms, self._first_ms * 2 ** (attempts - 1))
+        return Decision(Action.AGAIN, wait_ms=wait_ms)
+
+
+# -- the way back ---------------------------------------------------------------------------------
+
+
+class SentBack(NamedTuple):
+    """The broker's answer."""
+
+    outcome: str
+    """"retry", "dead", or "passed": another member was done with it."""
+    reconsume_times: int
+
+
+OnSentBack = Callable[[SentBack | PacelineError], None]
+
+
+class _Row(NamedTuple):
+    document: dict[str, Any]
+    size_bytes: int
+    done: list[OnSentBack]
+    """Who waits for the answer: a message may be sent back a second time before it is taken."""
+
+
+_Waiting: TypeAlias = OrderedDict[tuple[int, int, int], _Row]
+"""By topic id, queue and offset: a request names a message once."""
+
+
+class SendBacker:
+    """Sends messages back to the brokers they came from; what fails at one time rides together.
+
+    Repeating is safe: a message is made into a retry or a dead letter once (R34).
+    """
+
+    def __init__(
+        self, links: GroupLinks, *, group: str, max_reconsume_times: int | None = None
+    ) -> None:
+        """`max_reconsume_times`: None = the group's `retry_max_times`."""
+        self._links = links
+        self._group = group
+        self._max_reconsume_times = max_reconsume_times
+        self._waiting: dict[GroupName, _Waiting] = {}
+        self._tasks: dict[GroupName, asyncio.Task[None]] = {}
+
+    def send_back(
+        self,
+        key: QueueKey,
+        message: ReceivedMessage,
+        done: OnSentBack,
+        *,
+        delay_level: int = 0,
+        token: tuple[int, int] | None = None,
+    ) -> None:
+        """Send one message of queue `key` back; `done` is called once, on the loop.
+
+        `token`: of the queue's lock, where one is held. A message that waits here already rides
+        once, as it was sent back first, but under the newest token.
+        """
+        waiting = self._waiting.setdefault(key.group, OrderedDict())
+        place = (key.topic_id, key.queue, int(message.queue_offset))
+        known = waiting.get(place)
+        if known is not None:
+            known.done.append(done)
+            if token is not None:
+                known.document["token"] = list(token)
+            return
+        document: dict[str, Any] = {
+            "topic_id": key.topic_id,
+            "queue": key.queue,
+            "offset": message.queue_offset,
+            "delay_level": max(DEAD_AT_ONCE, delay_level),
+        }
+        if token is not None:
+            document["token"] = list(token)
+        waiting[place] = _Row(document, len(message.body), [done])
+        if key.group not in self._tasks:
+            name = f"send-back-{key.group}"
+            self._tasks[key.group] = spawn(self._work(key.group, waiting), name=name)
+
+    async def close(self) -> None:
+        """Stop; what was not answered stays the group's, as nothing of it is committed."""
+        await cancel_and_wait(*self._tasks.values())
+
+    async def _work(self, group: GroupName, waiting: _Waiting) -> None:
+        try:
+            while waiting:
+                rows = _taken(waiting)
+                answers = await self._ask(group, rows)
+                for row, answer in zip(rows, answers, strict=True):
+                    _tell(row, answer)
+        finally:
+            del self._tasks[group]
+
+    async def _ask(self, group: GroupName, rows: list[_Row]) -> list[SentBack | PacelineError]:
+        document: dict[str, Any] = {
+            "call": "send_back",
+            "group": self._group,
+            "messages": [row.document for row in rows],
+            "only_uncommitted": True,
+        }
+        if self._max_reconsume_times is not None:
+            document["max_reconsume_times"] = self._max_reconsume_times
+        try:
+            answer = await self._links.call(
+                group, document, timeout_ms=_CALL_TIMEOUT_MS, attempt_ms=_ATTEMPT_MS
+            )
+        except PacelineError as error:
+            return [error] * len(rows)
+        try:
+            pairs = zip(rows, answer["messages"], strict=True)
+            return [_answer(found) for _, found in pairs]
+        except (KeyError, TypeError, ValueError) as error:
+            log.error("send_back_answer_malformed", extra={"error": repr(error)})
+            unknown = OutcomeUnknownError("the broker's answer is not one to these messages")
+            return [unknown] * len(rows)
+
+
+def _taken(waiting: _Waiting) -> list[_Row]:
+    """The next rows, at least one."""
+    rows: list[_Row] = []
+    size_bytes = 0
+    while waiting and len(rows) < _ROWS_MAX:
+        size_bytes += next(iter(waiting.values())).size_bytes
+        if rows and size_bytes > _BYTES_MAX:
+            break
+        rows.append(waiting.popitem(last=False)[1])
+    return rows
+
+
+def _tell(row: _Row, answer: SentBack | PacelineError) -> None:
+    """Tell whoever waits; one that raises keeps no other from its answer."""
+    for done in row.done:
+        try:
+            done(answer)
+        except Exception as failure:  # of the consumer: the other messages are not to blame
+            at = {name: row.document[name] for name in ("topic_id", "queue", "offset")}
+            log.exception("sent_back_not_noted", extra={**at, "error": repr(failure)})
+
+
+def _answer(row: dict[str, Any]) -> SentBack | PacelineError:
+    code = row["code"]
+    if code is not None:
+        error_class = BY_CODE.get(code, OutcomeUnknownError)
+        return error_class(f"message {row['offset']} was not sent back: {code}")
+    return SentBack(row["outcome"], row["reconsume_times"])
+
+
+def tell_given_up(
+    tell: Callable[[ReceivedMessage, Exception], None] | None,
+    message: ReceivedMessage,
+    error: Exception,
+) -> None:
+    """Tell the application of a message that it gets no more; what it raises stops no queue."""
+    if tell is None:
+        return
+    try:
+        tell(message, error)
+    except Exception as failure:  # the application's code
+        at = {"topic": message.topic, "queue": message.queue_id, "offset": message.queue_offset}
+        log.error("on_given_up_failed", extra={**at, "error": repr(failure)})
+
+
+def as_first_sent(message: ReceivedMessage, group: str) -> ReceivedMessage:
+    """A message of the group's retry topic under the topic it was sent to, as listeners know it.
+
+    Queue and offset stay those of the retry topic, whose name is in property REAL_TOPIC.
+    """
+    topic = message.properties.get(names.RETRY_TOPIC)
+    if topic is None:
+        return message
+    properties = {**message.properties, names.REAL_TOPIC: retry_topic(group)}
+    return message._replace(topic=topic, properties=properties)

@@ -1,0 +1,116 @@
+"""A consumer's links to the masters of the broker groups, and calls that survive failovers.
+
+The link of a group without a master leads to its acting one, if it has one (R36).
+"""
+
+import asyncio
+from typing import Any
+
+from paceline.errors import (
+    DeadlineError,
+    FencedEpochError,
+    InSyncReplicasNotEnoughError,
+    NoMasterError,
+    NotMasterError,
+    NotYetAvailableError,
+    OutcomeUnknownError,
+    OutOfMemoryError,
+    OverloadedError,
+    PacelineError,
+    PeerError,
+    QueueNotFoundError,
+    ShuttingDownError,
+    TopicNotFoundError,
+)
+from paceline.net.backoff import Backoff
+from paceline.net.cluster import Cluster
+from paceline.net.introduction import Who
+from paceline.net.master_link import MasterLink
+from paceline.platform.runtime import pause
+from paceline.types import GroupName
+
+PASSING = (
+    DeadlineError,
+    FencedEpochError,
+    InSyncReplicasNotEnoughError,
+    NoMasterError,
+    NotMasterError,
+    NotYetAvailableError,
+    OutcomeUnknownError,
+    OutOfMemoryError,
+    OverloadedError,
+    PeerError,
+    ShuttingDownError,
+)
+"""Errors that another attempt, perhaps at another master, may not meet."""
+_BEHIND_S = 1.5
+"""Brokers wait up to 1 s for news themselves (DESIGN 6)."""
+
+
+class GroupLinks:
+    """One `MasterLink` for each broker group, made when it is first used."""
+
+    def __init__(self, cluster: Cluster, who: Who | None = None) -> None:
+        """`who`: what the brokers are told of us (None: nothing)."""
+        self.cluster = cluster
+        self._who = who
+        self._links: dict[GroupName, MasterLink] = {}
+
+    def link(self, group: GroupName) -> MasterLink:
+        """The started link of a group."""
+        link = self._links.get(group)
+        if link is None:
+            link = self._links[group] = MasterLink(
+                self.cluster, group, is_for_reading=True, who=self._who
+            )
+            link.start()
+        return link
+
+    async def close(self) -> None:
+        for link in self._links.values():
+            await link.close()
+
+    async def call(
+        self,
+        group: GroupName,
+        document: dict[str, Any],
+        *,
+        timeout_ms: int,
+        attempt_ms: int | None = None,
+    ) -> dict[str, Any]:
+        """Carry out a call that may be repeated, at whoever is master of `group`.
+
+        Only for calls that change nothing more when they happen twice. Raises what cannot pass, or
+        DeadlineError with the last reason; `attempt_ms` bounds one attempt.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        deadline = began + timeout_ms / 1000
+        backoff = Backoff(self.cluster.random)
+        link = self.link(group)
+        last: PacelineError | None = None
+        while (left_ms := (deadline - loop.time()) * 1000) > 0:
+            try:
+                connection = await link.wait_up(timeout_ms=left_ms)
+                answer = await connection.call(
+                    document, timeout_ms=max(1, int(min(left_ms, attempt_ms or left_ms)))
+                )
+                epoch = answer.get("epoch")
+                if isinstance(epoch, int) and not link.saw_epoch(epoch):
+                    raise OutcomeUnknownError(
+                        f"an answer of epoch {epoch}, group {group} is at {link.epoch_seen}"
+                    )
+                return answer
+            except (TopicNotFoundError, QueueNotFoundError) as error:
+                # A broker may be behind the view that we have, for a moment.
+                last = error
+                if loop.time() - began > _BEHIND_S:
+                    raise
+                await pause(min(backoff.next_ms(), max(0, left_ms)))
+            except PASSING as error:
+                last = error
+                await pause(min(backoff.next_ms(), max(0, left_ms)))
+        why = "" if last is None else f": {last.message}"
+        raise DeadlineError(
+            f"{document.get('call')} at group {group} did not succeed within {timeout_ms} ms{why}"
+        ) from last

@@ -1,0 +1,1 @@
+"""The machine behind the ports: clock, chance, disk, tasks; settings, secrets, logs, metrics."""

@@ -1,0 +1,242 @@
+"""What `Producer.send` gives back: light awaitables on the fate of a batch, and their results."""
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias, overload
+
+from paceline.errors import PacelineError
+from paceline.producer.batch import Batch
+from paceline.records.header import Kind
+from paceline.types import GroupName, MasterEpoch, QueueId, QueueOffset, TopicName
+from paceline.wire.message_ids import RECALL, OffsetMessageId, make_handle
+from paceline.wire.stream import (
+    PRODUCE_FLAG_DUPLICATE,
+    PRODUCE_FLAG_OFFSET_UNKNOWN,
+    PRODUCE_FLAG_UNCONFIRMED,
+)
+
+
+class SendResult(NamedTuple):
+    """Where an acknowledged message is: durable on every in-sync replica (INV-1), or, where it is
+    not `is_confirmed`, on as many as its group has chosen (R37)."""
+
+    topic: TopicName
+    group: GroupName
+    queue_id: QueueId
+    queue_offset: QueueOffset
+    """-1 for a duplicate that is older than the broker remembers offsets of."""
+    epoch: MasterEpoch
+    is_duplicate: bool = False
+    """A retry found it stored already; the offset is the original's."""
+    is_confirmed: bool = True
+    """False only in a group with `all_ack_in_sync_state_set = false`: the message was acknowledged
+    before all in-sync replicas had it, and a failover may still lose it."""
+    recall_handle: str | None = None
+    """Of a delayed message, which has no offset yet (-1): what `Producer.recall` takes."""
+    logical_queue: int | None = None
+    """Of a static topic: the logical queue it is in, and its offset there, which goes on over
+    remaps (-1 where `queue_offset` is). The others say where it is stored."""
+    logical_offset: int | None = None
+
+
+OnSent: TypeAlias = Callable[[SendResult | None, PacelineError | None], None]
+"""Called once on the event loop with the result or the error of one message."""
+
+
+class Sending:
+    """One message on its way. Await it for its `SendResult`, or for the error.
+
+    Cancelling the wait does not take the message back: it may be stored. An `is_definite` error
+    says that it certainly is not; OutcomeUnknownError that nobody knows.
+    """
+
+    __slots__ = ("_batch", "_index", "_topic")
+
+    def __init__(self, topic: TopicName, batch: Batch, index: int) -> None:
+        self._topic = topic
+        self._batch = batch
+        self._index = index
+
+    def __await__(self) -> Generator[Any, None, SendResult]:
+        yield from self.wait()
+        return self.result()
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._batch.is_settled
+
+    def result(self) -> SendResult:
+        """The result of a message that is done; raises its error."""
+        return result_of(self._topic, self._batch, self._index)
+
+    def wait(self) -> Generator[Any, None, None]:
+        """Suspend the running task until the outcome is known."""
+        # A future per waiter: one shared by all would be cancelled with the first waiter.
+        while (batch := self._batch).answer is None and batch.error is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            batch.waiters.append(waiter)
+            yield from waiter
+
+    def result_at(self, index: int) -> SendResult:
+        """The result of the message `index` places after the first of this one's `count`."""
+        return result_of(self._topic, self._batch, self._index + index)
+
+    @property
+    def count(self) -> int:
+        """How many messages this stands for."""
+        return 1
+
+    @property
+    def place(self) -> tuple[Batch, int]:
+        """The batch that it rides in, and its number there; once it is done. For the library."""
+        return self._batch, self._index
+
+    def on_sent(self, callback: OnSent) -> None:
+        """Call `callback` with the outcome, which must not be known yet."""
+        batch = self._batch
+        assert not batch.is_settled
+        if batch.callbacks is None:
+            batch.callbacks = []
+        batch.callbacks.append((self, callback))
+
+    def settle_into(self, batch: Batch, index: int) -> None:
+        """Only for the producer: the message was waiting for room or a route and is placed now."""
+        placeholder, self._batch, self._index = self._batch, batch, index
+        for _, callback in placeholder.callbacks or ():
+            self.on_sent(callback)
+        placeholder.callbacks = None
+        wake(placeholder)
+
+    def fail(self, error: PacelineError) -> None:
+        """Only for the producer: it was given up while it waited for room or a route."""
+        self._batch.error = error
+        wake(self._batch)
+
+
+class Run(Sending):
+    """Consecutive messages of one batch."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self, topic: TopicName, batch: Batch, index: int, count: int) -> None:
+        super().__init__(topic, batch, index)
+        self._count = count
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+
+class SendingMany:
+    """Many messages on their way. Await it for all their results, in the order they were given.
+
+    If some fail, the first error is raised; `results` then still has the others.
+    """
+
+    __slots__ = ("_runs",)
+
+    def __init__(self, runs: list[Sending]) -> None:
+        self._runs = runs
+
+    def __await__(self) -> Generator[Any, None, "SendResults"]:
+        for run in self._runs:
+            yield from run.wait()
+        for run in self._runs:
+            run.result()
+        return self.results()
+
+    def done(self) -> bool:
+        return all(run.done() for run in self._runs)
+
+    def results(self) -> "SendResults":
+        """All results once done; an item that failed raises its error when it is looked at."""
+        return SendResults(self._runs)
+
+
+class SendResults(Sequence[SendResult]):
+    """Results of `send_many`, made one by one when looked at."""
+
+    def __init__(self, runs: list[Sending]) -> None:
+        self._runs = runs
+        self._count = sum(run.count for run in runs)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> SendResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[SendResult]: ...
+
+    def __getitem__(self, index: int | slice) -> SendResult | list[SendResult]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(self._count))]
+        left = index + self._count if index < 0 else index
+        if left >= 0:
+            for run in self._runs:
+                if left < run.count:
+                    return run.result_at(left)
+                left -= run.count
+        raise IndexError(index)
+
+
+def result_of(topic: TopicName, batch: Batch, index: int) -> SendResult:
+    """Result of the message at `index` of a settled batch; raises a copy of the batch's error."""
+    answer = batch.answer
+    if answer is None:
+        assert batch.error is not None, "the outcome is not known yet"
+        raise copy_error(batch.error)
+    _, group, queue = batch.queue
+    flags = answer.flags
+    offset = -1 if flags & PRODUCE_FLAG_OFFSET_UNKNOWN else answer.base_queue_offset + index
+    handle = None
+    if batch.kind == Kind.DELAY and offset >= 0:
+        place = OffsetMessageId(group, answer.base_queue_offset, index)
+        offset, handle = -1, make_handle(RECALL, place)
+    number = logical = None
+    if batch.place is not None:
+        number, segment = batch.place
+        logical = segment.logical(offset) if offset >= 0 else -1
+    return SendResult(
+        topic,
+        group,
+        queue,
+        QueueOffset(offset),
+        MasterEpoch(answer.master_epoch),
+        bool(flags & PRODUCE_FLAG_DUPLICATE),
+        not flags & PRODUCE_FLAG_UNCONFIRMED,
+        handle,
+        number,
+        logical,
+    )
+
+
+def copy_error(error: PacelineError) -> PacelineError:
+    """A fresh instance: every waiter raises its own, or their tracebacks would pile up in one."""
+    copy = type(error)(error.message, **error.details)
+    copy.__cause__ = error.__cause__
+    return copy
+
+
+def wake(batch: Batch) -> None:
+    """Tell everybody who waits for the batch that it has an outcome (or another place)."""
+    waiters, batch.waiters = batch.waiters, []
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+    callbacks, batch.callbacks = batch.callbacks, None
+    for sending, callback in callbacks or ():
+        _call_back(sending, callback, batch.error)
+
+
+def _call_back(sending: Sending, callback: OnSent, error: PacelineError | None) -> None:
+    try:
+        if error is None:
+            callback(sending.result(), None)
+        else:
+            callback(None, copy_error(error))
+    except Exception as failure:  # the application's code: it must not stop the other batches
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": "a callback of Producer.send_nowait failed", "exception": failure}
+        )

@@ -1,0 +1,1 @@
+"""What servers share: HTTP listeners, limits on bytes, connections and turns of the loop."""

@@ -1,0 +1,1 @@
+"""Whom to elect and when, from what was heard. Pure."""

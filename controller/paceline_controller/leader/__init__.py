@@ -1,0 +1,1 @@
+"""The leader's work: probes, elections, transfers, commands that take effect once."""

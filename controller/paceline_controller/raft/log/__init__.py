@@ -1,0 +1,1 @@
+"""The Raft log on disk: journal and snapshots."""

@@ -1,0 +1,1 @@
+"""The controllers' HTTP endpoint."""

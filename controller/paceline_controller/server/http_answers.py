@@ -1,0 +1,65 @@
+"""What the handlers of a controller's HTTP interface share: bodies in, answers and refusals out."""
+
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from paceline.errors import (
+    BadRequestError,
+    CommandRefusedError,
+    ForbiddenError,
+    GroupExistsError,
+    GroupNotFoundError,
+    NotFoundError,
+    PacelineError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from paceline.server.http_guard import receive_body
+from paceline.types import ReplicaId
+from paceline.wire.http import parse_json_object
+
+JSON_BYTES_MAX = 256 * 1024
+"""A body names a topic, a group or settings; a queue table of a thousand groups fits."""
+
+_REFUSALS: dict[str, type[PacelineError]] = {
+    "TOPIC_EXISTS": TopicExistsError,
+    "TOPIC_UNKNOWN": TopicNotFoundError,
+    "GROUP_UNKNOWN": GroupNotFoundError,
+    "CONSUMER_GROUP_UNKNOWN": GroupNotFoundError,
+    "GROUP_EXISTS": GroupExistsError,
+    "SYSTEM_TOPIC": ForbiddenError,
+    "SYSTEM_GROUP": ForbiddenError,
+    "BAD_COMMAND": BadRequestError,
+    "BAD_QUEUES": BadRequestError,
+    "READ_BELOW_WRITE": BadRequestError,
+    "TOO_MANY_ATTRIBUTES": BadRequestError,
+    "BAD_MESSAGE_TYPE": BadRequestError,
+    "NOT_STATIC": BadRequestError,
+    "STATIC_TOPIC": BadRequestError,
+}
+
+
+def checked(result: dict[str, Any]) -> dict[str, Any]:
+    if result["ok"]:
+        return result
+    error_class = _REFUSALS.get(result["reason"], CommandRefusedError)
+    raise error_class(result["detail"], reason=result["reason"])
+
+
+def replica_of(request: web.Request) -> ReplicaId:
+    replica = request.match_info["replica"]
+    if not (replica.isascii() and replica.isdecimal() and len(replica) < 10):
+        raise NotFoundError("there is no such replica")
+    return ReplicaId(int(replica))
+
+
+async def json_body(request: web.Request) -> dict[str, Any]:
+    """The JSON object in the body; errors as for `receive_body`, BadJsonError."""
+    body = await receive_body(request, content_type="application/json", limit=JSON_BYTES_MAX)
+    return parse_json_object(body, limit=JSON_BYTES_MAX)
+
+
+def json_answer(document: dict[str, Any], *, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(document), status=status, content_type="application/json")

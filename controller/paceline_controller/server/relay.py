@@ -1,0 +1,145 @@
+"""Shell: what only a leader can answer goes on to it from a controller that follows, once.
+
+That is writes, and reads with `linearizable=true`. The answer is the leader's, as it is. What was
+relayed is never relayed again: nobody may send it in circles while leadership moves. What cannot be
+known is told as unknown (R32, R38): only a leader that was never reached is a definite refusal.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+from aiohttp import web
+
+from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError, PeerError
+from paceline.wire.once import SEQUENCE_HEADER, SESSION_HEADER
+from paceline_controller.server.http_errors import query_flag
+
+log = logging.getLogger("paceline.controller")
+
+RELAYED = "Paceline-Relayed"
+"""Header of a relayed request: the id of the controller that was asked."""
+PASSED_ON = ("Content-Type", SESSION_HEADER, SEQUENCE_HEADER)
+HANDED_BACK = ("Content-Type", "Retry-After")
+METHODS = frozenset({"POST", "PUT", "DELETE"})
+READS = (
+    "/v1/cluster",
+    "/v1/routes",
+    "/v1/topics",
+    "/v1/groups",
+    "/v1/consumer-groups",
+    "/v1/members",
+)
+"""Of the replicated state: with `linearizable=true` the leader's word counts."""
+CONNECT_TIMEOUT_S = 1.0
+MARGIN_MS = 3_000
+"""Beside the time of a command: an ordered transfer waits for its master, and for reports."""
+RELAYS_MAX = 256
+ANSWER_BYTES_MAX = 1024 * 1024
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Relay:
+    """One per controller. Keeps no connections: a stale one must not make an outcome unknown."""
+
+    def __init__(
+        self,
+        leader: Callable[[], str | None],
+        *,
+        is_leading: Callable[[], bool],
+        controller_id: str,
+        timeout_ms: int,
+        source_host: str,
+    ) -> None:
+        """`leader`: client address of another controller that leads; None: there is none."""
+        self._leader = leader
+        self._is_leading = is_leading
+        self._controller_id = controller_id
+        self._timeout_s = timeout_ms / 1000
+        self._source = (source_host, 0) if source_host else None
+        self._http: aiohttp.ClientSession | None = None
+        self._relays_count = 0
+
+    async def start(self) -> None:
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(local_addr=self._source, force_close=True, limit=0),
+            timeout=aiohttp.ClientTimeout(total=self._timeout_s, connect=CONNECT_TIMEOUT_S),
+            auto_decompress=False,
+        )
+        # aiohttp sends a broken-off PUT or DELETE a second time, unseen: the answer would be the
+        # second one's ("there is no such topic"), and wrong of the first.
+        self._http._retry_connection = False
+
+    async def stop(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Inside the one that makes problem documents of errors."""
+        if not _is_leaders(request) or self._is_leading():
+            return await handler(request)
+        leader = self._leader()
+        if leader is None or RELAYED in request.headers:
+            # Nor does the handler look: what a follower lacks is no proof that it is not there.
+            raise NotLeaderError("this controller does not lead", leader=leader)
+        if self._relays_count >= RELAYS_MAX:
+            raise OverloadedError("too many requests wait for the leader", retry_after_ms=100)
+        self._relays_count += 1
+        try:
+            return await self._relay(request, leader)
+        finally:
+            self._relays_count -= 1
+
+    async def _relay(self, request: web.Request, leader: str) -> web.Response:
+        assert self._http is not None, "started before it serves"
+        body = await request.read()
+        headers = {key: request.headers[key] for key in PASSED_ON if key in request.headers}
+        headers[RELAYED] = self._controller_id
+        url = f"http://{leader}{request.raw_path}"
+        what = f"{request.method} {request.path}"
+        try:
+            async with self._http.request(
+                request.method, url, data=body or None, headers=headers, allow_redirects=False
+            ) as answer:
+                content = await _bounded(answer)
+                return web.Response(
+                    status=answer.status,
+                    body=content,
+                    headers={
+                        key: answer.headers[key] for key in HANDED_BACK if key in answer.headers
+                    },
+                )
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            log.warning("relay_unreached", extra={"leader": leader, "why": repr(error)})
+            raise NotLeaderError(
+                f"this controller does not lead, and {leader}, which seems to, cannot be reached",
+                leader=leader,
+            ) from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            log.warning("relay_unknown", extra={"leader": leader, "why": repr(error)})
+            sentence = f"{what} was sent on to {leader}, which leads, and its answer did not come"
+            if request.method in METHODS:
+                raise OutcomeUnknownError(sentence) from error
+            raise PeerError(sentence) from error
+
+
+def _is_leaders(request: web.Request) -> bool:
+    """Whether only a leader can answer it."""
+    if request.match_info.http_exception is not None:
+        return False
+    if request.method in METHODS:
+        return True
+    is_read = request.method == "GET" and request.path.startswith(READS)
+    return is_read and query_flag(request, "linearizable")
+
+
+async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
+    """The whole body. Raises aiohttp.ClientPayloadError if it is longer than any of ours."""
+    content = bytearray()
+    async for part in answer.content.iter_any():
+        content += part
+        if len(content) > ANSWER_BYTES_MAX:
+            raise aiohttp.ClientPayloadError("an answer without end")
+    return bytes(content)

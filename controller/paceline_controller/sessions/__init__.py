@@ -1,0 +1,1 @@
+"""Sessions of brokers with a controller."""

@@ -1,0 +1,149 @@
+"""Shell: the brokers' sessions of this controller, as far as sending goes.
+
+A view waiting to be sent is replaced by a newer one; everything else keeps its order. A broker that
+does not take its messages is disconnected, never waited for.
+"""
+
+import asyncio
+import logging
+from collections import deque
+
+from aiohttp import web
+
+from paceline.platform.runtime import spawn
+from paceline.types import GroupName
+from paceline.wire.session import Hello, Leadership, ReportWanted, encode
+from paceline_controller.election.contacts import ConnectionId
+
+log = logging.getLogger("paceline.controller")
+
+OUTBOX_MESSAGES_MAX = 256
+SEND_TIMEOUT_S = 5.0
+SESSION_IDS_MAX = 4
+"""A broker takes a new session after an interrupted command; older ones it never uses again."""
+COMMANDS_MAX = 16
+"""Commands of one session under way; brokers have one."""
+
+
+class BrokerSession:
+    """One welcomed connection."""
+
+    def __init__(
+        self,
+        connection: ConnectionId,
+        hello: Hello,
+        *,
+        socket: web.WebSocketResponse,
+        transport: asyncio.BaseTransport,
+    ) -> None:
+        self.connection = connection
+        self.hello = hello
+        self._socket = socket
+        self._transport = transport
+        self.commands: set[asyncio.Task[None]] = set()
+        self.session_ids: deque[str] = deque(maxlen=SESSION_IDS_MAX)
+        """Sessions it used last: kept from expiring while it is connected."""
+        self.time_told_ms: int | None = None
+        """Running time when it was last told our wall clock."""
+        self._view = ""
+        self._outbox: deque[str] = deque()
+        self._wake = asyncio.Event()
+        self._writer = spawn(self._write(), name=f"session_write:{hello.group}/{hello.store_id}")
+
+    def send(self, text: str) -> None:
+        """Queue a message."""
+        if len(self._outbox) >= OUTBOX_MESSAGES_MAX:
+            log.warning("session_clogged", extra={"store": self.hello.store_id})
+            self.abort()
+            return
+        self._outbox.append(text)
+        self._wake.set()
+
+    def send_view(self, text: str) -> None:
+        """Queue a view in place of one that still waits."""
+        self._view = text
+        self._wake.set()
+
+    def abort(self) -> None:
+        """Drop the connection now; its reader sees the end."""
+        self._writer.cancel()
+        self._transport.close()
+
+    def close(self) -> None:
+        """Called by its reader, which is at the end."""
+        self._writer.cancel()
+        for command in self.commands:
+            command.cancel()
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                # The view first: an answer may only be understood with the state it led to.
+                view, self._view = self._view, ""
+                if view:
+                    await self._send_now(view)
+                while self._outbox:
+                    await self._send_now(self._outbox.popleft())
+        except (ConnectionError, TimeoutError, RuntimeError) as error:
+            log.info("session_write", extra={"store": self.hello.store_id, "why": repr(error)})
+            self.abort()
+
+    async def _send_now(self, text: str) -> None:
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            await self._socket.send_str(text)
+
+
+class Hub:
+    """All sessions. Owned by the event loop."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[ConnectionId, BrokerSession] = {}
+        self._next_connection = 1
+
+    def admit(
+        self, hello: Hello, *, socket: web.WebSocketResponse, transport: asyncio.BaseTransport
+    ) -> BrokerSession:
+        """Two of the same store may live side by side for a moment: the old one dies by itself."""
+        session = BrokerSession(self._next_connection, hello, socket=socket, transport=transport)
+        self.sessions[session.connection] = session
+        self._next_connection += 1
+        return session
+
+    def leave(self, session: BrokerSession) -> None:
+        self.sessions.pop(session.connection, None)
+
+    def push_view(self, text: str) -> None:
+        for session in self.sessions.values():
+            session.send_view(text)
+
+    def push_leadership(self, leadership: Leadership) -> None:
+        text = encode(leadership)
+        for session in list(self.sessions.values()):
+            session.send(text)
+
+    def ask_reports(self, group: GroupName) -> None:
+        """Every broker of the group sends a heartbeat now."""
+        text = encode(ReportWanted())
+        for session in list(self.sessions.values()):
+            if session.hello.group == group:
+                session.send(text)
+
+    def session_of(self, group: GroupName, store_id: str) -> BrokerSession | None:
+        """The newest session of that store."""
+        found = [
+            session
+            for session in self.sessions.values()
+            if (session.hello.group, session.hello.store_id) == (group, store_id)
+        ]
+        return max(found, key=lambda session: session.connection, default=None)
+
+    def session_ids(self) -> tuple[str, ...]:
+        """Sessions of brokers that are connected here."""
+        found = {name for session in self.sessions.values() for name in session.session_ids}
+        return tuple(sorted(found))
+
+    def abort_all(self) -> None:
+        for session in list(self.sessions.values()):
+            session.abort()
