@@ -39,8 +39,8 @@ class Shown:
 
 
 def documents() -> list[Path]:
-    """README and all of docs."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+    """README, CONTRIBUTING and all of docs."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
 def shown() -> Iterator[Shown]:
@@ -116,6 +116,8 @@ WAYS: dict[str, Way] = {
     ),
     "make determinism": Way("tests/sim/world/test_world_determinism.py", by="determinism"),
     "make test": Way(not_run="it is what runs all of these"),
+    "make check": Way(not_run="make test begins with it"),
+    "make help": Way(not_run="it prints what the Makefile says"),
     # -- what an operator orders --
     "paceline cluster transfer g1 --to 2": Way(_OWN),
     "paceline cluster elect g1 --to 2": Way(_OWN),

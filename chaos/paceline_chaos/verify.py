@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -158,10 +158,11 @@ class Verification:
             self._say(rate)
         self.weigh(bed)
 
-    def run_mutants(self) -> None:
-        """All that this source has not caught yet."""
-        known = ledger.mutants_caught(ledger.read(self._path), source=self._source)
-        rules = [rule for rule in MUTANTS if rule not in known]
+    def run_mutants(self, rules: Collection[str] = MUTANTS.keys()) -> None:
+        """All of these that this source has not caught yet."""
+        caught_before = ledger.mutants_caught(ledger.read(self._path), source=self._source)
+        known = [rule for rule in rules if rule in caught_before]
+        rules = [rule for rule in rules if rule not in caught_before]
         self._say(f"mutants: {len(rules)} to catch, {len(known)} were caught before")
         jobs = (
             Job(bed=MUTANTS[rule].bed, start=0, end=MUTANT_SEEDS_MAX, mutant=rule) for rule in rules
@@ -345,6 +346,12 @@ def main() -> int:
         choices=["mutants", *SEEDS_WANTED, "core", "world", "processes", "all"],
         default="all",
     )
+    parser.add_argument(
+        "--mutant",
+        choices=sorted(MUTANTS),
+        metavar="RULE",
+        help="only the mutant without this rule",
+    )
     parser.add_argument("--processes", type=how_many, default=os.cpu_count() or 1)
     parser.add_argument("--ledger", type=Path, default=ledger.LEDGER)
     options = parser.parse_args()
@@ -371,7 +378,10 @@ def _verify(options: argparse.Namespace, say: Callable[[str], None]) -> int:
         source=ledger.source_hash(),
     )
     try:
-        _run(verification, options.bed, options.minutes)
+        if options.mutant is not None:
+            verification.run_mutants([options.mutant])
+        else:
+            _run(verification, options.bed, options.minutes)
     except KeyboardInterrupt:
         say("stopped; what was done is in the ledger")
         return EXIT_INTERRUPTED
