@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.process.harness import end_with_parent
+from tests.support.process.harness import end_with_parent
 
 from paceline.platform.runtime import SystemClock
 

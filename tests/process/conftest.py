@@ -6,8 +6,8 @@ import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from tests.process.harness import running_cluster
-from tests.process.target import Target
+from tests.support.process.harness import running_cluster
+from tests.support.process.target import Target
 
 from paceline.cli.local.free_ports import END, FIRST, RANGE_VARIABLE
 

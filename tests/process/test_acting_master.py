@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from tests.process.harness import (
+from tests.support.process.harness import (
     RunningCluster,
     broker_statuses,
     eventually,

@@ -6,8 +6,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.process.harness import eventually, http_session, running_cluster
-from tests.process.load import controller_leader
+from tests.support.process.harness import eventually, http_session, running_cluster
+from tests.support.process.load import controller_leader
 
 from paceline.platform.runtime import spawn
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.process.target import (
+from tests.support.process.target import (
     PRODUCER_ID,
     Target,
     connected,

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import WSMsgType
-from tests.process.target import Target, connected, random_bytes, session_of
+from tests.support.process.target import Target, connected, random_bytes, session_of
 
 from paceline.types import (
     ControllerId,

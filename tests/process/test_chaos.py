@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import psutil
 import pytest
-from tests.process.harness import end_with_parent, eventually, paceline_command
+from tests.support.process.harness import end_with_parent, eventually, paceline_command
 
 from paceline.errors import ConfigError
 from paceline.platform.runtime import SeededRandom

@@ -4,7 +4,7 @@ import subprocess
 
 import orjson
 import pytest
-from tests.process.harness import end_with_parent, paceline_command
+from tests.support.process.harness import end_with_parent, paceline_command
 
 pytestmark = [pytest.mark.process, pytest.mark.alone, pytest.mark.timeout(180)]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.process.harness import end_with_parent, paceline_command
+from tests.support.process.harness import end_with_parent, paceline_command
 
 from paceline_chaos.history import codec
 from paceline_chaos.history.model import FaultEvent

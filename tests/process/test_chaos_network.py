@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.process.harness import paceline_command
+from tests.support.process.harness import paceline_command
 
 from paceline.errors import ConfigError
 from paceline_chaos.processes import network

@@ -4,8 +4,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.process.harness import eventually, running_cluster, the_master
-from tests.process.load import all_in_sync, create_topic
+from tests.support.process.harness import eventually, running_cluster, the_master
+from tests.support.process.load import all_in_sync, create_topic
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.push import PushConsumer

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.process.harness import (
+from tests.support.process.consuming import committed_of
+from tests.support.process.harness import (
     BUSY_MS_MAX,
     broker_statuses,
     eventually,
     running_cluster,
     the_master,
 )
-from tests.process.load import all_in_sync
-from tests.process.members import member, steady_messages
+from tests.support.process.load import all_in_sync
+from tests.support.process.members import member, steady_messages
 
 from paceline.admin.client import AdminClient
-from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import ReceivedMessage
 from paceline.platform.runtime import SystemClock
@@ -64,12 +64,6 @@ def longest_gap(arrivals: list[int], since_ms: int) -> int:
     times = [since_ms, *(at for at in arrivals if at >= since_ms)]
     assert len(times) > 1, "a queue stood still"
     return max(after - before for before, after in pairwise(times))
-
-
-async def committed_of(bootstrap: list[str], topic: str, group: str) -> int:
-    async with PullConsumer(bootstrap) as reader:
-        committed = await reader.committed(group, await reader.queues(topic))
-    return sum(offset or 0 for offset in committed.values())
 
 
 @pytest.mark.alone

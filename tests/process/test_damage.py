@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.process.harness import (
+from tests.support.process.harness import (
     RunningCluster,
     broker_status,
     eventually,
@@ -16,7 +16,7 @@ from tests.process.harness import (
     running_cluster,
     the_master,
 )
-from tests.process.load import (
+from tests.support.process.load import (
     SEGMENT_BYTES,
     all_in_sync,
     check_epochs,

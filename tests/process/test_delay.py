@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.process.harness import (
+from tests.support.process.harness import (
     BUSY_MS_MAX,
     RunningCluster,
     broker_status,
@@ -18,7 +18,7 @@ from tests.process.harness import (
     running_cluster,
     the_master,
 )
-from tests.process.load import SEGMENT_BYTES
+from tests.support.process.load import SEGMENT_BYTES
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer

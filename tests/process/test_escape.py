@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.process.harness import (
+from tests.support.process.harness import (
     RunningCluster,
     broker_statuses,
     eventually,
@@ -22,7 +22,7 @@ from tests.process.harness import (
     running_cluster,
     the_master,
 )
-from tests.process.machines import Machines, taking_over
+from tests.support.process.machines import Machines, taking_over
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer

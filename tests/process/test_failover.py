@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.process.harness import BUSY_MS_MAX, running_cluster, the_master
-from tests.process.load import (
+from tests.support.process.harness import BUSY_MS_MAX, running_cluster, the_master
+from tests.support.process.load import (
     SEGMENT_BYTES,
     all_in_sync,
     check_epochs,

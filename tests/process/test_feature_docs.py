@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.process.examples import ROOT, Example, fenced_blocks, reader_folder, run
-from tests.process.harness import RunningCluster, running_cluster
+from tests.support.process.examples import ROOT, Example, fenced_blocks, reader_folder, run
+from tests.support.process.harness import RunningCluster, running_cluster
 
 pytestmark = [
     pytest.mark.process,

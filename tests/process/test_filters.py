@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.process.harness import eventually, running_cluster, the_master
+from tests.support.process.harness import eventually, running_cluster, the_master
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer

@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.process.harness import (
+from tests.support.process.harness import (
     RunningCluster,
     broker_status,
     eventually,
@@ -12,7 +12,7 @@ from tests.process.harness import (
     running_cluster,
     the_master,
 )
-from tests.process.load import SEGMENT_BYTES, all_in_sync
+from tests.support.process.load import SEGMENT_BYTES, all_in_sync
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer

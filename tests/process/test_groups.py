@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
+from tests.support.process.harness import RunningCluster, eventually, running_cluster, the_master
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.push import PushConsumer, PushSettings

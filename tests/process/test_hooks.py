@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.process.examples import fenced_blocks
-from tests.process.harness import (
+from tests.support.process.examples import fenced_blocks
+from tests.support.process.harness import (
     RunningCluster,
     eventually,
     http_session,

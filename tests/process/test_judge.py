@@ -5,8 +5,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.process.harness import RunningCluster
-from tests.process.load import (
+from tests.support.process.harness import RunningCluster
+from tests.support.process.load import (
     Acknowledgement,
     Load,
     Place,
@@ -14,7 +14,7 @@ from tests.process.load import (
     check_records,
     same_bytes,
 )
-from tests.process.logs import StoredRecord, stored_records
+from tests.support.process.logs import StoredRecord, stored_records
 
 from paceline.records.encode import encode_batch
 from paceline.records.header import HEADER_BYTES, stamp

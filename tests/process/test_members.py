@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.harness import (
+from tests.support.process.harness import (
     RunningCluster,
     eventually,
     http_session,
@@ -17,7 +17,7 @@ from tests.process.harness import (
     running_cluster,
     the_master,
 )
-from tests.process.load import (
+from tests.support.process.load import (
     Load,
     all_in_sync,
     check_epochs,
@@ -28,7 +28,7 @@ from tests.process.load import (
     settled,
     under_load,
 )
-from tests.process.machines import Machines, taking_over
+from tests.support.process.machines import Machines, taking_over
 
 from paceline.platform.runtime import SystemClock, pause
 

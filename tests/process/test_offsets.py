@@ -8,8 +8,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
-from tests.process.load import all_in_sync
+from tests.support.process.harness import RunningCluster, eventually, running_cluster, the_master
+from tests.support.process.load import all_in_sync
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings

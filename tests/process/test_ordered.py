@@ -1,43 +1,35 @@
 """Real processes: ordered consumption over a frozen member, and over the death of the master."""
 
-import asyncio
 import contextlib
 import os
 import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.process.harness import (
+from tests.support.process.consuming import committed_of
+from tests.support.process.harness import (
     RunningCluster,
     end_with_parent,
     eventually,
     running_cluster,
     the_master,
 )
-from tests.process.members import steady_messages
-from tests.process.test_consuming import committed_of
+from tests.support.process.members import steady_messages
+from tests.support.process.ordered import LEASE_MS, NUMBERS, SETTINGS, several_producers
 
 from paceline.admin.client import AdminClient
-from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
-from paceline.message import Message, ReceivedMessage
-from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
-from paceline.producer.producer import Producer
+from paceline.consumer.ordered import OrderedConsumer
+from paceline.message import ReceivedMessage
+from paceline.platform.runtime import SystemClock, pause
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
 
-LEASE_MS = 3_000
-SETTINGS = OrderedSettings(
-    start="first",
-    commit_interval_ms=200,
-    rebalance_lock_max_live_time_ms=LEASE_MS,
-    rebalance_lock_interval_ms=500,
-)
 PROGRAM = f"""
 import asyncio, sys, time
 from paceline import OrderedConsumer, OrderedSettings
@@ -254,48 +246,3 @@ async def test_order_and_locks_outlive_the_master_and_several_producers(tmp_path
                 (before.what, after.what) != ("began", "began")
                 for before, after in pairwise(of_queue)
             )
-
-
-NUMBERS = 1_000_000
-"""A message's number is its key's number times this, and its place among those of the key."""
-
-
-class Sent(dict[int, int]):
-    """Messages acknowledged, by key."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.over = asyncio.Event()
-
-
-@contextlib.asynccontextmanager
-async def several_producers(cluster: RunningCluster) -> AsyncIterator[Sent]:
-    """Three producers, four keys each; of a key the next is sent before the last is answered."""
-    sent = Sent()
-
-    async def send(producer: Producer, key: int) -> None:
-        while not sent.over.is_set():
-            base = sent.get(key, 0)
-            numbers = range(base, base + 5)
-            await producer.send_many(
-                [
-                    Message("orders", b"%d" % (key * NUMBERS + number), key=f"key-{key}")
-                    for number in numbers
-                ]
-            )
-            sent[key] = base + 5
-            await pause(20)
-
-    async with contextlib.AsyncExitStack() as stack:
-        tasks = []
-        for number in range(3):
-            producer = await stack.enter_async_context(Producer(cluster.bootstrap))
-            tasks += [
-                spawn(send(producer, number * 4 + key), name=f"key-{number * 4 + key}")
-                for key in range(4)
-            ]
-        try:
-            yield sent
-            await asyncio.gather(*tasks)
-        finally:
-            await cancel_and_wait(*tasks)

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
-from tests.process.load import (
+from tests.support.process.harness import RunningCluster, eventually, running_cluster, the_master
+from tests.support.process.load import (
     Load,
     all_in_sync,
     check_epochs,
@@ -25,7 +25,7 @@ from tests.process.load import (
     settled,
     under_load,
 )
-from tests.process.target import Wire, connected
+from tests.support.process.target import Wire, connected
 
 from paceline.platform.runtime import SystemClock
 from paceline.records.encode import encode_batch

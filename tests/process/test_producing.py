@@ -6,8 +6,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.process.harness import running_cluster, the_master
-from tests.process.load import Place, all_in_sync, create_topic, pulled_everything
+from tests.support.process.harness import running_cluster, the_master
+from tests.support.process.load import Place, all_in_sync, create_topic, pulled_everything
 
 from paceline.message import Message
 from paceline.producer.producer import Producer

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.certificates import Authority, Files
-from tests.process.harness import eventually, http_session, log_tails, tracebacks
+from tests.support.certificates import Authority, Files
+from tests.support.process.harness import eventually, http_session, log_tails, tracebacks
 
 from paceline.admin.client import AdminClient
 from paceline.cli.local.local_cluster import ClusterPlan, LocalCluster, Node

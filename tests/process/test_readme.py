@@ -7,12 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.process.examples import fenced_blocks, reader_folder, run
-from tests.process.harness import running_cluster
+from tests.support.process.examples import fenced_blocks, reader_folder, run
+from tests.support.process.harness import running_cluster
+from tests.support.process.readme import DOCUMENTS
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
-DOCUMENTS = ("README.md", "docs/CLI.md", "docs/OPERATIONS.md")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.harness import (
+from tests.support.process.harness import (
     STOP_TIMEOUT_S,
     RunningCluster,
     end_with_parent,
@@ -21,7 +21,7 @@ from tests.process.harness import (
     paceline_command,
     running_cluster,
 )
-from tests.process.load import (
+from tests.support.process.load import (
     Load,
     all_in_sync,
     check_records,
@@ -31,7 +31,7 @@ from tests.process.load import (
     settled,
     under_load,
 )
-from tests.process.logs import stored_records
+from tests.support.process.logs import stored_records
 
 from paceline.admin.client import AdminClient
 from paceline.message import Message

@@ -21,13 +21,13 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.process.harness import (
+from tests.support.process.harness import (
     RunningCluster,
     end_with_parent,
     paceline_command,
     running_cluster,
 )
-from tests.process.load import WORKERS, reach, settled, under_load
+from tests.support.process.load import WORKERS, reach, settled, under_load
 
 from paceline.platform.sealed import seal, unseal
 

@@ -6,8 +6,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.process.harness import running_cluster, the_master
-from tests.process.load import all_in_sync, create_topic
+from tests.support.process.harness import running_cluster, the_master
+from tests.support.process.load import all_in_sync, create_topic
 
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import Message, ReceivedMessage

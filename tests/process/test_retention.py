@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.process.harness import (
+from tests.support.process.harness import (
     RunningCluster,
     broker_status,
     eventually,
@@ -22,7 +22,7 @@ from tests.process.harness import (
     running_cluster,
     the_master,
 )
-from tests.process.load import (
+from tests.support.process.load import (
     SEGMENT_BYTES,
     Load,
     Place,

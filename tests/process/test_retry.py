@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
+from tests.support.process.harness import RunningCluster, eventually, running_cluster, the_master
 
 from paceline.admin.client import AdminClient
 from paceline.admin.dead_letters import name_of

@@ -14,14 +14,14 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from tests.process.harness import (
+from tests.support.process.harness import (
     broker_status,
     eventually,
     http_session,
     running_cluster,
     the_master,
 )
-from tests.process.load import (
+from tests.support.process.load import (
     SEGMENT_BYTES,
     Load,
     all_in_sync,
@@ -32,8 +32,8 @@ from tests.process.load import (
     settled,
     under_load,
 )
-from tests.process.machines import Machines, taking_over
-from tests.process.target import random_bytes
+from tests.support.process.machines import Machines, taking_over
+from tests.support.process.target import random_bytes
 
 from paceline.admin.client import AdminClient
 from paceline.errors import CommandRefusedError

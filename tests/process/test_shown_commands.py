@@ -13,14 +13,15 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.process.examples import (
+from tests.shown import ROOT
+from tests.support.process.examples import (
     fenced_blocks,
     finished,
     reader_environment,
     reader_folder,
     run_line,
 )
-from tests.process.harness import (
+from tests.support.process.harness import (
     RunningCluster,
     broker_statuses,
     end_with_parent,
@@ -28,8 +29,7 @@ from tests.process.harness import (
     has_ended,
     running_cluster,
 )
-from tests.process.machines import Machines, taking_over
-from tests.shown import ROOT
+from tests.support.process.machines import Machines, taking_over
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(170)]
 

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.process.harness import eventually, running_cluster, the_master
+from tests.support.process.harness import eventually, running_cluster, the_master
 
 from paceline import AdminClient, Message, Producer, SimpleConsumer, SimpleSettings
 from paceline.consumer.pop.popped_message import PoppedMessage

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
-from tests.process.test_ordered import NUMBERS, SETTINGS, several_producers
-from tests.process.test_topics import cli
+from tests.support.process.harness import RunningCluster, eventually, running_cluster, the_master
+from tests.support.process.ordered import NUMBERS, SETTINGS, several_producers
+from tests.support.process.topics import cli
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.ordered import OrderedConsumer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.process.harness import eventually, running_cluster
+from tests.support.process.harness import eventually, running_cluster
 
 from paceline.platform.runtime import spawn
 

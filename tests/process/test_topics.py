@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
-from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
+from tests.support.process.harness import RunningCluster, eventually, running_cluster, the_master
+from tests.support.process.topics import cli
 
 from paceline.admin.client import AdminClient
-from paceline.cli.main import main
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.pull import PullConsumer
@@ -34,16 +33,6 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 TOPIC, GROUP = "parcels", "porters"
 Way = Callable[..., Awaitable[Sequence[ReceivedMessage | PoppedMessage]]]
-
-
-def cli(
-    cluster: RunningCluster, capsys: pytest.CaptureFixture[str], *words: str, code: int = 0
-) -> list[Any]:
-    """The JSON lines of a command."""
-    capsys.readouterr()
-    bootstrap = ",".join(cluster.bootstrap)
-    assert main([*words, "--json", "--bootstrap", bootstrap]) == code, words
-    return [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 class Load:

@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.process.harness import RunningCluster, eventually, running_cluster, the_master
-from tests.process.load import create_topic, pulled_everything
+from tests.support.process.harness import RunningCluster, eventually, running_cluster, the_master
+from tests.support.process.load import create_topic, pulled_everything
 
 from paceline.errors import PacelineError, TransactionEndedError
 from paceline.message import Message

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.process.harness import RunningCluster, running_cluster
+from tests.support.process.harness import RunningCluster, running_cluster
 
 from paceline.errors import ForbiddenError, NoPermissionError, QueueNotFoundError
 from paceline.platform.disk_real import RealDisk

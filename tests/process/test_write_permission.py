@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.process.harness import eventually, running_cluster
+from tests.support.process.harness import eventually, running_cluster
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.push import PushConsumer, PushSettings

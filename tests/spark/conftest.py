@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.process.harness import running_cluster
 from tests.spark.topics import Topics
+from tests.support.process.harness import running_cluster
 
 from paceline.spark.session import check_java, open_session
 

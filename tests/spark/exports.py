@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 import pyarrow.parquet as pq
-from tests.process.harness import paceline_command
 from tests.spark.topics import Topics
+from tests.support.process.harness import paceline_command
 
 from paceline.spark.export.command import Work, carry_out_in
 from paceline.spark.export.run import ExportOrder

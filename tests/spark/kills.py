@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from tests.process.harness import paceline_command, running_cluster
 from tests.spark.programs import Program, Running
 from tests.spark.topics import Topics
+from tests.support.process.harness import paceline_command, running_cluster
 
 from paceline.platform.runtime import SystemClock
 

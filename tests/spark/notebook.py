@@ -14,7 +14,7 @@ import sys
 import types
 from pathlib import Path
 
-from tests.process.examples import ADDRESS_IN_DOCUMENTS
+from tests.support.process.examples import ADDRESS_IN_DOCUMENTS
 
 
 def cells(text: str) -> list[str]:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.process.harness import end_with_parent
+from tests.support.process.harness import end_with_parent
 
 from paceline.platform.runtime import SystemClock
 

@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from tests.process.examples import ADDRESS_IN_DOCUMENTS, fenced_blocks, reader_folder, run_line
 from tests.spark.topics import Topics
+from tests.support.process.examples import (
+    ADDRESS_IN_DOCUMENTS,
+    fenced_blocks,
+    reader_folder,
+    run_line,
+)
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300

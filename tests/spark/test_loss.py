@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.harness import running_cluster
 from tests.spark.exports import bodies_in, export
 from tests.spark.topics import Topics
+from tests.support.process.harness import running_cluster
 
 from paceline.errors import OffsetOutOfRangeError, PacelineError
 from paceline.platform.runtime import SystemClock

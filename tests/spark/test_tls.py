@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.certificates import Authority
 from tests.spark.exports import bodies_in, export
 from tests.spark.tls_front import TOKEN, Front, a_front
 from tests.spark.topics import Topics
+from tests.support.certificates import Authority
 
 from paceline.errors import BadRequestError, PacelineError, UnauthenticatedError
 from paceline.spark.session import plain_error

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from tests.certificates import Authority
-from tests.process.harness import RunningCluster
+from tests.support.certificates import Authority
+from tests.support.process.harness import RunningCluster
 
 from paceline.errors import UnauthenticatedError, to_problem
 

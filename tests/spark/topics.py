@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from tests.process.harness import RunningCluster, broker_statuses, http_session, the_master
+from tests.support.process.harness import RunningCluster, broker_statuses, http_session, the_master
 
 from paceline import AdminClient, BlockingProducer, BlockingPullConsumer, Message, ReceivedMessage
 

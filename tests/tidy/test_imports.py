@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tests.tidy.tree import PACKAGES, PRODUCT, Module
+from tests.tidy.tree import PACKAGES, PRODUCT, TESTS, Module
 
 MAY_IMPORT = {
     "paceline": frozenset[str](),
@@ -97,6 +97,18 @@ def test_broker_and_controller_use_the_kernel_only() -> None:
         if module.package in {"paceline_broker", "paceline_controller"}
         for where, name in ours(module)
         if name.startswith("paceline.") and part(name) not in KERNEL
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_test_file_imports_another_one() -> None:
+    """What tests share is in tests/support."""
+    wrong = [
+        f"{module.path}:{line} imports {name}"
+        for module in TESTS
+        for line, name in module.imports()
+        if name.startswith("tests.") and ".test_" in name
     ]
 
     assert not wrong, "\n".join(wrong)

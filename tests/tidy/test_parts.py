@@ -13,7 +13,7 @@ import pytest
 import tests.parts
 from tests.interpreters import other_interpreters
 from tests.parts import ROOT, Part, parts, run, run_in_turn
-from tests.process.harness import end_with_parent
+from tests.support.process.harness import end_with_parent
 from tests.tidy.tree import TESTS, Module
 
 from paceline.platform.runtime import pause, spawn

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.process.examples import reader_folder, run_line
+from tests.support.process.examples import reader_folder, run_line
 
 PLAN = {
     "seed": 4711,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.broker.brokers import Broker, a_group, eventually, tell
+from tests.support.broker.brokers import Broker, a_group, eventually, tell
 
 from paceline.errors import NoMasterError, PacelineError
 from paceline.platform.disk_memory import MemoryDisk

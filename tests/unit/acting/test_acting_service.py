@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import GROUP, Bench, a_view, until
-from tests.unit.service.test_group_records import with_group
-from tests.unit.service.test_receipts import receive
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import GROUP, Bench, a_view, until
+from tests.support.service.group_records import with_group
+from tests.support.service.receipts import receive
+from tests.support.service.send import Answers
 
 from paceline.errors import (
     LockFencedError,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import aiohttp
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import GROUP, Bench, a_view
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import GROUP, Bench, a_view
+from tests.support.service.send import Answers
 
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import ManualClock

@@ -5,14 +5,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
-from tests.unit.broker.test_install import (
-    ALONE,
-    _content,
-    _follow,
-    _is_caught_up,
-    a_master_above_0,
-)
+from tests.support.broker.brokers import DATA, Broker, a_group, eventually, tell
+from tests.support.broker.install import ALONE, _content, _follow, _is_caught_up, a_master_above_0
 
 from paceline.platform.disk_memory import MemoryDisk, PowerLost
 from paceline.platform.runtime import SeededRandom, pause

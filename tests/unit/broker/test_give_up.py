@@ -1,8 +1,8 @@
 """R9, R16, R21, R24: what a lone damaged broker cannot show any more is given up by an operator."""
 
 import pytest
-from tests.unit.broker.brokers import DATA, GROUP, Broker, a_group, eventually, tell
-from tests.unit.replication.builders import a_view as a_group_view
+from tests.support.broker.brokers import DATA, GROUP, Broker, a_group, eventually, tell
+from tests.support.replication.builders import a_view as a_group_view
 
 from paceline.errors import ConfigError, CorruptLogError, StorageError
 from paceline.platform.disk_memory import MemoryDisk

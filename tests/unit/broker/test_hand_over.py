@@ -1,7 +1,7 @@
 """A master hands over because it was ordered to, or stops (R20)."""
 
 import pytest
-from tests.unit.broker.brokers import Broker, a_group, eventually, tell
+from tests.support.broker.brokers import Broker, a_group, eventually, tell
 
 from paceline.errors import NotYetAvailableError
 from paceline.types import MasterEpoch, ReplicaId

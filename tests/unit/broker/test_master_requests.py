@@ -1,6 +1,6 @@
 """What a master asks of the controllers, and what a refusal or a success means to it."""
 
-from tests.unit.broker.brokers import Broker, a_group, eventually, tell
+from tests.support.broker.brokers import Broker, a_group, eventually, tell
 
 from paceline.types import ReplicaId
 from paceline.wire import session as wire

@@ -1,7 +1,8 @@
 """What a mastership takes, and what it refuses before anything is appended (R6, R20, R27)."""
 
 import pytest
-from tests.unit.broker.brokers import Broker, a_group, eventually, tell
+from tests.support.broker.brokers import Broker, a_group, eventually, tell
+from tests.support.broker.mastership import a_master_alone
 
 from paceline.errors import (
     DiskFullError,
@@ -12,11 +13,6 @@ from paceline.errors import (
 )
 from paceline_broker.ports import RoleState
 from paceline_broker.role.mastership import Mastership
-
-
-async def a_master_alone(broker: Broker) -> None:
-    tell(a_group(broker, minimum=1, sync_state_set=frozenset({1})), 1, broker)
-    await eventually(lambda: broker.role.state is RoleState.MASTER and broker.mastership.is_open)
 
 
 async def a_master_with(broker: Broker, other: Broker) -> Mastership:

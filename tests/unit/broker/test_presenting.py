@@ -4,7 +4,15 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from tests.unit.broker.brokers import CLUSTER, DATA, Broker, a_group, eventually, registered, tell
+from tests.support.broker.brokers import (
+    CLUSTER,
+    DATA,
+    Broker,
+    a_group,
+    eventually,
+    registered,
+    tell,
+)
 
 from paceline.errors import ConfigError
 from paceline.platform.disk_memory import MemoryDisk

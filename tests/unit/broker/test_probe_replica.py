@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.unit.controller.harness import free_address
+from tests.support.controller.harness import free_address
 
 from paceline.types import Incarnation, ReplicaId
 from paceline.wire.cluster import ReplicaView

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
+from tests.support.broker.brokers import DATA, Broker, a_group, eventually, tell
 
 from paceline.errors import CorruptLogError
 from paceline.platform.disk_memory import MemoryDisk

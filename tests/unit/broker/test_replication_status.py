@@ -2,7 +2,7 @@
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.broker.brokers import Broker, a_group, eventually, tell
+from tests.support.broker.brokers import Broker, a_group, eventually, tell
 
 from paceline.platform.telemetry import Metrics
 from paceline_broker.metrics.replication import register_replication

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.broker.brokers import DATA, Broker, a_group, eventually, tell
+from tests.support.broker.brokers import DATA, Broker, a_group, eventually, tell
 
 from paceline.errors import OutcomeUnknownError, PacelineError
 from paceline.platform.disk_memory import MemoryDisk

@@ -3,7 +3,7 @@
 from typing import cast
 
 import pytest
-from tests.unit.log.builders import FOLDER, a_log
+from tests.support.log.builders import FOLDER, a_log
 
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import SystemClock

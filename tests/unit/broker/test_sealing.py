@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.unit.broker.brokers import CLUSTER, GROUP, Broker, a_group, eventually, tell
-from tests.unit.broker.test_mastership import a_master_alone
+from tests.support.broker.brokers import CLUSTER, GROUP, Broker, a_group, eventually, tell
+from tests.support.broker.mastership import a_master_alone
 
 from paceline.errors import PeerError
 from paceline.platform.runtime import ManualClock, SeededRandom, SystemClock, cancel_and_wait, spawn

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.unit.broker.brokers import Broker, a_group, eventually, tell
+from tests.support.broker.brokers import Broker, a_group, eventually, tell
 
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.types import PhysicalOffset

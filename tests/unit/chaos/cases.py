@@ -6,7 +6,7 @@ Each maker is called twice; what stands behind `is_bad` is all that differs.
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.unit.chaos.hand import SECOND, SIZE, Hand
+from tests.support.chaos.hand import SECOND, SIZE, Hand
 
 from paceline_chaos.history.model import History, Outcome, ReplicaDump
 

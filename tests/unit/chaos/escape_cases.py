@@ -1,7 +1,7 @@
 """Cases of what acting masters send to other groups (S38), and what it means for S5 and S25."""
 
+from tests.support.chaos.hand import SIZE, Hand, Q, crc_of
 from tests.unit.chaos.cases import case
-from tests.unit.chaos.hand import SIZE, Hand, Q, crc_of
 from tests.unit.chaos.transaction_cases import CASES as CASES
 
 from paceline_chaos.history.model import SKIPPED, Queue, StoredBatch

@@ -3,7 +3,7 @@
 As in cases.py: each maker is called twice, and what stands behind `is_bad` is all that differs.
 """
 
-from tests.unit.chaos.hand import SECOND, SIZE, Hand
+from tests.support.chaos.hand import SECOND, SIZE, Hand
 from tests.unit.chaos.more_cases import CASES, case
 
 from paceline_chaos.history.model import ReplicaDump, Send, StoredBatch

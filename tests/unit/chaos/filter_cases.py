@@ -1,8 +1,8 @@
 """Cases of groups with filters (S39), and what filters mean for S21 and L5."""
 
+from tests.support.chaos.hand import SECOND, Hand
 from tests.unit.chaos.cases import case
 from tests.unit.chaos.escape_cases import CASES as CASES
-from tests.unit.chaos.hand import SECOND, Hand
 
 from paceline_chaos.checkers.evidence.wanting import SQL, TAGS
 

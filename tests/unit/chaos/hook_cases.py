@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from tests.support.chaos.hand import Hand, Q, crc_of
 from tests.unit.chaos.cases import case
 from tests.unit.chaos.filter_cases import CASES as CASES
-from tests.unit.chaos.hand import Hand, Q, crc_of
 
 from paceline_chaos.history.hooked import (
     AFTER_CONSUME,

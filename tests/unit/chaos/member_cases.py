@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from tests.support.chaos.hand import Q2, SECOND, SIZE, Hand, Q
 from tests.unit.chaos.excuse_cases import CASES, dump_cut
-from tests.unit.chaos.hand import Q2, SECOND, SIZE, Hand, Q
 from tests.unit.chaos.more_cases import case
 
 from paceline_chaos.history.model import LogicalQueueDump, Queue, ReplicaDump

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from tests.support.chaos.hand import Q2, SECOND, SIZE, Hand, Q
 from tests.unit.chaos.cases import CASES, case
-from tests.unit.chaos.hand import Q2, SECOND, SIZE, Hand, Q
 
 from paceline_chaos.history.model import Outcome, Pull, ReplicaDump, Send
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from tests.support.chaos.hand import SECOND, SIZE, Hand, crc_of
 from tests.unit.chaos.cases import case
-from tests.unit.chaos.hand import SECOND, SIZE, Hand, crc_of
 from tests.unit.chaos.hook_cases import CASES as CASES
 
 from paceline_chaos.checkers.messages.queries import DENIED

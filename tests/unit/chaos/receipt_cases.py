@@ -1,7 +1,7 @@
 """Messages given by receipt; as in cases.py."""
 
+from tests.support.chaos.hand import SECOND, SIZE, Hand
 from tests.unit.chaos.excuse_cases import dump_cut
-from tests.unit.chaos.hand import SECOND, SIZE, Hand
 from tests.unit.chaos.more_cases import case
 from tests.unit.chaos.retry_cases import CASES, DEAD_Q, RetryLog
 

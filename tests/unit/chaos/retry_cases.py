@@ -1,7 +1,7 @@
 """Messages sent back and dead letters: the least histories of S29, and of what it means for S21."""
 
+from tests.support.chaos.hand import SIZE, Hand, Q, crc_of
 from tests.unit.chaos.cases import case
-from tests.unit.chaos.hand import SIZE, Hand, Q, crc_of
 from tests.unit.chaos.member_cases import CASES
 
 from paceline_chaos.history.model import Outcome, Queue, StoredBatch

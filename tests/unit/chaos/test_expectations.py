@@ -2,7 +2,7 @@
 
 import orjson
 import pytest
-from tests.unit.chaos.hand import SECOND, Hand, acknowledged
+from tests.support.chaos.hand import SECOND, Hand, acknowledged
 
 from paceline.errors import ConfigError
 from paceline_chaos.cli import load_scenarios

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.chaos.hand import SECOND, SIZE, Hand
+from tests.support.chaos.hand import SECOND, SIZE, Hand
 
 from paceline_chaos.checkers import ALL, judge
 from paceline_chaos.checkers.evidence.allowances import Excuses

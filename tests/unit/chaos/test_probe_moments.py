@@ -1,7 +1,7 @@
 """A probe over a network was true at some moment between the asking and the answer."""
 
 import pytest
-from tests.unit.chaos.hand import SIZE, Hand
+from tests.support.chaos.hand import SIZE, Hand
 
 from paceline_chaos.checkers import judge
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.unit.chaos.hand import SECOND, Hand
+from tests.support.chaos.hand import SECOND, Hand
 
 from paceline.cli.main import main
 from paceline_chaos.checkers import judge

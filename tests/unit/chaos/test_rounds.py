@@ -3,7 +3,7 @@
 from itertools import islice
 from pathlib import Path
 
-from tests.unit.chaos.hand import SECOND, acknowledged
+from tests.support.chaos.hand import SECOND, acknowledged
 
 from paceline_chaos.cli import load_scenarios
 from paceline_chaos.history.model import Entry, History, Phase

@@ -1,7 +1,7 @@
 """How much a seed was worth is counted alike for all beds; a late catch does not count."""
 
 import pytest
-from tests.unit.chaos.hand import SECOND, Hand
+from tests.support.chaos.hand import SECOND, Hand
 
 from paceline_chaos import verify_jobs
 from paceline_chaos.history.model import FaultEvent, Phase

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.chaos.hand import SECOND, Hand
+from tests.support.chaos.hand import SECOND, Hand
 
 from paceline_broker.acting.locks import longest_leases_ms
 from paceline_chaos.checkers import judge

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from tests.support.chaos.hand import SECOND, SIZE, Hand, crc_of
 from tests.unit.chaos.cases import case
 from tests.unit.chaos.excuse_cases import dump_cut
-from tests.unit.chaos.hand import SECOND, SIZE, Hand, crc_of
 from tests.unit.chaos.receipt_cases import CASES as CASES
 from tests.unit.chaos.retry_cases import RetryLog
 

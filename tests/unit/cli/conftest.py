@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import orjson
 import pytest
 from click.testing import CliRunner
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.cli import main as cli
 

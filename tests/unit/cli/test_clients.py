@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.client.pins import a_master
+from tests.support.service.clients import CONSUMER, PRODUCER
 from tests.unit.cli.conftest import beside, run_command
-from tests.unit.client.test_pins import a_master
-from tests.unit.service.test_clients import CONSUMER, PRODUCER
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import orjson
 import pytest
+from tests.support.controller.harness import Controllers, TalkingBroker, eventually
+from tests.support.controller.sessions import a_cluster
 from tests.unit.cli.conftest import Outcome, beside, run_command
-from tests.unit.controller.harness import Controllers, TalkingBroker, eventually
-from tests.unit.controller.test_sessions import a_cluster
 
 
 class Operator:

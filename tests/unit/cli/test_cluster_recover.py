@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import orjson
 import pytest
+from tests.support.controller.harness import Controllers
+from tests.support.controller.recovery_sessions import OldBroker, old_brokers
 from tests.unit.cli.conftest import Outcome, beside, run_command
-from tests.unit.controller.harness import Controllers
-from tests.unit.controller.test_recovery_sessions import OldBroker, old_brokers
 
 from paceline.cli.cluster.status import _trouble
 

@@ -7,10 +7,10 @@ from typing import Any
 import click
 import orjson
 import pytest
+from tests.support.client.pins import a_master
+from tests.support.client.static_consumers import segments
+from tests.support.http.http import send
 from tests.unit.cli.conftest import Outcome, beside, run_command
-from tests.unit.client.test_pins import a_master
-from tests.unit.client.test_static_consumers import segments
-from tests.unit.http.test_http import send
 
 from paceline.admin.client import AdminClient
 from paceline.cli.group.offsets import parse_target

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.client.pins import a_master
+from tests.support.http.door import a_batch
 from tests.unit.cli.conftest import Outcome, beside, run_command
-from tests.unit.client.test_pins import a_master
-from tests.unit.http.door import a_batch
 
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupView

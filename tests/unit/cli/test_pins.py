@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.client.pins import a_master
+from tests.support.http.http import send
 from tests.unit.cli.conftest import Outcome, beside, run_command
-from tests.unit.client.test_pins import a_master
-from tests.unit.http.test_http import send
 
 
 class Operator:

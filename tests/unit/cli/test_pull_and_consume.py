@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.client.fake_cluster import FakeCluster
 from tests.unit.cli.conftest import Runner
-from tests.unit.client.fake_cluster import FakeCluster
 
 from paceline.cli.logs import line_of
 from paceline.cli.output import shown

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.client.simple import lead, send
+from tests.support.http.door import a_door
 from tests.unit.cli.conftest import Outcome, beside, run_command
-from tests.unit.client.test_simple import lead, send
-from tests.unit.http.door import a_door
 
 from paceline.wire.receipts import format_handle, parse_handle
 

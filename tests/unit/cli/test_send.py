@@ -9,8 +9,8 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.client.fake_log import Fault
 from tests.unit.cli.conftest import Runner
-from tests.unit.client.fake_log import Fault
 
 from paceline.cli.send.input import CsvReader, JsonLinesReader, Row, RowReader, TextReader
 from paceline.cli.send.source import blocks

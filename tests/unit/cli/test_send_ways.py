@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from tests.support.client.fake_cluster import FakeCluster
 from tests.unit.cli.conftest import Runner
-from tests.unit.client.fake_cluster import FakeCluster
 
 from paceline.records.decode import BatchView
 from paceline.records.header import Codec

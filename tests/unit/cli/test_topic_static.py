@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.support.client.fake_cluster import FakeCluster
 from tests.unit.cli.conftest import Runner, beside
-from tests.unit.client.fake_cluster import FakeCluster
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.client.fake_broker import CLUSTER_ID
+from tests.support.client.pins import a_master
 from tests.unit.cli.conftest import Outcome, beside, run_command
-from tests.unit.client.fake_broker import CLUSTER_ID
-from tests.unit.client.test_pins import a_master
 
 from paceline.wire.message_ids import OffsetMessageId, make_handle
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import eventually
-from tests.unit.client.test_pins import a_master
-from tests.unit.http.test_http import send
-from tests.unit.service.test_clients import CONSUMER
+from tests.support.client.consumers import eventually
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.pins import a_master
+from tests.support.http.http import send
+from tests.support.service.clients import CONSUMER
 
 from paceline import BlockingPullConsumer, Message
 from paceline.admin.client import AdminClient

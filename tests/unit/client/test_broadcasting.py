@@ -3,14 +3,15 @@
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import eventually, fill
+from tests.support.client.broadcasting import SETTINGS
+from tests.support.client.consumers import eventually, fill
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.group.allocation import queues_for
 from paceline.consumer.group.start_positions import Start
 from paceline.consumer.offsets.local_offsets import BACKUP, FILE, LocalOffsets
 from paceline.consumer.process.process_queue import ProcessQueue
-from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.push import PushConsumer
 from paceline.errors import BadNameError, ConfigError, CorruptLogError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
@@ -22,13 +23,6 @@ from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
 
-SETTINGS = PushSettings(
-    message_model="broadcasting",
-    start="first",
-    commit_interval_ms=10,
-    persist_interval_ms=20,
-    offsets_folder="/home/offsets",
-)
 FOLDER = "/home/offsets/default/audit"
 
 

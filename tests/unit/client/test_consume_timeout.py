@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import committed, eventually
-from tests.unit.client.test_failure import SETTINGS, a_cluster, consumer, send_backs
+from tests.support.client.consumers import committed, eventually
+from tests.support.client.failure import SETTINGS, a_cluster, consumer, send_backs
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.process.consume_timeouts import TIMEOUT_LEVEL
 from paceline.errors import NotYetAvailableError

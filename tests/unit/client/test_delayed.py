@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.fake_log import NO_FAULT, Fault
+from tests.support.client.fake_broker import FakeBroker
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.fake_log import NO_FAULT, Fault
 
 from paceline.errors import BadRequestError, OverloadedError
 from paceline.message import Message

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import committed, eventually, fill
+from tests.support.client.consumers import committed, eventually, fill
+from tests.support.client.failure import a_cluster, consumer, send_backs
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.process import concurrent
 from paceline.consumer.process.failure import (
@@ -32,7 +33,6 @@ from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, QueueOffset, TopicId
 from paceline.wire import properties as names
 
-SETTINGS = PushSettings(start="first", commit_interval_ms=10)
 QUEUE = QueueKey(TopicId(1), GroupName("g1"), QueueId(0))
 
 
@@ -49,21 +49,6 @@ def a_message(**properties: str) -> ReceivedMessage:
         born_unix_ms=1,
         store_unix_ms=2,
     )
-
-
-def consumer(cluster: FakeCluster, listener: Any, **more: Any) -> PushConsumer:
-    fields = {"settings": SETTINGS, "listener": listener, **more}
-    return PushConsumer(cluster.controller, group="audit", topics=["orders"], **fields)
-
-
-async def a_cluster(cluster: FakeCluster, count: int) -> None:
-    cluster.add_topic("orders", 1)
-    cluster.add_topic("%RETRY%audit", 1)
-    await fill(cluster, count)
-
-
-def send_backs(cluster: FakeCluster) -> list[dict[str, Any]]:
-    return [call for call in cluster.calls if call["call"] == "send_back"]
 
 
 def test_policies_decide() -> None:

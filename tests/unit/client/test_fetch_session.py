@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-from tests.unit.client.test_consumers import eventually
+from tests.support.client.consumers import eventually
 
 from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.fetch.fetcher import FetchSession

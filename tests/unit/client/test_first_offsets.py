@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_calls import JOINED_UNIX_MS
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import committed, eventually, fill
-from tests.unit.client.test_group_rules import publish
+from tests.support.client.consumers import committed, eventually, fill
+from tests.support.client.fake_calls import JOINED_UNIX_MS
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.group_rules import publish
 
 from paceline.consumer.group.start_positions import Start, Starts
 from paceline.consumer.lite_pull import LitePullConsumer

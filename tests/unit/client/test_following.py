@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.unit.service.fakes import Bench, a_view, turn
-from tests.unit.service.test_fetch import send
+from tests.support.service.fakes import Bench, a_view, turn
+from tests.support.service.fetch import send
 
 from paceline.consumer.fetch import server_session as following_module
 from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import PUSH, QUEUE, committed, eventually
+from tests.support.client.consumers import PUSH, QUEUE, committed, eventually
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.fetch.gaps import Gap
 from paceline.consumer.pull import PullConsumer

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import eventually, fill
+from tests.support.client.consumers import eventually, fill
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.group_rules import GROUP, Seen, publish
 
 from paceline.consumer.group.group_rules import consume_timeout_s
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
@@ -19,16 +20,11 @@ from paceline.net.cluster import Cluster
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.queues import QueueName
-from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
-from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
+from paceline.types import GroupName, QueueId, TopicName
+from paceline.wire.consumer_groups import ConsumerGroupSettings
 
-GROUP = ConsumerGroupName("audit")
 OFF = ConsumerGroupSettings(consume_enable=False)
 Listener = Callable[[ReceivedMessage], Any]
-
-
-def publish(cluster: FakeCluster, settings: ConsumerGroupSettings) -> None:
-    cluster.publish(consumer_groups={GROUP: ConsumerGroupView(group=GROUP, settings=settings)})
 
 
 class Puller:
@@ -77,19 +73,6 @@ def members() -> dict[str, Callable[[str, Listener], Any]]:
         "lite pull": lambda at, do: Puller(at, do, assigns=False),
         "assigned": lambda at, do: Puller(at, do, assigns=True),
     }
-
-
-class Seen:
-    """What a member was given."""
-
-    def __init__(self) -> None:
-        self.bodies: set[int] = set()
-
-    async def listen(self, message: ReceivedMessage) -> None:
-        self.bodies.add(int(message.body))
-
-    def has(self, count: int) -> bool:
-        return self.bodies == set(range(count))
 
 
 def held(member: Any) -> Any:

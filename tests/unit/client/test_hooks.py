@@ -5,11 +5,11 @@ from itertools import groupby
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.fake_log import NO_FAULT, Fault
-from tests.unit.client.test_consumers import fill
-from tests.unit.client.test_simple import lead, send
-from tests.unit.http.door import a_door
+from tests.support.client.consumers import fill
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.fake_log import NO_FAULT, Fault
+from tests.support.client.simple import lead, send
+from tests.support.http.door import a_door
 
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.pop.popped_message import SimpleSettings

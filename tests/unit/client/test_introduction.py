@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_broker import CLUSTER_ID
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import eventually
-from tests.unit.client.test_pins import a_master
-from tests.unit.http.door import Door
+from tests.support.client.consumers import eventually
+from tests.support.client.fake_broker import CLUSTER_ID
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.pins import a_master
+from tests.support.http.door import Door
 
 from paceline import __version__
 from paceline.consumer.lite_pull import LitePullConsumer

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import PUSH, QUEUE, committed, eventually, fill
+from tests.support.client.consumers import PUSH, QUEUE, committed, eventually, fill
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.lite_pull import BY_HAND, polled
 
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.push import PushConsumer
@@ -14,19 +15,11 @@ from paceline.platform.runtime import pause
 from paceline.types import QueueId
 
 AUTO = LitePullSettings(start="first", auto_commit_interval_ms=1_000)
-BY_HAND = LitePullSettings(start="first", auto_commit=False)
 
 
 def member(cluster: FakeCluster, **more: Any) -> LitePullConsumer:
     fields = {"topics": ["orders"], "settings": AUTO, **more}
     return LitePullConsumer(cluster.controller, group="audit", **fields)
-
-
-async def polled(consumer: LitePullConsumer, count: int, **more: Any) -> list[int]:
-    found: list[ReceivedMessage] = []
-    while len(found) < count:
-        found += await consumer.poll(**more)
-    return [int(message.body) for message in found]
 
 
 async def test_two_members_share_the_queues_and_commit_what_they_polled() -> None:

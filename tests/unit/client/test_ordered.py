@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import committed, eventually, fill
+from tests.support.client.consumers import committed, eventually, fill
+from tests.support.client.fake_broker import FakeBroker
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.not_started import OnError
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings, SuspendQueueError

@@ -1,17 +1,12 @@
 """Pins (R26) by the admin client: at the masters of broker groups, through failovers."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.http.door import Door, a_door
-from tests.unit.http.test_http import send
+from tests.support.client.pins import a_master
+from tests.support.http.http import send
 
 from paceline import QueueName
-from paceline.admin.client import AdminClient
 from paceline.errors import (
     BadNameError,
     BadRequestError,
@@ -21,26 +16,9 @@ from paceline.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
-from paceline.types import GroupName, QueueId, ReplicaId, TopicName
+from paceline.types import GroupName, QueueId, TopicName
 
 G1 = GroupName("g1")
-
-
-def lead(cluster: FakeCluster, door: Door, group: str = "g1") -> None:
-    """Let the real door of a broker be the master of a group of the fake cluster."""
-    view = cluster.view.groups[GroupName(group)]
-    master = replace(view.replicas[ReplicaId(1)], client_address=f"127.0.0.1:{door.port}")
-    replicas = {**view.replicas, master.replica_id: master}
-    cluster.publish(groups={**cluster.view.groups, view.group: replace(view, replicas=replicas)})
-
-
-@asynccontextmanager
-async def a_master(*, groups: int = 1) -> AsyncIterator[tuple[FakeCluster, Door, AdminClient]]:
-    async with FakeCluster(groups=groups) as cluster, a_door() as door:
-        cluster.add_topic("orders", 2)
-        lead(cluster, door)
-        async with AdminClient(cluster.controller, timeout_ms=3_000) as admin:
-            yield cluster, door, admin
 
 
 def queue(number: int, topic: str = "orders", group: str = "g1") -> QueueName:

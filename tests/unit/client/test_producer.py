@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.fake_log import Fault
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.fake_log import Fault
 
 from paceline.errors import (
     BadNameError,

@@ -5,10 +5,10 @@ import asyncio
 import re
 
 import pytest
-from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.fake_log import NO_FAULT, Fault
-from tests.unit.client.virtual_time import in_virtual_time
+from tests.support.client.fake_broker import FakeBroker
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.fake_log import NO_FAULT, Fault
+from tests.support.client.virtual_time import in_virtual_time
 
 from paceline.errors import (
     FlushReplicaTimeoutError,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.fake_log import NO_FAULT, Fault
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.fake_log import NO_FAULT, Fault
 
 from paceline.errors import (
     BadRequestError,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import PUSH, committed, eventually, fill
+from tests.support.client.consumers import PUSH, committed, eventually, fill
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.group.start_positions import TIMESTAMP_AGO_MS
 from paceline.consumer.push import PushConsumer, PushSettings

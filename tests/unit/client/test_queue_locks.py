@@ -7,8 +7,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import eventually
+from tests.support.client.consumers import eventually
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.locks import queue_locks
 from paceline.consumer.locks.queue_locks import QueueLocks

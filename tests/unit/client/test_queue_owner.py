@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import eventually, fill
+from tests.support.client.consumers import eventually, fill
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.group.start_positions import Start
 from paceline.consumer.offsets.group_offsets import GroupOffsets

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import eventually, fill
-from tests.unit.client.test_group_rules import GROUP, Seen
-from tests.unit.client.test_simple import a_consumer, bodies, send
-from tests.unit.http.door import a_door
+from tests.support.client.consumers import eventually, fill
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.group_rules import GROUP, Seen
+from tests.support.client.simple import a_consumer, bodies, send
+from tests.support.http.door import a_door
 
 from paceline.blocking import BlockingPullConsumer
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import QUEUE, committed, eventually
+from tests.support.client.consumers import QUEUE, committed, eventually
+from tests.support.client.fake_broker import FakeBroker
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.pull import PullConsumer, PullSettings
 from paceline.consumer.push import PushConsumer, PushSettings

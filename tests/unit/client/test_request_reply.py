@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import eventually
+from tests.support.client.consumers import eventually
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.pull import PullConsumer
 from paceline.errors import (

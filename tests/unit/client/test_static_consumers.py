@@ -4,13 +4,14 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_broadcasting import SETTINGS as BROADCASTING
-from tests.unit.client.test_consumers import eventually, fill
-from tests.unit.client.test_lite_pull import BY_HAND, polled
-from tests.unit.client.test_pins import a_master
-from tests.unit.http.test_http import send
+from tests.support.client.broadcasting import SETTINGS as BROADCASTING
+from tests.support.client.consumers import eventually, fill
+from tests.support.client.fake_broker import FakeBroker
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.lite_pull import BY_HAND, polled
+from tests.support.client.pins import a_master
+from tests.support.client.static_consumers import queue, segments, stands
+from tests.support.http.http import send
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.group.membership import coordinating_group
@@ -25,28 +26,10 @@ from paceline.platform.runtime import pause
 from paceline.queues import LOGICAL, QueueName
 from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupView
-from paceline.wire.static_topics import LogicalQueue, Segment
+from paceline.wire.static_topics import LogicalQueue
 
 PUSH = PushSettings(start="first", commit_interval_ms=10, concurrency=1, send_back=False)
 ORDERED = OrderedSettings(start="first", commit_interval_ms=10)
-
-
-def segments(*ends: int) -> list[Segment]:
-    """Sealed after so many messages each, and an open one."""
-    found, start = [], 0
-    for generation, count in enumerate((*ends, None)):
-        end = None if count is None else start + count
-        found.append(
-            Segment(
-                generation=generation,
-                group=GroupName("g1"),
-                queue=QueueId(generation),
-                start=start,
-                end=end,
-            )
-        )
-        start = end or 0
-    return found
 
 
 @pytest.mark.parametrize(
@@ -113,11 +96,6 @@ class Listener:
     @property
     def count(self) -> int:
         return sum(map(len, self.bodies.values()))
-
-
-def stands(cluster: FakeCluster, group: str, queue: int) -> int | None:
-    offset: int | None = cluster.logs[group].offsets.get(("audit", 1, queue), (None, 0))[0]
-    return offset
 
 
 def push(cluster: FakeCluster, listener: Any, **more: Any) -> PushConsumer:
@@ -259,10 +237,6 @@ async def test_the_next_segment_waits_until_the_end_is_committed() -> None:
         assert not listener.early
         assert stands(cluster, "g1", 0) == 5
         assert listener.bodies[0][-3:] == [b"5", b"6", b"7"]
-
-
-def queue(group: str, number: int) -> tuple[GroupName, QueueId]:
-    return GroupName(group), QueueId(number)
 
 
 @pytest.mark.parametrize(

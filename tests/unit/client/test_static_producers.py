@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.fake_log import NO_FAULT, Fault
-from tests.unit.client.test_outbox import ANSWER, an_outbox, put
+from tests.support.client.fake_broker import FakeBroker
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.fake_log import NO_FAULT, Fault
+from tests.support.client.outbox import ANSWER, an_outbox, put
 
 from paceline.errors import NoPermissionError, OutcomeUnknownError, QueueNotFoundError
 from paceline.errors import QueueSealedError as Sealed

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.test_consumers import eventually, fill
-from tests.unit.client.test_static_consumers import stands
+from tests.support.client.consumers import eventually, fill
+from tests.support.client.fake_broker import FakeBroker
+from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.static_consumers import stands
 
 from paceline.consumer.pull import PullConsumer
 from paceline.message import ReceivedMessage

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.unit.service.fakes import turn, until
+from tests.support.service.fakes import turn, until
 
 from paceline.errors import OutcomeUnknownError
 from paceline.net.group_links import GroupLinks

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from aiohttp import web
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.errors import PeerError
 from paceline.net import watch

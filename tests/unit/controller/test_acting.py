@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.controller.builders import G1, SETTINGS, Driver, a_group, reason
-from tests.unit.controller.liveness_bed import TIMEOUT_MS, Bed
-from tests.unit.controller.test_registration import restarted
+from tests.support.controller.builders import G1, SETTINGS, Driver, a_group, reason
+from tests.support.controller.liveness_bed import TIMEOUT_MS, Bed
+from tests.support.controller.registration import restarted
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session import OpenActingLocks

@@ -1,6 +1,6 @@
 """Replicas and groups that operators take off the record."""
 
-from tests.unit.controller.builders import G1, Driver, a_group, users_topics
+from tests.support.controller.builders import G1, Driver, a_group, users_topics
 
 from paceline.types import ReplicaId, TopicName
 from paceline_controller.state.commands import CreateTopic

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.controller.builders import START_MS
+from tests.support.controller.builders import START_MS
 
 from paceline.types import ReplicaId
 from paceline_controller.state import Machine

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.unit.controller.builders import Driver, a_group
-from tests.unit.controller.test_registration import a_pair, restarted
+from tests.support.controller.builders import Driver, a_group
+from tests.support.controller.registration import a_pair, restarted
 
 from paceline.types import MasterEpoch, ReplicaId
 from paceline_controller.election.election import Belief, NoElection, Standing, choose, choose_first

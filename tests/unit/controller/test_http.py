@@ -5,9 +5,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.unit.controller.builders import users_topics
-from tests.unit.controller.harness import DEADLINE_S, TalkingBroker, controllers, eventually
-from tests.unit.controller.test_sessions import a_cluster
+from tests.support.controller.builders import users_topics
+from tests.support.controller.harness import DEADLINE_S, TalkingBroker, controllers, eventually
+from tests.support.controller.sessions import a_cluster
 
 from paceline.admin.client import AdminClient
 from paceline.errors import DeadlineError

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.unit.controller.builders import users_topics
-from tests.unit.controller.harness import Controllers, controllers, eventually
-from tests.unit.controller.test_sessions import a_cluster
+from tests.support.controller.builders import users_topics
+from tests.support.controller.harness import Controllers, controllers, eventually
+from tests.support.controller.sessions import a_cluster
 
 from paceline.wire.names import SYSTEM_TOPICS
 from paceline_controller.state.machine import SESSIONS_MAX

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.unit.controller.builders import a_group, reason
-from tests.unit.controller.harness import controllers, eventually
+from tests.support.controller.builders import a_group, reason
+from tests.support.controller.harness import controllers, eventually
 
 from paceline.types import ControllerId
 from paceline_controller.state import Machine

@@ -1,7 +1,7 @@
 """What controllers tell each other of the brokers they hear (R15)."""
 
-from tests.unit.controller.builders import G1
-from tests.unit.controller.harness import TalkingBroker, controllers, eventually, free_address
+from tests.support.controller.builders import G1
+from tests.support.controller.harness import TalkingBroker, controllers, eventually, free_address
 
 from paceline.types import Incarnation, ReplicaId
 from paceline_controller.election.contacts import Inquiry, ReplicaKey

@@ -1,14 +1,14 @@
 """Who is judged alive and when an election is proposed; time is a number the test sets."""
 
-from tests.unit.controller.builders import G1, SETTINGS, Driver, a_group
-from tests.unit.controller.liveness_bed import (
+from tests.support.controller.builders import G1, SETTINGS, Driver, a_group
+from tests.support.controller.liveness_bed import (
     OPEN_MS,
     PROGRESS_MS,
     TIMEOUT_MS,
     Bed,
     a_running_group,
 )
-from tests.unit.controller.test_registration import restarted
+from tests.support.controller.registration import restarted
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session import Role

@@ -1,7 +1,7 @@
 """Sessions, time, topics and snapshots of the controllers' state machine."""
 
 import pytest
-from tests.unit.controller.builders import G1, START_MS, Driver, a_group, reason, users_topics
+from tests.support.controller.builders import G1, START_MS, Driver, a_group, reason, users_topics
 
 from paceline.errors import CorruptLogError
 from paceline.types import TopicName

@@ -4,8 +4,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.unit.controller.builders import G1, Driver, a_group, reason
-from tests.unit.controller.test_registration import a_pair, restarted
+from tests.support.controller.builders import G1, Driver, a_group, reason
+from tests.support.controller.registration import a_pair, restarted
 
 from paceline.types import GroupName, Incarnation, ReplicaId, TopicName
 from paceline.wire.cluster import GroupSettings

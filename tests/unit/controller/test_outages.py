@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.controller.builders import a_group as a_driver
-from tests.unit.controller.harness import eventually
-from tests.unit.controller.test_sessions import a_cluster, master_of
+from tests.support.controller.builders import a_group as a_driver
+from tests.support.controller.harness import eventually
+from tests.support.controller.sessions import a_cluster, master_of
 
 from paceline.platform.telemetry import Metrics
 from paceline.types import GroupName, MasterEpoch, ReplicaId

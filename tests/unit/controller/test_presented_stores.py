@@ -1,8 +1,8 @@
 """Stores that nobody can place present themselves, and empty ones begin nothing meanwhile (R18)."""
 
 import pytest
-from tests.unit.controller.builders import G1, a_group, reason
-from tests.unit.controller.recovery_bed import Recovery, beliefs, old_registration, presentation
+from tests.support.controller.builders import G1, a_group, reason
+from tests.support.controller.recovery_bed import Recovery, beliefs, old_registration, presentation
 
 from paceline.types import GroupName, Incarnation, ReplicaId
 from paceline_controller.election.election import NoElection, choose_first

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 from paceline.errors import ConfigError
 from paceline.platform.config import load

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controller.builders import G1, SETTINGS, a_group, reason, registration
-from tests.unit.controller.recovery_bed import (
+from tests.support.controller.builders import G1, SETTINGS, a_group, reason, registration
+from tests.support.controller.recovery_bed import (
     ORDERS,
     Recovery,
     beliefs,

@@ -4,37 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controller.builders import G1, SETTINGS, Driver, a_group, reason
+from tests.support.controller.builders import G1, Driver, a_group, reason
+from tests.support.controller.registration import a_pair, restarted
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline_controller.state.commands import RemoveReplica
-
-
-def a_pair() -> Driver:
-    """Replicas 1 and 2, of which 1 is master, and the min of such a group."""
-    driver = Driver()
-    driver.found()
-    settings = replace(SETTINGS, total_replicas=2, min_in_sync_replicas=1)
-    for number in (1, 2):
-        driver.register(number, defaults=settings)
-    members = {ReplicaId(number): Incarnation(1) for number in (1, 2)}
-    assert driver.elect(1, is_first=True, members=members)["ok"]
-    driver.report_open()
-    return driver
-
-
-def restarted(driver: Driver, number: int, **changes: Any) -> dict[str, Any]:
-    """Replica `number` of a founded group starts again, healthy, unless changed."""
-    arguments = {
-        "replica_id": ReplicaId(number),
-        "incarnation": 2,
-        "is_empty": False,
-        "end": 10_000,
-        "confirm": 10_000,
-        "last_epoch": driver.group.master_epoch,
-        **changes,
-    }
-    return driver.register(number, **arguments)
 
 
 def test_replicas_get_ids_from_one() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.unit.controller.builders import users_topics
-from tests.unit.controller.harness import Controllers, controllers, eventually, free_address
-from tests.unit.controller.test_sessions import a_cluster
+from tests.support.controller.builders import users_topics
+from tests.support.controller.harness import Controllers, controllers, eventually, free_address
+from tests.support.controller.sessions import a_cluster
 
 from paceline_controller.server.http_errors import problem_middleware
 from paceline_controller.server.relay import RELAYED, Relay

@@ -1,49 +1,20 @@
 """Brokers' sessions with real sockets: proofs, commands, views, and a failover."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.unit.controller.harness import (
+from tests.support.controller.harness import (
     DEADLINE_S,
-    Controllers,
     TalkingBroker,
     controllers,
     eventually,
 )
+from tests.support.controller.sessions import a_cluster, group_of, master_of
 
 from paceline.platform.runtime import SystemClock
 from paceline.types import MasterEpoch, ReplicaId, SetEpoch
 from paceline.wire import session as wire
-from paceline.wire.cluster import GroupView
-
-
-@asynccontextmanager
-async def a_cluster(count: int = 1) -> AsyncIterator[tuple[Controllers, list[TalkingBroker]]]:
-    """Controllers and three brokers whose group has its first master."""
-    async with controllers(count) as cluster:
-        brokers = [TalkingBroker(cluster, number) for number in (1, 2, 3)]
-        try:
-            for broker in brokers:
-                await broker.join()
-            await eventually(
-                lambda: all(master_of(broker) is not None for broker in brokers), "a first master"
-            )
-            yield cluster, brokers
-        finally:
-            for broker in brokers:
-                await broker.stop()
-
-
-def group_of(broker: TalkingBroker) -> GroupView | None:
-    return None if broker.view is None else broker.view.groups.get(broker.group)
-
-
-def master_of(broker: TalkingBroker) -> ReplicaId | None:
-    group = group_of(broker)
-    return None if group is None else group.master
 
 
 def first_mastership(broker: TalkingBroker) -> dict[str, Any]:

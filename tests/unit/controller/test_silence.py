@@ -1,6 +1,6 @@
 """A silent master is deposed only when no other controller hears it either (R15)."""
 
-from tests.unit.controller.liveness_bed import TIMEOUT_MS, Bed, a_running_group
+from tests.support.controller.liveness_bed import TIMEOUT_MS, Bed, a_running_group
 
 from paceline.wire.session import Role
 from paceline_controller.election.contacts import HeardElsewhere

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.controller.builders import (
+from tests.support.controller.builders import (
     G1,
     Driver,
     a_group,
@@ -15,8 +15,8 @@ from tests.unit.controller.builders import (
     reason,
     registration,
 )
-from tests.unit.controller.harness import TalkingBroker
-from tests.unit.controller.test_sessions import a_cluster
+from tests.support.controller.harness import TalkingBroker
+from tests.support.controller.sessions import a_cluster
 
 from paceline.admin.client import AdminClient
 from paceline.errors import CommandRefusedError, DeadlineError

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.unit.controller.builders import G1, Driver, a_group, reason, users_topics
+from tests.support.controller.builders import G1, Driver, a_group, reason, users_topics
 
 from paceline.errors import BadRequestError
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName

@@ -1,6 +1,6 @@
 """Elections that a master or an operator asks for."""
 
-from tests.unit.controller.liveness_bed import a_running_group
+from tests.support.controller.liveness_bed import a_running_group
 
 from paceline.types import ReplicaId
 from paceline_controller.election.election import NoElection

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.controller.harness import eventually
-from tests.unit.controller.liveness_bed import Bed, a_running_group
-from tests.unit.controller.test_sessions import a_cluster
+from tests.support.controller.harness import eventually
+from tests.support.controller.liveness_bed import Bed, a_running_group
+from tests.support.controller.sessions import a_cluster
 
 from paceline.admin.client import AdminClient
 from paceline.errors import OutcomeUnknownError

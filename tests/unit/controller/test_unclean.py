@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from tests.unit.controller.builders import G1, SETTINGS
-from tests.unit.controller.liveness_bed import Bed, a_running_group
+from tests.support.controller.builders import G1, SETTINGS
+from tests.support.controller.liveness_bed import Bed, a_running_group
 
 from paceline.types import MasterEpoch, ReplicaId
 from paceline_controller.election.unclean import SETTLE_MS

@@ -4,8 +4,8 @@ import re
 
 import click
 import pytest
-from tests.process.test_readme import DOCUMENTS
 from tests.shown import ROOT, WAYS, documents, shown, unmarked
+from tests.support.process.readme import DOCUMENTS
 
 from paceline.cli.main import command
 

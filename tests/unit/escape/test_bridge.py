@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.escape.scene import OTHER, RETRY, TOPICS, a_scene
-from tests.unit.service.fakes import GROUP, until
+from tests.support.escape.scene import OTHER, RETRY, TOPICS, a_scene
+from tests.support.service.fakes import GROUP, until
 
 from paceline.errors import BadRequestError
 from paceline.records.decode import BatchView

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.escape.scene import OTHER, RETRY, TOPICS, Scene, a_scene
-from tests.unit.service.fakes import GROUP, until
+from tests.support.escape.scene import OTHER, RETRY, TOPICS, Scene, a_scene
+from tests.support.service.fakes import GROUP, until
 
 from paceline.errors import PacelineError, PeerError, UnauthenticatedError
 from paceline.records.encode import encode_batch

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.unit.escape.scene import SECRET, Scene, a_scene
-from tests.unit.service.fakes import GROUP, replayed, until
+from tests.support.escape.scene import SECRET, Scene, a_scene
+from tests.support.service.fakes import GROUP, replayed, until
 
 from paceline.platform.runtime import SeededRandom, cancel_and_wait, spawn
 from paceline.records.header import Cause, Kind

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.unit.http.door import Door, a_batch, a_door
+from tests.support.http.door import Door, a_batch, a_door
 
 from paceline.server import http_guard
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from aiohttp import web
-from tests.unit.http.door import Door, a_door
+from tests.support.http.door import Door, a_door
 
 from paceline.wire.stream import UPGRADE_TOKEN
 

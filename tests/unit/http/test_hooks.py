@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
-from tests.unit.http.door import a_batch, a_door
-from tests.unit.http.stream_client import RawStream
-from tests.unit.service.fakes import until
+from tests.support.http.door import a_batch, a_door
+from tests.support.http.stream_client import RawStream
+from tests.support.service.fakes import until
 
 from paceline.errors import ConfigError, ForbiddenError
 from paceline.platform.ports import Buffer

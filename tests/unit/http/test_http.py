@@ -8,8 +8,9 @@ import aiohttp
 import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.http.door import Door, a_batch, a_door
-from tests.unit.service.fakes import OTHER_MASTER, a_view, until
+from tests.support.http.door import a_batch, a_door
+from tests.support.http.http import MESSAGES, send
+from tests.support.service.fakes import OTHER_MASTER, a_view, until
 
 from paceline.errors import InSyncReplicasNotEnoughError, OverloadedError
 from paceline.queues import index_of_key
@@ -17,15 +18,7 @@ from paceline.records.decode import BatchView
 from paceline.wire.stream import FETCH_ANSWER, FETCH_HEADER, FETCH_PART, FETCH_QUEUE
 
 BATCH = "application/vnd.paceline.batch"
-MESSAGES = "/v1/topics/orders/messages"
 QUEUE = "/v1/topics/orders/queues/0/messages"
-
-
-async def send(door: Door, *bodies: str, **fields: object) -> dict[str, object]:
-    document = {"messages": [{"body": body} for body in bodies], "queue": 0, **fields}
-    status, answer = await door.ask("POST", MESSAGES, document)
-    assert status == 200, answer
-    return answer
 
 
 async def test_json_messages_come_back_as_they_were_sent() -> None:

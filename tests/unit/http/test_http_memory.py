@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from tests.unit.http.door import Door, a_batch, a_door
-from tests.unit.service.fakes import until
+from tests.support.http.door import Door, a_batch, a_door
+from tests.support.service.fakes import until
 
 from paceline.records.header import Codec
 from paceline.server import http_guard

@@ -1,8 +1,8 @@
 """Static topics at the HTTP door: rows say where in its logical queue a message is."""
 
-from tests.unit.http.door import a_batch, a_door
-from tests.unit.service.fakes import GROUP
-from tests.unit.service.test_topic_checks import altered
+from tests.support.http.door import a_batch, a_door
+from tests.support.service.fakes import GROUP
+from tests.support.service.topic_checks import altered
 
 from paceline.types import GroupName, QueueId
 from paceline.wire.static_topics import LogicalQueue, Segment

@@ -1,7 +1,7 @@
 """No web page can have a browser read messages or order something at a broker."""
 
 import pytest
-from tests.unit.http.door import a_door
+from tests.support.http.door import a_door
 
 MESSAGES = "/v1/topics/orders/messages"
 JSON = {"Content-Type": "application/json"}

@@ -1,7 +1,7 @@
 """Pins over HTTP: set, renewed, listed, given up (R26)."""
 
-from tests.unit.http.door import Door, a_door
-from tests.unit.http.test_http import send
+from tests.support.http.door import Door, a_door
+from tests.support.http.http import send
 
 from paceline.records.header import Kind
 from paceline_broker.projections.projections import retention_document

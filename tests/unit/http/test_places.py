@@ -5,10 +5,11 @@ import gc
 from typing import Any
 
 import pytest
-from tests.unit.http.door import Door, a_batch, a_door
-from tests.unit.http.stream_client import UPGRADE, RawStream
-from tests.unit.http.test_stream import a_fetch
-from tests.unit.service.fakes import turn, until
+from tests.support.http.door import Door, a_batch, a_door
+from tests.support.http.places import close, connect
+from tests.support.http.stream import a_fetch
+from tests.support.http.stream_client import UPGRADE, RawStream
+from tests.support.service.fakes import turn, until
 
 from paceline.server import connections as places
 from paceline.server import http_guard
@@ -22,13 +23,6 @@ BATCHES = "/v1/topics/orders/queues/0/batches"
 TYPE = {"Content-Type": "application/vnd.paceline.batch"}
 WAIT = b"GET /v1/topics/orders/queues/0/messages?offset=0&wait_ms=20000 HTTP/1.1\r\nHost: x\r\n\r\n"
 OF_A_CONNECTION = (places.Connection, Arrival, GuardedHandler, StreamConnection)
-Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-async def connect(door: Door, data: bytes = b"") -> Connection:
-    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
-    writer.write(data)
-    return reader, writer
 
 
 async def asked(door: Door, path: str) -> int:
@@ -43,11 +37,6 @@ async def asked(door: Door, path: str) -> int:
 def of_connections() -> list[Any]:
     """Objects of connections that are there, garbage or not."""
     return [each for each in gc.get_objects() if isinstance(each, OF_A_CONNECTION)]
-
-
-def close(*connections: Connection) -> None:
-    for _, writer in connections:
-        writer.close()
 
 
 @pytest.mark.parametrize("data", [b"", b"GET /v1/status HTTP/1.1\r\nX: "], ids=["none", "half"])

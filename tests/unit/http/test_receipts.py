@@ -1,7 +1,7 @@
 """The HTTP door of simple consumers: messages with their handles, and what is refused."""
 
-from tests.unit.http.door import Door, a_batch, a_door
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import Door, a_batch, a_door
+from tests.support.service.send import Answers
 
 from paceline.platform.runtime import pause, spawn
 

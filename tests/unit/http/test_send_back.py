@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.http.door import Door, a_door
-from tests.unit.service.fakes import a_view
-from tests.unit.service.test_send_back import TOPICS
+from tests.support.http.door import Door, a_door
+from tests.support.service.fakes import a_view
+from tests.support.service.send_back import TOPICS
 
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupView

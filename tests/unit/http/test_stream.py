@@ -5,9 +5,10 @@ import struct
 
 import orjson
 import pytest
-from tests.unit.http.door import a_batch, a_door
-from tests.unit.http.stream_client import RawStream
-from tests.unit.service.fakes import OTHER_MASTER, until
+from tests.support.http.door import a_batch, a_door
+from tests.support.http.stream import a_fetch
+from tests.support.http.stream_client import RawStream
+from tests.support.service.fakes import OTHER_MASTER, until
 
 from paceline.records.decode import BatchView
 from paceline.wire.stream import (
@@ -26,12 +27,6 @@ from paceline.wire.stream import (
     ProduceAnswer,
     encode_frame,
 )
-
-
-def a_fetch(*queues: tuple[int, int, int], wait_ms: int = 0, max_bytes: int = 1 << 20) -> bytes:
-    """Body of a fetch of (topic id, queue id, offset)."""
-    rows = [FETCH_QUEUE.pack(*queue, max_bytes, 0) for queue in queues]
-    return FETCH_HEADER.pack(wait_ms, max_bytes, 1, len(queues)) + b"".join(rows)
 
 
 def parts_of(body: bytes) -> tuple[list[FetchPart], bytes]:

@@ -5,11 +5,11 @@ import tracemalloc
 
 import orjson
 import pytest
-from tests.unit.http.door import a_batch, a_door
-from tests.unit.http.stream_client import RawStream
-from tests.unit.http.test_stream import a_fetch
-from tests.unit.http.turns import per_turn
-from tests.unit.service.fakes import until
+from tests.support.http.door import a_batch, a_door
+from tests.support.http.stream import a_fetch
+from tests.support.http.stream_client import RawStream
+from tests.support.http.turns import per_turn
+from tests.support.service.fakes import until
 
 from paceline.records.header import Codec
 from paceline.server.byte_budget import MIB

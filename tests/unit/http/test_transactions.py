@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.http.door import Door, a_door
+from tests.support.http.door import Door, a_door
 
 from paceline.wire.message_ids import OffsetMessageId, make_handle
 

@@ -6,12 +6,12 @@ from functools import partial
 import orjson
 import pytest
 from aiohttp.web_protocol import RequestHandler
-from tests.unit.http.door import Door, a_batch, a_door
-from tests.unit.http.stream_client import RawStream
-from tests.unit.http.test_places import Connection, close, connect
-from tests.unit.http.test_stream import a_fetch
-from tests.unit.http.turns import per_turn
-from tests.unit.service.fakes import a_view, turn, until
+from tests.support.http.door import Door, a_batch, a_door
+from tests.support.http.places import Connection, close, connect
+from tests.support.http.stream import a_fetch
+from tests.support.http.stream_client import RawStream
+from tests.support.http.turns import per_turn
+from tests.support.service.fakes import a_view, turn, until
 
 from paceline.server import http_listener
 from paceline.server.http_guard import GuardedHandler

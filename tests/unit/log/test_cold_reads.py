@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.unit.log.builders import a_header, append
+from tests.support.log.builders import a_header, append
 
 from paceline.platform import disk_real
 from paceline.platform.disk_real import RealDisk

@@ -1,5 +1,5 @@
 import pytest
-from tests.unit.log.builders import (
+from tests.support.log.builders import (
     FOLDER,
     SEGMENT_BYTES,
     a_batch,

@@ -8,7 +8,7 @@ hold everything flushed, be a prefix of what was appended, be no damage, and go 
 from dataclasses import dataclass, field
 
 import pytest
-from tests.unit.log.builders import append, begin_epoch, content, open_log, segment_path
+from tests.support.log.builders import append, begin_epoch, content, open_log, segment_path
 
 from paceline.platform.disk_memory import MemoryDisk, PowerLost
 from paceline.platform.ports import Random

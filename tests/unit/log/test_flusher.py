@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.unit.log.builders import FOLDER, a_log, append, begin_epoch, content, open_log
+from tests.support.log.builders import FOLDER, a_log, append, begin_epoch, content, open_log
 
 from paceline.errors import StorageError
 from paceline.platform.disk_memory import MemoryDisk, MemoryFile

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 from crc32c import crc32c
-from tests.unit.log.builders import FOLDER, SEGMENT_BYTES, a_log, append, content, open_log
+from tests.support.log.builders import FOLDER, SEGMENT_BYTES, a_log, append, content, open_log
 
 from paceline.errors import StorageError
 from paceline.platform.disk_memory import MemoryDisk, PowerLost

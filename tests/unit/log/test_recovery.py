@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.log.builders import (
+from tests.support.log.builders import (
     FOLDER,
     SEGMENT_BYTES,
     a_batch,

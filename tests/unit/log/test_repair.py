@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.unit.log.builders import (
+from tests.support.log.builders import (
     FOLDER,
     a_batch,
     a_log,

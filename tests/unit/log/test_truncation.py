@@ -1,5 +1,5 @@
 import pytest
-from tests.unit.log.builders import FOLDER, a_log, append, begin_epoch, content, open_log
+from tests.support.log.builders import FOLDER, a_log, append, begin_epoch, content, open_log
 
 from paceline.errors import CorruptLogError, StorageError
 from paceline.platform.disk_memory import MemoryDisk

@@ -9,7 +9,8 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.projections.logs import START_MS, HandLog
+from tests.support.projections.fold import folded
+from tests.support.projections.logs import START_MS, HandLog
 
 from paceline.errors import CorruptLogError, PacelineError
 from paceline.records.decode import BatchView
@@ -35,15 +36,6 @@ def a_log() -> HandLog:
     log.begin_epoch(1)
     log.topic(1)
     return log
-
-
-def folded(batches: list[bytes], start: Projections | None = None) -> Projections:
-    projections = start or Projections()
-    for batch in batches:
-        view = BatchView(batch)
-        if view.header.physical_offset >= projections.position:
-            projections.apply(view.header, view)
-    return projections
 
 
 # -- locks ----------------------------------------------------------------------------------------

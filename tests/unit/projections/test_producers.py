@@ -1,7 +1,7 @@
 """Idempotent producers: R30 and R31, case by case."""
 
 import pytest
-from tests.unit.projections.logs import a_header
+from tests.support.projections.logs import a_header
 
 from paceline.errors import (
     OutOfOrderSequenceError,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.projections.logs import HandLog
+from tests.support.projections.logs import HandLog
 
 from paceline.errors import CorruptLogError
 from paceline.records.decode import BatchView

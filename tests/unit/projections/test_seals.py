@@ -6,8 +6,8 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.projections.logs import HandLog
-from tests.unit.projections.test_fold import folded
+from tests.support.projections.fold import folded
+from tests.support.projections.logs import HandLog
 
 from paceline.errors import CorruptLogError
 from paceline.records.header import Kind

@@ -4,8 +4,8 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.projections.logs import START_MS, HandLog
-from tests.unit.projections.test_fold import folded
+from tests.support.projections.fold import folded
+from tests.support.projections.logs import START_MS, HandLog
 
 from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.projections.logs import START_MS, HandLog
+from tests.support.projections.logs import START_MS, HandLog
 
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from tests.unit.projections.logs import START_MS, HandLog
+from tests.support.projections.logs import START_MS, HandLog
 
 from paceline.records.decode import BatchView
 from paceline.records.encode import encode_batch

@@ -1,7 +1,7 @@
 """Who differs from most controllers stops, and nobody else (INV-10)."""
 
 import pytest
-from tests.unit.raft.single import C1, C2, C3
+from tests.support.raft.single import C1, C2, C3
 
 from paceline.errors import PeerError
 from paceline.types import ControllerId

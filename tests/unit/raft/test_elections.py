@@ -1,6 +1,6 @@
 """Pre-vote, stickiness, transfer, and the gate."""
 
-from tests.unit.raft.single import C2, C3, Single, commands, no_op
+from tests.support.raft.single import C2, C3, Single, commands, no_op
 
 from paceline_controller.raft.library import PeerNode
 from paceline_controller.raft.peers.frames import Message

@@ -5,7 +5,7 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.raft.single import commands, no_op
+from tests.support.raft.single import commands, no_op
 
 from paceline.errors import PeerError
 from paceline.platform.runtime import SeededRandom

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.raft.single import (
+from tests.support.raft.single import (
     C1,
     C2,
     C3,

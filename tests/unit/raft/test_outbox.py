@@ -1,6 +1,6 @@
 """What goes ahead of a sync, and what never does (INV-10)."""
 
-from tests.unit.raft.single import C2, C3, Single, command, commands, no_op
+from tests.support.raft.single import C2, C3, Single, command, commands, no_op
 
 from paceline_controller.raft.peers.frames import Message
 

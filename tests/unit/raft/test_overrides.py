@@ -5,7 +5,7 @@ import contextlib
 from dataclasses import replace
 
 import pytest
-from tests.unit.raft.single import (
+from tests.support.raft.single import (
     C2,
     C3,
     Single,

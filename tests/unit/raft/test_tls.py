@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from tests.certificates import Authority, Files
+from tests.support.certificates import Authority, Files
 
 from paceline.errors import ConfigError, PeerError
 from paceline.platform.address import Address

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.unit.records.test_corruption import sealed
+from tests.support.records.corruption import sealed
 
 from paceline.errors import CorruptLogError, TooLargeError
 from paceline.records import checking

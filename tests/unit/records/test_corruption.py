@@ -7,9 +7,9 @@ from typing import Any
 import lz4.block
 import pytest
 import zstandard
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.records.corruption import sealed
 
 from paceline.errors import CorruptLogError, TooLargeError
 from paceline.records.checking import check_batch
@@ -20,7 +20,6 @@ from paceline.records.header import (
     COLUMN_SETS,
     HEADER_BYTES,
     MESSAGE_BYTES_MAX,
-    BatchHeader,
     Codec,
     pack_header,
     parse_header,
@@ -49,16 +48,6 @@ def a_batch(codec: Codec = Codec.NONE) -> bytes:
         queue_id=0,
         codec=codec,
     )
-
-
-def sealed(payload: bytes, header: BatchHeader, **fields: int) -> bytes:
-    """A batch of this payload whose size and CRCs are right."""
-    payload += bytes(-len(payload) % 8)
-    fields = {"payload_raw_bytes": len(payload)} | fields
-    header = header._replace(
-        size_bytes=HEADER_BYTES + len(payload), payload_crc32c=crc32c(payload), **fields
-    )
-    return pack_header(header) + payload
 
 
 def read_everything(buffer: bytes) -> None:

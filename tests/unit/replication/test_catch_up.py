@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.unit.replication.builders import a_view
-from tests.unit.replication.nodes import Group, eventually
+from tests.support.replication.builders import a_view
+from tests.support.replication.nodes import Group, eventually
 
 from paceline.platform.runtime import SeededRandom
 from paceline.types import PhysicalOffset

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.replication.builders import a_view
-from tests.unit.replication.nodes import (
+from tests.support.replication.builders import a_view
+from tests.support.replication.nodes import (
     UNIX_MS,
     Group,
     ReplicaNode,

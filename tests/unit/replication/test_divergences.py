@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
-from tests.unit.replication.builders import a_view
-from tests.unit.replication.nodes import (
+from tests.support.replication.builders import a_view
+from tests.support.replication.nodes import (
     SEGMENT_BYTES,
     Group,
     ReplicaNode,

@@ -1,7 +1,7 @@
 """R37: with `all_ack_in_sync_state_set = false` answers may leave before confirm."""
 
 import pytest
-from tests.unit.replication.builders import (
+from tests.support.replication.builders import (
     START_END,
     a_master,
     a_view,

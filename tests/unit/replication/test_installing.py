@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import replace
 
 import pytest
-from tests.unit.replication.test_replica import a_frame, a_replica, a_welcome
+from tests.support.replication.replica import a_frame, a_replica, a_welcome
 
 from paceline.errors import PeerError
 from paceline.platform.ports import Buffer

@@ -1,7 +1,7 @@
 """Confirm, rounds and acceptance as the master decides them."""
 
 import pytest
-from tests.unit.replication.builders import (
+from tests.support.replication.builders import (
     START_END,
     a_master,
     a_view,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.replication.builders import (
+from tests.support.replication.builders import (
     START_END,
     a_master,
     a_view,

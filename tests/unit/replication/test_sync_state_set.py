@@ -1,6 +1,6 @@
 """Shrink and grow: the sync state set as the master proposes it."""
 
-from tests.unit.replication.builders import (
+from tests.support.replication.builders import (
     START_END,
     a_master,
     a_view,

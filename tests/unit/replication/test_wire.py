@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.replication.builders import TABLE, an_introduction
+from tests.support.replication.builders import TABLE, an_introduction
 
 from paceline.errors import PeerError
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId

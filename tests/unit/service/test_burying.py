@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import Bench, a_view, turn, until
-from tests.unit.service.test_receipts import handles, offset_row, receive
-from tests.unit.service.test_send import Answers
-from tests.unit.service.test_send_back import DEAD, KEY, ORDERS, RETRY, TOPICS, a_bench, send
+from tests.support.service.fakes import Bench, a_view, turn, until
+from tests.support.service.receipts import handles, offset_row, receive
+from tests.support.service.send import Answers
+from tests.support.service.send_back import DEAD, KEY, ORDERS, RETRY, TOPICS, a_bench, send
 
 from paceline.errors import NoPermissionError, ReceiptExpiredError, StorageError
 from paceline.records.decode import Record

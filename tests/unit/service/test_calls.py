@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, until
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.calls import started
+from tests.support.service.fakes import Bench, until
+from tests.support.service.send import Answers
 
 from paceline.errors import (
     BadRequestError,
@@ -27,14 +28,6 @@ from paceline_broker.service.groups import members
 from paceline_broker.service.groups.members import MemberTable, coordinating_group
 
 QUEUE = {"topic": "orders", "queue": 0}
-
-
-async def started(asking: Any) -> "asyncio.Future[Any]":
-    """The call, begun: everything up to its first wait has happened."""
-    future: asyncio.Future[Any] = asyncio.gather(asking)
-    for _ in range(3):
-        await asyncio.wait([future], timeout=0)
-    return future
 
 
 def stored(bench: Bench, count: int = 10) -> None:

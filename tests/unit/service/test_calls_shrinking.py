@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import GROUP, Bench
-from tests.unit.service.test_topic_checks import altered, sent
+from tests.support.service.fakes import GROUP, Bench
+from tests.support.service.topic_checks import altered, sent
 
 from paceline.errors import CommandRefusedError, NotYetAvailableError
 from paceline.records.dues import due_of_delay

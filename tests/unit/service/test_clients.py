@@ -4,29 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import Bench, turn
+from tests.support.service.clients import CONSUMER, PRODUCER
+from tests.support.service.fakes import Bench, turn
 
 from paceline.errors import BadNameError, BadRequestError, OverloadedError
 from paceline.wire.clients import conflicts, inconsistent_topics, merged
 from paceline_broker.service.groups import clients
-
-PRODUCER = {
-    "kind": "producer",
-    "group": "shop",
-    "client_id": "p1",
-    "version": "0.1.0",
-    "language": "PYTHON",
-    "topics": ["orders"],
-}
-CONSUMER = {
-    **PRODUCER,
-    "kind": "consumer",
-    "group": "audit",
-    "client_id": "c1",
-    "message_model": "clustering",
-    "mode": "concurrent",
-    "filters": {"orders": "a || b"},
-}
 
 
 class Stream:

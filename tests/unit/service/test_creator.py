@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import GROUP, a_view, until
+from tests.support.service.fakes import GROUP, a_view, until
 
 from paceline.errors import (
     CommandRefusedError,

@@ -1,7 +1,7 @@
 """What a master takes of delayed messages, and from when it counts."""
 
-from tests.unit.http.door import a_batch
-from tests.unit.service.test_delivery import DelayBench
+from tests.support.http.door import a_batch
+from tests.support.service.delivery import DelayBench
 
 from paceline.errors import BadRequestError, OverloadedError, TooLargeError
 from paceline.records.dues import due_of_delay

@@ -1,13 +1,12 @@
 """Delayed messages: what a master takes, and when it delivers them (R29, R34, R35)."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view, turn
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.delivery import DelayBench
+from tests.support.service.fakes import a_view, turn
 
 from paceline.errors import (
     BadRequestError,
@@ -15,7 +14,6 @@ from paceline.errors import (
     NotMasterError,
 )
 from paceline.platform.runtime import cancel_and_wait, spawn
-from paceline.records.decode import BatchView
 from paceline.records.dues import due_of_delay, due_of_level
 from paceline.records.header import Cause, Codec, Kind, pack_source
 from paceline.wire.cluster import ClusterView
@@ -25,46 +23,6 @@ from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.service.delays.delivery import HELD_MS, IDLE_MS, TURN_MESSAGES
 from paceline_broker.service.produce import send
 from paceline_broker.service.routes import Routes
-
-
-class DelayBench(Bench):
-    """A service with a view that has the dead letters' topic, and doors for delayed messages."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(is_automatic=False, **settings)
-        self.topics = {"orders": 4, DELAY_DLQ_TOPIC: 1}
-        self.service.view_changed(a_view(version=2, topics=self.topics))
-        self.sink = Answers()
-
-    def delay(
-        self, dues: Sequence[int], *bodies: bytes, is_confirmed: bool = True, **arguments: Any
-    ) -> Any:
-        """Send a batch of delayed messages; its answer."""
-        batch = a_batch(
-            *(bodies or [b"x"] * len(dues)), kind=Kind.DELAY, due_unix_ms=dues, **arguments
-        )
-        self.service.sender.send(batch, self.sink, len(self.sink.answers) + 1)
-        self.finish_work()
-        if is_confirmed:
-            self.writer.confirm_all()
-            return self.sink.last
-        return None
-
-    def turn(self) -> int:
-        waits_ms = self.service.delivery.turn()
-        self.writer.confirm_all()
-        return waits_ms
-
-    def delivered(self) -> list[BatchView]:
-        return [
-            view
-            for view in self.log.views()
-            if view.header.is_derived and view.header.kind == Kind.NORMAL
-        ]
-
-    def bodies(self) -> list[bytes]:
-        return [body for view in self.delivered() for body in view.bodies()]
-
 
 # -- taking ---------------------------------------------------------------------------------------
 

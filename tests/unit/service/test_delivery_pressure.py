@@ -3,9 +3,9 @@
 import weakref
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import until
-from tests.unit.service.test_delivery import DelayBench
+from tests.support.http.door import a_batch
+from tests.support.service.delivery import DelayBench
+from tests.support.service.fakes import until
 
 from paceline.errors import DiskFullError
 from paceline.platform.runtime import cancel_and_wait, spawn

@@ -4,31 +4,21 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, until
-from tests.unit.service.test_fetch import Fetches
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import Bench, until
+from tests.support.service.fetch import Fetches
+from tests.support.service.filtered_fetch import a_filter, send
+from tests.support.service.send import Answers
 
 from paceline.errors import BadRequestError
 from paceline.wire.stream import FetchCode, FetchQueue
 from paceline_broker.service.fetch import fetch, filters
 
 
-def send(bench: Bench, *tags: str | None, queue_id: int = 0) -> None:
-    batch = a_batch(*[b"x"] * len(tags), tags=list(tags), queue_id=queue_id)
-    bench.service.sender.send(batch, Answers(), 0)
-
-
 def ask(bench: Bench, sink: Fetches, *rows: FetchQueue, wait_ms: int = 0) -> None:
     bench.service.fetcher.fetch(
         rows, wait_ms=wait_ms, max_bytes=1 << 20, min_bytes=1, sink=sink, request_id=1
     )
-
-
-async def a_filter(bench: Bench, expression: str, type_: str = "TAG") -> int:
-    call = {"call": "filter", "type": type_, "expression": expression}
-    number: int = (await bench.service.calls.call(call))["filter_id"]
-    return number
 
 
 async def test_batches_without_anything_wanted_are_left_out() -> None:

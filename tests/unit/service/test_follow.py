@@ -1,12 +1,13 @@
 """Fetch sessions: only queues with something are looked at and answered, and none is forgotten."""
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view, until
-from tests.unit.service.test_fetch import Fetches, send
-from tests.unit.service.test_filtered_fetch import a_filter
-from tests.unit.service.test_filtered_fetch import send as send_tagged
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import Bench, a_view, until
+from tests.support.service.fetch import send
+from tests.support.service.filtered_fetch import a_filter
+from tests.support.service.filtered_fetch import send as send_tagged
+from tests.support.service.follow import Follower
+from tests.support.service.send import Answers
 
 from paceline.errors import BadRequestError, DeadlineError, OverloadedError
 from paceline.wire.stream import FRAME_BYTES_MAX, FetchCode, FetchQueue
@@ -15,42 +16,6 @@ from paceline_broker.service.fetch import sessions as follow
 from paceline_broker.service.fetch.read import Gathering
 
 MANY = 4000
-
-
-class Follower:
-    """The asking side of one session, by hand."""
-
-    def __init__(self, bench: Bench, *, max_bytes: int = 1 << 20) -> None:
-        self.bench = bench
-        self.sink = Fetches()
-        self.sequence = 0
-        self.max_bytes = max_bytes
-
-    def ask(
-        self, *queues: tuple[int, int], wait_ms: int = 5_000, filter_id: int = 0, topic: int = 1
-    ) -> int:
-        """Ask for (queue, offset)s; the number of the request."""
-        rows = [FetchQueue(topic, queue, at, 1 << 20, filter_id) for queue, at in queues]
-        return self.send(rows, wait_ms=wait_ms)
-
-    def send(self, rows: list[FetchQueue], *, wait_ms: int = 5_000) -> int:
-        self.sequence += 1
-        self.bench.service.fetcher.sessions.follow(
-            rows,
-            sequence=self.sequence,
-            wait_ms=wait_ms,
-            max_bytes=self.max_bytes,
-            sink=self.sink,
-            request_id=self.sequence,
-        )
-        return self.sequence
-
-    def parts(self, request_id: int) -> list[tuple[int, int]]:
-        """(queue, code) of an answer."""
-        return [(part.queue_id, part.code) for part in self.sink.answers[request_id].parts]
-
-    def queues(self, request_id: int) -> list[int]:
-        return [queue for queue, _ in self.parts(request_id)]
 
 
 async def test_one_message_touches_one_queue_of_many(monkeypatch: pytest.MonkeyPatch) -> None:

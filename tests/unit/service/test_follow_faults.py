@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from tests.unit.service.fakes import Bench, turn, until
-from tests.unit.service.test_fetch import Fetches, fetch, send
-from tests.unit.service.test_follow import Follower
+from tests.support.service.fakes import Bench, turn, until
+from tests.support.service.fetch import Fetches, fetch, send
+from tests.support.service.follow import Follower
 
 from paceline.errors import StorageError
 from paceline.wire.stream import FetchCode

@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view, replayed
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import Bench, replayed
+from tests.support.service.group_records import RETRIES, with_group
+from tests.support.service.send import Answers
 
 from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind
@@ -16,17 +17,6 @@ from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupView
 
 QUEUE = {"topic": "orders", "queue": 0}
-RETRIES = "%RETRY%g"
-
-
-def with_group(version: int, *, topic_id: int) -> ClusterView:
-    """The topic of its retries has that id; those between were deleted."""
-    queues = {"orders": 4, **{f"gone{number}": 1 for number in range(2, topic_id)}, RETRIES: 1}
-    view = a_view(version=version, topics=queues)
-    topics = {name: topic for name, topic in view.topics.items() if not name.startswith("gone")}
-    return ClusterView(
-        cluster_id=view.cluster_id, version=version, groups=view.groups, topics=topics
-    )
 
 
 def with_settings(view: ClusterView) -> ClusterView:

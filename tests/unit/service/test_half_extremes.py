@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import turn, until
-from tests.unit.service.test_send import Answers
-from tests.unit.service.test_transactions import INTERVAL_MS, TIME_OUT_MS, HalfBench, polled
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import turn, until
+from tests.support.service.send import Answers
+from tests.support.service.transactions import INTERVAL_MS, TIME_OUT_MS, HalfBench, polled
 
 from paceline.errors import (
     BadRequestError,

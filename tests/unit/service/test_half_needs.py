@@ -4,9 +4,9 @@ import asyncio
 from operator import sub
 
 import pytest
-from tests.unit.service.fakes import turn, until
-from tests.unit.service.test_calls import started
-from tests.unit.service.test_transactions import HalfBench
+from tests.support.service.calls import started
+from tests.support.service.fakes import turn, until
+from tests.support.service.transactions import HalfBench
 
 from paceline.errors import OverloadedError
 from paceline.platform.runtime import cancel_and_wait, spawn

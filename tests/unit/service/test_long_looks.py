@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, until
-from tests.unit.service.test_fetch import Fetches
-from tests.unit.service.test_follow import Follower
-from tests.unit.service.test_receipts import receive
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import Bench, until
+from tests.support.service.fetch import Fetches
+from tests.support.service.follow import Follower
+from tests.support.service.receipts import receive
+from tests.support.service.send import Answers
 
 from paceline.errors import BadRequestError
 from paceline.filters import Filter, make_filter

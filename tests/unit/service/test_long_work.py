@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterator
 from weakref import ref
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, until
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import Bench, until
+from tests.support.service.send import Answers
 
 from paceline.errors import (
     BadRequestError,

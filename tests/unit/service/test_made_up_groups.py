@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import Bench, replayed
+from tests.support.service.fakes import Bench, replayed
 
 from paceline.errors import GroupNotFoundError
 

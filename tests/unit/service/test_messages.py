@@ -3,7 +3,7 @@
 import asyncio
 
 import orjson
-from tests.unit.service.fakes import Bench, turn
+from tests.support.service.fakes import Bench, turn
 
 from paceline.wire.http import parse_json_object, parse_send
 

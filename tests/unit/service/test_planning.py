@@ -1,9 +1,9 @@
 """Where a queue can be cut for bulk readers, and which offset a time is (SPARK)."""
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import Bench
+from tests.support.service.send import Answers
 
 from paceline.errors import BadRequestError, NotYetAvailableError, OffsetOutOfRangeError
 from paceline_broker.service.fetch import bulk_reads

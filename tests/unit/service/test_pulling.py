@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_door
-from tests.unit.service.fakes import until
+from tests.support.http.door import a_door
+from tests.support.service.fakes import until
 
 from paceline.filters import TagFilter, make_filter
 from paceline.records import decode

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, turn
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import Bench, turn
+from tests.support.service.send import Answers
 
 from paceline.errors import (
     BadRequestError,

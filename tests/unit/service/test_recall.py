@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.http.door import Door, a_door
-from tests.unit.service.fakes import a_view, until
-from tests.unit.service.test_delivery import DelayBench
+from tests.support.http.door import Door, a_door
+from tests.support.service.delivery import DelayBench
+from tests.support.service.fakes import a_view, until
 
 from paceline.errors import BadRequestError, ConflictError, ForbiddenError, TopicNotFoundError
 from paceline.records.dues import due_of_delay

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.unit.service.fakes import Bench, turn, until
-from tests.unit.service.test_calls import started
-from tests.unit.service.test_receipts import handles, receive, send
+from tests.support.service.calls import started
+from tests.support.service.fakes import Bench, turn, until
+from tests.support.service.receipts import handles, receive, send
 
 from paceline.errors import (
     InvalidReceiptHandleError,

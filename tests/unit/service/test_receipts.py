@@ -5,10 +5,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view, replayed, turn
-from tests.unit.service.test_calls import started
-from tests.unit.service.test_send import Answers
+from tests.support.service.calls import started
+from tests.support.service.fakes import Bench, a_view, replayed, turn
+from tests.support.service.receipts import handles, lowest, offset_row, receive, send
 
 from paceline.errors import (
     BadRequestError,
@@ -25,34 +24,6 @@ from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.service.ledger import append_decided
 from paceline_broker.service.pop import operations
 from paceline_broker.service.pop import pop as receipts_module
-
-ASK = {"group": "g", "client_id": "c1", "topics": ["orders"]}
-
-
-def send(bench: Bench, count: int, queue_id: int = 0) -> None:
-    batch = a_batch(*[b"x"] * count, queue_id=queue_id)
-    bench.service.sender.send(batch, Answers(), 0)
-    if not bench.log.is_automatic:
-        bench.writer.confirm_all()
-
-
-async def receive(bench: Bench, **fields: Any) -> dict[str, Any]:
-    return await bench.call("receive", **{**ASK, **fields})
-
-
-def handles(answer: dict[str, Any], group: str = "g") -> list[str]:
-    """A handle for each message of an answer, as the client makes them."""
-    return [
-        format_handle(Receipt("g1", topic, queue, offset, answer["position"], attempt), group)
-        for topic, queue, first, end, attempt in answer["messages"]
-        for offset in range(first, end)
-    ]
-
-
-def lowest(bench: Bench, key: int = 1 << 16) -> int:
-    committed = bench.role.projections.offsets.get("g", key)
-    assert committed is not None
-    return committed.offset
 
 
 async def test_message_is_given_once_until_its_time_is_over_then_again() -> None:
@@ -313,10 +284,6 @@ async def test_a_group_that_begins_last_misses_nothing_of_a_queue_that_comes_lat
     later = await receive(bench, start="last")
 
     assert later["messages"] == [[1, 4, 0, 1, 1]]
-
-
-def offset_row(offset: int) -> dict[str, Any]:
-    return {"topic": "orders", "queue": 0, "offset": offset}
 
 
 async def test_what_retention_has_deleted_is_passed_over() -> None:

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import Bench, replayed
-from tests.unit.service.test_calls import started
-from tests.unit.service.test_receipts import handles, offset_row, receive, send
+from tests.support.service.calls import started
+from tests.support.service.fakes import Bench, replayed
+from tests.support.service.receipts import handles, offset_row, receive, send
 
 from paceline.errors import ReceiptExpiredError, ReceiptsOpenError
 from paceline.types import MasterEpoch

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view, turn, until
-from tests.unit.service.test_calls import started
-from tests.unit.service.test_receipts import handles, lowest, receive, send
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.calls import started
+from tests.support.service.fakes import Bench, a_view, turn, until
+from tests.support.service.receipts import handles, lowest, receive, send
+from tests.support.service.send import Answers
 
 from paceline.errors import (
     BadRequestError,

@@ -1,11 +1,11 @@
 """Dead letters resent: to their topic or their group, once each (R34)."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from tests.unit.service.fakes import Bench, a_view
-from tests.unit.service.test_send_back import (
+from tests.support.service.fakes import a_view
+from tests.support.service.resend import a_dead_letter, resend
+from tests.support.service.send_back import (
     DEAD,
     KEY,
     ORDERS,
@@ -31,20 +31,6 @@ from paceline.queues import index_of_key
 from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source
 from paceline.wire import properties as names
-
-
-async def resend(bench: Bench, *offsets: int, **more: Any) -> list[dict[str, Any]]:
-    rows = [{"queue": 0, "offset": offset} for offset in offsets]
-    answer = await bench.call("resend", group="g", messages=rows, **more)
-    found: list[dict[str, Any]] = answer["messages"]
-    return found
-
-
-async def a_dead_letter(bench: Bench) -> int:
-    """A message with a key dies at once; the position of its first storing."""
-    position = send(bench, producer_id=7, base_sequence=0)
-    await send_back(bench, a_row(1, delay_level=-1))
-    return position
 
 
 async def test_dead_letter_goes_back_to_its_topic_as_it_was() -> None:

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import GROUP, Bench
-from tests.unit.service.test_resend import a_dead_letter, resend
-from tests.unit.service.test_send import Answers
-from tests.unit.service.test_send_back import a_bench, a_row, send_back
-from tests.unit.service.test_topic_checks import altered, sent
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import GROUP, Bench
+from tests.support.service.resend import a_dead_letter, resend
+from tests.support.service.send import Answers
+from tests.support.service.send_back import a_bench, a_row, send_back
+from tests.support.service.topic_checks import altered, sent
 
 from paceline.errors import (
     InSyncReplicasNotEnoughError,

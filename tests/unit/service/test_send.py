@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import Bench, a_view, until
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import Bench, a_view, until
+from tests.support.service.send import Answers
 
 from paceline.errors import (
     InSyncReplicasNotEnoughError,
@@ -12,7 +13,6 @@ from paceline.errors import (
     OutcomeUnknownError,
     OutOfOrderSequenceError,
     OverloadedError,
-    PacelineError,
     StorageError,
     TopicNotFoundError,
 )
@@ -25,27 +25,6 @@ from paceline.wire.stream import (
     ProduceAnswer,
 )
 from paceline_broker.service.ledger import append_messages
-
-
-class Answers:
-    """A sink that remembers, in order."""
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[int, Any]] = []
-
-    def produced(self, request_id: int, answer: ProduceAnswer) -> None:
-        self.answers.append((request_id, answer))
-
-    def failed(self, request_id: int, error: PacelineError) -> None:
-        self.answers.append((request_id, error))
-
-    @property
-    def ids(self) -> list[int]:
-        return [request_id for request_id, _ in self.answers]
-
-    @property
-    def last(self) -> Any:
-        return self.answers[-1][1]
 
 
 async def test_answer_leaves_when_confirm_has_passed_and_not_before() -> None:

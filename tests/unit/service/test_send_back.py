@@ -1,13 +1,24 @@
 """Sending back: retries with their delays, dead letters, once for each message (R28, R34)."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import GROUP, Bench, a_view
-from tests.unit.service.test_calls import started
-from tests.unit.service.test_send import Answers
+from tests.support.service.calls import started
+from tests.support.service.fakes import GROUP, Bench
+from tests.support.service.send_back import (
+    DEAD,
+    KEY,
+    ORDERS,
+    OTHER_RETRY,
+    RETRY,
+    a_bench,
+    a_row,
+    made,
+    records,
+    retried,
+    send,
+    send_back,
+)
 
 from paceline.errors import (
     BadRequestError,
@@ -18,72 +29,12 @@ from paceline.errors import (
     OffsetOutOfRangeError,
     OutcomeUnknownError,
 )
-from paceline.records.decode import BatchView, Record
-from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source
-from paceline.types import ConsumerGroupName, PhysicalOffset
 from paceline.wire import properties as names
-from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView, RetryPolicy
+from paceline.wire.consumer_groups import ConsumerGroupSettings, RetryPolicy
 from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.retry.source_messages import Source, Wanted
-
-ORDERS, RETRY, DEAD, OTHER_RETRY = 1, 2, 3, 4
-KEY = ORDERS << 16
-TOPICS = {"orders": 4, "%RETRY%g": 2, "%DLQ%g": 1, "%RETRY%h": 1}
-
-
-def a_bench(*, settings: ConsumerGroupSettings | None = None, **more: Any) -> Bench:
-    bench = Bench(**more)
-    group = ConsumerGroupName("g")
-    view = ConsumerGroupView(group=group, settings=settings or ConsumerGroupSettings())
-    bench.service.view_changed(
-        replace(a_view(version=2, topics=TOPICS), consumer_groups={group: view})
-    )
-    return bench
-
-
-def send(bench: Bench, count: int = 1, *, queue: int = 0, **more: Any) -> PhysicalOffset:
-    """Store messages of every kind of column; where their batch lies."""
-    position = bench.writer.end
-    if bench.role.projections.topics.get(ORDERS) is None:
-        bench.service.sender.send(a_batch(1, queue=queue), Answers(), 0)
-        bench.writer.confirm_all()
-        position = bench.writer.end
-    bench.service.sender.send(a_batch(count, queue=queue, **more), Answers(), 0)
-    bench.writer.confirm_all()
-    return position
-
-
-def a_batch(count: int, *, queue: int = 0, **more: Any) -> bytes:
-    numbers = range(count)
-    fields: dict[str, Any] = {
-        "keys": [f"key-{number}" for number in numbers],
-        "tags": ["a" if number % 2 else "b" for number in numbers],
-        "properties": [{"colour": f"shade {number}"} for number in numbers],
-        "born_unix_ms": [1000 + number for number in numbers],
-        **more,
-    }
-    bodies = [b"body %d" % number for number in numbers]
-    return encode_batch(bodies, topic_id=ORDERS, queue_id=queue, **fields)
-
-
-def a_row(offset: int, *, topic_id: int = ORDERS, queue: int = 0, **more: Any) -> dict[str, Any]:
-    return {"topic_id": topic_id, "queue": queue, "offset": offset, **more}
-
-
-async def send_back(bench: Bench, *rows: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
-    answer = await bench.call("send_back", group="g", messages=list(rows), **more)
-    found: list[dict[str, Any]] = answer["messages"]
-    return found
-
-
-def made(bench: Bench, cause: Cause) -> list[BatchView]:
-    return [view for view in bench.log.views() if view.header.cause == cause]
-
-
-def records(views: Sequence[BatchView]) -> list[Record]:
-    return [record for view in views for record in view.records()]
 
 
 async def test_message_sent_back_waits_for_the_retry_topic_with_all_it_had() -> None:
@@ -212,28 +163,6 @@ async def test_group_that_was_reset_may_send_back_again() -> None:
 
     assert (row["outcome"], row["duplicate"]) == ("retry", False)
     assert len(made(bench, Cause.RETRIED)) == 2
-
-
-def retried(bench: Bench, *, times: int, offset: int = 0, queue: int = 0) -> dict[str, Any]:
-    """As if the timers had delivered a retry; the row that sends it back."""
-    properties = {
-        names.RECONSUME_TIMES: str(times),
-        names.RETRY_TOPIC: "orders",
-        names.ORIGIN_MESSAGE_ID: "g1:64:0",
-        names.UNIQ_KEY: "unique",
-        "colour": "red",
-    }
-    batch = encode_batch(
-        [b"again"],
-        properties=[properties],
-        born_unix_ms=1,
-        topic_id=RETRY,
-        queue_id=queue,
-        sources=[pack_source(0, 0)],
-        flags=Cause.DELAYED,
-    )
-    bench.append_derived(batch)
-    return a_row(offset, topic_id=RETRY, queue=queue)
 
 
 async def test_each_retry_waits_longer_and_keeps_where_the_message_came_from() -> None:

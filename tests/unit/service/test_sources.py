@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.service.test_resend import resend
-from tests.unit.service.test_send import Answers
-from tests.unit.service.test_send_back import DEAD, KEY, ORDERS, a_bench, a_row, send, send_back
+from tests.support.service.resend import resend
+from tests.support.service.send import Answers
+from tests.support.service.send_back import DEAD, KEY, ORDERS, a_bench, a_row, send, send_back
 
 from paceline.errors import TooLargeError, TopicNotFoundError
 from paceline.records.decode import BatchView

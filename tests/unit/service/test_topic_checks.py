@@ -5,9 +5,10 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.unit.http.door import a_batch
-from tests.unit.service.fakes import GROUP, Bench, a_view, until
-from tests.unit.service.test_send import Answers
+from tests.support.http.door import a_batch
+from tests.support.service.fakes import GROUP, Bench, a_view
+from tests.support.service.send import Answers
+from tests.support.service.topic_checks import altered, sent
 
 from paceline.errors import (
     BadRequestError,
@@ -19,7 +20,6 @@ from paceline.errors import (
 )
 from paceline.records.header import Codec, Kind
 from paceline.types import ConsumerGroupName, QueueOffset, TopicName
-from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline.wire.http import PullRequest, parse_send
 from paceline.wire.names import REPLY_TOPIC
@@ -33,31 +33,9 @@ from paceline.wire.topics import (
     PERM_READ,
     PERM_WRITE,
     TRANSACTION,
-    TopicView,
 )
 
 FROM_START = PullRequest(offset=QueueOffset(0))
-
-
-def altered(bench: Bench, **changes: Any) -> TopicView:
-    """The topic "orders" (4 queues) is another one in a newer view."""
-    view = bench.service.routes.view
-    assert view is not None
-    orders = view.topics[TopicName("orders")]
-    topic = replace(orders, **changes)
-    topics = {**view.topics, topic.topic: topic}
-    newer: ClusterView = replace(view, version=view.version + 1, topics=topics)
-    bench.service.view_changed(newer)
-    return topic
-
-
-async def sent(bench: Bench, **arguments: Any) -> Any:
-    """The answer to one batch."""
-    sink = Answers()
-    bench.service.sender.send(a_batch(b"x", **arguments), sink, 0)
-    await until(lambda: bool(sink.answers))
-    [(_, answer)] = sink.answers
-    return answer
 
 
 async def refused(bench: Bench, error: type[PacelineError], **arguments: Any) -> None:

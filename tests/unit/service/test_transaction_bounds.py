@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import orjson
 import pytest
-from tests.unit.service.fakes import turn, until
-from tests.unit.service.test_calls import started
-from tests.unit.service.test_transactions import TIME_OUT_MS, HalfBench
+from tests.support.service.calls import started
+from tests.support.service.fakes import turn, until
+from tests.support.service.transactions import TIME_OUT_MS, HalfBench
 
 from paceline.errors import DiskFullError
 from paceline.wire.stream import FRAME_BYTES_MAX

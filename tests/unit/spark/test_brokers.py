@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.service.fakes import a_view
-from tests.unit.spark.stub import Stub, a_stub, fetched, ok, refusal
+from tests.support.service.fakes import a_view
+from tests.support.spark.brokers import a_batch
+from tests.support.spark.stub import Stub, a_stub, fetched, ok, refusal
 
 from paceline.errors import (
     BadRequestError,
@@ -16,24 +17,11 @@ from paceline.errors import (
     PeerError,
     UnauthenticatedError,
 )
-from paceline.records.encode import encode_batch
-from paceline.records.header import stamp
 from paceline.spark.brokers import Brokers, replica_order
 from paceline.spark.options import Access
 from paceline.types import GroupName
 
 GROUP = GroupName("g1")
-
-
-def a_batch(base: int, count: int = 2, topic_id: int = 1) -> bytes:
-    raw = encode_batch([b"x"] * count, born_unix_ms=1, topic_id=topic_id, queue_id=0)
-    return stamped(raw, base)
-
-
-def stamped(raw: bytes, base: int) -> bytes:
-    return stamp(
-        raw[:96], physical_offset=0, master_epoch=1, base_queue_offset=base, store_unix_ms=1
-    ) + raw[96:]  # fmt: skip
 
 
 @pytest.fixture

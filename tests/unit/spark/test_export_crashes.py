@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.unit.spark.test_plan import FakeBrokers
+from tests.support.spark.plan import FakeBrokers
 
 import paceline.spark.export
 from paceline.queues import QueueName

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.unit.spark.test_offsets import queue
+from tests.support.spark.offsets import queue
 
 from paceline.errors import BadRequestError, ConflictError, CorruptLogError, StorageError
 from paceline.spark.export.counts import QueueCount, check_counts

@@ -1,20 +1,15 @@
 """Positions as users and Spark write them."""
 
 import pytest
+from tests.support.spark.offsets import queue
 
 from paceline.errors import BadRequestError, PacelineError
-from paceline.queues import QueueName
 from paceline.spark.offsets import (
     StartKind,
     offsets_from_json,
     offsets_to_json,
     parse_position,
 )
-from paceline.types import GroupName, QueueId, TopicName
-
-
-def queue(topic: str, number: int, group: str = "g1") -> QueueName:
-    return QueueName(TopicName(topic), GroupName(group), QueueId(number))
 
 
 def test_nested_form_and_back() -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import orjson
 import pytest
-from tests.unit.service.fakes import a_view
-from tests.unit.spark.stub import Stub, a_stub, ok, refusal
-from tests.unit.spark.test_offsets import queue
+from tests.support.service.fakes import a_view
+from tests.support.spark.offsets import queue
+from tests.support.spark.stub import Stub, a_stub, ok, refusal
 
 from paceline.errors import OffsetOutOfRangeError
 from paceline.spark.brokers import Brokers

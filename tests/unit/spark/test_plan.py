@@ -1,55 +1,16 @@
 """Plans: queues, positions and tasks, asked of fake brokers."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import a_view
-from tests.unit.spark.test_offsets import queue
+from tests.support.spark.offsets import queue
+from tests.support.spark.plan import FakeBrokers, offsets
 
 from paceline.errors import BadRequestError, OffsetOutOfRangeError, TopicNotFoundError
 from paceline.platform.runtime import ManualClock
 from paceline.spark.options import read_options
 from paceline.spark.plan import Planner
 from paceline.spark.ranges import Bounds
-from paceline.types import GroupName
-from paceline.wire.cluster import ClusterView
-
-
-class FakeBrokers:
-    """Queue 0 has [10, 100), queue 1 [0, 50), both in batches of ten records of 1000 bytes."""
-
-    ranges = {0: (10, 100), 1: (0, 50)}
-
-    def __init__(self, topics: dict[str, int] | None = None) -> None:
-        self.topics = {"orders": 2} if topics is None else topics
-        self.calls: list[tuple[str, bool]] = []
-        self.times: dict[int, int] = {}
-        self.moments: list[int] = []
-
-    def view(self, *, is_fresh: bool = False) -> ClusterView:
-        return a_view(topics=self.topics)
-
-    def call(
-        self, group: GroupName, document: Mapping[str, Any], *, is_of_master: bool
-    ) -> dict[str, Any]:
-        self.calls.append((document["call"], is_of_master))
-        return {"queues": [self._row(document, row) for row in document["queues"]]}
-
-    def _row(self, document: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-        start, end = self.ranges[row["queue"]]
-        match document["call"]:
-            case "ends":
-                return {"start": start, "end": end}
-            case "times":
-                self.moments.append(document["unix_ms"])
-                return {"start": start, "end": end, "offset": self.times[row["queue"]]}
-            case _:
-                low, high = row["from"], row["to"]
-                offsets = [max(low, at) for at in range(low // 10 * 10, high, 10)]
-                half = offsets[: max(1, len(offsets) // 2)]
-                after = high if half == offsets else offsets[len(half)]
-                return {"cuts": [[at, 1000] for at in half], "next": after}
 
 
 def a_planner(brokers: FakeBrokers | None = None, **options: str) -> Planner:
@@ -98,10 +59,6 @@ def test_ending_timestamp_is_exclusive() -> None:
     brokers.times = {0: 40, 1: 20}
 
     assert starts(a_planner(brokers, endingTimestamp="7")) == {0: (10, 40), 1: (0, 20)}
-
-
-def offsets(first: int, second: int) -> str:
-    return f'{{"orders": {{"g1": {{"0": {first}, "1": {second}}}}}}}'
 
 
 def test_given_offsets_with_earliest_and_latest_among_them() -> None:

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.spark.test_offsets import queue
+from tests.support.spark.offsets import queue
 
 from paceline.spark.ranges import Bounds, Cut, QueueRange, cut_to_bytes, limited, tasks_of
 

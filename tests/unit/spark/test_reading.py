@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.unit.service.fakes import a_view
-from tests.unit.spark.stub import Answer, Stub, a_stub, fetched, ok
-from tests.unit.spark.test_brokers import a_batch
-from tests.unit.spark.test_offsets import queue
+from tests.support.service.fakes import a_view
+from tests.support.spark.brokers import a_batch
+from tests.support.spark.offsets import queue
+from tests.support.spark.stub import Answer, Stub, a_stub, fetched, ok
 
 from paceline.errors import OffsetOutOfRangeError, TopicNotFoundError
 from paceline.spark.columnar import arrow_schema

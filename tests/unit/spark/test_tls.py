@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.certificates import Authority
-from tests.unit.service.fakes import a_view
-from tests.unit.spark.stub import Stub, a_stub, ok
+from tests.support.certificates import Authority
+from tests.support.service.fakes import a_view
+from tests.support.spark.stub import Stub, a_stub, ok
 
 from paceline.errors import BadRequestError, ForbiddenError, PeerError, UnauthenticatedError
 from paceline.spark.brokers import Brokers

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.certificates import Authority, Files
 from tests.sim.raft.cluster import NAMES, Cluster, eventually
+from tests.support.certificates import Authority, Files
 
 from paceline.types import ControllerId
 from paceline_controller.raft.peers.tls import Tls, make_contexts, open_tls
