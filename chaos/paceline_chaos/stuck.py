@@ -1,4 +1,4 @@
-"""Pure: when a group waits for a person, by rule: no bed may call that a lack of liveness."""
+"""Pure: when a group needs its operator: then no bed may demand liveness of it."""
 
 from collections.abc import Collection
 

@@ -19,7 +19,7 @@ _folder = click.argument("data_dir", type=click.Path(exists=True, file_okay=Fals
 
 @click.group("log")
 def command() -> None:
-    """Look at the log of a stopped broker; give its damage up."""
+    """Check the log of a stopped broker; discard damaged records."""
 
 
 @command.command("check")

@@ -49,7 +49,7 @@ class CheckpointTarget(Protocol):
     """A file beside the replica's own checkpoints, and what becomes of it. The store makes it."""
 
     def write(self, piece: Buffer) -> None:
-        """StorageError if the disk takes it not."""
+        """StorageError if the disk refuses it."""
         ...
 
     def synced(self) -> Awaitable[None]:

@@ -1,4 +1,4 @@
-"""What the controllers hear of a broker by the clock and at every change of its role."""
+"""The heartbeat of a broker: sent periodically and on each change of its role."""
 
 from typing import Protocol
 

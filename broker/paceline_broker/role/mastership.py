@@ -82,7 +82,7 @@ class Mastership:
     ) -> None:
         """Appends and writes the epoch-start record; the epoch was fsynced before (R2).
 
-        Raises StorageError if the log takes it not; CorruptLogError if the tail cannot be folded.
+        Raises StorageError if the log rejects it; CorruptLogError if the tail cannot be folded.
         """
         self._owner = owner
         self._store = store

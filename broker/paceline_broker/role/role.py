@@ -58,7 +58,7 @@ class BrokerRole(MastershipOwner):
         self.on_fatal: Callable[[str], None] = lambda sentence: None
         self.disk = DiskPace()  # a master on one that stalls may be replaced (DESIGN 6)
         self.is_stopping = False
-        """What ends now is not made ready for another role: the process ends as well."""
+        """The process is shutting down: the next role is not prepared."""
         self._mastership: Mastership | None = None
         self.acting: ActingTerm | None = None
         """The appointment in force, while this broker is ACTING_MASTER (R36)."""

@@ -325,7 +325,7 @@ class World(Walk):
         )
 
     def _why_operator(self) -> str | None:
-        """Why the group waits for a person, by rule; None if it may go on."""
+        """Why the group needs its operator; None if it can go on."""
         group = self.controllers.group
         if group is None:
             return None

@@ -319,7 +319,7 @@ class _World:
                 raise
 
     def _why_operator(self) -> str | None:
-        """Why a group waits for a person, by rule, though all that is to run does."""
+        """Why a group needs its operator although all nodes run that should."""
         for name in self.topology.groups:
             group, present = self.stage.group_state(name), self._present(name)
             if group is not None and present is not None:

@@ -74,7 +74,7 @@ COMMANDS = {
     "ack": _Entry("paceline.cli.receive:ack", "Acknowledge received messages by their handles."),
     "change-invisible": _Entry(
         "paceline.cli.receive:change_invisible",
-        "Let nobody else be given received messages for so long from now.",
+        "Extend the invisible time of received messages.",
     ),
     "transaction": _Entry(
         "paceline.cli.transaction:command", "Show half messages; commit or roll them back."
@@ -88,7 +88,7 @@ COMMANDS = {
     ),
     "log": _Entry(
         "paceline_broker.integrity.salvage_command:command",
-        "Look at the log of a stopped broker; give its damage up.",
+        "Check the log of a stopped broker; discard damaged records.",
     ),
     "export": _Entry(
         "paceline.cli.export:command",

@@ -167,7 +167,7 @@ async def _ack(connect: Connect, handles: tuple[str, ...], group: str) -> None:
 def change_invisible(
     handles: tuple[str, ...], group: str, invisible_ms: int, connect: Connect, as_json: bool
 ) -> None:
-    """Let nobody else be given received messages for so long from now.
+    """Extend the invisible time of received messages.
 
     Prints the new handle of each; the old ones are void.
     """

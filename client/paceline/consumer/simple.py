@@ -384,7 +384,7 @@ class SimpleConsumer(Opened):
         return lane
 
     async def change_invisible(self, message: PoppedMessage, invisible_ms: int) -> PoppedMessage:
-        """Let nobody else be given the message for so long from now; 0: at once.
+        """Extend the invisible time: nobody else gets the message for so long from now; 0: at once.
 
         Returns the message with its new receipt; the old one is void. ReceiptExpiredError as for
         `ack`, also when an earlier attempt of this call succeeded and its answer was lost.

@@ -1,4 +1,4 @@
-"""What clients are on the outside: opened by `async with`, closed once, at a cluster."""
+"""The base class of clients: start, close, `async with`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

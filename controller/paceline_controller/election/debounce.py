@@ -1,4 +1,4 @@
-"""Pure: how long, group by group, something has been so that is acted on only when it lasts."""
+"""Pure: a debounce for each group: a condition counts once it has held for a while."""
 
 from dataclasses import dataclass, field
 

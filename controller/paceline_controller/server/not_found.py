@@ -1,4 +1,4 @@
-"""What a request is answered that names what is not there: the name, and where to look."""
+"""Not-found errors: each says the name that was asked for, and where to look."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""When a group waits for a person, by rule."""
+"""When a group needs its operator."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""Pure: a replica that follows the log closely, but confirm never, is waited for until it may join.
+"""Pure: a nearly caught-up replica delays confirm until it can join the sync state set.
 
 To join, a replica's position must be at or above confirm (R10). One whose disk is slower than those
 of the set is always a flush late while the load is steady, so it would stay outside until the load

@@ -96,7 +96,7 @@ class Harvest:
             self.counts.append(self.gathering.found.counts[-1])
 
     def without_large_company(self) -> None:
-        """One batch near the limit was the first: it goes alone, the frame must hold it."""
+        """A first batch near the frame limit is sent alone."""
         if self.gathering.found.answer.size_bytes <= ROOM_MAX:
             return
         kept = [place for place, part in enumerate(self.parts) if part.size]

@@ -1,14 +1,13 @@
-"""Fetch sessions: the queues that a stream asks for are kept here, so that nobody names them again.
+"""Fetch sessions: a broker remembers the queues of a stream, so that requests need not repeat them.
 
-A consumer of ten thousand queues gets one message. With whole fetches both sides handle all the
-queues for it; here a request says only what changed, and an answer has parts of those queues alone
-that have something. A part ends what was asked of its queue: the consumer asks for it again from
-its new offset. Each request stands for one answer.
+Without sessions both sides handle all ten thousand queues of a consumer for each message. In a
+session a request says only what has changed, and an answer contains only queues that have messages.
+The consumer then asks for each of these from its new offset. Each request gets one answer.
 
-A queue is looked at when it is asked for, when confirm passes a batch of it, and when the role
-changes; those that may have something stand in a line, and who did not fit into an answer is the
-first of the next. All this is soft: it goes with the stream, and a consumer that is told of an
-error asks for everything anew (docs/protocol/stream.md).
+A queue is checked when it is asked for, when confirm passes one of its batches, and when the role
+changes. Ready queues are FIFO; those that do not fit into an answer come first in the next. A
+session ends with its stream; after an error the consumer asks for everything anew
+(docs/protocol/stream.md).
 """
 
 import asyncio

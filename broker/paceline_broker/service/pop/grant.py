@@ -67,7 +67,7 @@ class Given:
     cold: list[memoryview] = field(default_factory=list)
     """A filter has to see these, and they are not in memory."""
     has_more: bool = False
-    """A turn has not room for all that is to be looked at, or passed over."""
+    """More remains to be read or skipped: the next batch goes on with it."""
 
 
 class Turn(Protocol):
@@ -140,7 +140,7 @@ class _HandingOut:
     def begin(self) -> bool:
         """Queues of which the group was never given anything: from its committed offset on.
 
-        False if the turn has not room for all of it: the next goes on.
+        False if more remains: the next turn goes on.
         """
         asked, offsets = self._asked, self._turn.projections.offsets
         known = self._receipts.of_group(asked.group)

@@ -1,4 +1,4 @@
-"""A member that shares nothing: it has exactly the queues that its application assigns."""
+"""Manual assignment: the application names the queues, and nothing is rebalanced."""
 
 import asyncio
 from collections.abc import Callable, Sequence
