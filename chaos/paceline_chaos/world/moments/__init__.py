@@ -119,12 +119,13 @@ SCENARIOS: Mapping[str, Scripted] = {
         rule="R1: what waits when a mastership ends is told that its outcome is unknown",
         script=ending.ended_waiting,
         unmet=ending.was_unknown,
+        topology={"timers": ending.UNHURRIED},
     ),
     "ended-grants": Scripted(
         rule="R28: what was given to receivers by a grant that nobody else has is given to nobody",
         script=ending.ended_waiting,
         unmet=ending.was_unknown,
-        topology=_clients("send", "pop", "pop"),
+        topology={**_clients("send", "pop", "pop"), "timers": ending.UNHURRIED},
     ),
     "ended-again": Scripted(
         rule="R34: a half is decided once, also while its first end is not confirmed yet",

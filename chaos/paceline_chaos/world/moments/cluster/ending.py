@@ -1,10 +1,15 @@
 """Masterships that end while something waits (R1), or while their master hears of nothing (R2)."""
 
+from dataclasses import replace
+
 from paceline_chaos.world.all_ack.questions import acknowledged, fell_silent, unequal_logs, unseen
 from paceline_chaos.world.moments.cluster.leading import cut_from_brokers, order
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Director, Steps
+from paceline_chaos.world.topology import FAST
 
+UNHURRIED = replace(FAST, slave_timeout_ms=3_000)
+"""What waits does so for longer than an election takes where disks are slow."""
 _ALONE_MS = 1_500
 _GATHERED_MS = 100
 """By then each client has something that waits."""
