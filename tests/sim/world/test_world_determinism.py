@@ -40,7 +40,7 @@ run.draw_plan = by_hash
 
 def test_a_world_that_depends_on_the_hash_seed_is_noticed() -> None:
     """Only by milliseconds at which faults begin, as if a hash of their kind were in them."""
-    found = rerun(2, load_ms=6_000, prelude=HASHED)
+    found = rerun(4, load_ms=6_000, prelude=HASHED)
 
     assert found.digest != found.digest_again
     assert "" not in (found.digest, found.digest_again)
