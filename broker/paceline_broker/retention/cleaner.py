@@ -1,6 +1,6 @@
 """Retention at work: what this broker lets go of its log, and whether its disk has room (R26).
 
-On an open master it decides (retention.py) and writes the result as a record; on every broker it
+On an open master it decides (policy.py) and writes the result as a record; on every broker it
 lets the segments go that a confirmed record gave up, and looks how full the disk is. What hangs on
 a deleted topic goes by a record too (R35). Owned by the broker's event loop; `run` ends only by
 cancellation.

@@ -115,7 +115,7 @@ class Duties:
         seal: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         """What runs for ever: `clean` (cleaner.py), `deliver` (service/delays/delivery.py), `seal`
-        (sealing.py)."""
+        (retention/queue_sealing.py)."""
         self._role = role
         self._clean = clean
         self._deliver = deliver

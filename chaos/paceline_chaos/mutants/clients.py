@@ -14,7 +14,7 @@ from paceline.consumer.process.process_queue import ProcessQueue
 from paceline.errors import BadRequestError
 from paceline.message import LockToken
 from paceline.platform.ports import Clock
-from paceline.producer import dispatcher as dispatch
+from paceline.producer import dispatcher
 from paceline.producer.dispatcher import Dispatcher
 from paceline.producer.queue_buffer import Outbox
 from paceline.queues import QueueKey
@@ -139,7 +139,7 @@ def _moved_while_unknown() -> list[Patch]:
         new.is_behind = new.is_closed = False
         return new
 
-    return [(dispatch, "hand_on", hand_on_at_once)]
+    return [(dispatcher, "hand_on", hand_on_at_once)]
 
 
 def _chosen_queue_left() -> list[Patch]:

@@ -14,8 +14,6 @@ from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 
 HOUR_MS = 3_600_000
-
-
 BODY = b"x" * 8000
 
 

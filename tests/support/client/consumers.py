@@ -13,8 +13,6 @@ from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
 
 QUEUE = QueueName(TopicName("orders"), GroupName("g1"), QueueId(0))
-
-
 PUSH = PushSettings(start="first", commit_interval_ms=20, retry_first_ms=5)
 
 

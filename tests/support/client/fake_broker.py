@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tests.support.client.fake_cluster import FakeCluster
 
 CLUSTER_ID = "fake"
-
-
 FETCH_QUEUES_MAX = 1024
 """As real brokers."""
 

@@ -14,8 +14,6 @@ from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.producer.producer import Producer
 
 LEASE_MS = 3_000
-
-
 SETTINGS = OrderedSettings(
     start="first",
     commit_interval_ms=200,

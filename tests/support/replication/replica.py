@@ -12,8 +12,6 @@ from paceline_broker.replication.replica.replica import (
 )
 
 MASTERS = EpochTable.of([(1, 0), (3, 400)])
-
-
 OWN = EpochTable.of([(1, 0), (2, 450)])
 
 

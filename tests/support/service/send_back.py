@@ -18,8 +18,6 @@ ORDERS, RETRY, DEAD, OTHER_RETRY = 1, 2, 3, 4
 
 
 KEY = ORDERS << 16
-
-
 TOPICS = {"orders": 4, "%RETRY%g": 2, "%DLQ%g": 1, "%RETRY%h": 1}
 
 

@@ -12,11 +12,7 @@ from paceline.wire.message_ids import OffsetMessageId, make_handle
 from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 
 KEY = 1 << 16
-
-
 TIME_OUT_MS = 6_000
-
-
 INTERVAL_MS = 30_000
 
 

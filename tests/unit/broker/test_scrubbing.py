@@ -8,7 +8,7 @@ from tests.support.log.builders import FOLDER, a_log
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import SystemClock
 from paceline.types import PhysicalOffset
-from paceline_broker.integrity import scrubber as scrubbing
+from paceline_broker.integrity import scrubber as scrubber_module
 from paceline_broker.integrity.scrubber import Scrubber
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.storage.store import Store
@@ -56,8 +56,8 @@ async def test_pass_goes_on_behind_segments_that_retention_drops(
             for path in log.drop(log.checkpointed.start):
                 disk.unlink(path)
 
-    monkeypatch.setattr(scrubbing, "SLICE_BYTES", SLICE_BYTES)
-    monkeypatch.setattr(scrubbing, "pause", drop)
+    monkeypatch.setattr(scrubber_module, "SLICE_BYTES", SLICE_BYTES)
+    monkeypatch.setattr(scrubber_module, "pause", drop)
 
     await scrubber._pass()
 

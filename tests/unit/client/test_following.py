@@ -12,7 +12,7 @@ import pytest
 from tests.support.service.fakes import Bench, a_view, turn
 from tests.support.service.fetch import send
 
-from paceline.consumer.fetch import server_session as following_module
+from paceline.consumer.fetch import server_session
 from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.fetch.fetcher import FETCHES_MAX, FOLLOWS_MAX, FetchSession
 from paceline.consumer.fetch.server_session import UnderWay
@@ -308,7 +308,7 @@ async def test_a_session_keeps_a_request_however_many_fetches_replicas_have() ->
 async def test_queues_that_go_at_one_time_are_said_in_requests_that_brokers_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(following_module, "FOLLOW_QUEUES_MAX", 4)
+    monkeypatch.setattr(server_session, "FOLLOW_QUEUES_MAX", 4)
     bench = a_bench()
     following = Following(bench)
     for queue in range(QUEUES):

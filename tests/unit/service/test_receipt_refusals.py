@@ -17,7 +17,7 @@ from paceline.errors import (
 )
 from paceline.wire.receipts import format_handle, parse_handle
 from paceline_broker.projections.receipt_queue import DONE_MAX
-from paceline_broker.service.pop import pop as receipts_module
+from paceline_broker.service.pop import pop as pop_module
 from paceline_broker.service.pop.operations import Receive, Turn
 
 
@@ -139,7 +139,7 @@ async def test_refused_turns_are_tried_again_by_one_timer(monkeypatch: pytest.Mo
     """Else each request that is refused meanwhile adds a look to every tenth of a second."""
     bench = Bench()
     waiting = await started(receive(bench, wait_ms=20_000))
-    monkeypatch.setattr(receipts_module, "_AGAIN_S", 0.02)
+    monkeypatch.setattr(pop_module, "_AGAIN_S", 0.02)
     send(bench, 1)
     bench.writer.refusal = OverloadedError("too much is not confirmed", retry_after_ms=1000)
     looks: list[float] = []

@@ -23,7 +23,7 @@ from paceline.wire.receipts import Receipt, format_handle
 from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.service.ledger import append_decided
 from paceline_broker.service.pop import operations
-from paceline_broker.service.pop import pop as receipts_module
+from paceline_broker.service.pop import pop as pop_module
 
 
 async def test_message_is_given_once_until_its_time_is_over_then_again() -> None:
@@ -430,7 +430,7 @@ async def test_mastership_ends_when_what_was_decided_cannot_be_appended(
 
     bench = Bench()
     send(bench, 1)
-    monkeypatch.setattr(receipts_module, "append_decided", fail)
+    monkeypatch.setattr(pop_module, "append_decided", fail)
 
     with pytest.raises(OutcomeUnknownError):
         async with asyncio.timeout(5):

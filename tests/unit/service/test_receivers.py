@@ -23,7 +23,7 @@ from paceline.records.header import Kind
 from paceline.types import TopicId
 from paceline_broker.projections.projections import TopicRecord
 from paceline_broker.service.ledger import append_internal
-from paceline_broker.service.pop import pop as receipts_module
+from paceline_broker.service.pop import pop as pop_module
 
 
 async def test_waiting_receiver_is_given_a_message_when_it_is_confirmed() -> None:
@@ -351,7 +351,7 @@ async def test_receiver_goes_on_with_the_topics_that_are_left() -> None:
 async def test_receive_with_a_filter_ends_in_time_however_much_is_to_be_looked_at(
     monkeypatch: pytest.MonkeyPatch, wait_ms: int
 ) -> None:
-    monkeypatch.setattr(receipts_module, "_LOOK_MS", 20)
+    monkeypatch.setattr(pop_module, "_LOOK_MS", 20)
     bench = Bench()
     tagged(bench, "yes")
     await turn()

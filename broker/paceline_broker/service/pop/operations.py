@@ -1,4 +1,4 @@
-"""What simple consumers ask of a master, and how each is decided in a turn (see receipts.py)."""
+"""What simple consumers ask of a master, and how each is decided in a turn (see pop.py)."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence

@@ -47,7 +47,7 @@ class Around:
     source_host: str = ""
     """Local address that connections start from; empty: the system chooses."""
     seed: str = ""
-    """Of the run: dice apart are drawn from it."""
+    """Of the run; `apart` seeds its generators with it."""
     life: int = 1
     """Which start of this client it is: what it names must differ from what it named before."""
     disk: Disk = field(default_factory=MemoryDisk)

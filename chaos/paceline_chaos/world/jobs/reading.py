@@ -257,11 +257,11 @@ class Puller:
 
 
 class Beyond:
-    """Reads a queue from beyond its end, and beside it the others as they come.
+    """Reads one queue from beyond its end, and the others from theirs.
 
-    A consumer does so whose last master did not lose what its next one never had. It is told the
-    queue's range, once members have said that it is the master who tells (R3): an answer to a
-    question for the range like any other (S19, S28), and one that must come (L11).
+    The master answers with the queue's range, after a read round has confirmed that it is the
+    master (R3). That answer is judged like any other about a range (S19, S28), and has to come
+    (L11).
     """
 
     def __init__(self, around: Around) -> None:
@@ -289,18 +289,26 @@ class Beyond:
             QueryRange, client=around.client, queue=history_queue(name)
         ) as asking:
             await consumer.assign({**dict.fromkeys(names, "last"), name: offset})
-            while not around.is_over():
-                try:
-                    messages = await consumer.poll(timeout_ms=_BEYOND_POLL_MS)
-                except OffsetOutOfRangeError as error:
-                    told = error.details
-                    if told["queue"] == list(name):
-                        asking.ok(start=told["start"], end=told["end"])
-                        return
-                else:
-                    if any(_queue_of(message) == name for message in messages):
-                        asking.ok()  # it has grown; how far, this does not say
-                        return
+            await wait_for_range(around, consumer, name, asking)
+
+
+async def wait_for_range(
+    around: Around, consumer: PullConsumer, name: QueueName, asking: Asking[QueryRange]
+) -> None:
+    """Poll until the consumer is told the range of a queue from beyond whose end it reads, or gets
+    a message of it; enter the answer."""
+    while not around.is_over():
+        try:
+            messages = await consumer.poll(timeout_ms=_BEYOND_POLL_MS)
+        except OffsetOutOfRangeError as error:
+            told = error.details
+            if told["queue"] == list(name):
+                asking.ok(start=told["start"], end=told["end"])
+                return
+        else:
+            if any(_queue_of(message) == name for message in messages):
+                asking.ok()  # it has grown; how far, this does not say
+                return
 
 
 def _queue_of(message: ReceivedMessage) -> QueueName:

@@ -1,1 +1,1 @@
-"""`paceline cluster`, `controller` and `pins`."""
+"""`paceline cluster` and `paceline controller`."""

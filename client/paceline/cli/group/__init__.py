@@ -1,1 +1,1 @@
-"""`paceline group`, `dlq` and `clients`."""
+"""`paceline group`, `paceline dlq` and `paceline client`."""

@@ -1,1 +1,1 @@
-"""`paceline up` and `demo`: a cluster on this machine."""
+"""`paceline up` and `paceline demo`: a cluster on this machine."""

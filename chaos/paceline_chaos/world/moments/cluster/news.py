@@ -3,11 +3,10 @@
 from collections.abc import Callable
 
 from paceline.consumer.pull import PullConsumer
-from paceline.errors import OffsetOutOfRangeError
 from paceline_chaos.history.model import QueryRange
 from paceline_chaos.world.all_ack.questions import fell_silent, unseen
 from paceline_chaos.world.jobs.around import Around
-from paceline_chaos.world.jobs.reading import history_queue
+from paceline_chaos.world.jobs.reading import history_queue, wait_for_range
 from paceline_chaos.world.nodes import ControllerServer
 from paceline_chaos.world.run import Result
 from paceline_chaos.world.script import GROUP, Director, Steps
@@ -16,6 +15,8 @@ _DEAD_MS = 1_500
 _LATE_MS = 4_000
 _WATCHED_MS = 800
 _SPLIT_MS = 4_000
+_FAR = 100_000
+"""Offsets beyond the end: no sender gets there."""
 _ASKER = "operator"
 
 
@@ -89,7 +90,7 @@ def old_range(d: Director) -> Steps:
 async def _ask_beyond(
     around: Around, is_due: Callable[[], bool], mark: Callable[[str], None]
 ) -> None:
-    """Follow all queues; when it is due, wait far behind the end of one for what its range is."""
+    """Read all queues from their ends; when it is due, ask for one from far beyond its end."""
     async with PullConsumer(around.cluster()) as consumer:
         names = await consumer.queues(around.topic)
         await consumer.assign(dict.fromkeys(names, "last"))
@@ -100,13 +101,8 @@ async def _ask_beyond(
         with around.recorder.asking(
             QueryRange, client=around.client, queue=history_queue(names[0])
         ) as asking:
-            await consumer.seek(names[0], consumer.position(names[0]) + 100_000)
-            while not around.is_over():
-                try:
-                    await consumer.poll(timeout_ms=100)
-                except OffsetOutOfRangeError as error:
-                    asking.ok(start=error.details["start"], end=error.details["end"])
-                    return
+            await consumer.seek(names[0], consumer.position(names[0]) + _FAR)
+            await wait_for_range(around, consumer, names[0], asking)
 
 
 def was_not_told(result: Result) -> list[str]:
