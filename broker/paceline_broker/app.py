@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -37,6 +38,7 @@ from paceline_broker.config import BrokerConfig
 from paceline_broker.controllers.clock_skew import Clocks, Trust
 from paceline_broker.controllers.session import ControllerLinks
 from paceline_broker.escape.escape import Escape
+from paceline_broker.escape.session import EscapeSession
 from paceline_broker.metrics.disk import register_disk
 from paceline_broker.metrics.integrity import register_care
 from paceline_broker.replication.master.server import ReplicationServer
@@ -48,6 +50,7 @@ from paceline_broker.role.duties import Duties, register
 from paceline_broker.role.member_probe import is_replica_gone
 from paceline_broker.role.role import BrokerRole
 from paceline_broker.server.http import BrokerHttp
+from paceline_broker.service.escape.wire import ESCAPE_HELLO
 from paceline_broker.service.hooks import load_hooks
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
@@ -122,7 +125,7 @@ class Broker:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _make_escape(self, secret: bytes, disk: Disk) -> Escape:
-        self._server.intake = self._service.intake
+        self._server.serve(ESCAPE_HELLO, partial(EscapeSession, self._service.intake))
         return Escape(
             role=self.role,
             routes=self._service.routes,

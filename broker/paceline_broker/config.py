@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from paceline.platform.address import Address
 from paceline.platform.config import require, require_addresses, setting
-from paceline.records.dues import parse_levels
+from paceline.records.dues import MESSAGE_DELAY_LEVEL, parse_levels
 from paceline.server.byte_budget import LIMIT_BYTES, LIMIT_BYTES_MIN
 from paceline.server.connections import CONNECTIONS_MAX
 from paceline.server.http_origin import own_hosts
 from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, NAME_PATTERN
 from paceline.wire.topic_commands import QUEUES_MAX
-from paceline_broker.service.settings import MESSAGE_DELAY_LEVEL
 
 MIB = 1024 * 1024
 HOUR_MS = 3_600_000

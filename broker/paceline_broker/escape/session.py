@@ -37,7 +37,7 @@ log = logging.getLogger("paceline.escape")
 class EscapeSession:
     """One connection."""
 
-    def __init__(self, link: Link, intake: Intake, secret: bytes, nonce: bytes) -> None:
+    def __init__(self, intake: Intake, link: Link, secret: bytes, nonce: bytes) -> None:
         self._link = link
         self._intake = intake
         self._secret = secret
@@ -49,7 +49,7 @@ class EscapeSession:
         self.is_proven = False
 
     def begin(self, body: bytes) -> None:
-        """The first message of the connection."""
+        """See `PeerSession`."""
         hello = parse_escape_hello(body)
         refused = self._intake.refusal_of(hello)
         if refused is not None:
@@ -70,7 +70,7 @@ class EscapeSession:
         self._link.write([encode_message(challenge_document(proven))])
 
     def read(self, received: bytearray) -> None:
-        """Take what is whole from the front; PeerError and UnauthenticatedError close."""
+        """See `PeerSession`."""
         hello = self._hello
         while hello is not None:
             if self._sizes is not None:
@@ -90,6 +90,9 @@ class EscapeSession:
                 self._on_proof(hello, message)
             else:
                 self._on_request(hello, message)
+
+    def closed(self) -> None:
+        """See `PeerSession`: a request under way is finished; nobody hears its answer."""
 
     def _on_proof(self, hello: Hello, body: bytes) -> None:
         if not is_sender_proof(parse_escape_proof(body), self._secret, hello, self._nonce):

@@ -11,7 +11,7 @@ and the role follows as after a start.
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from paceline.errors import (
@@ -22,19 +22,19 @@ from paceline.errors import (
     UnauthenticatedError,
 )
 from paceline.platform.address import parse_address
+from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView, ReplicaView
 from paceline.wire.proof import NONCE_BYTES
+from paceline_broker.config import BrokerConfig
 from paceline_broker.integrity.repair_client import RepairConnection, Requester
 from paceline_broker.integrity.repair_source import RepairSource
 from paceline_broker.integrity.scrubber import Scrubber
 from paceline_broker.log.recovery import Damage
 from paceline_broker.log.repair import Mender, kept_aside
 from paceline_broker.replication.handshake import Hello
-from paceline_broker.role.context import Surroundings
-from paceline_broker.role.mastership import Mastership
-from paceline_broker.storage.store import StateLostError
+from paceline_broker.storage.store import StateLostError, Store
 
 log = logging.getLogger("paceline.repair")
 
@@ -52,12 +52,13 @@ class RepairedRole(Protocol):
     def group_view(self) -> GroupView | None: ...
 
     @property
-    def mastership(self) -> Mastership | None: ...
-
-    async def hand_over(self) -> None: ...
+    def is_leading(self) -> bool: ...
 
     def log_damaged(self) -> None:
-        """Stop acknowledging; `is_idle` says when the files may be touched."""
+        """Stop acknowledging; as master have a successor elected, and lead no more in any case.
+
+        `is_idle` says when the files may be touched.
+        """
         ...
 
     @property
@@ -79,36 +80,50 @@ class RepairedRole(Protocol):
 class LogCare:
     """The scrubber and the repair of one broker, and what it gives to others."""
 
-    def __init__(self, around: Surroundings, role: RepairedRole) -> None:
-        self._around = around
-        self._store = around.store
+    def __init__(
+        self,
+        role: RepairedRole,
+        *,
+        store: Store,
+        config: BrokerConfig,
+        secret: bytes,
+        probe: Callable[[ReplicaView], Awaitable[bool]],
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """`probe`: whether that start of a replica is surely gone (R12)."""
         self._role = role
-        config = around.config
+        self._store = store
+        self._config = config
+        self._secret = secret
+        self._probe = probe
+        self._clock = clock
+        self._random = random
         self.scrubber = Scrubber(
-            around.store,
-            around.clock,
+            store,
+            clock,
             folder=f"{config.data_dir}/log",
             interval_hours=config.scrub_interval_hours,
             bytes_per_s=config.scrub_bytes_per_s,
             on_damage=self.damaged,
         )
         self._quarantine = f"{config.data_dir}/quarantine"
-        self.aside = kept_aside(around.store.disk, self._quarantine)
+        self.aside = kept_aside(store.disk, self._quarantine)
         """Bytes that were replaced so far, for whoever wants to know what the disk did."""
         self._wakeup = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._parting: asyncio.Task[None] | None = None
         self._claims: dict[tuple[ReplicaId, Incarnation], int] = {}
-        self.damages_count = 0 if around.store.log.damage is None else 1
+        self.damages_count = 0 if store.log.damage is None else 1
         """Places found since this process started: by its start, readers or the scrubber."""
         self.repaired_count = 0
         self.repaired_bytes = 0
-        around.server.repairs = RepairSource(
-            store=around.store,
-            is_master=lambda: role.mastership is not None,
+        self.source = RepairSource(
+            store=store,
+            is_master=lambda: role.is_leading,
             claimed=self._claimed,
             doubted=self.scrubber.look_at,
         )
+        """What this broker gives to members whose log is damaged, master or not."""
 
     def start(self) -> None:
         self._tasks = [
@@ -117,7 +132,7 @@ class LogCare:
         ]
 
     async def stop(self) -> None:
-        await cancel_and_wait(*self._tasks, self._parting)
+        await cancel_and_wait(*self._tasks)
 
     def status(self) -> dict[str, Any]:
         """JSON values for `/v1/status`."""
@@ -156,16 +171,7 @@ class LogCare:
             self.damages_count += 1
         log.error("log_damaged", extra={"position": int(position), "fault": reason})
         self._role.log_damaged()
-        mastership = self._role.mastership
-        if mastership is not None and (self._parting is None or self._parting.done()):
-            self._parting = spawn(self._part(mastership), name="hand-over-damaged")
         self.wake()
-
-    async def _part(self, mastership: Mastership) -> None:
-        """Have a successor elected; lead no more in any case (R24)."""
-        await self._role.hand_over()
-        if self._role.mastership is mastership:
-            mastership.term.fail("the log is damaged")
 
     def is_damage(self, error: StorageError) -> bool:
         """Whether a fold failed because of bytes that changed; they are noted then."""
@@ -183,7 +189,7 @@ class LogCare:
         self._wakeup.set()
 
     def _claimed(self, replica: ReplicaId, incarnation: Incarnation) -> None:
-        self._claims[replica, incarnation] = self._around.clock.monotonic_ms()
+        self._claims[replica, incarnation] = self._clock.monotonic_ms()
 
     def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
         """Whether nobody needs to wait for that member: it is gone (R12), or damaged (R24)."""
@@ -192,9 +198,9 @@ class LogCare:
         if view is None or view.incarnation != incarnation:
             return _always(view is not None)  # another start has registered: this one is gone
         claimed_ms = self._claims.get((replica, incarnation))
-        if claimed_ms is not None and self._around.clock.monotonic_ms() - claimed_ms <= CLAIM_MS:
+        if claimed_ms is not None and self._clock.monotonic_ms() - claimed_ms <= CLAIM_MS:
             return _always(True)
-        return self._around.probe(view)
+        return self._probe(view)
 
     # -- the repair -------------------------------------------------------------------------------
 
@@ -215,7 +221,7 @@ class LogCare:
                 if not isinstance(error, StateLostError):
                     return
             if self._store.log.damage is not None:
-                await pause(wait_ms * self._around.random.uniform(0.5, 1.0))
+                await pause(wait_ms * self._random.uniform(0.5, 1.0))
                 wait_ms = min(2 * wait_ms, RETRY_MS_MAX)
 
     def _sources(self) -> list[ReplicaView]:
@@ -244,10 +250,10 @@ class LogCare:
             group=known.group,
             replica_id=known.replica_id,
             incarnation=known.incarnation,
-            nonce=self._around.random.token(NONCE_BYTES),
+            nonce=self._random.token(NONCE_BYTES),
         )
-        requester = Requester(hello=hello, epoch=epoch, secret=self._around.secret)
-        local = self._around.config.source_host or None
+        requester = Requester(hello=hello, epoch=epoch, secret=self._secret)
+        local = self._config.source_host or None
         try:
             connection = await RepairConnection.open(
                 requester, host, port, local=local, at=damage.position

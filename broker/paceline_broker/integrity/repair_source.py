@@ -31,7 +31,13 @@ from paceline_broker.integrity.repair_wire import (
 )
 from paceline_broker.log.repair import first_bad
 from paceline_broker.replication.frames import encode_frame_header
-from paceline_broker.replication.handshake import Hello, Refused, encode_message
+from paceline_broker.replication.handshake import (
+    HELLO_BYTES_MAX,
+    Hello,
+    Refused,
+    encode_message,
+    take_message,
+)
 from paceline_broker.replication.master.ports import Link
 from paceline_broker.storage.store import Store
 
@@ -110,7 +116,7 @@ class RepairSource:
 class RepairSession:
     """One connection: hello, claim, then ranges."""
 
-    def __init__(self, link: Link, source: RepairSource, secret: bytes, nonce: bytes) -> None:
+    def __init__(self, source: RepairSource, link: Link, secret: bytes, nonce: bytes) -> None:
         self._link = link
         self._source = source
         self._secret = secret
@@ -119,8 +125,16 @@ class RepairSession:
         self._reading: asyncio.Task[None] | None = None
         self.is_proven = False
 
-    def received(self, body: bytes) -> None:
-        """A whole message; PeerError and UnauthenticatedError close the connection."""
+    def begin(self, body: bytes) -> None:
+        """See `PeerSession`."""
+        self._received(body)
+
+    def read(self, received: bytearray) -> None:
+        """See `PeerSession`."""
+        while (body := take_message(received, size_bytes_max=HELLO_BYTES_MAX)) is not None:
+            self._received(body)
+
+    def _received(self, body: bytes) -> None:
         if self._hello is None:
             self._on_hello(parse_repair_hello(body))
         elif not self.is_proven:

@@ -22,6 +22,9 @@ from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication.handshake import Hello, Refused
 from paceline_broker.replication.messages import parse_message, read_hello, read_refused
 
+REPAIR_HELLO = "repair_hello"
+"""The kind of the first message of a repair."""
+
 PURPOSE = "repair"
 RANGE_BYTES_MAX = 1024 * 1024
 """A range answers with at most this, or with one batch that is larger."""
@@ -66,7 +69,7 @@ class RepairRange:
 
 
 def hello_document(hello: Hello) -> dict[str, Any]:
-    return {"kind": "repair_hello", **hello.to_json()}
+    return {"kind": REPAIR_HELLO, **hello.to_json()}
 
 
 def challenge_document(challenge: RepairChallenge) -> dict[str, Any]:
@@ -109,13 +112,8 @@ def range_document(wanted: RepairRange) -> dict[str, Any]:
     }
 
 
-def is_repair_hello(body: Buffer) -> bool:
-    """Whether the first message of a connection opens a repair; anything else is a handshake's."""
-    return b'"repair_hello"' in bytes(body)
-
-
 def parse_repair_hello(body: Buffer) -> Hello:
-    return parse_message(body, {"repair_hello": read_hello})
+    return parse_message(body, {REPAIR_HELLO: read_hello})
 
 
 def parse_repair_challenge(body: Buffer) -> RepairChallenge | Refused:

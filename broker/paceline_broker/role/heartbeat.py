@@ -15,8 +15,10 @@ class Speaker(Protocol):
     """The role, as far as a heartbeat tells of it."""
 
     state: RoleState
-    view: ClusterView | None
     disk: DiskPace
+
+    @property
+    def view(self) -> ClusterView | None: ...
 
     @property
     def identity(self) -> Identity: ...

@@ -51,7 +51,7 @@ class MastershipOwner:
     def mastership_opened(self, mastership: "Mastership") -> None:
         raise NotImplementedError
 
-    def mastership_fenced(self, mastership: "Mastership", reason: str) -> None:
+    def mastership_fenced(self, mastership: "Mastership", reason: str, *, is_lossy: bool) -> None:
         raise NotImplementedError
 
     def propose(self, mastership: "Mastership", proposal: AlterSyncStateSet) -> None:
@@ -312,8 +312,8 @@ class Mastership:
     def opened(self) -> None:
         self._owner.mastership_opened(self)
 
-    def fenced(self, reason: str) -> None:
-        self._owner.mastership_fenced(self, reason)
+    def fenced(self, reason: str, *, is_lossy: bool) -> None:
+        self._owner.mastership_fenced(self, reason, is_lossy=is_lossy)
 
     def newest_checkpoint(self) -> tuple[PhysicalOffset, bytes] | None:
         return self._store.newest_checkpoint()

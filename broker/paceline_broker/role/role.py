@@ -2,17 +2,16 @@
 
     STARTING -> REPLICA | MASTER | ACTING_MASTER | FENCED, and back and forth between the last four
 
-The controllers' views are the only cause of a new role; each view is taken in order of version
-(R38). Adopting an epoch is one synchronous step of this task (R2): the old role is ended with all
-its connections, the epoch is fsynced, and only then the new role begins. A mastership that ended
-never comes back in its epoch (R1): the broker is FENCED until a view names a higher epoch, or
-another master in this one.
+machine.py decides what a view asks for; this task carries it out. It adopts an epoch in one order
+(R2): the old role is ended with all its connections, the epoch is fsynced, and only then the new
+role begins.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from paceline.errors import CorruptLogError, StorageError
@@ -21,6 +20,8 @@ from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.integrity.repair import LogCare
+from paceline_broker.integrity.repair_source import RepairSession
+from paceline_broker.integrity.repair_wire import REPAIR_HELLO
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.ports import Identity, RoleState, no_writer
 from paceline_broker.projections.projections import Projections
@@ -33,6 +34,16 @@ from paceline_broker.role.controller_requests import MasterRequests
 from paceline_broker.role.exclusion import Standstill, Way
 from paceline_broker.role.handover import HandOvers
 from paceline_broker.role.heartbeat import heartbeat_of
+from paceline_broker.role.machine import (
+    Begin,
+    EpochAdopted,
+    GroupChanged,
+    Returned,
+    RoleEvent,
+    RoleFacts,
+    RoleMachine,
+    RoleReady,
+)
 from paceline_broker.role.mastership import Mastership, MastershipOwner
 from paceline_broker.role.replica_hooks import Following, install
 from paceline_broker.storage.confirmed_reader import StoreReader
@@ -51,8 +62,8 @@ class BrokerRole(MastershipOwner):
         self._around = around
         self._store = around.store
         self.reader = StoreReader(around.store)
+        self._machine = RoleMachine(self.identity.group)
         self.state = RoleState.STARTING
-        self.view: ClusterView | None = None
         self.on_role_changed: Callable[[], None] = lambda: None
         self.on_view_changed: Callable[[ClusterView], None] = lambda view: None
         self.on_fatal: Callable[[str], None] = lambda sentence: None
@@ -65,10 +76,10 @@ class BrokerRole(MastershipOwner):
         self._client: ReplicationClient | None = None
         self._client_master: ReplicaId | None = None
         self.standstill = Standstill(around.store)
-        self._is_registered = False
-        self._early_view: ClusterView | None = None
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._parting: asyncio.Task[None] | None = None
+        """Hands over because the log is damaged."""
         self.requests = MasterRequests(around.links, group=self.identity.group)
         store = around.store
         self.flusher = Flusher(
@@ -78,7 +89,16 @@ class BrokerRole(MastershipOwner):
             on_flushed=self._flushed,
             on_failed=self._flush_failed,
         )
-        self.care = LogCare(around, self)
+        self.care = LogCare(
+            self,
+            store=store,
+            config=around.config,
+            secret=around.secret,
+            probe=around.probe,
+            clock=around.clock,
+            random=around.random,
+        )
+        around.server.serve(REPAIR_HELLO, partial(RepairSession, self.care.source))
         self.hand_overs = HandOvers(self)
         self.reader.on_damage = self.care.damaged
 
@@ -103,9 +123,14 @@ class BrokerRole(MastershipOwner):
         return self._store.projections
 
     @property
+    def view(self) -> ClusterView | None:
+        """The newest one."""
+        return self._machine.view
+
+    @property
     def group_view(self) -> GroupView | None:
         """This group in the newest view."""
-        return None if self.view is None else self.view.groups.get(self.identity.group)
+        return self._machine.group_view
 
     @property
     def mastership(self) -> Mastership | None:
@@ -162,6 +187,7 @@ class BrokerRole(MastershipOwner):
     async def stop(self) -> None:
         """End whatever this broker is; the log stays open for its owner."""
         await cancel_and_wait(self._task)
+        await cancel_and_wait(self._parting)
         await self.care.stop()
         await self.hand_overs.stop()
         await self._leave("the broker stops")
@@ -183,27 +209,18 @@ class BrokerRole(MastershipOwner):
 
     def registered(self) -> None:
         """The controllers have this start on record (R9): from now on views give it its role."""
-        self._is_registered = True
-        early, self._early_view = self._early_view, None
-        if early is not None:
-            self.view_arrived(early)
+        if self._machine.registered(self.identity.cluster_id):
+            self._view_taken()
         self._arrived.set()
 
     def view_arrived(self, view: ClusterView) -> None:
         """A controller pushed a view; older ones and those of another cluster are ignored (R38)."""
-        known = self.identity.cluster_id
-        if view.cluster_id != known and not self._is_registered:
-            # The view that shows our registration comes before the answer that names the cluster
-            # (R18: also one that replaces ours), and no other may follow for a long time.
-            early = self._early_view
-            if early is None or early.cluster_id != view.cluster_id or early.version < view.version:
-                self._early_view = view
-            return
-        is_old = self.view is not None and view.version <= self.view.version
-        if view.cluster_id != known or is_old:
-            return
-        self.view = view
-        self.on_view_changed(view)
+        if self._machine.take(view, self.identity.cluster_id):
+            self._view_taken()
+
+    def _view_taken(self) -> None:
+        assert self.view is not None
+        self.on_view_changed(self.view)
         self._arrived.set()
 
     async def _run(self) -> None:
@@ -211,7 +228,7 @@ class BrokerRole(MastershipOwner):
             await self._arrived.wait()
             self._arrived.clear()
             group = self.group_view
-            if group is not None and self._is_registered:
+            if group is not None and self._machine.is_registered:
                 try:
                     await self._take(group)
                 except (StorageError, CorruptLogError) as error:
@@ -228,67 +245,61 @@ class BrokerRole(MastershipOwner):
     # -- taking a view ----------------------------------------------------------------------------
 
     async def _take(self, group: GroupView) -> None:
-        known = self.identity
-        own = None if known.replica_id is None else group.replicas.get(known.replica_id)
-        if own is None:
-            if self.acting is not None:  # forgotten by an operator
-                await self._leave("this replica is not registered any more")
-                self._become(RoleState.FENCED)
-            return
-        if own.incarnation < known.incarnation:
-            return  # a view from before our registration: it may name another store id (R9)
-        is_other_store = own.store_id != self._store.identity.identity.store_id
-        if own.incarnation > known.incarnation or is_other_store:
-            # Another process has registered as this replica: two would be one too many (R9).
-            await self._leave("another start of this replica has registered")
-            self.on_fatal(
-                f"replica {own.replica_id} of group {group.group} was registered by another "
-                f"process (incarnation {own.incarnation}, here {known.incarnation}): "
-                "only one may run on a data folder"
-            )
-            return
-        if group.master_epoch < self.epoch:
-            return  # what this store was already told
-        is_mine = group.master == known.replica_id and group.master_incarnation == known.incarnation
-        if group.master_epoch > self.epoch:
-            await self._leave(f"epoch {group.master_epoch} begins")
-            # R2: durable before anything is done in it.
-            is_slow = self.disk.is_slow
-            await self._store.identity.adopt_epoch(group.master_epoch, is_disk_slow=is_slow)
-            if self.is_stopping:
-                self._become(RoleState.FENCED)
-                return
-            self._around.node.epoch = group.master_epoch
-            if is_mine:
-                self._begin_mastership(group)
-                return
-            if group.acting == known.replica_id and group.acting_incarnation == known.incarnation:
-                self._begin_acting(group)
-                return
-        if self._mastership is not None:
-            if is_mine:
-                self._mastership.term.committed(group)
-            else:
-                await self._leave("mastership was taken back")  # R19
-                self._become(RoleState.FENCED)
-        elif self._store.log.damage is not None and self.standstill.way_back(group) is None:
-            await self._leave("the log is damaged")  # R24: it acknowledges nothing till it is whole
+        event: RoleEvent | None = GroupChanged(group, self._facts(group))
+        while event is not None:
+            event = await self._carry_out(group, self._machine.step(event))
+
+    def _facts(self, group: GroupView) -> RoleFacts:
+        known = self._store.identity.identity
+        return RoleFacts(
+            replica_id=known.replica_id,
+            incarnation=known.incarnation,
+            store_id=known.store_id,
+            epoch=self.epoch,
+            state=self.state,
+            is_leading=self._mastership is not None,
+            following=self._client_master,
+            is_excluded=self.standstill.reason is not None,
+            may_return=self.standstill.way_back(group) is not None,
+            is_damaged=self._store.log.damage is not None,
+            is_stopping=self.is_stopping,
+        )
+
+    async def _carry_out(self, group: GroupView, ready: RoleReady) -> RoleEvent | None:
+        """Do what the machine said; returns what it is to hear next. Raises StorageError."""
+        if ready.leave is not None:
+            await self._leave(ready.leave)
+        if ready.fatal is not None:
+            self.on_fatal(ready.fatal)
+        if ready.adopt is not None:
+            await self._store.identity.adopt_epoch(ready.adopt, is_disk_slow=self.disk.is_slow)
+            self._around.node.epoch = ready.adopt
+            return EpochAdopted(group, self._facts(group))
+        if ready.returns:
+            self._end_exclusion()
+            return Returned(group, self._facts(group))
+        if ready.is_committed and self._mastership is not None:
+            self._mastership.term.committed(group)
+        if ready.begin is not None:
+            self._begin(ready.begin, group)
+        if ready.is_fenced:
             self._become(RoleState.FENCED)
+        if ready.needs_repair:
             self.care.wake()
-        elif not is_mine and group.master is not None:
-            await self._come_back(group)
-            self._follow(group)
-        elif self.state is RoleState.MASTER:
-            self._become(RoleState.FENCED)
-        self._settle_suspicion()
+        if ready.is_present:
+            self._settle_suspicion()
+        return None
+
+    def _begin(self, role: Begin, group: GroupView) -> None:
+        match role:
+            case Begin.MASTER:
+                self._begin_mastership(group)
+            case Begin.ACTING_MASTER:
+                self._begin_acting(group)
+            case Begin.REPLICA:
+                self._follow(group)
 
     def _begin_mastership(self, group: GroupView) -> None:
-        if self.standstill.reason is not None or self._store.log.damage is not None:
-            # Elected before the controllers heard that this store must not lead (R16, R22, R24):
-            # FENCED in this epoch tells them to elect again.
-            self._become(RoleState.FENCED)
-            self.care.wake()
-            return
         mastership = make_mastership(self._around, group, owner=self, flusher=self.flusher)
         self._mastership = mastership
         self._pace_flushes(group)
@@ -299,19 +310,13 @@ class BrokerRole(MastershipOwner):
 
     def _begin_acting(self, group: GroupView) -> None:
         """Serve reads up to the own confirm: a durable mark of it counts, whoever told it (R36)."""
-        if self.standstill.reason is not None or self._store.log.damage is not None:
-            self._become(RoleState.FENCED)
-            return
         self.acting = begin_acting(self._around, group, was_readable=self.reader.is_readable)
         self.reader.is_readable = True
         self._become(RoleState.ACTING_MASTER)
 
-    async def _come_back(self, group: GroupView) -> None:
-        """See `Standstill`: a store that stood still, and that nobody counts on, follows again."""
-        if self.standstill.way_back(group) is None:
-            return
-        await self._leave("it comes back")
-        way = self.standstill.way_back(self.group_view)  # it may have changed meanwhile
+    def _end_exclusion(self) -> None:
+        """See `Standstill`: an excluded store that nobody counts on follows again."""
+        way = self.standstill.way_back(self.group_view)  # the view may have changed meanwhile
         if way is Way.BEGIN_ANEW:
             with self._unread():
                 self._store.set_aside()
@@ -322,15 +327,8 @@ class BrokerRole(MastershipOwner):
 
     def _follow(self, group: GroupView) -> None:
         """Replicate from the group's master, in the adopted epoch."""
-        master = group.master_view()
-        assert master is not None
-        if self._client is not None and self._client_master == master.replica_id:
-            return
-        assert self._client is None, "the master changed within an epoch"  # INV-4
-        if self.standstill.reason is not None:
-            return
         self._client = make_client(self._around, group, hooks=Following(self, self._around))
-        self._client_master = master.replica_id
+        self._client_master = group.master
         self._pace_flushes(group)
         self._client.start()
         self._become(RoleState.REPLICA)
@@ -398,12 +396,12 @@ class BrokerRole(MastershipOwner):
         self._around.links.beat()
         self.on_role_changed()
 
-    def mastership_fenced(self, mastership: Mastership, reason: str) -> None:
+    def mastership_fenced(self, mastership: Mastership, reason: str, *, is_lossy: bool) -> None:
         """The term ended itself: a failed write, a higher epoch, or LOSSY (R1, R5, R16, R22)."""
         if self._mastership is not mastership:
             return
         self._mastership = None
-        if reason.startswith("LOSSY"):
+        if is_lossy:
             self.standstill.lossy(reason)
         try:
             self._end_mastership(mastership, reason)
@@ -423,16 +421,31 @@ class BrokerRole(MastershipOwner):
     # -- RepairedRole -----------------------------------------------------------------------------
 
     @property
+    def is_leading(self) -> bool:
+        return self._mastership is not None
+
+    @property
     def is_idle(self) -> bool:
-        is_nobody = self._mastership is None and self._client is None and self._is_registered
-        return is_nobody and not self._store.identity.is_adopting and self.flusher.is_idle
+        is_nobody = self._mastership is None and self._client is None
+        if not is_nobody or not self._machine.is_registered:
+            return False
+        return not self._store.identity.is_adopting and self.flusher.is_idle
 
     def log_damaged(self) -> None:
-        """R24: no acknowledgement from now on; a master has another one elected first (`care`)."""
+        """R24: no acknowledgement from now on; a master has another one elected first."""
         if self._client is not None:
             self._client.halt()
+        mastership = self._mastership
+        if mastership is not None and (self._parting is None or self._parting.done()):
+            self._parting = spawn(self._part(mastership), name="hand-over-damaged")
         self._around.links.beat()
         self._arrived.set()
+
+    async def _part(self, mastership: Mastership) -> None:
+        """Have a successor elected; lead no more in any case (R24)."""
+        await self.hand_over()
+        if self._mastership is mastership:
+            mastership.term.fail("the log is damaged")
 
     def log_beyond_repair(self, reason: str) -> None:
         """Nobody has the damaged bytes any more: everything is fetched anew (R14, R26)."""

@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass
 
-from paceline.records.dues import parse_levels
+from paceline.records.dues import MESSAGE_DELAY_LEVEL, parse_levels
 from paceline.server.byte_budget import LIMIT_BYTES
 from paceline.server.connections import CONNECTIONS_MAX
-
-MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""RocketMQ's 18 levels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

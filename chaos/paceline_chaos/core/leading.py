@@ -64,8 +64,6 @@ class Leading(Process, MastershipOwner):
         super().clear()
         self.links: dict[ConnectionId, MasterLink] = {}
         self.confirm_told = PhysicalOffset(0)
-        self.is_stopped = False
-        """Must not lead or follow any more: an operator has to look (R16)."""
         self.reader: StoreReader
         self.flusher: WalkedFlusher
 
@@ -153,13 +151,13 @@ class Leading(Process, MastershipOwner):
         self.tell_opened(mastership)
         self.role_changed()
 
-    def mastership_fenced(self, mastership: Mastership, reason: str) -> None:
+    def mastership_fenced(self, mastership: Mastership, reason: str, *, is_lossy: bool) -> None:
         if self.mastership is not mastership:
             return
         self.world.note(f"{self.name} is fenced: {reason}")
         self.world.coverage.saw("fences")
-        if reason.startswith("LOSSY"):
-            self.is_stopped = True
+        if is_lossy:
+            self.exclusion.lossy(reason)
         self.end_mastership(reason)
 
     def propose(self, mastership: Mastership, proposal: AlterSyncStateSet) -> None:

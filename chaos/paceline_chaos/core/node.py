@@ -25,6 +25,16 @@ from paceline_broker.replication.replica.replica import (
     Truncated,
     Welcomed,
 )
+from paceline_broker.role.exclusion import Way
+from paceline_broker.role.machine import (
+    Begin,
+    EpochAdopted,
+    GroupChanged,
+    Returned,
+    RoleEvent,
+    RoleFacts,
+    RoleReady,
+)
 from paceline_broker.role.mastership import Mastership
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
@@ -129,49 +139,80 @@ class Node(Leading):
     # -- the role
 
     def view_arrived(self, view: ClusterView) -> None:
-        """R38: only newer ones."""
-        if not self.is_registered or (self.view is not None and view.version <= self.view.version):
-            return
-        self.view = view
-        self.service.view_changed(view)
-        group = view.groups.get(GROUP)
-        if group is not None and not self.is_failed:
-            self.take(group)
+        if self.machine.take(view, self.identity.identity.cluster_id):
+            self.view_taken()
 
-    def take(self, group: GroupView) -> None:
-        """As `BrokerRole._take`."""
-        own = None if self.replica_id is None else group.replicas.get(self.replica_id)
-        if own is None or own.incarnation < self.incarnation:
+    def view_taken(self) -> None:
+        assert self.machine.view is not None
+        self.service.view_changed(self.machine.view)
+        self.take_role()
+
+    def take_role(self) -> None:
+        """The role that the newest view gives; see machine.py."""
+        group = self.machine.group_view
+        if group is None or self.is_failed or not self.machine.is_registered:
             return
-        if own.incarnation > self.incarnation:
-            self.world.note(f"{self.name} ends: another start of it is registered")
+        event: RoleEvent | None = GroupChanged(group, self.facts(group))
+        while event is not None:
+            event = self._carry_out(group, self.machine.step(event))
+
+    def facts(self, group: GroupView) -> RoleFacts:
+        return RoleFacts(
+            replica_id=self.replica_id,
+            incarnation=self.incarnation,
+            store_id=self.identity.identity.store_id,
+            epoch=self.identity.epoch,
+            state=self.state,
+            is_leading=self.mastership is not None,
+            following=self.leader,
+            is_excluded=self.exclusion.reason is not None,
+            may_return=self.exclusion.way_back(group) is not None,
+            is_damaged=self.log.damage is not None,
+            is_stopping=False,
+        )
+
+    def _carry_out(self, group: GroupView, ready: RoleReady) -> RoleEvent | None:
+        """As `BrokerRole`, without tasks, acting masters and repairs."""
+        if ready.leave is not None:
+            self.leave(ready.leave)
+        if ready.fatal is not None:
+            self.world.note(f"{self.name} ends: {ready.fatal}")
             self.world.restart(self.name)
-            return
-        if group.master_epoch < self.identity.epoch:
-            return
-        is_mine = self.is_elected(group)
-        if group.master_epoch > self.identity.epoch:
-            self.leave(f"epoch {group.master_epoch} begins")
-            finish_now(self.identity.adopt_epoch(group.master_epoch))  # R2
-            self.world.judge.adopted(self.name, group.master_epoch)
-            if is_mine:
-                if not self.is_stopped:
-                    self.lead(group)
-                return
-        if self.mastership is not None:
-            if is_mine:
-                self.mastership.term.committed(group)
-            else:
-                self.leave("mastership was taken back")  # R19
-        elif not is_mine and group.master is not None and not self.is_stopped:
-            self.leader = group.master
-        self.settle_suspicion()
+            return None
+        if ready.adopt is not None:
+            finish_now(self.identity.adopt_epoch(ready.adopt))  # R2
+            self.world.judge.adopted(self.name, ready.adopt)
+            return EpochAdopted(group, self.facts(group))
+        if ready.returns:
+            self._end_exclusion(group)
+            return Returned(group, self.facts(group))
+        if ready.is_committed and self.mastership is not None:
+            self.mastership.term.committed(group)
+        match ready.begin:
+            case Begin.MASTER:
+                self.lead(group)
+            case Begin.REPLICA:
+                self.leader = group.master
+            case Begin.ACTING_MASTER:
+                raise AssertionError("this bed appoints no acting masters")
+            case None:
+                pass
+        if ready.is_present:
+            self.settle_suspicion()
+        return None
+
+    def _end_exclusion(self, group: GroupView) -> None:
+        way = self.exclusion.way_back(group)
+        self.world.note(f"{self.name} comes back: {way}")
+        if way is Way.BEGIN_ANEW:
+            self.store.set_aside()
+            self.reader.is_readable = False
+            self.role_changed()
+        self.exclusion.end()
 
     def settle_suspicion(self) -> None:
         """As `BrokerRole._settle_suspicion` (R23)."""
-        view = self.view
-        group = None if view is None else view.groups.get(GROUP)
-        log = self.log
+        group, log = self.machine.group_view, self.log
         if not log.checkpointed.is_suspect or group is None or self.is_failed:
             return
         epoch = self.identity.epoch

@@ -16,6 +16,8 @@ from paceline.wire.session_commands import OpenEpoch, RaiseConfirmFloor, Registe
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.replication.master.events import AlterSyncStateSet
+from paceline_broker.role.exclusion import Standstill
+from paceline_broker.role.machine import RoleMachine
 from paceline_broker.role.mastership import Mastership
 from paceline_broker.service.service import Service
 from paceline_broker.storage.identity import StoreIdentity
@@ -44,6 +46,7 @@ class Process:
 
     store: Store
     service: Service
+    exclusion: Standstill
 
     def __init__(self, world: "Scene", name: str) -> None:
         self.world = world
@@ -64,9 +67,8 @@ class Process:
 
     def clear(self) -> None:
         """A process begins with nothing in memory."""
-        self.is_registered = False
+        self.machine = RoleMachine(GROUP)
         self.is_failed = False
-        self.view: ClusterView | None = None
         self.views: list[ClusterView] = []
         self.mastership: Mastership | None = None
         self.ticket: FlushTicket | None = None
@@ -92,6 +94,11 @@ class Process:
         return self.store.identity.identity.incarnation
 
     @property
+    def is_fit(self) -> bool:
+        """As `BrokerRole.is_fit`."""
+        return self.exclusion.reason is None and self.log.failure is None
+
+    @property
     def is_memory(self) -> bool:
         return self.world.settings.durability == "memory"
 
@@ -114,6 +121,7 @@ class Process:
             identity=identity,
             segment_size_bytes=self.world.segment_bytes,
         )
+        self.exclusion = Standstill(self.store)
         self._count_start()
         self.is_up = True
         self.world.judge.adopted(self.name, identity.epoch)
@@ -122,6 +130,12 @@ class Process:
         self.world.controllers.open_session(self.session)
         self.begin_service()
         self.register()
+
+    def view_taken(self) -> None:
+        """A newer view has come; `Node` has it."""
+
+    def take_role(self) -> None:
+        """The newest view may give this broker another role; `Node` has it."""
 
     def begin_service(self) -> None:
         """The doors open; `Node` has them."""
@@ -193,7 +207,10 @@ class Process:
                 cluster_id=result["cluster_id"], replica_id=ReplicaId(result["replica_id"])
             )
             self.claimed = self.replica_id
-            self.is_registered = True
+            if self.machine.registered(self.identity.identity.cluster_id):
+                self.view_taken()
+            else:
+                self.take_role()
         elif result["reason"] == "INCARNATION_STALE":
             self.world.note(f"{self.name} counts its incarnation up")
             self.world.restart(self.name)
@@ -202,14 +219,14 @@ class Process:
 
     def heartbeat(self) -> None:
         """What every controller hears of this process."""
-        if self.is_registered and self.replica_id is not None:
+        if self.machine.is_registered and self.replica_id is not None:
             self.world.controllers.heard(
                 self.replica_id,
                 self.incarnation,
                 self.log.end,
                 last_epoch=self.log.epochs.last_epoch,
-                is_healthy=self.log.failure is None and not self.is_fenced,
-                view_version=0 if self.view is None else self.view.version,
+                is_healthy=self.is_fit and not self.is_fenced,
+                view_version=0 if self.machine.view is None else self.machine.view.version,
             )
 
     def tell_floor(self) -> None:
@@ -256,7 +273,7 @@ class Process:
     @property
     def is_fenced(self) -> bool:
         """It was elected, and is not master any more."""
-        group = None if self.view is None else self.view.groups.get(GROUP)
+        group = self.machine.group_view
         return group is not None and self.is_elected(group) and self.mastership is None
 
     def is_elected(self, group: GroupView) -> bool:

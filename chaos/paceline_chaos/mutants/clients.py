@@ -5,12 +5,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from paceline.consumer.group import segment_member
-from paceline.consumer.group.segments import Standing
 from paceline.consumer.locks.leases import Leases
 from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.offsets.group_offsets import GroupOffsets
 from paceline.consumer.process.assignment import QueueOwner
-from paceline.consumer.process.process_queue import ProcessQueue
+from paceline.consumer.queues.process_queue import ProcessQueue
+from paceline.consumer.queues.segments import Standing
 from paceline.errors import BadRequestError
 from paceline.message import LockToken
 from paceline.platform.ports import Clock

@@ -207,7 +207,7 @@ def _any_spare_used() -> list[Patch]:
         commit_log._segments.give_spare(file)
 
     def is_idle(role: BrokerRole) -> bool:
-        return role._mastership is None and role._client is None and role._is_registered
+        return role._mastership is None and role._client is None and role._machine.is_registered
 
     return [(CommitLog, "give_spare", give_spare), (BrokerRole, "is_idle", property(is_idle))]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.consumer.fetch.fetcher import FetchSession
 from paceline.consumer.process.concurrent import ConcurrentProcessing
-from paceline.consumer.process.process_queue import ProcessQueue
+from paceline.consumer.queues.process_queue import ProcessQueue
 from paceline.errors import NotMasterError
 from paceline.producer import results
 from paceline.producer.broker_sender import GroupLane

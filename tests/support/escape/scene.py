@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tests.support.http.door import a_batch
@@ -19,10 +20,12 @@ from paceline.wire.names import retry_topic
 from paceline_broker.escape.bridge import Bridge
 from paceline_broker.escape.connection import EscapeConnection, Sender
 from paceline_broker.escape.notes_file import NotesFile
+from paceline_broker.escape.session import EscapeSession
 from paceline_broker.escape.telling import Telling
 from paceline_broker.ports import Acting, Identity
 from paceline_broker.replication.handshake import Hello
 from paceline_broker.replication.master.server import ReplicationServer
+from paceline_broker.service.escape.wire import ESCAPE_HELLO
 
 OTHER = GroupName("g2")
 SECRET = b"s" * 32
@@ -71,7 +74,7 @@ class Scene:
         self.disk = MemoryDisk()
         self.disk.make_folder("/data")
         self.server = ReplicationServer(group=OTHER, secret=SECRET, random=SeededRandom("s"))
-        self.server.intake = self.there.service.intake
+        self.server.serve(ESCAPE_HELLO, partial(EscapeSession, self.there.service.intake))
         self.secret = SECRET
         self.connected = 0
         self._random = SeededRandom("nonces")

@@ -137,7 +137,7 @@ class MasterNode:
     def opened(self) -> None:
         self.is_opened = True
 
-    def fenced(self, reason: str) -> None:
+    def fenced(self, reason: str, *, is_lossy: bool) -> None:
         self.fence = reason
 
     def newest_checkpoint(self) -> tuple[PhysicalOffset, bytes] | None:

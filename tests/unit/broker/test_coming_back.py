@@ -122,7 +122,7 @@ async def test_a_master_that_was_a_stale_copy_follows_its_successor() -> None:
     stale, master = Broker(2), Broker(1)
     async with stale.running(), master.running():
         await _lead_alone(stale, epoch=1, bodies=BODIES[:1])
-        stale.role.mastership_fenced(stale.mastership, "LOSSY: replica 1 has confirmed more")
+        stale.role.mastership_fenced(stale.mastership, "a stale copy", is_lossy=True)
         assert not stale.role.is_healthy()
         await _lead_alone(master, epoch=4, bodies=BODIES)
         tell(_a_pair(master, stale, members={1, 2}, set_epoch=6), 6, master, stale)

@@ -103,7 +103,7 @@ async def test_a_store_that_must_not_lead_is_fenced_in_the_epoch_it_was_elected_
     async with broker.running():
         tell(a_group(broker, minimum=2), 1, broker)
         await eventually(lambda: broker.role.state is RoleState.MASTER)
-        broker.role.mastership_fenced(broker.mastership, "LOSSY: a stale copy")
+        broker.role.mastership_fenced(broker.mastership, "a stale copy", is_lossy=True)
 
         tell(a_group(broker, epoch=4), 2, broker)  # it was decided before the news was heard
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from tests.support.escape.scene import SECRET, Scene, a_scene
@@ -9,10 +10,11 @@ from tests.support.service.fakes import GROUP, replayed, until
 
 from paceline.platform.runtime import SeededRandom, cancel_and_wait, spawn
 from paceline.records.header import Cause, Kind
+from paceline_broker.escape.session import EscapeSession
 from paceline_broker.replication.master.server import ReplicationServer
 from paceline_broker.service.escape.notes import Note
 from paceline_broker.service.escape.wait import GRACE_MS, EscapeWait
-from paceline_broker.service.escape.wire import EPOCHS_MAX
+from paceline_broker.service.escape.wire import EPOCHS_MAX, ESCAPE_HELLO
 
 
 def delivered(scene: Scene) -> list[bytes]:
@@ -38,7 +40,7 @@ async def returned(scene: Scene, *, epoch: int = 8) -> AsyncIterator[None]:
     scene.here.log.epoch_starts[epoch] = start
     scene.here.log.is_automatic = True
     server = ReplicationServer(group=GROUP, secret=SECRET, random=SeededRandom("m"))
-    server.intake = scene.here.service.intake
+    server.serve(ESCAPE_HELLO, partial(EscapeSession, scene.here.service.intake))
     port = await server.start("127.0.0.1", 0)
     view = scene.view(version=9, g1_port=port)
     scene.returned.group_view = view.groups[GROUP]

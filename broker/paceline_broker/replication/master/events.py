@@ -153,6 +153,8 @@ class MasterReady(NamedTuple):
 
     fence: str | None = None
     """Stop: fail all waiters as unknown, close everything, tell the role why."""
+    is_lossy: bool = False
+    """With `fence`: this log lacks what was confirmed, so it must not lead again (R16)."""
     confirm: PhysicalOffset | None = None
     """The new confirm offset: release answers up to it and tell the replicas."""
     opened: bool = False

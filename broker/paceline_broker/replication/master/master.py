@@ -196,7 +196,7 @@ class MasterReplication:
             return self._fence(f"replica {replica} knows of epoch {epoch_seen}")
         lossy = why_lossy(event, end=self._end, confirm=self.confirm, members=self._set)  # R16
         if lossy is not None and not self._is_unclean:
-            return self._fence(lossy)
+            return self._fence(lossy, is_lossy=True)
         refused = refusal_of(introduction, self.replica_id, self.epoch, self._replicas)
         truncate_to = parting(event, end=self._end)
         installs = truncate_to is None or truncate_to < start  # R14
@@ -496,10 +496,10 @@ class MasterReplication:
         # R8; so the set is not smaller either.
         self._is_accepting = self._acknowledging >= self._min
 
-    def _fence(self, reason: str) -> MasterReady:
+    def _fence(self, reason: str, *, is_lossy: bool = False) -> MasterReady:
         self._fenced = reason
         self._is_accepting = False
         connections = tuple(self._peers)
         self._peers.clear()
         self._live.clear()
-        return MasterReady(fence=reason, close=connections)
+        return MasterReady(fence=reason, is_lossy=is_lossy, close=connections)

@@ -42,8 +42,8 @@ class TermHooks(Protocol):
         """The epoch-start record is confirmed: report it (R6), answer queries (R3)."""
         ...
 
-    def fenced(self, reason: str) -> None:
-        """This mastership is over. "LOSSY..." also leaves the set (R16)."""
+    def fenced(self, reason: str, *, is_lossy: bool) -> None:
+        """This mastership is over. A lossy one must not lead again (R16)."""
         ...
 
     def propose(self, proposal: AlterSyncStateSet) -> None:
@@ -74,6 +74,25 @@ class Link(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class PeerSession(Protocol):
+    """A conversation on the replication port that is not replication: a repair, or an escape."""
+
+    @property
+    def is_proven(self) -> bool:
+        """The peer has shown that it holds the cluster's secret."""
+        ...
+
+    def begin(self, body: bytes) -> None:
+        """The first message. PeerError and UnauthenticatedError close the connection."""
+        ...
+
+    def read(self, received: bytearray) -> None:
+        """Take whole messages from the front; errors as for `begin`."""
+        ...
+
+    def closed(self) -> None: ...
 
 
 class ReplicaLink(Link, Protocol):

@@ -9,6 +9,7 @@ proven at most `CONNECTIONS_MAX` stand at once. docs/protocol/replication.md has
 
 import asyncio
 import logging
+from collections.abc import Callable
 from itertools import count
 from typing import cast
 
@@ -20,9 +21,6 @@ from paceline.server.byte_budget import source_of
 from paceline.server.connections import Connection, Connections, Standing
 from paceline.types import GroupName
 from paceline.wire.proof import NONCE_BYTES
-from paceline_broker.escape.session import EscapeSession
-from paceline_broker.integrity.repair_source import RepairSession, RepairSource
-from paceline_broker.integrity.repair_wire import is_repair_hello
 from paceline_broker.replication.frames import ACKNOWLEDGEMENT_BYTES, parse_acknowledgement
 from paceline_broker.replication.handshake import (
     HELLO_BYTES_MAX,
@@ -41,9 +39,8 @@ from paceline_broker.replication.handshake import (
     take_message,
 )
 from paceline_broker.replication.install import INSTALL_S_MAX, send_checkpoint
+from paceline_broker.replication.master.ports import Link, PeerSession
 from paceline_broker.replication.master.term import MasterTerm
-from paceline_broker.service.escape.intake import Intake
-from paceline_broker.service.escape.wire import is_escape_hello
 
 log = logging.getLogger("paceline.replication")
 
@@ -72,10 +69,14 @@ class ReplicationServer:
         self.strangers = Connections(STRANGERS_MAX)
         self.proven_count = 0
         self._numbers = count(1)
-        self.repairs: RepairSource | None = None
-        """Set by the role: what this broker gives to those whose log is damaged, master or not."""
-        self.intake: Intake | None = None
-        """Set by the program: what this broker takes from acting masters (R36)."""
+        self._openers: dict[str, Callable[[Link, bytes, bytes], PeerSession]] = {}
+
+    def serve(self, kind: str, opener: Callable[[Link, bytes, bytes], PeerSession]) -> None:
+        """Give connections whose first message is of `kind` to `opener(link, secret, nonce)`.
+
+        These are served whoever is master; all other connections are of replicas.
+        """
+        self._openers[kind] = opener
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port (chosen by the system if 0)."""
@@ -123,6 +124,13 @@ class ReplicationServer:
         self._links[link] = None
         return ConnectionId(next(self._numbers)), place
 
+    def session_of(self, body: bytes, link: "_Link") -> PeerSession | None:
+        """The session that the first message of a connection opens; None: it is a replica's."""
+        for kind, opener in self._openers.items():
+            if b'"%b"' % kind.encode() in body:
+                return opener(link, self._secret, self.nonce())
+        return None
+
     def has_proven_room(self) -> bool:
         """Whether one more may stand that has proven the secret."""
         if self.proven_count < CONNECTIONS_MAX:
@@ -167,10 +175,8 @@ class _Link(asyncio.Protocol):
         self._nonce = b""
         self._term: MasterTerm | None = None
         """Set once the peer is proven; everything it says goes there."""
-        self._repair: RepairSession | None = None
-        """Set if it is a repair that the peer wants."""
-        self._escape: EscapeSession | None = None
-        """Set if it is an acting master that has something for this group."""
+        self._session: PeerSession | None = None
+        """Set if the peer is no replica that follows."""
 
     # -- asyncio.Protocol
 
@@ -210,12 +216,10 @@ class _Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         try:
-            if self._repair is not None:
-                self._read_repair(self._repair)
-            elif self._term is None and self._escape is None:
+            if self._term is None and self._session is None:
                 self._read_handshake()
-            if self._escape is not None:
-                self._read_escape(self._escape)
+            if self._session is not None:
+                self._read_session(self._session)
             if self._term is not None:
                 self._read_acknowledgements(self._term)
         except (PeerError, UnauthenticatedError) as error:
@@ -237,8 +241,8 @@ class _Link(asyncio.Protocol):
         if self._is_proven:
             self._is_proven = False
             self._server.proven_count -= 1
-        if self._repair is not None:
-            self._repair.closed()
+        if self._session is not None:
+            self._session.closed()
         if self._term is not None:
             self._term.lost(self.connection)
 
@@ -289,29 +293,18 @@ class _Link(asyncio.Protocol):
             return
         if self._place is not None:
             self._place.is_now(Standing.IDLE)  # it has said something: the silent go first
-        repairs = self._server.repairs
-        if self._hello is None and repairs is not None and is_repair_hello(body):
-            self._repair = RepairSession(self, repairs, self._server.secret, self._server.nonce())
-            self._repair.received(body)
-        elif self._hello is None and is_escape_hello(body) and self._server.intake is not None:
-            server = self._server
-            self._escape = EscapeSession(self, self._server.intake, server.secret, server.nonce())
-            self._escape.begin(body)
-        elif self._hello is None:
+        if self._hello is not None:
+            self._on_introduction(self._hello, body)
+            return
+        self._session = self._server.session_of(body, self)
+        if self._session is None:
             self._on_hello(parse_hello(body))
         else:
-            self._on_introduction(self._hello, body)
+            self._session.begin(body)
 
-    def _read_repair(self, repair: RepairSession) -> None:
-        while (body := take_message(self._received, size_bytes_max=HELLO_BYTES_MAX)) is not None:
-            repair.received(body)
-            if repair.is_proven and self._deadline is not None:
-                self._proven()
-                self._set_deadline(IDLE_S_MAX)
-
-    def _read_escape(self, escape: EscapeSession) -> None:
-        escape.read(self._received)
-        if escape.is_proven:
+    def _read_session(self, session: PeerSession) -> None:
+        session.read(self._received)
+        if session.is_proven:
             self._proven()
             self._set_deadline(IDLE_S_MAX)
 

@@ -318,7 +318,7 @@ class MasterTerm:
         if ready.fence is not None:
             log.warning("master_fenced", extra={"epoch": self.epoch, "reason": ready.fence})
             self.end(ready.fence)
-            self._hooks.fenced(ready.fence)
+            self._hooks.fenced(ready.fence, is_lossy=ready.is_lossy)
             return
         if ready.confirm is not None:
             self._confirm_moved(ready.confirm)

@@ -27,6 +27,9 @@ from paceline_broker.replication.handshake import Hello, Refused
 from paceline_broker.replication.messages import parse_message, read_hello, read_refused
 from paceline_broker.service.escape.notes import Note
 
+ESCAPE_HELLO = "escape_hello"
+"""The kind of the first message of an escape."""
+
 PURPOSE = "escape"
 BATCHES_MAX = 256
 REQUEST_BYTES_MAX = BATCH_BYTES_MAX + 1024 * 1024
@@ -59,7 +62,7 @@ class Told:
 
 
 def hello_document(hello: Hello) -> dict[str, Any]:
-    return {"kind": "escape_hello", **hello.to_json()}
+    return {"kind": ESCAPE_HELLO, **hello.to_json()}
 
 
 def challenge_document(challenge: EscapeChallenge) -> dict[str, Any]:
@@ -94,13 +97,8 @@ def answer_document(codes: Sequence[str | None]) -> dict[str, Any]:
     return {"kind": "escape_answer", "codes": list(codes)}
 
 
-def is_escape_hello(body: Buffer) -> bool:
-    """Whether the first message of a connection opens an escape."""
-    return b'"escape_hello"' in bytes(body)
-
-
 def parse_escape_hello(body: Buffer) -> Hello:
-    return parse_message(body, {"escape_hello": read_hello})
+    return parse_message(body, {ESCAPE_HELLO: read_hello})
 
 
 def parse_escape_challenge(body: Buffer) -> EscapeChallenge | Refused:

@@ -186,7 +186,7 @@ def _older_views_taken() -> list[Patch]:
 
     def any_arrived(role: BrokerRole, view: Any) -> None:
         if view.cluster_id == role.identity.cluster_id:
-            role.view = None
+            role._machine.view = None
         view_arrived(role, view)
 
     on_committed = MasterReplication._on_committed

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from paceline.hooks import ConsumeHooks, SendHooks
+from paceline.consumer.hooks import ConsumeHooks
+from paceline.producer.hooks import SendHooks
 from paceline_broker.service.hooks import Hooks
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 

@@ -8,8 +8,8 @@ run out, which only the token makes harmless (S26).
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.consumer.process.failure import ConsumeLater
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.settings.push import ConsumeLater
 from paceline.errors import OffsetOutOfRangeError, PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster

@@ -9,9 +9,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from paceline.consumer.pop.popped_message import SimpleSettings
 from paceline.consumer.pull import PullConsumer, PullSettings
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.settings.simple import SimpleSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import PacelineError
 from paceline.filters import Subscription, make_filter

@@ -9,15 +9,17 @@ import asyncio
 from functools import partial
 from typing import Any
 
+from paceline.consumer.hooks import ConsumeContext
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
-from paceline.consumer.pop.popped_message import PoppedMessage, SimpleSettings
+from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.settings.simple import SimpleSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import ForbiddenError, PacelineError
-from paceline.hooks import ConsumeContext, SendContext
 from paceline.message import Message, ReceivedMessage
 from paceline.net.group_links import GroupLinks
 from paceline.platform.runtime import pause
+from paceline.producer.hooks import SendContext
 from paceline.producer.producer import Producer
 from paceline.producer.settings import ProducerSettings
 from paceline_chaos.history.hooked import (

@@ -9,7 +9,8 @@ from functools import partial
 from typing import NamedTuple
 
 from paceline.admin.client import AdminClient
-from paceline.consumer.pop.popped_message import PoppedMessage, SimpleSettings
+from paceline.consumer.pop.popped_message import PoppedMessage
+from paceline.consumer.settings.simple import SimpleSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster

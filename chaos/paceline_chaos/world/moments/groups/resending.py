@@ -8,8 +8,8 @@ restores it must know of the reset, or takes the second failure for a repetition
 from contextlib import suppress
 from dataclasses import dataclass
 
-from paceline.consumer.process.failure import ConsumeLater
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.settings.push import ConsumeLater
 from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.group_links import GroupLinks

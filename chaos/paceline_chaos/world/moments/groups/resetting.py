@@ -6,8 +6,8 @@ from typing import Any
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.offsets.group_offsets import GroupOffsets, OnReset
-from paceline.consumer.process.process_queue import ProcessQueue
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.queues.process_queue import ProcessQueue
 from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.group_links import GroupLinks
