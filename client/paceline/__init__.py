@@ -7,23 +7,27 @@ controller process does not import the client.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from paceline.platform.version import VERSION
+
 if TYPE_CHECKING:
     from paceline.admin.client import AdminClient as AdminClient
     from paceline.blocking import BlockingAdminClient as BlockingAdminClient
     from paceline.blocking import BlockingProducer as BlockingProducer
     from paceline.blocking import BlockingPullConsumer as BlockingPullConsumer
+    from paceline.consumer.hooks import ConsumeContext as ConsumeContext
+    from paceline.consumer.hooks import ConsumeMessageHook as ConsumeMessageHook
     from paceline.consumer.lite_pull import LitePullConsumer as LitePullConsumer
     from paceline.consumer.lite_pull import LitePullSettings as LitePullSettings
     from paceline.consumer.ordered import OrderedConsumer as OrderedConsumer
     from paceline.consumer.ordered import OrderedSettings as OrderedSettings
     from paceline.consumer.ordered import SuspendQueueError as SuspendQueueError
     from paceline.consumer.pop.popped_message import PoppedMessage as PoppedMessage
-    from paceline.consumer.pop.popped_message import SimpleSettings as SimpleSettings
-    from paceline.consumer.process.failure import ConsumeLater as ConsumeLater
     from paceline.consumer.pull import PullConsumer as PullConsumer
     from paceline.consumer.pull import PullSettings as PullSettings
     from paceline.consumer.push import PushConsumer as PushConsumer
     from paceline.consumer.push import PushSettings as PushSettings
+    from paceline.consumer.settings.push import ConsumeLater as ConsumeLater
+    from paceline.consumer.settings.simple import SimpleSettings as SimpleSettings
     from paceline.consumer.simple import SimpleConsumer as SimpleConsumer
     from paceline.errors import PacelineError as PacelineError
     from paceline.errors import RequestTimeoutError as RequestTimeoutError
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
     from paceline.message import Message as Message
     from paceline.message import ReceivedMessage as ReceivedMessage
     from paceline.net.cluster import Cluster as Cluster
+    from paceline.producer.hooks import CheckForbiddenHook as CheckForbiddenHook
+    from paceline.producer.hooks import SendContext as SendContext
+    from paceline.producer.hooks import SendMessageHook as SendMessageHook
     from paceline.producer.producer import Producer as Producer
     from paceline.producer.results import SendResult as SendResult
     from paceline.producer.selectors import select_by_hash as select_by_hash
@@ -42,15 +49,20 @@ if TYPE_CHECKING:
     from paceline.producer.transaction import TransactionState as TransactionState
     from paceline.queues import QueueName as QueueName
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
+    "ConsumeMessageHook": "paceline.consumer.hooks",
+    "ConsumeContext": "paceline.consumer.hooks",
+    "SendMessageHook": "paceline.producer.hooks",
+    "SendContext": "paceline.producer.hooks",
+    "CheckForbiddenHook": "paceline.producer.hooks",
     "AdminClient": "paceline.admin.client",
     "BlockingAdminClient": "paceline.blocking",
     "BlockingProducer": "paceline.blocking",
     "BlockingPullConsumer": "paceline.blocking",
     "Cluster": "paceline.net.cluster",
-    "ConsumeLater": "paceline.consumer.process.failure",
+    "ConsumeLater": "paceline.consumer.settings.push",
     "LitePullConsumer": "paceline.consumer.lite_pull",
     "LitePullSettings": "paceline.consumer.lite_pull",
     "Message": "paceline.message",
@@ -73,7 +85,7 @@ _HOMES = {
     "TransactionResult": "paceline.producer.transaction",
     "TransactionState": "paceline.producer.transaction",
     "SimpleConsumer": "paceline.consumer.simple",
-    "SimpleSettings": "paceline.consumer.pop.popped_message",
+    "SimpleSettings": "paceline.consumer.settings.simple",
     "Subscription": "paceline.filters",
     "make_filter": "paceline.filters",
     "select_by_hash": "paceline.producer.selectors",

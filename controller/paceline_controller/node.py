@@ -30,10 +30,10 @@ from paceline_controller.leader.proposer import Proposer
 from paceline_controller.leader.supervisor import Supervisor
 from paceline_controller.probe import ControllerMetrics
 from paceline_controller.quorum import Quorum
+from paceline_controller.server.broker_sessions import SessionServer
 from paceline_controller.server.http import ALWAYS_ANSWERED, ControllerHttp
 from paceline_controller.server.relay import MARGIN_MS, Relay
 from paceline_controller.sessions.hub import Hub
-from paceline_controller.sessions.server import SessionServer
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import Lead
 

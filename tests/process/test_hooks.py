@@ -16,10 +16,10 @@ from tests.support.process.harness import (
     the_master,
 )
 
+from paceline import ConsumeContext, SendContext
 from paceline.admin.client import AdminClient
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import ForbiddenError
-from paceline.hooks import ConsumeContext, SendContext
 from paceline.message import Message, ReceivedMessage
 from paceline.producer.producer import Producer
 from paceline.producer.settings import ProducerSettings

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from paceline.consumer.group.membership import coordinating_group
-from paceline.consumer.group.segments import not_begun
+from paceline.consumer.queues.segments import not_begun
 from paceline.errors import BadRequestError, GroupNotFoundError, TopicNotFoundError
 from paceline.net.cluster import Cluster
 from paceline.net.master_http import MasterRequests

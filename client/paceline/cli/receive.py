@@ -88,7 +88,7 @@ async def _receive(
     is_acked: bool,
     as_json: bool,
 ) -> None:
-    from paceline.consumer.pop.popped_message import SimpleSettings
+    from paceline.consumer.settings.simple import SimpleSettings
     from paceline.consumer.simple import SimpleConsumer
 
     settings = SimpleSettings(**options)

@@ -18,13 +18,13 @@ from paceline.consumer.group.allocation import Allocation, allocate_averagely
 from paceline.consumer.group.joining import clustering
 from paceline.consumer.group.manual_assignment import AssignedMember
 from paceline.consumer.group.membership import Me
-from paceline.consumer.group.start_positions import Start
+from paceline.consumer.hooks import ConsumeHooks, ConsumeMessageHook
 from paceline.consumer.offsets.group_offsets import GroupOffsets
+from paceline.consumer.offsets.start_positions import Start
 from paceline.consumer.process.assignment import GroupMember, HeldQueue, QueueOwner
 from paceline.consumer.settings.push import PushSettings
 from paceline.errors import ConfigError, PacelineError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
-from paceline.hooks import ConsumeHooks, ConsumeMessageHook
 from paceline.message import ReceivedMessage
 from paceline.net.client_base import Opened
 from paceline.net.cluster import Cluster

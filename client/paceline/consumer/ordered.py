@@ -12,10 +12,11 @@ from paceline.consumer.fetch.gaps import OnGap
 from paceline.consumer.group.allocation import Allocation, allocate_averagely
 from paceline.consumer.group.joining import clustering
 from paceline.consumer.group.membership import Me
-from paceline.consumer.group.start_positions import Start
+from paceline.consumer.hooks import ConsumeHooks
 from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.not_started import OnError as OnError
 from paceline.consumer.offsets.locked_offsets import LockedOffsets
+from paceline.consumer.offsets.start_positions import Start
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.process.assignment import QueueOwner
 from paceline.consumer.process.failure import SendBacker
@@ -26,7 +27,6 @@ from paceline.consumer.settings.ordered import OrderedSettings as OrderedSetting
 from paceline.consumer.settings.ordered import SuspendQueueError as SuspendQueueError
 from paceline.consumer.settings.push import BatchListener, Listener, OnGivenUp
 from paceline.filters import ALL, Subscription, subscriptions
-from paceline.hooks import ConsumeHooks
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey

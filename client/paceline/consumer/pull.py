@@ -16,8 +16,8 @@ from paceline.consumer.fetch.fetcher import FetchSession
 from paceline.consumer.fetch.replica_reads import ReplicaReads
 from paceline.consumer.fetch.segment_order import SegmentLines
 from paceline.consumer.fetch.unreadable_topics import Refusals
-from paceline.consumer.group.segments import SegmentBook
 from paceline.consumer.opened import ReadingConsumer
+from paceline.consumer.queues.segments import SegmentBook
 from paceline.errors import (
     ConflictError,
     CorruptLogError,

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 
 from paceline.consumer.fetch.gaps import OnGap
 from paceline.consumer.group.allocation import Allocation, allocate_averagely
-from paceline.consumer.group.group_rules import consume_timeout_s
 from paceline.consumer.group.joining import broadcasting, clustering
 from paceline.consumer.group.membership import Me
-from paceline.consumer.group.start_positions import Start
+from paceline.consumer.group_settings import consume_timeout_s
+from paceline.consumer.hooks import ConsumeHooks
 from paceline.consumer.not_started import OnError as OnError
 from paceline.consumer.offsets.group_offsets import GroupOffsets, OffsetStore
 from paceline.consumer.offsets.local_offsets import LocalOffsets
+from paceline.consumer.offsets.start_positions import Start
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.process.assignment import Join, QueueOwner
 from paceline.consumer.process.concurrent import ConcurrentProcessing, Run
@@ -29,7 +30,6 @@ from paceline.consumer.settings.push import OnGivenUp as OnGivenUp
 from paceline.consumer.settings.push import PushSettings as PushSettings
 from paceline.errors import ConfigError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
-from paceline.hooks import ConsumeHooks
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks

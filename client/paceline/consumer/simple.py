@@ -14,16 +14,12 @@ from typing import Any, NamedTuple
 
 from paceline.consumer.fetch.batch_reader import BatchReader, Range
 from paceline.consumer.group.membership import Me
+from paceline.consumer.hooks import ConsumeHooks
 from paceline.consumer.pop.ack_batcher import ReceiptLane, receipts_call, refusal
 from paceline.consumer.pop.lease_renewal import Renewing
-from paceline.consumer.pop.popped_message import (
-    WAIT_MS_MAX,
-    Acknowledged,
-    PoppedMessage,
-    SimpleSettings,
-    popped,
-)
+from paceline.consumer.pop.popped_message import Acknowledged, PoppedMessage, popped
 from paceline.consumer.process.failure import as_first_sent
+from paceline.consumer.settings.simple import WAIT_MS_MAX, SimpleSettings
 from paceline.errors import (
     ConfigError,
     DeadlineError,
@@ -32,7 +28,6 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.filters import ALL, Subscription, subscriptions
-from paceline.hooks import ConsumeHooks
 from paceline.net.backoff import Backoff
 from paceline.net.client_base import Opened
 from paceline.net.cluster import Cluster

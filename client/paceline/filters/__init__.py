@@ -4,9 +4,9 @@ The broker passes over batches in which nothing is wanted, the client over singl
 the same `Filter`, so that they can never differ.
 """
 
+from paceline.filters.expression import Filter
 from paceline.filters.filter import (
     ALL,
-    Filter,
     Subscription,
     TagFilter,
     make_filter,

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from paceline.errors import BadRequestError
-from paceline.filters.filter import SQL92, ByExpression
+from paceline.filters.expression import SQL92, ByExpression
 from paceline.records.decode import BatchView
 
 EXPRESSION_LENGTH_MAX = 8_192

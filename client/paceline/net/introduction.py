@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from paceline import __version__
 from paceline.errors import PacelineError
 from paceline.net.cluster import BrokerConnection, Wakeup
 from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.platform.version import VERSION
 from paceline.wire.clients import HEARTBEAT_BROKER_INTERVAL_MS, TOPICS_MAX, Kind
 
 log = logging.getLogger("paceline.client")
@@ -32,7 +32,7 @@ def introduction(
         "kind": kind,
         "group": group,
         "client_id": client_id,
-        "version": __version__,
+        "version": VERSION,
         "language": LANGUAGE,
         "topics": topics[:TOPICS_MAX],
         **about,

@@ -20,13 +20,13 @@ from paceline.errors import (
     QueueSealedError,
     TopicNotFoundError,
 )
-from paceline.hooks import SendHooks
 from paceline.net.backoff import Backoff, Verdict
 from paceline.net.cluster import BrokerConnection, Cluster
 from paceline.net.introduction import Who
 from paceline.net.master_link import MasterLink
 from paceline.net.stream_connection import error_of
 from paceline.producer.batch import Batch, Compression
+from paceline.producer.hooks import SendHooks
 from paceline.producer.latency import LatencyTable
 from paceline.producer.oneway import OnewayQueue
 from paceline.producer.queue_buffer import Outbox

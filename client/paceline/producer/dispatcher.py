@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.errors import PacelineError, QueueNotFoundError, TopicNotFoundError
-from paceline.hooks import SendHooks
 from paceline.message import Message
 from paceline.net.cluster import Cluster
 from paceline.net.introduction import introduction
 from paceline.producer.batch import Batch
 from paceline.producer.broker_sender import GroupLane, QueueOutbox
+from paceline.producer.hooks import SendHooks
 from paceline.producer.latency import LatencyTable
 from paceline.producer.oneway import OnewayCounts, OnewayQueue
 from paceline.producer.queue_buffer import JOIN_WINDOW_S

@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Callable
 
 from paceline.errors import PacelineError
-from paceline.hooks import SendHooks
 from paceline.net.cluster import BrokerConnection
 from paceline.net.stream_connection import error_of
 from paceline.producer.batch import Batch, Compression
+from paceline.producer.hooks import SendHooks
 from paceline.producer.results import Sending
 from paceline.queues import QueueKey
 from paceline.records.header import Kind

@@ -23,13 +23,13 @@ from paceline.errors import (
     ShuttingDownError,
     TopicNotFoundError,
 )
-from paceline.hooks import check_allowed
 from paceline.message import Message, ReceivedMessage
 from paceline.net.client_base import Opened
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.producer.batch import MESSAGE_OVERHEAD_BYTES, Batch, chunks_of
 from paceline.producer.dispatcher import Dispatcher
+from paceline.producer.hooks import check_allowed
 from paceline.producer.oneway import Forgotten, OnewayCounts
 from paceline.producer.pending import Parked, placeholder
 from paceline.producer.request_reply import (

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from paceline.errors import ConfigError
-from paceline.hooks import CheckForbiddenHook, SendMessageHook
 from paceline.producer.batch import MESSAGE_OVERHEAD_BYTES, Compression
+from paceline.producer.hooks import CheckForbiddenHook, SendMessageHook
 from paceline.producer.latency import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
 from paceline.records.compression import LZ4_LEVEL_MAX, ZSTD_LEVEL_MAX
 from paceline.records.header import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, Codec

@@ -35,6 +35,9 @@ LEVEL_ZERO = 2**62
 LEVEL_MAX = 2**16
 """No more levels can be written; brokers have far fewer."""
 
+MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""RocketMQ's 18 delay levels: the default of a broker's setting of that name."""
+
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 

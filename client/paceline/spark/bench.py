@@ -32,9 +32,10 @@ from paceline.blocking import BlockingProducer
 from paceline.errors import ConfigError, PacelineError, TopicExistsError
 from paceline.message import Message
 from paceline.platform.runtime import SystemRandom
+from paceline.spark.batch import PacelineReader
 from paceline.spark.options import read_options
 from paceline.spark.session import open_session, plain_error
-from paceline.spark.source import PacelineDataSource, PacelineReader
+from paceline.spark.source import PacelineDataSource
 
 FILL_RECORDS = 2000
 QUEUES = 4

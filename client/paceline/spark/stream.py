@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from paceline.errors import OffsetOutOfRangeError
 from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.queues import QueueName
+from paceline.spark.batch import TaskPartition, chosen_columns, read_plan
 from paceline.spark.brokers import Brokers
 from paceline.spark.lag import commit_for_lag
 from paceline.spark.offsets import Offsets, StartKind, described, offsets_from_json, offsets_to_json
@@ -29,7 +30,6 @@ from paceline.spark.pinning import owner_of, pin, unpin
 from paceline.spark.plan import PIECES_OF_A_TASK, Planner
 from paceline.spark.ranges import QueueRange, cut_to_bytes, limited
 from paceline.spark.reading import read_task
-from paceline.spark.source import TaskPartition, chosen_columns, read_plan
 
 PINS_OF_A_LEASE = 4
 

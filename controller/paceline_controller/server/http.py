@@ -7,13 +7,12 @@ documents (RFC 9457). docs/protocol/controller.md lists the routes.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
 from paceline.errors import (
     BadRequestError,
-    NotLeaderError,
     NotYetAvailableError,
 )
 from paceline.platform.address import parse_address
@@ -24,16 +23,16 @@ from paceline.types import GroupName, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.fields import Fields
 from paceline_controller.leader.inquirer import heard_document
-from paceline_controller.leader.proposer import Encodable
 from paceline_controller.server.http_answers import (
     JSON_BYTES_MAX,
     json_answer,
     json_body,
     replica_of,
 )
-from paceline_controller.server.http_errors import problem_middleware, query_flag, query_integer
+from paceline_controller.server.http_context import HttpContext, Node
+from paceline_controller.server.http_errors import problem_middleware, query_integer
 from paceline_controller.server.http_groups import GroupRoutes
-from paceline_controller.server.http_once import earlier, once_of, opening, settled
+from paceline_controller.server.http_once import once_of, opening, settled
 from paceline_controller.server.http_quorum import QuorumRoutes
 from paceline_controller.server.http_recovery import RecoveryRoutes
 from paceline_controller.server.http_static_topics import StaticTopicRoutes
@@ -41,9 +40,6 @@ from paceline_controller.server.http_topics import TopicRoutes
 from paceline_controller.server.not_found import no_broker_group
 from paceline_controller.state.commands import SetGroupSettings
 from paceline_controller.state.model import Group, read_settings
-
-if TYPE_CHECKING:
-    from paceline_controller.node import ControllerNode
 
 WATCH_MS_MAX = 60_000
 WATCHES_MAX = 10_000
@@ -56,10 +52,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ControllerHttp:
     """Routes of one controller."""
 
-    def __init__(self, node: "ControllerNode", *, clock: Clock) -> None:
+    def __init__(self, node: Node, *, clock: Clock) -> None:
+        self.context = context = HttpContext(node, clock=clock)
         self.node = node
         self.clock = clock
-        self.started_ms = clock.monotonic_ms()
         self._watches: set[asyncio.Future[None]] = set()
         self.app = web.Application(
             middlewares=[problem_middleware, node.relay.middleware], client_max_size=JSON_BYTES_MAX
@@ -76,15 +72,15 @@ class ControllerHttp:
                 web.get("/v1/cluster", self._cluster),
                 web.get("/v1/routes", self._routes),
                 web.get("/v1/watch", self._watch),
-                *TopicRoutes(self).routes(),
-                *StaticTopicRoutes(self).routes(),
+                *TopicRoutes(context).routes(),
+                *StaticTopicRoutes(context).routes(),
                 web.get("/v1/groups", self._groups),
                 web.get("/v1/groups/{group}", self._group),
                 web.get("/v1/groups/{group}/settings", self._settings),
                 web.put("/v1/groups/{group}/settings", self._set_settings),
-                *GroupRoutes(self).routes(),
-                *QuorumRoutes(self).routes(),
-                *RecoveryRoutes(self).routes(),
+                *GroupRoutes(context).routes(),
+                *QuorumRoutes(context).routes(),
+                *RecoveryRoutes(context).routes(),
                 web.post("/v1/elections", self._elect),
                 web.post("/v1/sessions", self._open_session),
                 web.get("/v1/heard/{group}/{replica}", self._heard),
@@ -108,14 +104,14 @@ class ControllerHttp:
 
     async def _cluster(self, request: web.Request) -> web.Response:
         """The view, with who leads and who seems alive."""
-        await self.read_point(request)
-        node = self.node
+        await self.context.read_point(request)
+        node, is_alive = self.node, self.context.is_alive
         document = node.view_json()
         groups = [
             {
                 **group,
                 "replicas": [
-                    {**replica, "is_alive": self.is_alive(group["group"], replica["replica_id"])}
+                    {**replica, "is_alive": is_alive(group["group"], replica["replica_id"])}
                     for replica in group["replicas"]
                 ],
             }
@@ -135,7 +131,7 @@ class ControllerHttp:
         )
 
     async def _routes(self, request: web.Request) -> web.Response:
-        await self.read_point(request)
+        await self.context.read_point(request)
         self._ensure_founded()
         return web.Response(body=self.node.view_body(), content_type="application/json")
 
@@ -166,14 +162,14 @@ class ControllerHttp:
     # -- groups -------------------------------------------------------------------------------
 
     async def _groups(self, request: web.Request) -> web.Response:
-        await self.read_point(request)
+        await self.context.read_point(request)
         machine = self.node.machine
         groups = [self._describe(machine.groups[name]) for name in sorted(machine.groups)]
         return json_answer({"version": machine.version, "groups": groups})
 
     async def _group(self, request: web.Request) -> web.Response:
-        await self.read_point(request)
-        return json_answer(self._describe(self.find_group(request)))
+        await self.context.read_point(request)
+        return json_answer(self._describe(self.context.find_group(request)))
 
     def _describe(self, group: Group) -> dict[str, Any]:
         """The group's view and what only the controllers know of it."""
@@ -204,8 +200,8 @@ class ControllerHttp:
         }
 
     async def _settings(self, request: web.Request) -> web.Response:
-        await self.read_point(request)
-        group = self.find_group(request)
+        await self.context.read_point(request)
+        group = self.context.find_group(request)
         following = group.next_settings
         pending = None if following is None else following.to_json()
         return json_answer({"settings": group.settings.to_json(), "next_settings": pending})
@@ -213,15 +209,15 @@ class ControllerHttp:
     async def _set_settings(self, request: web.Request) -> web.Response:
         """Members that are left out keep their value. In effect with the next epoch (R8)."""
         body = await json_body(request)
-        earlier = self.earlier(request)
-        group = self.find_group(request)
+        earlier = self.context.earlier(request)
+        group = self.context.find_group(request)
         present = (group.next_settings or group.settings).to_json()
         for key in body:
             if key not in present:
                 raise BadRequestError("settings: unknown field", field=key[:64])
         settings = read_settings({**present, **body})
         command = SetGroupSettings(group=group.group, settings=settings)
-        result = earlier or await self.write(request, command)
+        result = earlier or await self.context.write(request, command)
         return json_answer(
             {"settings": settings.to_json(), "version": result["version"]}, status=202
         )
@@ -233,7 +229,7 @@ class ControllerHttp:
         preferred = fields.integer("preferred", low=1) if fields.has("preferred") else None
         is_unclean = fields.flag("unclean") if fields.has("unclean") else False
         fields.done()
-        earlier = self.earlier(request)
+        earlier = self.context.earlier(request)
         if earlier is not None:
             return json_answer(earlier)
         group = self.node.machine.groups.get(name)
@@ -241,8 +237,8 @@ class ControllerHttp:
             raise no_broker_group(name, self.node.machine.groups, field="group")
         if is_unclean and preferred is None:
             raise BadRequestError("an unclean election names its winner", field="preferred")
-        self.ensure_leading()
-        result = await self.leaders_word(
+        self.context.ensure_leading()
+        result = await self.context.leaders_word(
             self.node.supervisor.order_election(
                 group,
                 preferred=None if preferred is None else ReplicaId(preferred),
@@ -256,7 +252,7 @@ class ControllerHttp:
     async def _open_session(self, request: web.Request) -> web.Response:
         """For commands that are to be done once, however often they are asked for (R38)."""
         once, command = opening(request, self.node.machine)
-        result = await self.write(request, command)
+        result = await self.context.write(request, command)
         return json_answer({"session": once.session, "version": result["version"]}, status=201)
 
     async def _heard(self, request: web.Request) -> web.Response:
@@ -289,49 +285,3 @@ class ControllerHttp:
     def _ensure_founded(self) -> None:
         if not self.node.machine.cluster_id:
             raise NotYetAvailableError("no controller has led this cluster yet")
-
-    def ensure_leading(self) -> None:
-        if not self.node.supervisor.is_leading:
-            raise self._not_leader()
-
-    def _not_leader(self) -> NotLeaderError:
-        leader = self.node.leader_address()
-        return NotLeaderError("this controller does not lead", leader=leader)
-
-    async def read_point(self, request: web.Request) -> None:
-        if query_flag(request, "linearizable"):
-            self.ensure_leading()
-            timeout_ms = self.node.config.command_timeout_ms
-            await self.leaders_word(self.node.quorum.read_barrier(timeout_ms=timeout_ms))
-
-    def earlier(self, request: web.Request) -> dict[str, Any] | None:
-        """What this very command has led to, if it was done before (R38)."""
-        self.ensure_leading()
-        return earlier(request, self.node.machine)
-
-    async def write(self, request: web.Request, command: Encodable) -> dict[str, Any]:
-        """The result of a command, or the error its refusal is; once, if the caller says so."""
-        self.ensure_leading()
-        work = self.node.proposer.submit(command, once=once_of(request))
-        return settled(await self.leaders_word(work), once_of(request))
-
-    async def leaders_word(self, work: Awaitable[Any]) -> Any:
-        """The quorum names leaders by id; clients are told the address."""
-        try:
-            return await work
-        except NotLeaderError as error:
-            raise self._not_leader() from error
-
-    def find_group(self, request: web.Request) -> Group:
-        name = GroupName(request.match_info["group"])
-        group = self.node.machine.groups.get(name)
-        if group is None:
-            raise no_broker_group(name, self.node.machine.groups)
-        return group
-
-    def is_alive(self, group_name: str, replica_id: int) -> bool:
-        group = self.node.machine.groups[GroupName(group_name)]
-        belief = self.node.supervisor.liveness.belief(
-            group, ReplicaId(replica_id), self.clock.monotonic_ms()
-        )
-        return belief.standing.value in ("healthy", "unhealthy")

@@ -4,8 +4,6 @@ Beside the routes of `http.py`; docs/protocol/controller.md lists all. Whether a
 the leader's judgement at this edge: the state machine never knows (R15).
 """
 
-from typing import TYPE_CHECKING
-
 from aiohttp import web
 
 from paceline.errors import CommandRefusedError, NotFoundError
@@ -14,6 +12,7 @@ from paceline.wire.fields import Fields
 from paceline.wire.session_commands import U32_MAX
 from paceline_controller.leader.transfers import Basis
 from paceline_controller.server.http_answers import checked, json_answer, json_body, replica_of
+from paceline_controller.server.http_context import HttpContext
 from paceline_controller.server.http_errors import query_flag, query_integer
 from paceline_controller.server.http_once import refuse_once
 from paceline_controller.server.not_found import no_broker_group
@@ -24,15 +23,12 @@ from paceline_controller.state.operator_commands import (
     SetWritePermission,
 )
 
-if TYPE_CHECKING:
-    from paceline_controller.server.http import ControllerHttp
-
 
 class GroupRoutes:
-    """Handlers on the door that owns them."""
+    """Handlers."""
 
-    def __init__(self, door: "ControllerHttp") -> None:
-        self._door = door
+    def __init__(self, context: HttpContext) -> None:
+        self._context = context
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -48,8 +44,8 @@ class GroupRoutes:
         limit = query_integer(
             request, "limit", default=HISTORY_ENTRIES_MAX, low=1, high=HISTORY_ENTRIES_MAX
         )
-        await self._door.read_point(request)
-        group = self._door.find_group(request)
+        await self._context.read_point(request)
+        group = self._context.find_group(request)
         return json_answer(
             {
                 "group": group.group,
@@ -63,10 +59,10 @@ class GroupRoutes:
         fields = Fields(await json_body(request), name="write permission")
         is_writable = fields.flag("writable")
         fields.done()
-        earlier = self._door.earlier(request)
-        group = self._door.find_group(request)
+        earlier = self._context.earlier(request)
+        group = self._context.find_group(request)
         command = SetWritePermission(group=group.group, is_writable=is_writable)
-        result = earlier or await self._door.write(request, command)
+        result = earlier or await self._context.write(request, command)
         return json_answer({"writable": is_writable, "version": result["version"]})
 
     async def _transfer(self, request: web.Request) -> web.Response:
@@ -85,28 +81,28 @@ class GroupRoutes:
             basis = Basis(ReplicaId(fields.integer("from", low=1)), MasterEpoch(epoch))
         fields.done()
         refuse_once(request)
-        self._door.ensure_leading()
-        node = self._door.node
+        self._context.ensure_leading()
+        node = self._context.node
         group = node.machine.groups.get(name)
         if group is None:
             raise no_broker_group(name, node.machine.groups, field="group")
         outcome = None if basis is None else basis.outcome(group, preferred)
         if outcome is None:
             order = node.supervisor.order_transfer(group, preferred=preferred)
-            outcome = await self._door.leaders_word(order)
+            outcome = await self._context.leaders_word(order)
         return json_answer(checked(outcome))
 
     async def _remove_replica(self, request: web.Request) -> web.Response:
         """Forget a dead replica; one that lives or is a member only with `force=true`."""
-        earlier = self._door.earlier(request)
+        earlier = self._context.earlier(request)
         if earlier is not None:
             return json_answer({"version": earlier["version"]})
-        group = self._door.find_group(request)
+        group = self._context.find_group(request)
         replica_id = replica_of(request)
         is_forced = query_flag(request, "force")
         if replica_id not in group.replicas:
             raise NotFoundError(f"group {group.group} has no replica {replica_id}")
-        if self._door.is_alive(group.group, replica_id):
+        if self._context.is_alive(group.group, replica_id):
             is_needed = replica_id in (group.master, group.acting)
             if is_needed or not is_forced:
                 raise CommandRefusedError(
@@ -115,15 +111,15 @@ class GroupRoutes:
                     reason="IS_ALIVE",
                 )
         command = RemoveReplica(group=group.group, replica_id=replica_id, is_forced=is_forced)
-        result = await self._door.write(request, command)
+        result = await self._context.write(request, command)
         return json_answer({"version": result["version"]})
 
     async def _remove_group(self, request: web.Request) -> web.Response:
         """Forget a group of which no replica lives; with queues of topics only if forced."""
-        earlier = self._door.earlier(request)
+        earlier = self._context.earlier(request)
         if earlier is not None:
             return json_answer({"version": earlier["version"]})
-        group = self._door.find_group(request)
+        group = self._context.find_group(request)
         is_forced = query_flag(request, "force")
         alive = self._alive(group)
         if alive:
@@ -133,12 +129,12 @@ class GroupRoutes:
                 reason="IS_ALIVE",
             )
         command = RemoveGroup(group=group.group, is_forced=is_forced)
-        result = await self._door.write(request, command)
+        result = await self._context.write(request, command)
         return json_answer({"version": result["version"]})
 
     def _alive(self, group: Group) -> list[int]:
         return [
             replica
             for replica in sorted(group.replicas)
-            if self._door.is_alive(group.group, replica)
+            if self._context.is_alive(group.group, replica)
         ]

@@ -4,7 +4,7 @@ Beside the routes of `http.py`; docs/protocol/controller.md lists all.
 """
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
@@ -14,20 +14,18 @@ from paceline.wire.fields import Fields
 from paceline.wire.session_commands import CONTROLLER_ID_PATTERN
 from paceline_controller.quorum import MembersWish, QuorumMembers
 from paceline_controller.server.http_answers import json_answer, json_body
+from paceline_controller.server.http_context import HttpContext
 from paceline_controller.server.http_errors import query_integer
 from paceline_controller.server.http_once import refuse_once
-
-if TYPE_CHECKING:
-    from paceline_controller.server.http import ControllerHttp
 
 TRANSFER_MS = 2_000
 
 
 class QuorumRoutes:
-    """Handlers on the door that owns them."""
+    """Handlers."""
 
-    def __init__(self, door: "ControllerHttp") -> None:
-        self._door = door
+    def __init__(self, context: HttpContext) -> None:
+        self._context = context
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -39,7 +37,7 @@ class QuorumRoutes:
         ]
 
     async def _status(self, request: web.Request) -> web.Response:
-        node, clock = self._door.node, self._door.clock
+        node, clock = self._context.node, self._context.clock
         status = node.quorum.status()
         members = status.members
         return json_answer(
@@ -57,7 +55,7 @@ class QuorumRoutes:
                 "version": node.machine.version,
                 "digest": node.machine.digest(),
                 "sessions": len(node.hub.sessions),
-                "uptime_ms": clock.monotonic_ms() - self._door.started_ms,
+                "uptime_ms": clock.monotonic_ms() - self._context.started_ms,
                 "is_handing_over": status.is_handing_over,
                 "sync": {
                     "count": status.sync_count,
@@ -77,8 +75,8 @@ class QuorumRoutes:
 
     async def _members(self, request: web.Request) -> web.Response:
         """The list in force, as this node has it; with `linearizable=true` the leader's."""
-        await self._door.read_point(request)
-        members = self._door.node.quorum.status().members
+        await self._context.read_point(request)
+        members = self._context.node.quorum.status().members
         if members is None:
             raise NotFoundError("this quorum has no member list")
         return json_answer(_members_json(members))
@@ -109,11 +107,11 @@ class QuorumRoutes:
         return await self._change(wish)
 
     async def _change(self, wish: MembersWish) -> web.Response:
-        door = self._door
-        door.ensure_leading()
-        timeout_ms = door.node.config.command_timeout_ms
-        work = door.node.quorum.change_members(wish, timeout_ms=timeout_ms)
-        generation: int = await door.leaders_word(work)
+        context = self._context
+        context.ensure_leading()
+        timeout_ms = context.node.config.command_timeout_ms
+        work = context.node.quorum.change_members(wish, timeout_ms=timeout_ms)
+        generation: int = await context.leaders_word(work)
         return json_answer({"generation": generation}, status=202)
 
     async def _transfer(self, request: web.Request) -> web.Response:
@@ -129,19 +127,21 @@ class QuorumRoutes:
         if fields.has("from") or fields.has("term"):
             basis = _controller(fields, "from"), fields.integer("term", low=1)
         fields.done()
-        door = self._door
-        door.ensure_leading()
+        context = self._context
+        context.ensure_leading()
         if basis is not None and self._has_moved(to, *basis):
-            return self._leadership(door.node.config.controller_id, 0)
-        if to == door.node.config.controller_id:
+            return self._leadership(context.node.config.controller_id, 0)
+        if to == context.node.config.controller_id:
             raise CommandRefusedError(f"{to} leads already", reason="TRANSFER_REFUSED")
-        started_ms = door.clock.monotonic_ms()
-        leader = await door.leaders_word(door.node.quorum.transfer(to, timeout_ms=TRANSFER_MS))
-        return self._leadership(leader, door.clock.monotonic_ms() - started_ms)
+        started_ms = context.clock.monotonic_ms()
+        leader = await context.leaders_word(
+            context.node.quorum.transfer(to, timeout_ms=TRANSFER_MS)
+        )
+        return self._leadership(leader, context.clock.monotonic_ms() - started_ms)
 
     def _has_moved(self, to: ControllerId | None, leaving: str, term: int) -> bool:
         """On the leader (R38). Raises CommandRefusedError if it moved, and not as it was wanted."""
-        own, now = self._door.node.config.controller_id, self._door.node.quorum.status().term
+        own, now = self._context.node.config.controller_id, self._context.node.quorum.status().term
         if (own, now) == (leaving, term):
             return False
         if now > term and own != leaving and to in (None, own):
@@ -153,12 +153,12 @@ class QuorumRoutes:
         )
 
     def _leadership(self, leader: str, elapsed_ms: int) -> web.Response:
-        door = self._door
+        context = self._context
         return json_answer(
             {
                 "leader": leader,
-                "leader_address": door.node.leader_address(),
-                "term": door.node.quorum.status().term,
+                "leader_address": context.node.leader_address(),
+                "term": context.node.quorum.status().term,
                 "elapsed_ms": elapsed_ms,
             }
         )

@@ -3,7 +3,7 @@
 docs/protocol/controller.md lists the routes; the judgement is the state machine's.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
@@ -11,17 +11,15 @@ from paceline.types import GroupName
 from paceline.wire.fields import Fields
 from paceline.wire.session_commands import NAME_PATTERN, TOKEN_PATTERN, PresentStore
 from paceline_controller.server.http_answers import json_answer, json_body
+from paceline_controller.server.http_context import HttpContext
 from paceline_controller.state.operator_commands import ForgetStore, RecoverGroup
-
-if TYPE_CHECKING:
-    from paceline_controller.server.http import ControllerHttp
 
 
 class RecoveryRoutes:
-    """Handlers on the door that owns them."""
+    """Handlers."""
 
-    def __init__(self, door: "ControllerHttp") -> None:
-        self._door = door
+    def __init__(self, context: HttpContext) -> None:
+        self._context = context
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -32,14 +30,14 @@ class RecoveryRoutes:
 
     async def _stores(self, request: web.Request) -> web.Response:
         """Stores that presented themselves, the best of each group first."""
-        await self._door.read_point(request)
-        stores = sorted(self._door.node.machine.presented.values(), key=_rank)
+        await self._context.read_point(request)
+        stores = sorted(self._context.node.machine.presented.values(), key=_rank)
         return json_answer({"stores": [self._describe(store) for store in stores]})
 
     def _describe(self, store: PresentStore) -> dict[str, Any]:
-        machine = self._door.node.machine
+        machine = self._context.node.machine
         group = machine.groups.get(store.group)
-        settings = self._door.node.config.group_settings() if group is None else group.settings
+        settings = self._context.node.config.group_settings() if group is None else group.settings
         found = machine.assess(store, settings=settings)
         return {
             "group": store.group,
@@ -72,14 +70,14 @@ class RecoveryRoutes:
             group=group,
             store_id=store,
             gives_up_missing=gives_up,
-            defaults=self._door.node.config.group_settings(),
+            defaults=self._context.node.config.group_settings(),
         )
-        return json_answer(await self._door.write(request, command))
+        return json_answer(await self._context.write(request, command))
 
     async def _forget(self, request: web.Request) -> web.Response:
         """A store that will not be recovered; it must not run any more, or it is back at once."""
         store = Fields(dict(request.match_info), name="path").text("store", pattern=TOKEN_PATTERN)
-        result = await self._door.write(request, ForgetStore(store_id=store))
+        result = await self._context.write(request, ForgetStore(store_id=store))
         return json_answer({"version": result["version"]})
 
 

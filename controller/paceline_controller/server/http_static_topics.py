@@ -1,7 +1,5 @@
 """Shell: static topics over HTTP: made and grown by the routes of topics, and moved by one more."""
 
-from typing import TYPE_CHECKING
-
 from aiohttp import web
 
 from paceline.errors import BadRequestError
@@ -12,6 +10,7 @@ from paceline.wire.session_commands import NAME_PATTERN, U32_MAX
 from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
 from paceline.wire.topics import NORMAL, PERM_BOTH, read_labels, read_message_type, read_perm
 from paceline_controller.server.http_answers import json_body
+from paceline_controller.server.http_context import HttpContext
 from paceline_controller.server.http_once import topic_answer
 from paceline_controller.server.not_found import no_broker_group, no_topic
 from paceline_controller.state.model import Topic
@@ -21,9 +20,6 @@ from paceline_controller.state.topic_commands import (
     RemapQueue,
     read_groups,
 )
-
-if TYPE_CHECKING:
-    from paceline_controller.server.http import ControllerHttp
 
 _NUMBERS = ("queues", "read_queues", "write_queues")
 
@@ -64,10 +60,10 @@ def growth(fields: Fields, topic: Topic) -> GrowStaticTopic:
 
 
 class StaticTopicRoutes:
-    """Handlers on the door that owns them."""
+    """Handlers."""
 
-    def __init__(self, door: "ControllerHttp") -> None:
-        self._door = door
+    def __init__(self, context: HttpContext) -> None:
+        self._context = context
 
     def routes(self) -> list[web.RouteDef]:
         return [web.post("/v1/topics/{topic}/remap", self._remap)]
@@ -76,9 +72,9 @@ class StaticTopicRoutes:
         """{logical_queue, group, generation?}: left out, the present one of this controller."""
         fields = Fields(await json_body(request), name="remap")
         name = TopicName(check_topic_name(request.match_info["topic"]))
-        result = self._door.earlier(request)
+        result = self._context.earlier(request)
         if result is None:
-            machine = self._door.node.machine
+            machine = self._context.node.machine
             topic = machine.topics.get(name)
             if topic is None:
                 raise no_topic(name)
@@ -99,5 +95,5 @@ class StaticTopicRoutes:
                 group=group,
                 generation=generation,
             )
-            result = await self._door.write(request, command)
+            result = await self._context.write(request, command)
         return topic_answer(result)

@@ -4,7 +4,7 @@ Beside the routes of `http.py`; docs/protocol/controller.md lists all.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
@@ -26,6 +26,7 @@ from paceline.wire.topic_commands import QUEUES_MAX
 from paceline.wire.topics import NORMAL, PERM_BOTH, read_labels, read_message_type, read_perm
 from paceline_controller.leader.unread import check_drained
 from paceline_controller.server.http_answers import json_answer, json_body
+from paceline_controller.server.http_context import HttpContext
 from paceline_controller.server.http_errors import query_flag
 from paceline_controller.server.http_once import topic_answer
 from paceline_controller.server.http_static_topics import creation, growth, is_of_static_topic
@@ -40,17 +41,14 @@ from paceline_controller.state.topic_commands import (
     PutConsumerGroup,
 )
 
-if TYPE_CHECKING:
-    from paceline_controller.server.http import ControllerHttp
-
 QUEUES_DEFAULT = 8
 
 
 class TopicRoutes:
-    """Handlers on the door that owns them."""
+    """Handlers."""
 
-    def __init__(self, door: "ControllerHttp") -> None:
-        self._door = door
+    def __init__(self, context: HttpContext) -> None:
+        self._context = context
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -71,8 +69,8 @@ class TopicRoutes:
     async def _topics(self, request: web.Request) -> web.Response:
         """All topics by name; the system's only with `system=true`."""
         with_system = query_flag(request, "system")
-        await self._door.read_point(request)
-        machine = self._door.node.machine
+        await self._context.read_point(request)
+        machine = self._context.node.machine
         topics = [
             machine.topics[name].view().to_json()
             for name in sorted(machine.topics)
@@ -81,9 +79,9 @@ class TopicRoutes:
         return json_answer({"version": machine.version, "topics": topics})
 
     async def _topic(self, request: web.Request) -> web.Response:
-        await self._door.read_point(request)
+        await self._context.read_point(request)
         name = check_readable_topic_name(request.match_info["topic"])
-        topic = self._door.node.machine.topics.get(TopicName(name))
+        topic = self._context.node.machine.topics.get(TopicName(name))
         if topic is None:
             raise no_topic(name)
         return json_answer(topic.view().to_json())
@@ -91,11 +89,11 @@ class TopicRoutes:
     async def _create(self, request: web.Request) -> web.Response:
         fields = Fields(await json_body(request), name="topic")
         topic = TopicName(check_topic_name(fields.any("topic")))
-        result = self._door.earlier(request)
+        result = self._context.earlier(request)
         if result is None and is_of_static_topic(fields):
             static = creation(fields, topic)
             fields.done()
-            result = await self._door.write(request, static)
+            result = await self._context.write(request, static)
         elif result is None:
             has_reads, has_type = fields.has("read_queues"), fields.has("message_type")
             command = CreateTopic(
@@ -107,14 +105,14 @@ class TopicRoutes:
                 attributes=read_labels(fields),
             )
             fields.done()
-            result = await self._door.write(request, command)
+            result = await self._context.write(request, command)
         return topic_answer(result, status=201)
 
     def _queues(
         self, fields: Fields, key: str, *, default: int | None = None, low: int = 1
     ) -> dict[GroupName, int]:
         """A number for every broker group (as RocketMQ counts), or a table of groups."""
-        groups = self._door.node.machine.groups
+        groups = self._context.node.machine.groups
         value = default if default is not None and not fields.has(key) else fields.any(key)
         if isinstance(value, dict):
             table = Fields(value, name=key)
@@ -137,13 +135,13 @@ class TopicRoutes:
         """Members that are left out keep their value."""
         fields = Fields(await json_body(request), name="topic")
         name = TopicName(check_topic_name(request.match_info["topic"]))
-        result = self._door.earlier(request)
+        result = self._context.earlier(request)
         if result is None:
-            topic = self._door.node.machine.topics.get(name)
+            topic = self._context.node.machine.topics.get(name)
             if topic is None:
                 raise no_topic(name)
             if is_of_static_topic(fields):
-                return topic_answer(await self._door.write(request, growth(fields, topic)))
+                return topic_answer(await self._context.write(request, growth(fields, topic)))
             tables = {
                 key: self._queues(fields, key, low=0) if fields.has(key) else None
                 for key in ("read_queues", "write_queues")
@@ -168,7 +166,7 @@ class TopicRoutes:
             fields.done()
             if not command.is_forced:
                 command = await self._checked(topic, command)
-            result = await self._door.write(request, command)
+            result = await self._context.write(request, command)
         return topic_answer(result)
 
     async def _checked(self, topic: Topic, command: AlterTopic) -> AlterTopic:
@@ -176,7 +174,7 @@ class TopicRoutes:
 
         So they have while nobody alters the topic: the command that comes back says as of when.
         """
-        node = self._door.node
+        node = self._context.node
         alterations = topic.alterations
         is_checked = False
         for group, queues in (command.read_queues or {}).items():
@@ -198,23 +196,23 @@ class TopicRoutes:
 
     async def _delete(self, request: web.Request) -> web.Response:
         name = check_topic_name(request.match_info["topic"])
-        result = await self._door.write(request, DeleteTopic(topic=TopicName(name)))
+        result = await self._context.write(request, DeleteTopic(topic=TopicName(name)))
         return json_answer({"version": result["version"]})
 
     # -- consumer groups ----------------------------------------------------------------------
 
     async def _groups(self, request: web.Request) -> web.Response:
-        await self._door.read_point(request)
-        machine = self._door.node.machine
+        await self._context.read_point(request)
+        machine = self._context.node.machine
         groups = [
             machine.consumer_groups[name].to_json() for name in sorted(machine.consumer_groups)
         ]
         return json_answer({"version": machine.version, "groups": groups})
 
     async def _group(self, request: web.Request) -> web.Response:
-        await self._door.read_point(request)
+        await self._context.read_point(request)
         name = _group_name(request.match_info["group"])
-        group = self._door.node.machine.consumer_groups.get(name)
+        group = self._context.node.machine.consumer_groups.get(name)
         if group is None:
             raise no_consumer_group(name)
         return json_answer(group.to_json())
@@ -223,32 +221,32 @@ class TopicRoutes:
         """{group, settings?}"""
         fields = Fields(await json_body(request), name="group")
         name = _group_name(fields.any("group"))
-        result = self._door.earlier(request)
+        result = self._context.earlier(request)
         if result is None:
             document = fields.any("settings") if fields.has("settings") else {}
             fields.done()
             settings = ConsumerGroupSettings.read(document)
             command = PutConsumerGroup(group=name, settings=settings, is_new=True)
-            result = await self._door.write(request, command)
+            result = await self._context.write(request, command)
         return _group_answer(result, status=201)
 
     async def _alter_group(self, request: web.Request) -> web.Response:
         """Settings that are left out keep their value."""
         body = await json_body(request)
         name = _group_name(request.match_info["group"])
-        result = self._door.earlier(request)
+        result = self._context.earlier(request)
         if result is None:
-            if name not in self._door.node.machine.consumer_groups:
+            if name not in self._context.node.machine.consumer_groups:
                 raise no_consumer_group(name)
             ConsumerGroupSettings.read(body)
             command = AlterConsumerGroup(group=name, changes=body)
-            result = await self._door.write(request, command)
+            result = await self._context.write(request, command)
         return _group_answer(result)
 
     async def _delete_group(self, request: web.Request) -> web.Response:
         """With its retry and dead letter topics and what they hold."""
         name = _group_name(request.match_info["group"])
-        result = await self._door.write(request, DeleteConsumerGroup(group=name))
+        result = await self._context.write(request, DeleteConsumerGroup(group=name))
         return json_answer({"version": result["version"]})
 
 

@@ -39,7 +39,7 @@ class Operator:
             await self.brokers[number - 1].kill()
             leader = self.cluster.leader
             await eventually(
-                lambda: not leader.http.is_alive("g1", number), f"{number} is known dead"
+                lambda: not leader.http.context.is_alive("g1", number), f"{number} is known dead"
             )
 
         asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)

@@ -8,10 +8,10 @@ from tests.support.client.consumers import eventually, fill
 from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.group.allocation import queues_for
-from paceline.consumer.group.start_positions import Start
 from paceline.consumer.offsets.local_offsets import BACKUP, FILE, LocalOffsets
-from paceline.consumer.process.process_queue import ProcessQueue
+from paceline.consumer.offsets.start_positions import Start
 from paceline.consumer.push import PushConsumer
+from paceline.consumer.queues.process_queue import ProcessQueue
 from paceline.errors import BadNameError, ConfigError, CorruptLogError
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster

@@ -12,7 +12,6 @@ from tests.support.client.fake_cluster import FakeCluster
 from paceline.consumer.process import concurrent
 from paceline.consumer.process.failure import (
     Action,
-    ConsumeLater,
     Decision,
     SendBack,
     SendBacker,
@@ -21,6 +20,7 @@ from paceline.consumer.process.failure import (
     as_first_sent,
 )
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.settings.push import ConsumeLater
 from paceline.errors import (
     BadRequestError,
     ConfigError,

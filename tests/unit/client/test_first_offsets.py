@@ -8,8 +8,8 @@ from tests.support.client.fake_calls import JOINED_UNIX_MS
 from tests.support.client.fake_cluster import FakeCluster
 from tests.support.client.group_rules import publish
 
-from paceline.consumer.group.start_positions import Start, Starts
 from paceline.consumer.lite_pull import LitePullConsumer
+from paceline.consumer.offsets.start_positions import Start, Starts
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import ReceivedMessage

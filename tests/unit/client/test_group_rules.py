@@ -9,7 +9,7 @@ from tests.support.client.consumers import eventually, fill
 from tests.support.client.fake_cluster import FakeCluster
 from tests.support.client.group_rules import GROUP, Seen, publish
 
-from paceline.consumer.group.group_rules import consume_timeout_s
+from paceline.consumer.group_settings import consume_timeout_s
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.process.consume_timeouts import ConsumeTimeouts, Worker

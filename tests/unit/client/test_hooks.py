@@ -11,8 +11,9 @@ from tests.support.client.fake_log import NO_FAULT, Fault
 from tests.support.client.simple import lead, send
 from tests.support.http.door import a_door
 
+from paceline.consumer.hooks import ConsumeContext, ConsumeHooks
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
-from paceline.consumer.pop.popped_message import SimpleSettings
+from paceline.consumer.settings.simple import SimpleSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import (
     CorruptBatchError,
@@ -20,8 +21,8 @@ from paceline.errors import (
     NotYetAvailableError,
     PacelineError,
 )
-from paceline.hooks import ConsumeContext, ConsumeHooks, SendContext
 from paceline.message import Message, ReceivedMessage
+from paceline.producer.hooks import SendContext
 from paceline.producer.producer import Producer
 from paceline.producer.settings import ProducerSettings
 

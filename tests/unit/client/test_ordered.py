@@ -13,7 +13,7 @@ from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.not_started import OnError
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings, SuspendQueueError
-from paceline.consumer.process.failure import ConsumeLater
+from paceline.consumer.settings.push import ConsumeLater
 from paceline.errors import BadRequestError, ConfigError, DeadlineError
 from paceline.message import LockToken, ReceivedMessage
 from paceline.net.cluster import Cluster

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from paceline.consumer.group.allocation import allocate_averagely, queues_for
-from paceline.consumer.process.process_queue import ProcessQueue
+from paceline.consumer.queues.process_queue import ProcessQueue
 from paceline.errors import (
     CorruptBatchError,
     FlushReplicaTimeoutError,

@@ -8,7 +8,7 @@ import pytest
 from tests.support.client.consumers import PUSH, committed, eventually, fill
 from tests.support.client.fake_cluster import FakeCluster
 
-from paceline.consumer.group.start_positions import TIMESTAMP_AGO_MS
+from paceline.consumer.offsets.start_positions import TIMESTAMP_AGO_MS
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import ConfigError
 from paceline.message import ReceivedMessage

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from tests.support.client.consumers import eventually, fill
 from tests.support.client.fake_cluster import FakeCluster
 
-from paceline.consumer.group.start_positions import Start
 from paceline.consumer.offsets.group_offsets import GroupOffsets
+from paceline.consumer.offsets.start_positions import Start
 from paceline.consumer.process.assignment import OPENS_MAX, HeldQueue, QueueOwner
-from paceline.consumer.process.process_queue import ProcessQueue
+from paceline.consumer.queues.process_queue import ProcessQueue
 from paceline.consumer.settings.push import PushSettings
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster

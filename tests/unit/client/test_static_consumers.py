@@ -15,10 +15,10 @@ from tests.support.http.http import send
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.group.membership import coordinating_group
-from paceline.consumer.group.segments import Standing, next_segment, not_begun
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.queues.segments import Standing, next_segment, not_begun
 from paceline.errors import BadRequestError, DeadlineError, ForbiddenError, QueueNotFoundError
 from paceline.message import ReceivedMessage
 from paceline.platform.disk_memory import MemoryDisk

@@ -16,7 +16,7 @@ from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import SYSTEM_TOPICS
 from paceline_controller.server import http_topics
-from paceline_controller.server.http import ControllerHttp
+from paceline_controller.server.http_context import HttpContext
 from paceline_controller.state.operator_commands import RemoveGroup
 
 
@@ -47,16 +47,16 @@ async def test_a_topic_is_made_described_and_deleted() -> None:
 async def test_those_who_change_different_settings_of_a_group_at_once_undo_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write = ControllerHttp.write
+    write = HttpContext.write
     changes: list[Any] = []
 
-    async def together(self: ControllerHttp, request: Any, command: Any) -> Any:
+    async def together(self: HttpContext, request: Any, command: Any) -> Any:
         if not getattr(command, "is_new", False):
             changes.append(command)
             await eventually(lambda: len(changes) >= 3, "all three are read")
         return await write(self, request, command)
 
-    monkeypatch.setattr(ControllerHttp, "write", together)
+    monkeypatch.setattr(HttpContext, "write", together)
     async with a_cluster() as (cluster, _):
         path = "/v1/consumer-groups/billing"
         await cluster.ask("POST", "/v1/consumer-groups", {"group": "billing"})

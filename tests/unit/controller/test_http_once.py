@@ -52,7 +52,7 @@ async def test_what_a_command_has_removed_does_not_refuse_its_repetition() -> No
         for broker in brokers:
             await broker.kill()
         group = cluster.leader.machine.groups[brokers[0].group]
-        is_alive = cluster.leader.http.is_alive
+        is_alive = cluster.leader.http.context.is_alive
         await eventually(
             lambda: not any(is_alive(group.group, key) for key in group.replicas), "they are gone"
         )

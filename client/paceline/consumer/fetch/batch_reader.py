@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from paceline.consumer.group.segments import SegmentBook
+from paceline.consumer.queues.segments import SegmentBook
 from paceline.errors import CorruptLogError, DeadlineError, OutcomeUnknownError, PacelineError
 from paceline.message import ReceivedMessage, received_messages
 from paceline.net.backoff import Backoff

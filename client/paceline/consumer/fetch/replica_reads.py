@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from paceline.consumer.group.group_rules import settings_of
+from paceline.consumer.group_settings import settings_of
 from paceline.errors import PacelineError
 from paceline.net.cluster import BrokerConnection, Cluster
 from paceline.platform.runtime import spawn

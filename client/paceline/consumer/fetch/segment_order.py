@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from paceline.consumer.fetch.assigned import Assigned
 from paceline.consumer.fetch.fetched import QueueFetch
-from paceline.consumer.group.segments import SegmentBook, queue_of
+from paceline.consumer.queues.segments import SegmentBook, queue_of
 from paceline.filters import Filter
 from paceline.queues import QueueKey, QueueName
 from paceline.types import TopicName

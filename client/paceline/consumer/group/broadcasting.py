@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paceline.consumer.group.group_rules import Permission
 from paceline.consumer.group.membership import Me, coordinating_group
+from paceline.consumer.group_settings import Permission
 from paceline.errors import NoPermissionError, PacelineError
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import PASSING, GroupLinks

@@ -3,7 +3,7 @@
 from paceline.consumer.group.allocation import Allocation
 from paceline.consumer.group.broadcasting import BroadcastMembership
 from paceline.consumer.group.membership import Me, Membership
-from paceline.consumer.process.assignment import Join
+from paceline.consumer.group.segment_member import Join
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from paceline.consumer.group.group_rules import Permission
+from paceline.consumer.group_settings import Permission
 from paceline.net.cluster import Cluster
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import QueueKey, QueueName, has_queue

@@ -15,7 +15,7 @@ from typing import Any
 from crc32c import crc32c
 
 from paceline.consumer.group.allocation import Allocation, queues_for
-from paceline.consumer.group.group_rules import Permission
+from paceline.consumer.group_settings import Permission
 from paceline.errors import NoPermissionError, PacelineError
 from paceline.filters import Filter, told
 from paceline.net.backoff import Backoff

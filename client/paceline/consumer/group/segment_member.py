@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from paceline.consumer.group.segments import SegmentBook, next_segment, queue_of
 from paceline.consumer.offsets.group_offsets import OffsetStore
+from paceline.consumer.queues.segments import SegmentBook, next_segment, queue_of
 from paceline.errors import PacelineError, QueueNotFoundError
 from paceline.net.cluster import Cluster
 from paceline.platform.runtime import cancel_and_wait, spawn

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from paceline.consumer.group.segments import Standing
-from paceline.consumer.group.start_positions import Start, Starts, named
-from paceline.consumer.process.process_queue import ProcessQueue
+from paceline.consumer.offsets.start_positions import Start, Starts, named
+from paceline.consumer.queues.process_queue import ProcessQueue
+from paceline.consumer.queues.segments import Standing
 from paceline.errors import (
     LockFencedError,
     NotYetAvailableError,

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from paceline.consumer.group.segments import Standing
-from paceline.consumer.group.start_positions import Start, Starts
 from paceline.consumer.offsets.group_offsets import OnReset
-from paceline.consumer.process.process_queue import ProcessQueue
+from paceline.consumer.offsets.start_positions import Start, Starts
+from paceline.consumer.queues.process_queue import ProcessQueue
+from paceline.consumer.queues.segments import Standing
 from paceline.errors import ConfigError, CorruptLogError, StorageError
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks

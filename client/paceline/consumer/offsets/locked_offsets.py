@@ -7,10 +7,10 @@ has committed by then, or is fenced. Commits name the token, so one that comes l
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.consumer.group.start_positions import Start
 from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.offsets.group_offsets import GroupOffsets
-from paceline.consumer.process.process_queue import ProcessQueue
+from paceline.consumer.offsets.start_positions import Start
+from paceline.consumer.queues.process_queue import ProcessQueue
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks

@@ -19,11 +19,11 @@ from paceline.consumer.fetch.unreadable_topics import Refusals
 from paceline.consumer.group.segment_member import GroupMember as GroupMember
 from paceline.consumer.group.segment_member import Join as Join
 from paceline.consumer.group.segment_member import SegmentMember
-from paceline.consumer.group.segments import SegmentBook
 from paceline.consumer.not_started import NotStarted
 from paceline.consumer.offsets.group_offsets import OffsetStore
 from paceline.consumer.process.held_queue import HeldQueue as HeldQueue
-from paceline.consumer.process.process_queue import ProcessQueue
+from paceline.consumer.queues.process_queue import ProcessQueue
+from paceline.consumer.queues.segments import SegmentBook
 from paceline.consumer.settings.push import PushSettings
 from paceline.errors import PacelineError
 from paceline.filters import ALL, Filter

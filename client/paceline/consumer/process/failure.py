@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from paceline.consumer.settings.push import ConsumeLater
 from paceline.errors import BY_CODE, OutcomeUnknownError, PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.group_links import GroupLinks
@@ -30,18 +31,6 @@ _ATTEMPT_MS = 3_000
 _ROWS_MAX = 256
 _BYTES_MAX = 4 * 1024 * 1024
 DEAD_AT_ONCE = -1
-
-
-class ConsumeLater(Exception):  # noqa: N818 - an answer, as RECONSUME_LATER is, and no error
-    """A listener returns or raises this: the message is to come again later.
-
-    `delay_level`: 0 = as the group's retry policy says, 1 to 18 = that level of the delay ladder,
-    below 0 = never: it becomes a dead letter at once.
-    """
-
-    def __init__(self, delay_level: int = 0) -> None:
-        super().__init__(f"consume later, delay level {delay_level}")
-        self.delay_level = delay_level
 
 
 class Action(Enum):

@@ -1,7 +1,7 @@
 """A queue that a member holds, with what is fetched of it and what becomes of it."""
 
 from paceline.consumer.fetch.fetched import QueueFetch
-from paceline.consumer.process.process_queue import ProcessQueue
+from paceline.consumer.queues.process_queue import ProcessQueue
 from paceline.filters import Filter
 from paceline.types import TopicName
 from paceline.wire.static_topics import Place

@@ -14,15 +14,9 @@ from typing import TypeAlias
 from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.process.assignment import HeldQueue
 from paceline.consumer.process.concurrent import NotProcessedError, Run
-from paceline.consumer.process.failure import (
-    DEAD_AT_ONCE,
-    ConsumeLater,
-    SendBacker,
-    SentBack,
-    tell_given_up,
-)
+from paceline.consumer.process.failure import DEAD_AT_ONCE, SendBacker, SentBack, tell_given_up
 from paceline.consumer.settings.ordered import OnLate, OrderedSettings, SuspendQueueError
-from paceline.consumer.settings.push import OnGivenUp
+from paceline.consumer.settings.push import ConsumeLater, OnGivenUp
 from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
 from paceline.platform.ports import Clock

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from paceline.consumer.hooks import ConsumeMessageHook
 from paceline.consumer.settings.push import PushSettings
 from paceline.errors import ConfigError
-from paceline.hooks import ConsumeMessageHook
 from paceline.message import ReceivedMessage
 
 OnLate: TypeAlias = Callable[[ReceivedMessage], None]

@@ -2,16 +2,26 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from paceline.consumer.hooks import ConsumeMessageHook
 from paceline.errors import ConfigError
-from paceline.hooks import ConsumeMessageHook
 from paceline.message import ReceivedMessage
 
-if TYPE_CHECKING:
-    from paceline.consumer.process.failure import ConsumeLater
 
-Listener: TypeAlias = Callable[[ReceivedMessage], Awaitable["ConsumeLater | None"]]
+class ConsumeLater(Exception):  # noqa: N818 - an answer, as RECONSUME_LATER is, and no error
+    """A listener returns or raises this: the message is to come again later.
+
+    `delay_level`: 0 = as the group's retry policy says, 1 to 18 = that level of the delay ladder,
+    below 0 = never: it becomes a dead letter at once.
+    """
+
+    def __init__(self, delay_level: int = 0) -> None:
+        super().__init__(f"consume later, delay level {delay_level}")
+        self.delay_level = delay_level
+
+
+Listener: TypeAlias = Callable[[ReceivedMessage], Awaitable[ConsumeLater | None]]
 """Processes one message; an exception means that it is to come again later, as `ConsumeLater` does,
 raised or returned, which may say when."""
 BatchListener: TypeAlias = Callable[[Sequence[ReceivedMessage]], Awaitable[int | None]]

@@ -9,11 +9,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from paceline.queues import QueueName
+from paceline.spark.batch import spark_schema
 from paceline.spark.columns import COLUMNS
 from paceline.spark.export.counts import QueueCount
 from paceline.spark.export.protocol import Layout
 from paceline.spark.offsets import Offsets, offsets_to_json
-from paceline.spark.source import FORMAT, spark_schema
+from paceline.spark.source import FORMAT
 from paceline.types import GroupName, QueueId, TopicName
 
 

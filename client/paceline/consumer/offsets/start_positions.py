@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from paceline.consumer.group.group_rules import settings_of
+from paceline.consumer.group_settings import settings_of
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey

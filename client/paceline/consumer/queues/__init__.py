@@ -1,0 +1,1 @@
+"""One queue as its consumer sees it: its segments, and the messages between fetch and commit."""
