@@ -5,9 +5,8 @@ The role (role.py) owns the commit log, replication and the projections, and han
 gone meanwhile, so they ask the role again. Everything here is called on the event loop.
 
 How an append goes (one synchronous step, R28): `role.writer()`, `ensure_can_append()`, decide on
-the projections' state at `end`, stamp with `writer.end` as the physical offset, `append`, fold into
-the projections, `wait_confirmed(end)`. The role folds what it appends itself (the epoch start, R1)
-in the same way, and folds what a replica receives up to confirm.
+the projections' state at `end`, append by `writer.appender`, `wait_confirmed(end)`. The role
+appends the start of its epoch (R1) in the same way; a replica folds up to confirm.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,10 +15,10 @@ from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
 from paceline.errors import NoMasterError, NotMasterError, PacelineError
-from paceline.platform.ports import Buffer
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
 from paceline_broker.acting.locks import ActingLocks
+from paceline_broker.appender import Appender
 from paceline_broker.projections.projections import Projections
 
 Confirmed: TypeAlias = Callable[[PacelineError | None], None]
@@ -39,6 +38,11 @@ class LogWriter(Protocol):
 
     @property
     def confirm(self) -> PhysicalOffset: ...
+
+    @property
+    def appender(self) -> Appender:
+        """Appends, after `ensure_can_append` in the same step."""
+        ...
 
     @property
     def is_open(self) -> bool:
@@ -63,14 +67,6 @@ class LogWriter(Protocol):
 
     def has_window(self, unanswered_bytes: int) -> bool:
         """Whether a connection that has so much unanswered should be read from (R27)."""
-        ...
-
-    def append(self, header: bytes, payload: Buffer) -> PhysicalOffset:
-        """Append one batch: its stamped 96-byte header and the rest; return the new `end`.
-
-        `end` moves at once; the bytes are written and pushed at the end of the loop turn, so
-        `payload` must not change any more. Never raises after `ensure_can_append` in the same step.
-        """
         ...
 
     def abandon(self, reason: str) -> None:

@@ -48,6 +48,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     # Nothing below the entry point of a process reads the environment; Spark itself does.
     "os.environ": ("*/app.py", "client/paceline/cli/*", f"{SPARK}session.py"),
     "os.getenv": (),
+    # What a master stamps it appends and folds in the same step (R28).
+    "paceline.records.header.stamp": ("broker/paceline_broker/appender.py",),
     # No pickle from the network; inside raft/ the library pickles its own snapshots.
     "pickle.*": ("controller/paceline_controller/raft/*",),
     "eval": (),

@@ -29,7 +29,6 @@ from paceline_broker.retention.policy import (
 )
 from paceline_broker.role.mastership import Mastership
 from paceline_broker.role.role import BrokerRole
-from paceline_broker.service.ledger import append_internal
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.topic_records import log_deletion, log_group
@@ -183,7 +182,7 @@ class Cleaner:
         if looked_at == self._topics_looked_at:
             return False
         projections = self._role.projections
-        now_ms = max(projections.log_time_ms, self._clock.unix_ms())
+        now_ms = writer.appender.log_time_ms()
         try:
             deleted = list(filter(self._routes.is_deleted, projections.topic_ids()))
             for topic_id in deleted[:DELETIONS_MAX]:
@@ -265,10 +264,9 @@ class Cleaner:
 
     def _append(self, writer: Mastership, kind: Kind, document: dict[str, Any]) -> bool:
         """False: the disk took it not, which ends the mastership (R22)."""
-        projections = self._role.projections
-        log_time_ms = max(projections.log_time_ms, self._clock.unix_ms())
+        log_time_ms = writer.appender.log_time_ms()
         try:
-            append_internal(writer, projections, kind, document, store_unix_ms=log_time_ms)
+            writer.appender.record(kind, document, store_unix_ms=log_time_ms)
         except StorageError as error:
             log.warning("cleaning_failed", extra={"fault": error.message})
             return False

@@ -24,7 +24,6 @@ from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.seals import Seal, seal_document
 from paceline_broker.role.mastership import Mastership
 from paceline_broker.role.role import BrokerRole
-from paceline_broker.service.ledger import append_internal
 from paceline_broker.service.routes import Routes
 
 log = logging.getLogger("paceline.sealing")
@@ -136,10 +135,9 @@ class Sealing:
 
     def _append(self, writer: Mastership, queues: Sequence[tuple[int, int]]) -> None:
         """Raises StorageError, which ends the mastership (R22)."""
-        projections = self._role.projections
-        log_time_ms = max(projections.log_time_ms, self._clock.unix_ms())
+        log_time_ms = writer.appender.log_time_ms()
         document = seal_document(queues)
-        append_internal(writer, projections, Kind.OPERATION, document, store_unix_ms=log_time_ms)
+        writer.appender.record(Kind.OPERATION, document, store_unix_ms=log_time_ms)
 
 
 def is_to_report(segment: Segment, seal: Seal, confirm: int) -> bool:

@@ -24,6 +24,7 @@ from paceline.records.header import Kind
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
 from paceline_broker.acting.withheld import WithheldWatch
+from paceline_broker.appender import Appender
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.replication.master.events import AlterSyncStateSet, MasterSettings
@@ -31,7 +32,6 @@ from paceline_broker.replication.master.master import MasterReplication
 from paceline_broker.replication.master.relaxed_acks import answers_early
 from paceline_broker.replication.master.send_window import TARGET_MS
 from paceline_broker.replication.master.term import Confirmed, MasterTerm, TermSettings
-from paceline_broker.service.ledger import append_internal
 from paceline_broker.storage.store import Store
 
 log = logging.getLogger("paceline.role")
@@ -96,12 +96,13 @@ class Mastership:
         self._epoch = view.master_epoch
         self.answers_early = answers_early(view.settings)
         self._term: MasterTerm | None = None
+        self.appender = Appender(self, store.projections, clock)
         if store.projections.position > self._log.end:  # R14: what was installed is ahead of it
             raise CorruptLogError("the log has not come as far as the installed checkpoint")
         store.fold_to(self._log.end)  # R28: before the first append
         self._append_epoch_start(view, clock, withheld)
         self._log.write_pending()
-        machine = MasterReplication(
+        self._machine = machine = MasterReplication(
             replica_id=replica_id,
             incarnation=incarnation,
             view=view,
@@ -111,7 +112,6 @@ class Mastership:
             known_confirm=self._log.confirm,
             settings=settings,
         )
-        self._machine = machine
         self._term = MasterTerm(
             machine,
             self._log,
@@ -128,14 +128,14 @@ class Mastership:
     def _append_epoch_start(self, view: GroupView, clock: Clock, watch: WithheldWatch) -> None:
         projections = self._store.projections
         now_ms = clock.monotonic_ms()
-        store_unix_ms = max(clock.unix_ms(), projections.log_time_ms, self._log.last_store_unix_ms)
+        store_unix_ms = max(self.appender.log_time_ms(), self._log.last_store_unix_ms)
         document = epoch_start_document(
             epoch=view.master_epoch,
             is_unclean=view.is_unclean,
             withhold_locks_ms=view.acting_leases_ms,
             withheld_rest_ms=watch.rest_ms(projections.locks.withheld, now_ms=now_ms),
         )
-        append_internal(self, projections, Kind.EPOCH_START, document, store_unix_ms=store_unix_ms)
+        self.appender.record(Kind.EPOCH_START, document, store_unix_ms=store_unix_ms)
         watch.look(projections.locks.withheld, now_ms=now_ms)
 
     @property

@@ -12,6 +12,7 @@ from paceline.errors import BY_CODE, BadRequestError, OutOfMemoryError, Paceline
 from paceline.records.header import Kind
 from paceline.wire.fields import Fields
 from paceline.wire.names import CLIENT_ID_PATTERN, check_name, check_readable_topic_name
+from paceline_broker.appender import Outcomes
 from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.locks import (
@@ -41,7 +42,7 @@ from paceline_broker.service.groups.member_fields import (
     topics_of,
 )
 from paceline_broker.service.groups.members import Coordinator
-from paceline_broker.service.ledger import Ledger, Outcomes
+from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.produce.auto_create import Creator
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings

@@ -6,10 +6,11 @@ have here hangs on their retry topics, so whoever changes that calls `log_group`
 
 from paceline.records.header import Kind
 from paceline.wire.names import group_of_retries, retry_topic
+from paceline_broker.appender import Outcomes
 from paceline_broker.ports import LogWriter
 from paceline_broker.projections.offsets import Committed
 from paceline_broker.projections.projections import Projections, TopicRecord
-from paceline_broker.service.ledger import Outcomes, Refusal, append_internal
+from paceline_broker.service.ledger import Refusal
 from paceline_broker.service.routes import Routes
 
 
@@ -34,7 +35,7 @@ def log_topic(
     if group is not None:
         end_former(writer, projections, routes, group, store_unix_ms=store_unix_ms)
     record = TopicRecord(topic=topic.topic, topic_id=topic_id, queues=queues)
-    append_internal(writer, projections, Kind.TOPIC, record.to_json(), store_unix_ms=store_unix_ms)
+    writer.appender.record(Kind.TOPIC, record.to_json(), store_unix_ms=store_unix_ms)
 
 
 def log_group(
@@ -117,5 +118,5 @@ def log_deletion(
         queues=0 if known is None else known.queues,
         is_deleted=True,
     )
-    append_internal(writer, projections, Kind.TOPIC, record.to_json(), store_unix_ms=store_unix_ms)
+    writer.appender.record(Kind.TOPIC, record.to_json(), store_unix_ms=store_unix_ms)
     return record

@@ -28,13 +28,13 @@ from paceline.wire.session_commands import BrokerCommand
 from paceline.wire.topic_commands import EnsureConsumerGroup
 from paceline.wire.topics import MIXED
 from paceline_broker.acting.offsets_file import OffsetsFile
+from paceline_broker.appender import Appender
 from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.log.repair import first_bad
 from paceline_broker.ports import Confirmed, Identity, RoleState, no_writer
 from paceline_broker.projections.projections import Projections, epoch_start_document
 from paceline_broker.role.acting_term import ActingTerm
 from paceline_broker.service.hooks import Hooks
-from paceline_broker.service.ledger import append_internal, append_messages
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
 
@@ -118,6 +118,7 @@ class FakeWriter:
     def __init__(self, log: ListLog, epoch: int) -> None:
         self.log = log
         self._epoch = MasterEpoch(epoch)
+        self.appender: Appender
         self.is_open = True
         self.refusal: PacelineError | None = None
         self.window_bytes = 1 << 40
@@ -250,10 +251,11 @@ class FakeRole:
     def begin_epoch(self, epoch: int, *, is_unclean: bool = False) -> FakeWriter:
         self.state, self.epoch, self.acting = RoleState.MASTER, MasterEpoch(epoch), None
         writer = self.current = FakeWriter(self.log, epoch)
+        writer.appender = Appender(writer, self.projections, self.clock)
         was_automatic, self.log.is_automatic = self.log.is_automatic, False
         now = max(self.clock.unix_ms(), self.projections.log_time_ms)
         document = epoch_start_document(epoch=epoch, is_unclean=is_unclean)
-        append_internal(writer, self.projections, Kind.EPOCH_START, document, store_unix_ms=now)
+        writer.appender.record(Kind.EPOCH_START, document, store_unix_ms=now)
         self.log.is_automatic = was_automatic
         writer.confirm_all()
         return writer
@@ -384,7 +386,7 @@ class Bench:
     def append_derived(self, batch: bytes) -> None:
         """A batch that the master made, as a duty does it; confirmed."""
         now = self.service.ledger.log_time_ms()
-        append_messages(self.writer, self.role.projections, batch, store_unix_ms=now)
+        self.writer.appender.made(batch, store_unix_ms=now)
         self.writer.confirm_all()
 
     def call(self, name: str, **fields: Any) -> Awaitable[dict[str, Any]]:

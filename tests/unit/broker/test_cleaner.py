@@ -21,7 +21,6 @@ from paceline_broker.ports import RoleState
 from paceline_broker.projections.offsets import CommitEntry, CommitRequest
 from paceline_broker.projections.pins import PinRequest
 from paceline_broker.projections.projections import TopicRecord
-from paceline_broker.service.ledger import append_internal
 
 
 @asynccontextmanager
@@ -148,9 +147,7 @@ async def test_a_pin_holds_what_is_old() -> None:
         await bench.checkpoint()
         pin = PinRequest(owner="export", position=int(bench.log.start), lease_ms=2 * HOUR_MS)
         projections = bench.role.projections
-        append_internal(
-            bench.broker.mastership,
-            projections,
+        bench.broker.mastership.appender.record(
             Kind.PIN,
             pin.to_json(),
             store_unix_ms=projections.log_time_ms,
@@ -204,14 +201,12 @@ async def test_a_deleted_topic_takes_all_that_hangs_on_it_by_one_record() -> Non
         for topic_id in (1, 2, 3):
             record = TopicRecord(topic=f"t{topic_id}", topic_id=topic_id, queues=1)
             now_ms = projections.log_time_ms
-            append_internal(writer, projections, Kind.TOPIC, record.to_json(), store_unix_ms=now_ms)
+            writer.appender.record(Kind.TOPIC, record.to_json(), store_unix_ms=now_ms)
         await bench.fill(3)
         commit = CommitRequest(
             group="g", is_reset=True, entries=(CommitEntry(key=1 << 16, offset=2),)
         )
-        append_internal(
-            writer,
-            projections,
+        writer.appender.record(
             Kind.OFFSET_COMMIT,
             commit.to_json(),
             store_unix_ms=projections.log_time_ms,
@@ -246,7 +241,7 @@ async def test_many_deleted_topics_go_in_several_turns() -> None:
         for topic_id in range(1, 21):
             record = TopicRecord(topic=f"t{topic_id}", topic_id=topic_id, queues=1)
             now_ms = projections.log_time_ms
-            append_internal(writer, projections, Kind.TOPIC, record.to_json(), store_unix_ms=now_ms)
+            writer.appender.record(Kind.TOPIC, record.to_json(), store_unix_ms=now_ms)
         await bench.fill(1)
         bench.know({"t20": 20})
         for left in (12, 4, 1):
@@ -263,7 +258,7 @@ async def test_a_view_of_another_epoch_forgets_no_topic() -> None:
         projections, writer = bench.role.projections, bench.broker.mastership
         record = TopicRecord(topic="t1", topic_id=1, queues=1).to_json()
         now_ms = projections.log_time_ms
-        append_internal(writer, projections, Kind.TOPIC, record, store_unix_ms=now_ms)
+        writer.appender.record(Kind.TOPIC, record, store_unix_ms=now_ms)
         bench.know({"t1": 1})
         group = a_group(bench.broker, epoch=5)
         view = ClusterView(cluster_id=CLUSTER, version=9, groups={GROUP: group})

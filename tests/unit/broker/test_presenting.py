@@ -25,7 +25,6 @@ from paceline_broker.acting.locks import longest_leases_ms
 from paceline_broker.controllers.recovery_offer import PRESENT_MS, RETRY_MS, present_store
 from paceline_broker.log.layout import segment_name
 from paceline_broker.projections.projections import TopicRecord
-from paceline_broker.service.ledger import append_internal
 
 NEEDED = {"ok": False, "reason": "RECOVERY_NEEDED", "detail": "decide"}
 
@@ -40,9 +39,7 @@ async def a_store(disk: MemoryDisk, *, confirms: bool = True) -> None:
         if confirms:
             await eventually(lambda: broker.mastership.is_open)
         record = TopicRecord(topic="orders", topic_id=1, queues=4)
-        append_internal(
-            broker.mastership,
-            broker.role.projections,
+        broker.mastership.appender.record(
             Kind.TOPIC,
             record.to_json(),
             store_unix_ms=broker.role.projections.log_time_ms,

@@ -5,7 +5,6 @@ from tests.support.http.http import send
 
 from paceline.records.header import Kind
 from paceline_broker.projections.projections import retention_document
-from paceline_broker.service.ledger import append_internal
 
 
 async def test_a_pin_is_set_where_its_owner_reads_and_given_up() -> None:
@@ -48,9 +47,7 @@ async def test_what_is_given_up_cannot_be_pinned() -> None:
             await send(door, body)
         projections, writer = door.role.projections, door.role.writer()
         document = retention_document(log_start=int(projections.position))
-        append_internal(
-            writer, projections, Kind.RETENTION, document, store_unix_ms=projections.log_time_ms
-        )
+        writer.appender.record(Kind.RETENTION, document, store_unix_ms=projections.log_time_ms)
         queue = {"topic": "orders", "queue": 0, "offset": 1}
 
         status, problem = await door.ask(
@@ -125,9 +122,7 @@ async def test_a_deleted_offset_of_a_queue_of_which_nothing_is_kept_is_refused()
 
 def _give_up_below(door: Door, position: int) -> None:
     projections, writer = door.role.projections, door.role.writer()
-    append_internal(
-        writer,
-        projections,
+    writer.appender.record(
         Kind.RETENTION,
         retention_document(log_start=position),
         store_unix_ms=projections.log_time_ms,

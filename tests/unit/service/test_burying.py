@@ -20,7 +20,6 @@ from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.projections.projections import Projections
-from paceline_broker.service.ledger import append_decided
 from paceline_broker.service.pop import dead_letters as burying
 
 ONE_RETRY = ConsumerGroupSettings(retry_max_times=1)
@@ -98,7 +97,7 @@ async def test_next_master_finishes_what_a_master_has_begun() -> None:
     projections = bench.role.projections
     projections.receipt_item(item)
     now = bench.clock.unix_ms()
-    append_decided(bench.writer, projections, {"items": [item]}, store_unix_ms=now)
+    bench.writer.appender.decided({"items": [item]}, store_unix_ms=now)
     bench.writer.confirm_all()
     bench.role.become_replica()
     bench.service.role_changed()
@@ -192,7 +191,7 @@ async def test_message_that_cannot_be_read_keeps_no_other_from_being_buried(
     projections = bench.role.projections
     projections.receipt_item(item)
     now = bench.service.ledger.log_time_ms()
-    append_decided(bench.writer, projections, {"items": [item]}, store_unix_ms=now)
+    bench.writer.appender.decided({"items": [item]}, store_unix_ms=now)
     bench.log.bad.add(position)
     bench.service.role_changed()
     bench.clock.advance(10_000)
@@ -288,7 +287,7 @@ async def test_large_messages_are_buried_in_steps(is_begun: bool) -> None:
         item = ["bury", "g", DEAD, rows]
         bench.role.projections.receipt_item(item)
         now = bench.service.ledger.log_time_ms()
-        append_decided(bench.writer, bench.role.projections, {"items": [item]}, store_unix_ms=now)
+        bench.writer.appender.decided({"items": [item]}, store_unix_ms=now)
         bench.service.role_changed()
     else:
         await receive(bench, client_id="c2")
@@ -317,7 +316,7 @@ async def test_what_was_a_dead_letter_before_is_finished_by_the_next_master() ->
     projections = bench.role.projections
     projections.receipt_item(item)
     now = bench.service.ledger.log_time_ms()
-    append_decided(bench.writer, projections, {"items": [item]}, store_unix_ms=now)
+    bench.writer.appender.decided({"items": [item]}, store_unix_ms=now)
 
     bench.service.role_changed()
     async with asyncio.timeout(5):

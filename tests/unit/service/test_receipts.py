@@ -20,10 +20,9 @@ from paceline.errors import (
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
 from paceline.wire.receipts import Receipt, format_handle
+from paceline_broker.appender import Appender
 from paceline_broker.controllers.clock_skew import Trust
-from paceline_broker.service.ledger import append_decided
 from paceline_broker.service.pop import operations
-from paceline_broker.service.pop import pop as pop_module
 
 
 async def test_message_is_given_once_until_its_time_is_over_then_again() -> None:
@@ -359,7 +358,7 @@ async def given_out(bench: Bench, count: int, group: str, queue_id: int = 0) -> 
     ]
     for item in items:
         projections.receipt_item(item)
-    append_decided(writer, projections, {"items": items}, store_unix_ms=now)
+    writer.appender.decided({"items": items}, store_unix_ms=now)
     return [Receipt("g1", 1, queue_id, offset, position, 1) for offset in range(count)]
 
 
@@ -430,7 +429,7 @@ async def test_mastership_ends_when_what_was_decided_cannot_be_appended(
 
     bench = Bench()
     send(bench, 1)
-    monkeypatch.setattr(pop_module, "append_decided", fail)
+    monkeypatch.setattr(Appender, "decided", fail)
 
     with pytest.raises(OutcomeUnknownError):
         async with asyncio.timeout(5):

@@ -22,7 +22,6 @@ from paceline.errors import (
 from paceline.records.header import Kind
 from paceline.types import TopicId
 from paceline_broker.projections.projections import TopicRecord
-from paceline_broker.service.ledger import append_internal
 from paceline_broker.service.pop import pop as pop_module
 
 
@@ -308,9 +307,7 @@ def delete_orders(bench: Bench) -> None:
     bench.service.view_changed(view)
     record = TopicRecord(topic="orders", topic_id=1, queues=4, is_deleted=True)
     now = bench.service.ledger.log_time_ms()
-    append_internal(
-        bench.writer, bench.role.projections, Kind.TOPIC, record.to_json(), store_unix_ms=now
-    )
+    bench.writer.appender.record(Kind.TOPIC, record.to_json(), store_unix_ms=now)
     bench.writer.confirm_all()
 
 

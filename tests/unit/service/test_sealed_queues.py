@@ -24,7 +24,6 @@ from paceline.wire.http import parse_send
 from paceline.wire.static_topics import LogicalQueue, Segment
 from paceline.wire.stream import PRODUCE_FLAG_DUPLICATE
 from paceline_broker.projections.seals import seal_document
-from paceline_broker.service.ledger import append_internal
 
 OTHER = GroupName("g2")
 
@@ -49,9 +48,7 @@ def is_static(bench: Bench, *groups: GroupName) -> None:
 def seal(bench: Bench, *queues: int) -> None:
     now = max(bench.role.projections.log_time_ms, bench.clock.unix_ms())
     document = seal_document((1, queue) for queue in queues)
-    append_internal(
-        bench.writer, bench.role.projections, Kind.OPERATION, document, store_unix_ms=now
-    )
+    bench.writer.appender.record(Kind.OPERATION, document, store_unix_ms=now)
 
 
 async def test_a_sealed_queue_refuses_definitely_and_the_others_go_on() -> None:

@@ -24,7 +24,6 @@ from paceline.wire.stream import (
     PRODUCE_FLAG_UNCONFIRMED,
     ProduceAnswer,
 )
-from paceline_broker.service.ledger import append_messages
 
 
 async def test_answer_leaves_when_confirm_has_passed_and_not_before() -> None:
@@ -308,7 +307,7 @@ async def test_a_master_puts_messages_it_made_into_their_queue() -> None:
     now = bench.role.projections.log_time_ms
     derived = a_batch(b"a", b"b", sources=[1, 2], flags=Cause.DELAYED)
 
-    position = append_messages(writer, bench.role.projections, derived, store_unix_ms=now)
+    position = writer.appender.made(derived, store_unix_ms=now)
 
     view = bench.log.views()[-1]
     assert (view.header.physical_offset, view.header.cause) == (position, Cause.DELAYED)

@@ -12,10 +12,11 @@ from paceline.records.header import Kind, pack_source, unpack_source
 from paceline.wire.fields import Fields
 from paceline.wire.message_ids import RECALL, OffsetMessageId, make_handle, parse_handle
 from paceline.wire.names import check_topic_name
+from paceline_broker.appender import Outcomes
 from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due, Timers
-from paceline_broker.service.ledger import Ledger, Outcomes
+from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 

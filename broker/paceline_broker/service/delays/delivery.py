@@ -39,7 +39,6 @@ from paceline_broker.service.delays.fire_clock import FireClock
 from paceline_broker.service.delays.rewrite import TimerNeeds
 from paceline_broker.service.delays.sources import SourceBatch, Sources
 from paceline_broker.service.escape.wait import EscapeWait
-from paceline_broker.service.ledger import append_messages
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.topic_records import log_topic
 
@@ -320,9 +319,9 @@ class Delivery:
             for ready in found:
                 self._append(writer, projections, target, [ready], fire_ms)
             return
-        now_ms = max(projections.log_time_ms, self._clock.unix_ms())
+        now_ms = writer.appender.log_time_ms()
         log_topic(writer, projections, self._routes, target.topic_id, store_unix_ms=now_ms)
-        append_messages(writer, projections, batch, store_unix_ms=now_ms)
+        writer.appender.made(batch, store_unix_ms=now_ms)
         for entry, source, _, _, _ in found:
             # What was due before it was stored is late from then on.
             since_ms = max(entry.due_unix_ms, source.header.store_unix_ms)

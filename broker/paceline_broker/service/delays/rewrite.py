@@ -17,7 +17,6 @@ from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due
 from paceline_broker.service.delays.sources import SourceBatch
-from paceline_broker.service.ledger import append_messages
 
 TURN_BYTES = 256 * 1024
 
@@ -108,8 +107,8 @@ class TimerNeeds:
             for one in kept:
                 self._append(writer, projections, key, [one])
             return
-        now_ms = max(projections.log_time_ms, self._clock.unix_ms())
-        append_messages(writer, projections, encoded, store_unix_ms=now_ms)
+        now_ms = writer.appender.log_time_ms()
+        writer.appender.made(encoded, store_unix_ms=now_ms)
 
 
 def _stored_again(key: int, kept: Sequence[_Kept], group: GroupName) -> bytes:

@@ -39,7 +39,7 @@ from paceline_broker.replication.handshake import Hello, Refused
 from paceline_broker.service.escape.notes import Note
 from paceline_broker.service.escape.wait import EscapeWait
 from paceline_broker.service.escape.wire import Told
-from paceline_broker.service.ledger import Ledger, append_internal, append_messages
+from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.topic_records import log_topic
 
@@ -104,7 +104,7 @@ class Intake:
             if code is None:
                 assert isinstance(found, BatchHeader)
                 log_topic(writer, projections, self._routes, found.topic_id, store_unix_ms=now_ms)
-                append_messages(writer, projections, batch, store_unix_ms=now_ms)
+                writer.appender.made(batch, store_unix_ms=now_ms)
                 self.taken += found.record_count
         await self._ledger.confirmed(writer)
         return codes
@@ -139,9 +139,7 @@ class Intake:
         found = [entry for entry in waiting if entry is not None]
         if found:
             writer.ensure_can_append()
-            append_internal(
-                writer,
-                projections,
+            writer.appender.record(
                 Kind.OPERATION,
                 {"timers": {"escaped": [entry.source for entry in found]}},
                 store_unix_ms=self._ledger.log_time_ms(),

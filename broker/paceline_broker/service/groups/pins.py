@@ -12,11 +12,12 @@ from paceline.records.header import Kind
 from paceline.wire.fields import Fields
 from paceline.wire.names import check_name, check_readable_topic_name
 from paceline.wire.pins import LEASE_MS_MAX, LEASE_MS_MIN, PinView
+from paceline_broker.appender import Outcomes
 from paceline_broker.ports import LogWriter
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.pins import Pin, PinRequest
 from paceline_broker.projections.projections import Projections
-from paceline_broker.service.ledger import Ledger, Outcomes
+from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
 
 QUEUES_MAX = 10_000

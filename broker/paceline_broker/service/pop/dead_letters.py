@@ -20,7 +20,7 @@ from paceline_broker.ports import Role
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import Run
 from paceline_broker.projections.receipts import Dying
-from paceline_broker.service.ledger import Ledger, append_decided
+from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.retry.send_back import SendBack
 from paceline_broker.service.retry.source_messages import Source, SourceReader, Wanted
 
@@ -202,7 +202,7 @@ class Burying:
         writer = self._role.writer()
         try:
             projections.receipt_item(item)
-            append_decided(writer, projections, {"items": [item]}, store_unix_ms=now)
+            writer.appender.decided({"items": [item]}, store_unix_ms=now)
         except Exception as error:  # R28: the state is ahead of the log
             writer.abandon(f"burying failed: {error}")
             raise

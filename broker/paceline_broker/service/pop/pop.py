@@ -21,7 +21,6 @@ from paceline.wire.receipts import Receipt
 from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.ports import LogReader, LogWriter, Role
 from paceline_broker.projections.receipt_queue import Run
-from paceline_broker.service.ledger import append_decided
 from paceline_broker.service.pop.counters import ReceiptCounters
 from paceline_broker.service.pop.filtering import TurnLook
 from paceline_broker.service.pop.grant import Asked, Given
@@ -171,7 +170,7 @@ class Receipts:
             self._refuse_turn(new, woken, error)
             return
         projections = self._role.projections
-        now = max(projections.log_time_ms, self._clock.unix_ms())
+        now = writer.appender.log_time_ms()
         try:
             for group in sorted({one.group for one in new} | {group for group, _ in woken}):
                 log_group(writer, projections, self._routes, group, store_unix_ms=now)
@@ -190,7 +189,7 @@ class Receipts:
             woken.update(self._freed(turn))
             self._serve_woken(woken, turn, decided)
             if turn.items:
-                append_decided(writer, projections, {"items": turn.items}, store_unix_ms=now)
+                writer.appender.decided({"items": turn.items}, store_unix_ms=now)
                 self.counters.count(turn.items)
         except Exception as error:  # a full disk at a roll (R22), or a fault of this program
             self._end_turn_badly([*taken, *decided], turn, writer, error)

@@ -24,10 +24,8 @@ from paceline.platform.ports import Buffer, Clock
 from paceline.records.checking import BatchCheck
 from paceline.records.decode import BatchView
 from paceline.records.header import (
-    HEADER_BYTES,
     BatchHeader,
     Kind,
-    stamp,
 )
 from paceline.types import PhysicalOffset
 from paceline.wire.stream import (
@@ -262,45 +260,25 @@ class Sender:
             return
         if header.producer_id and self._is_answered(header, key, writer, sink, request_id):
             return
-        now = self._clock.unix_ms()
-        if now < projections.log_time_ms:
-            now = projections.log_time_ms
-        is_pending = header.kind != Kind.NORMAL
-        base = 0
-        if not is_pending:
-            queue = projections.consume_queues.get_or_make(key)
-            base = queue.end
+        now = writer.appender.log_time_ms()
         try:
+            is_pending = header.kind != Kind.NORMAL
             if is_pending:
                 batch, header = self._take_pending(batch, header, projections)
             logged = projections.topics.get(header.topic_id)
             if logged is None or logged.queues < here.reads:
                 log_topic(writer, projections, self._routes, header.topic_id, store_unix_ms=now)
-            position = writer.end
-            stamped = stamp(
-                batch,
-                physical_offset=position,
-                base_queue_offset=base,
-                store_unix_ms=now,
-                master_epoch=writer.epoch,
-            )
-            # No await since ensure_can_append, so the log, the fold and the stamp agree.
-            end = writer.append(stamped, memoryview(batch)[HEADER_BYTES:])
+            if is_pending:
+                base = int(writer.appender.pending(batch, store_unix_ms=now))
+                self.on_pending()
+            else:
+                base = writer.appender.messages(batch, header, store_unix_ms=now)
         except PacelineError as error:  # refused; or a full disk at a roll: it is over (R22)
             sink.failed(request_id, error)
             return
-        assert position == projections.position, (position, projections.position)  # R28
-        if is_pending:
-            base = position  # what it is named by until it is in a queue
-            pending = BatchView.stamped(batch, stamped)
-            projections.apply(pending.header, pending)
-            self.on_pending()
-        else:
-            projections.fold_messages(header, queue, base, now)
-        assert end == projections.position, (end, projections.position)
         self._counters.stored(header.topic_id, header.record_count, header.size_bytes)
         answer = ProduceAnswer(writer.epoch, header.record_count, base, 0, now, 0)
-        self._answer_later(answer, end, writer, sink, request_id, kind=header.kind)
+        self._answer_later(answer, writer.end, writer, sink, request_id, kind=header.kind)
 
     def _take_pending(
         self, batch: Buffer, header: BatchHeader, projections: Projections

@@ -13,7 +13,6 @@ from paceline.wire.message_ids import OffsetMessageId, unique_key
 from paceline.wire.names import RETRY_PREFIX
 from paceline_broker.ports import LogWriter
 from paceline_broker.projections.projections import Projections
-from paceline_broker.service.ledger import append_messages
 from paceline_broker.service.retry.source_messages import Source
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.topic_records import log_topic
@@ -60,7 +59,7 @@ def append_derived(
     places: list[int] = []
     for part in _parts(made):
         batch = _encode(target, part)
-        position = append_messages(writer, projections, batch, store_unix_ms=store_unix_ms)
+        position = writer.appender.made(batch, store_unix_ms=store_unix_ms)
         places.extend(pack_source(position, index) for index in range(len(part)))
     return places
 

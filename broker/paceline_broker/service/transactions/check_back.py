@@ -28,7 +28,7 @@ from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.ports import LogWriter, Role, open_writer
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.transactions import Ended, Half, operation_document
-from paceline_broker.service.ledger import Ledger, append_internal, append_messages
+from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.topic_records import log_topic
@@ -353,7 +353,7 @@ class TransactionChecks:
             raise
         now = self._ledger.log_time_ms()
         document = operation_document(checked=[half.source for half in asked])
-        append_internal(writer, self._role.projections, Kind.OPERATION, document, store_unix_ms=now)
+        writer.appender.record(Kind.OPERATION, document, store_unix_ms=now)
         self._later(known, asked, now + self._settings.transaction_check_interval_ms)
         self._counters.checks += len(asked)
         await self._ledger.confirmed(writer)
@@ -406,7 +406,7 @@ class TransactionChecks:
             queue_id=0,
             cause=Cause.CHECKED_OUT,
         ):
-            append_messages(writer, projections, encoded, store_unix_ms=now)
+            writer.appender.made(encoded, store_unix_ms=now)
         self._counters.checked_out += len(chosen)
         log.warning("transactions_checked_out", extra={"count": len(chosen)})
 

@@ -14,7 +14,7 @@ from paceline.records.header import Cause, Kind
 from paceline.types import PhysicalOffset
 from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.transactions import Half
-from paceline_broker.service.ledger import Ledger, append_messages
+from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.transactions.half_messages import (
     Chosen,
@@ -99,7 +99,7 @@ class HalfNeeds:
                 cause=Cause.AGAIN,
                 kind=Kind.HALF,
             ):
-                append_messages(writer, projections, encoded, store_unix_ms=now)
+                writer.appender.made(encoded, store_unix_ms=now)
         self._end = writer.end
         return True
 

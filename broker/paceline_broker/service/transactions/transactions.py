@@ -27,7 +27,7 @@ from paceline.wire.message_ids import parse_handle
 from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.transactions import Ended, Half, operation_document
-from paceline_broker.service.ledger import Ledger, append_internal, append_messages
+from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.transactions.half_messages import (
@@ -345,11 +345,11 @@ class TransactionEnds:
                 cause=Cause.COMMITTED,
             )
         for batch in batches:
-            append_messages(writer, projections, batch, store_unix_ms=now)
+            writer.appender.made(batch, store_unix_ms=now)
         self._counters.committed += sum(map(len, committed.values()))
         if rolled_back:
             document = operation_document(rolled_back=rolled_back)
-            append_internal(writer, projections, Kind.OPERATION, document, store_unix_ms=now)
+            writer.appender.record(Kind.OPERATION, document, store_unix_ms=now)
             self._counters.rolled_back += len(rolled_back)
 
     # -- looking -----------------------------------------------------------------------------------

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.platform.ports import Buffer
+from paceline_broker.appender import Appender
 from paceline_broker.escape.connection import Codes, EscapeConnection
 from paceline_broker.escape.telling import Telling
-from paceline_broker.projections.projections import Projections
-from paceline_broker.service.escape import intake as intake_module
 from paceline_broker.service.escape.wait import EscapeWait
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
@@ -42,12 +41,15 @@ def _no_wait() -> list[Patch]:
 def _no_record() -> list[Patch]:
     """The master alone knows what it skips."""
 
-    def append(
-        writer: Any, projections: Projections, kind: Any, document: Any, **named: Any
-    ) -> None:
-        projections.timers.close_all(document["timers"]["escaped"])
+    record = Appender.record
 
-    return [(intake_module, "append_internal", append)]
+    def unless_escaped(appender: Appender, kind: Any, document: Any, **named: Any) -> Any:
+        if "escaped" not in document.get("timers", {}):
+            return record(appender, kind, document, **named)
+        appender._projections.timers.close_all(document["timers"]["escaped"])
+        return None
+
+    return [(Appender, "record", unless_escaped)]
 
 
 _MOMENT = of_moment("escape")

@@ -5,6 +5,7 @@ from typing import Any
 from paceline.errors import PacelineError
 from paceline.records.header import BatchHeader, Kind
 from paceline.types import PhysicalOffset
+from paceline_broker.appender import Appender
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.projections import offsets as offsets_module
 from paceline_broker.projections.consume_queues import ConsumeQueue
@@ -13,7 +14,6 @@ from paceline_broker.projections.offsets import CommitOutcome, Committed
 from paceline_broker.projections.producers import Producers, Verdict
 from paceline_broker.projections.projections import Projections
 from paceline_broker.role.mastership import Mastership
-from paceline_broker.service import ledger as ledger_module
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.produce import send
 from paceline_broker.service.produce.send import Sender, _duplicate_answer
@@ -276,21 +276,21 @@ def _epoch_voids_locks() -> list[Patch]:
 def _lease_by_wall_clock() -> list[Patch]:
     """Records are stamped by the clock of whoever leads.
 
-    The assertions of `append_internal` and of the log go with the rule: what they write has to be
-    noticed.
+    The assertions of `Appender` and of the log go with the rule: what they write has to be noticed.
     """
 
     def log_time_ms(ledger: Ledger) -> int:
         return ledger._clock.unix_ms()
 
-    append_internal = ledger_module.append_internal
+    record = Appender.record
 
-    def append_at_any_time(
-        writer: Any, projections: Projections, kind: Kind, document: Any, *, store_unix_ms: int
+    def record_at_any_time(
+        appender: Appender, kind: Kind, document: Any, *, store_unix_ms: int
     ) -> Any:
+        projections = appender._projections
         time_ms = projections.log_time_ms
         projections.log_time_ms = min(time_ms, store_unix_ms)
-        outcomes = append_internal(writer, projections, kind, document, store_unix_ms=store_unix_ms)
+        outcomes = record(appender, kind, document, store_unix_ms=store_unix_ms)
         projections.log_time_ms = max(time_ms, store_unix_ms)
         return outcomes
 
@@ -303,7 +303,7 @@ def _lease_by_wall_clock() -> list[Patch]:
     return [
         (Ledger, "log_time_ms", log_time_ms),
         (CommitLog, "append", append_to_log),
-        (ledger_module, "append_internal", append_at_any_time),
+        (Appender, "record", record_at_any_time),
     ]
 
 

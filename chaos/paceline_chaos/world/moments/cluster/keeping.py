@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 
 from paceline.records.header import Kind
 from paceline_broker.projections.pins import PinRequest
-from paceline_broker.service.ledger import append_internal
 from paceline_chaos.world.all_ack.questions import fell_silent, uncounted, unseen
 from paceline_chaos.world.nodes import BrokerNode
 from paceline_chaos.world.run import Result
@@ -93,7 +92,7 @@ def put_pin(d: Director, position: int | None) -> None:
     projections = d.projections(d.master)
     request = PinRequest(owner=OWNER, position=position, lease_ms=3_600_000)
     now_ms = projections.log_time_ms
-    append_internal(mastership, projections, Kind.PIN, request.to_json(), store_unix_ms=now_ms)
+    mastership.appender.record(Kind.PIN, request.to_json(), store_unix_ms=now_ms)
 
 
 def node_start(d: Director, node: BrokerNode) -> int:
