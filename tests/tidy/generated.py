@@ -1,11 +1,18 @@
 """Files generated from code: `make docs` writes them, `test_generated` compares."""
 
+import ast
 import importlib
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from paceline.errors import BY_CODE, PacelineError, Retry
 from paceline.platform.config import example_toml
+from paceline.wire.calls.request import CALLED, Request
+from paceline.wire.calls.table import CALLS
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,10 +67,113 @@ def _row(error: type[PacelineError]) -> str:
     )
 
 
+_CALLS_HEAD = """\
+# Calls
+
+Generated from `client/paceline/wire/calls/` by `make docs`; a test compares. A call is one JSON
+object in and one out: as CALL on a stream ([stream.md](stream.md)), by `POST /v1/call`, and where a
+line says so as a resource of its own. `GET /v1/openapi.json` has the same for programs.
+
+Requests are read strictly: unknown fields and wrong types are BAD_REQUEST, whose `field` names the
+place; a field with a default may be absent or null. Every answer carries `epoch`, `broker`
+(`{"group", "replica_id"}`) and `confirm`, that of an acting master also `acting: true` and
+`maybe_stale: true` (R36). Queues are named by `topic` or `topic_id`, and `queue`.
+"""
+
+
+def calls_document() -> str:
+    """docs/protocol/calls.md."""
+    return _CALLS_HEAD + "".join(map(_call, CALLS.values()))
+
+
+def _call(call: type[Request[Any]]) -> str:
+    text = f"\n## `{call.call_name()}`\n\n{inspect.cleandoc(call.__doc__ or '')}\n"
+    for route in call.routes:
+        text += f"\n`{route.method} {route.path}`\n"
+    text += "\n| field | type | default | |\n|---|---|---|---|\n"
+    for name, type_, default, said in _fields(call):
+        text += f"| `{name}` | {type_} | {default} | {said} |\n"
+    answer = call.answer_type()
+    if not (isinstance(answer, type) and issubclass(answer, msgspec.Struct)):
+        return text
+    told = inspect.cleandoc(answer.__doc__ or "")
+    rows = "".join(f"| `{name}` | {type_} | {said} |\n" for name, type_, _, said in _fields(answer))
+    if not rows:
+        return text
+    return f"{text}\nAnswer: {told}\n\n| field | type | |\n|---|---|---|\n{rows}"
+
+
+def _fields(struct: Any) -> Iterator[tuple[str, str, str, str]]:
+    """(name, type, default, what its docstring says) of the fields of a struct."""
+    said = _said(struct)
+    for field in msgspec.structs.fields(struct):
+        default = "required" if field.required else f"`{_shown(field.default)}`"
+        name = field.encode_name
+        yield name, _type(field.type), default, said.get(field.name, "")
+
+
+def _shown(default: Any) -> str:
+    if default is msgspec.NODEFAULT:
+        return "[]"
+    return msgspec.json.encode(default).decode()
+
+
+def _said(struct: Any) -> dict[str, str]:
+    """Field -> the string below it, of the class and those it inherits from."""
+    found: dict[str, str] = {}
+    for of in reversed(struct.__mro__):
+        if of.__module__.startswith("paceline."):
+            tree = ast.parse(inspect.getsource(importlib.import_module(of.__module__)))
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and node.name == of.__name__:
+                    found |= dict(_docs(node))
+    return found
+
+
+def _docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for one, following in zip(node.body, node.body[1:], strict=False):
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            match following:
+                case ast.Expr(ast.Constant(str(text))):
+                    yield one.target.id, " ".join(text.split())
+
+
+def _type(type_: Any) -> str:
+    """A type for people."""
+    schema, components = msgspec.json.schema_components([type_], ref_template="{name}")
+    return _of_schema(schema[0], components)
+
+
+def _of_schema(schema: Any, components: Any) -> str:
+    if "$ref" in schema:
+        fields = components[schema["$ref"]]["properties"]
+        needed = components[schema["$ref"]].get("required", [])
+        marks = (f"`{name}`{'' if name in needed else '?'}" for name in fields if name != CALLED)
+        return "{" + ", ".join(marks) + "}"
+    if "anyOf" in schema:
+        return " or ".join(_of_schema(one, components) for one in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(f"`{msgspec.json.encode(one).decode()}`" for one in schema["enum"])
+    match schema.get("type"):
+        case "array" if schema.get("items"):
+            return "list of " + _of_schema(schema["items"], components)
+        case "array":
+            parts = (_of_schema(one, components) for one in schema["prefixItems"])
+            return "[" + ", ".join(parts) + "]"
+        case "integer":
+            low, high = schema.get("minimum"), schema.get("maximum")
+            is_bounded = high is not None and high < 2**62
+            return f"{low} to {high}" if is_bounded else "integer" if low is None else f"from {low}"
+        case str(name):
+            return {"boolean": "true or false", "string": "text"}.get(name, name)
+    return "anything"
+
+
 def documents() -> dict[Path, str]:
     """Every generated file with the content it must have."""
     return {
         ROOT / "docs/protocol/errors.md": errors_document(),
+        ROOT / "docs/protocol/calls.md": calls_document(),
         **{ROOT / f"deploy/{process}.example.toml": _example(process) for process in _PROCESSES},
     }
 

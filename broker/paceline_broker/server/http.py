@@ -41,10 +41,8 @@ from paceline_broker.metrics.reading import register_reading
 from paceline_broker.metrics.replication import register_replication
 from paceline_broker.metrics.transactions import register_transactions
 from paceline_broker.ports import RoleState
-from paceline_broker.server.http_clients import add_client_routes
-from paceline_broker.server.http_delays import add_delay_routes
+from paceline_broker.server.http_calls import call_routes
 from paceline_broker.server.http_messages import MessageRoutes
-from paceline_broker.server.http_queries import add_query_routes
 from paceline_broker.server.http_receipts import ReceiptRoutes
 from paceline_broker.server.http_requests import (
     check_parameters,
@@ -55,6 +53,7 @@ from paceline_broker.server.http_requests import (
     read_json,
 )
 from paceline_broker.server.http_transactions import TransactionRoutes
+from paceline_broker.server.openapi import openapi_document
 from paceline_broker.server.stream import StreamServer
 from paceline_broker.service.counters import register
 from paceline_broker.service.hooks import RequestWatch
@@ -104,7 +103,7 @@ class BrokerHttp:
         register_reading(metrics, service)
         self.app = web.Application(middlewares=[self._middleware()])
         self.app[OWN_HOSTS] = hosts
-        self._add_routes(self.app.router)
+        self.app.add_routes(self._routes_of())
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
         self._guard: Guard | None = None
@@ -147,38 +146,28 @@ class BrokerHttp:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def _add_routes(self, router: web.UrlDispatcher) -> None:
-        MessageRoutes(self._service).add_to(router)
-        TransactionRoutes(self._service).add_to(router)
-        add_delay_routes(router, self._service)
-        add_query_routes(router, self._service)
-        add_client_routes(router, self._service)
-        ReceiptRoutes(self._service).add_to(router)
-        router.add_get("/v1/stream", self._stream)
-        router.add_post("/v1/call", self._call)
-        router.add_put("/v1/groups/{group}/offsets", self._of_group("commit"))
-        router.add_get("/v1/groups/{group}/offsets", self._of_group("offsets"))
-        router.add_post("/v1/groups/{group}/reset", self._of_group("reset"))
-        router.add_post("/v1/groups/{group}/clone", self._of_group("clone_offsets"))
-        router.add_get("/v1/groups/{group}/lag", self._of_group("lag"))
-        router.add_get("/v1/groups/{group}/members", self._of_group("members"))
-        router.add_post("/v1/groups/{group}/members", self._of_group("heartbeat"))
-        router.add_post("/v1/groups/{group}/leave", self._of_group("leave"))
-        router.add_post("/v1/groups/{group}/locks", self._of_group("lock"))
-        router.add_post("/v1/groups/{group}/unlock", self._of_group("unlock"))
-        router.add_post("/v1/groups/{group}/send-back", self._of_group("send_back"))
-        router.add_post("/v1/groups/{group}/dead-letters/resend", self._of_group("resend"))
-        router.add_get("/v1/pins", self._pins)
-        router.add_put("/v1/pins/{owner}", self._put_pin)
-        router.add_delete("/v1/pins/{owner}", self._remove_pin)
-        router.add_get("/v1/routes", self._routes)
-        router.add_get("/v1/watch", self._watch)
-        router.add_get("/v1/probe", self._probe)
-        router.add_get("/v1/status", self._status)
-        router.add_get("/v1/epochs", self._epochs)
-        router.add_get("/metrics", self._exposition)
-        router.add_get("/healthz", self._healthz)
-        router.add_get("/readyz", self._readyz)
+    def _routes_of(self) -> list[web.RouteDef]:
+        service = self._service
+        return [
+            *MessageRoutes(service).routes(),
+            *TransactionRoutes(service).routes(),
+            *ReceiptRoutes(service).routes(),
+            *call_routes(service.calls),
+            web.get("/v1/stream", self._stream),
+            web.post("/v1/call", self._call),
+            web.get("/v1/pins", self._pins),
+            web.put("/v1/pins/{owner}", self._put_pin),
+            web.delete("/v1/pins/{owner}", self._remove_pin),
+            web.get("/v1/routes", self._routes),
+            web.get("/v1/watch", self._watch),
+            web.get("/v1/probe", self._probe),
+            web.get("/v1/openapi.json", self._openapi),
+            web.get("/v1/status", self._status),
+            web.get("/v1/epochs", self._epochs),
+            web.get("/metrics", self._exposition),
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+        ]
 
     # -- errors ------------------------------------------------------------------------------------
 
@@ -237,19 +226,6 @@ class BrokerHttp:
         check_parameters(request)
         return json_answer(await self._service.calls.call(await read_json(request)))
 
-    def _of_group(self, call: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def handler(request: web.Request) -> web.Response:
-            check_parameters(request)
-            document: dict[str, Any] = {}
-            if request.method != "GET":
-                document = await read_json(request)
-                if "group" in document:
-                    raise BadRequestError("the address names the group", field="group")
-            document["group"] = request.match_info["group"]
-            return json_answer(await self._service.calls.named(call, document))
-
-        return handler
-
     # -- pins (R26) --------------------------------------------------------------------------------
 
     async def _pins(self, request: web.Request) -> web.Response:
@@ -291,6 +267,10 @@ class BrokerHttp:
         if view is not self._view:
             self._view, self._view_text = view, json_text(view.to_json())
         return json_text_answer(self._view_text)
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        check_parameters(request)
+        return json_answer(openapi_document())
 
     async def _probe(self, request: web.Request) -> web.Response:
         """Who answers at this address (R19): controllers and masters ask."""

@@ -13,6 +13,7 @@ from paceline.filters import ALL
 from paceline.platform.ports import Buffer
 from paceline.records.header import BATCH_BYTES_MAX
 from paceline.server.http_guard import room_for, take_room
+from paceline.wire.calls.request import QUEUES_MAX, U16_MAX, U32_MAX
 from paceline.wire.fields import Fields
 from paceline.wire.http import (
     JSON_BYTES_MAX,
@@ -37,9 +38,7 @@ from paceline_broker.server.http_requests import (
     read_body,
     read_json,
 )
-from paceline_broker.service.calls import U16_MAX, U32_MAX
 from paceline_broker.service.fetch.read import Fetched
-from paceline_broker.service.groups.member_fields import QUEUES_MAX
 from paceline_broker.service.produce.logical_queues import add_place
 from paceline_broker.service.service import Service
 
@@ -57,12 +56,13 @@ class MessageRoutes:
         self._service = service
         self._messages = service.messages
 
-    def add_to(self, router: web.UrlDispatcher) -> None:
-        """Register the resources."""
-        router.add_post("/v1/topics/{topic}/messages", self._send)
-        router.add_post("/v1/topics/{topic}/queues/{queue}/batches", self._send_batch)
-        router.add_get("/v1/topics/{topic}/queues/{queue}/messages", self._pull)
-        router.add_post("/v1/fetch", self._fetch)
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/v1/topics/{topic}/messages", self._send),
+            web.post("/v1/topics/{topic}/queues/{queue}/batches", self._send_batch),
+            web.get("/v1/topics/{topic}/queues/{queue}/messages", self._pull),
+            web.post("/v1/fetch", self._fetch),
+        ]
 
     async def _send(self, request: web.Request) -> web.Response:
         check_parameters(request)

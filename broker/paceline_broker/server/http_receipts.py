@@ -1,4 +1,4 @@
-"""The HTTP door of simple consumers: receive with the messages in the answer, ack, invisible."""
+"""Receiving over HTTP: with the messages in the answer, as there is no stream to fetch them by."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ from aiohttp import web
 
 from paceline.errors import BadRequestError
 from paceline.types import QueueOffset
-from paceline.wire.fields import Fields
+from paceline.wire.calls.pop import Receive
+from paceline.wire.calls.request import read_request
 from paceline.wire.http import PullRequest
 from paceline.wire.receipts import Receipt, format_handle
 from paceline_broker.server.http_requests import check_parameters, json_answer, read_json
@@ -16,32 +17,28 @@ from paceline_broker.service.service import Service
 
 
 class ReceiptRoutes:
-    """`/v1/groups/{group}/receive`, `/ack`, `/invisible`."""
+    """`/v1/groups/{group}/receive`."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def add_to(self, router: web.UrlDispatcher) -> None:
-        router.add_post("/v1/groups/{group}/receive", self._receive)
-        router.add_post("/v1/groups/{group}/ack", self._ack)
-        router.add_post("/v1/groups/{group}/invisible", self._invisible)
+    def routes(self) -> list[web.RouteDef]:
+        return [web.post("/v1/groups/{group}/receive", self._receive)]
 
     async def _receive(self, request: web.Request) -> web.Response:
         service = self._service
-        document = await _document(request)
-        given = await service.receipt_calls.receive(Fields(document, name="receive"))
+        check_parameters(request)
+        document = await read_json(request)
+        if "group" in document:
+            raise BadRequestError("the address names the group", field="group")
+        asked = read_request(Receive, {**document, "group": request.match_info["group"]})
+        given = await service.receipt_calls.receive(asked, None)
         answer = {
-            "messages": await self._messages(given, document["group"]),
+            "messages": await self._messages(given, asked.group),
             "invisible_until_unix_ms": given.until_unix_ms,
             **service.calls.envelope(),
         }
         return json_answer(answer)
-
-    async def _ack(self, request: web.Request) -> web.Response:
-        return json_answer(await self._service.calls.named("ack", await _document(request)))
-
-    async def _invisible(self, request: web.Request) -> web.Response:
-        return json_answer(await self._service.calls.named("invisible", await _document(request)))
 
     async def _messages(self, given: Given, group: str) -> list[dict[str, Any]]:
         """What was given, read like any other messages, each with its handle."""
@@ -81,12 +78,3 @@ class ReceiptRoutes:
             rows += [{**about, **message} for message in answer["messages"]]
             offset = answer["next_offset"]
         return rows
-
-
-async def _document(request: web.Request) -> dict[str, Any]:
-    check_parameters(request)
-    document = await read_json(request)
-    if "group" in document:
-        raise BadRequestError("the address names the group", field="group")
-    document["group"] = request.match_info["group"]
-    return document

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from paceline.errors import (
+    BadRequestError,
     ForbiddenError,
     GroupNotFoundError,
     MessageTypeError,
@@ -17,9 +18,10 @@ from paceline.errors import (
 )
 from paceline.records.header import Kind
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
+from paceline.wire.calls.offsets import QueueOf
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
-from paceline.wire.names import dlq_topic, retry_topic
+from paceline.wire.names import check_readable_topic_name, dlq_topic, retry_topic
 from paceline.wire.static_topics import Place, places
 from paceline.wire.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION
 
@@ -171,6 +173,17 @@ class Routes:
                 f" {count} of it",
                 queues=count,
             )
+
+    def key_of(self, row: QueueOf) -> int:
+        """The key of the queue that a row of a call names: any that may be read, retries and dead
+        letters too. Raises TopicNotFoundError, QueueNotFoundError."""
+        topic_id = row.topic_id
+        if row.topic is not None:
+            topic_id = self.topic_named(check_readable_topic_name(row.topic)).topic_id
+        elif topic_id is None:
+            raise BadRequestError("topic_id is missing", field="topic_id")
+        self.check_queue(topic_id, row.queue)
+        return topic_id << 16 | row.queue
 
     def check_send(self, topic_id: int, queue_id: int, kind: int) -> None:
         """Raise unless clients may send batches of that kind to the queue (R35, a topic's perm).

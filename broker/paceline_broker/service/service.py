@@ -9,17 +9,20 @@ from paceline.wire.cluster import ClusterView
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.controllers.clock_skew import Trust
 from paceline_broker.ports import Role
-from paceline_broker.service.calls import Calls
 from paceline_broker.service.counters import Counters
+from paceline_broker.service.delays.calls import DelayCalls
 from paceline_broker.service.delays.delivery import Delivery
 from paceline_broker.service.delays.fire_clock import FireClock
 from paceline_broker.service.escape.intake import Intake
 from paceline_broker.service.escape.wait import EscapeWait
 from paceline_broker.service.fetch.fetch import Fetcher
 from paceline_broker.service.groups.acting import ActingUse
-from paceline_broker.service.groups.calls_clients import ClientCalls
+from paceline_broker.service.groups.lock_calls import LockCalls
+from paceline_broker.service.groups.member_calls import ClientCalls, MemberCalls
 from paceline_broker.service.groups.members import Coordinator
+from paceline_broker.service.groups.offset_calls import OffsetCalls
 from paceline_broker.service.groups.pins import PinCalls
+from paceline_broker.service.groups.unread import UnreadCalls
 from paceline_broker.service.hooks import Hooks
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.long_work import LongWork
@@ -35,6 +38,7 @@ from paceline_broker.service.retry.resend import Resend
 from paceline_broker.service.retry.send_back import SendBack
 from paceline_broker.service.retry.source_messages import SourceReader
 from paceline_broker.service.routes import Routes
+from paceline_broker.service.rpc import Calls
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.transactions.calls import Transactions
 
@@ -63,54 +67,104 @@ class Service:
         self.routes = Routes(group)
         self.creator = Creator(self.routes, settings, ask, clock)
         work = self.work = LongWork(self.budget)
-        self.sender = Sender(role, self.routes, clock, self.counters, settings, work, self.hooks)
         fire = FireClock(clock, trust, told_unix_ms)
         wait = EscapeWait(lambda: role.reader.epochs(), is_on=settings.enable_remote_escape)
         self.delivery = Delivery(role, self.routes, clock, fire, wait)
-        self.fetcher = Fetcher(role, self.routes, self.counters, settings, work)
+        poke = self.delivery.poke
+        self.sender = Sender(
+            role,
+            self.routes,
+            clock,
+            self.counters,
+            settings,
+            work,
+            self.hooks,
+            delays_from_ms=fire.delays_from_ms,
+            on_pending=poke,
+        )
+        self.fetcher = Fetcher(
+            role,
+            self.routes,
+            self.counters,
+            settings,
+            work,
+            on_messages=lambda keys: self.receipts.messages_came(keys),
+        )
         self.ledger = Ledger(role, clock, settings)
-        self.intake = Intake(role, self.routes, self.ledger, wait)
-        self.sender.on_pending = self.intake.on_told = self.delivery.poke
+        self.intake = Intake(role, self.routes, self.ledger, wait, on_told=poke)
         self.coordinator = Coordinator(role, self.routes, clock, settings)
-        acting = ActingUse(role, self.routes, clock, kept)
-        self.calls = Calls(
-            role, self.routes, self.ledger, self.coordinator, acting, settings, self.creator
-        )
-        self.calls.may_expire = lambda: trust() is not Trust.DIFFERS
-        self.receipts = Receipts(role, self.routes, clock, settings, trust)
-        self.receipt_calls = ReceiptCalls(
-            self.receipts, self.routes, self.creator, self.fetcher.filters
-        )
-        self.calls.add(self.receipt_calls.table())
-        self.sources = SourceReader(role)
-        self.send_back = SendBack(
-            role, self.routes, self.ledger, self.sources, self.creator, self.counters, settings
-        )
-        self.sender.delays_from_ms = self.send_back.delays_from_ms = fire.delays_from_ms
-        self.send_back.on_pending = self.delivery.poke
-        self.burying = Burying(role, self.ledger, self.sources, self.send_back, trust)
-        self._connect_receipts()
-        resend = Resend(role, self.routes, self.ledger, self.sources, self.counters)
-        self.calls.add(SendBackCalls(self.send_back, resend, self.routes).table)
-        self.calls.add({"filter": self.fetcher.filters.register})
-        self.calls.add(QueryCalls(role, self.routes, self.ledger, work).table)
-        self.client_calls = ClientCalls(role, clock, settings)
-        self.calls.add(self.client_calls.table)
         self.pins = PinCalls(self.ledger, self.routes)
+        self._make_receipts(trust, fire)
         self.transactions = Transactions(role, self.routes, self.ledger, settings, trust)
-        self.calls.add(self.transactions.calls())
         self.messages = Messages(
             role, self.sender, self.fetcher, self.routes, clock, self.creator, work
         )
+        self.calls = Calls(role)
+        self._add_message_calls()
+        self._add_group_calls(ActingUse(role, self.routes, clock, kept), trust)
 
-    def _connect_receipts(self) -> None:
-        receipts = self.receipts
-        self.fetcher.on_messages = receipts.messages_came
-        receipts.watch = self.fetcher.watch
-        self.routes.on_change(receipts.view_changed)
-        self.calls.on_freed = receipts.look_again
-        receipts.on_exhausted = self.burying.bury
-        self.burying.on_buried = receipts.look_again
+    def _make_receipts(self, trust: Callable[[], Trust], fire: FireClock) -> None:
+        """Simple consumers, and what becomes of messages without an attempt left."""
+        role, routes, ledger, settings = self.role, self.routes, self.ledger, self.settings
+        self.receipts = Receipts(
+            role,
+            routes,
+            self.clock,
+            settings,
+            trust,
+            on_exhausted=lambda group, found: self.burying.bury(group, found),
+            watch=self.fetcher.watch,
+        )
+        routes.on_change(self.receipts.view_changed)
+        self.sources = SourceReader(role)
+        self.send_back = SendBack(
+            role,
+            routes,
+            ledger,
+            self.sources,
+            self.creator,
+            self.counters,
+            settings,
+            delays_from_ms=fire.delays_from_ms,
+            on_pending=self.delivery.poke,
+        )
+        self.burying = Burying(
+            role,
+            ledger,
+            self.sources,
+            self.send_back,
+            trust,
+            on_buried=self.receipts.look_again,
+        )
+
+    def _add_message_calls(self) -> None:
+        role, routes, ledger = self.role, self.routes, self.ledger
+        resend = Resend(role, routes, ledger, self.sources, self.counters)
+        filters = self.fetcher.filters
+        self.receipt_calls = ReceiptCalls(self.receipts, routes, self.creator, filters)
+        for part in (
+            self.receipt_calls,
+            SendBackCalls(self.send_back, resend, routes),
+            QueryCalls(role, routes, ledger, self.work),
+            DelayCalls(role, routes, ledger, self.settings),
+            self.transactions,
+        ):
+            self.calls.add(part.handlers())
+        for those in (self.receipt_calls, filters):
+            self.calls.add_of_callers(those.handlers_of_callers())
+
+    def _add_group_calls(self, acting: ActingUse, trust: Callable[[], Trust]) -> None:
+        role, routes, ledger, creator = self.role, self.routes, self.ledger, self.creator
+        freed = self.receipts.look_again
+        members = MemberCalls(self.coordinator, routes, creator, self.settings)
+        self.client_calls = ClientCalls(role, self.clock, self.settings)
+        self.offsets = OffsetCalls(role, routes, ledger, acting, creator, trust=trust, freed=freed)
+        locks = LockCalls(role, routes, ledger, acting, creator, self.settings, freed=freed)
+        unread = UnreadCalls(routes, ledger, self.settings)
+        for part in (self.offsets, locks, unread, members, self.client_calls):
+            self.calls.add(part.handlers())
+        for those in (members, self.client_calls):
+            self.calls.add_of_callers(those.handlers_of_callers())
 
     def view_changed(self, view: ClusterView) -> None:
         """The role took a newer cluster view."""

@@ -10,7 +10,7 @@ from paceline_broker.projections.locks import Locks, Withheld
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.role import mastership as mastership_module
 from paceline_broker.role.acting_handover import HandOver
-from paceline_broker.service import calls as calls_module
+from paceline_broker.service import rpc as rpc_module
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
@@ -76,7 +76,7 @@ def _forgotten_offsets() -> list[Patch]:
 
 def _unmarked() -> list[Patch]:
     """Its answers look like a master's."""
-    return [(calls_module, "MAYBE_STALE", {})]
+    return [(rpc_module, "MAYBE_STALE", {})]
 
 
 _MOMENT = of_moment("acting")

@@ -19,7 +19,7 @@ from paceline.producer.dispatcher import Dispatcher
 from paceline.producer.queue_buffer import Outbox
 from paceline.queues import QueueKey
 from paceline.wire.static_topics import Segment
-from paceline_broker.service.calls import Calls
+from paceline_broker.service.groups.lock_calls import LockCalls
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
@@ -76,14 +76,14 @@ def _lease_as_wished() -> list[Patch]:
 def _more_lease_refused() -> list[Patch]:
     """A broker refuses who asks for a longer lease than it grants."""
 
-    async def change(calls: Calls, fields: Any, *, is_unlock: bool) -> Any:
-        asked_ms = fields.integer("lease_ms") if fields.has("lease_ms") else 0
+    async def lock_unless_long(calls: LockCalls, asked: Any) -> Any:
+        asked_ms = asked.lease_ms or 0
         if asked_ms > calls._settings.lock_lease_ms:
             raise BadRequestError(f"{asked_ms} ms are longer than any lease of this broker")
-        return await change_locks(calls, fields, is_unlock=is_unlock)
+        return await lock(calls, asked)
 
-    change_locks = Calls._change_locks
-    return [(Calls, "_change_locks", change)]
+    lock = LockCalls.lock
+    return [(LockCalls, "lock", lock_unless_long)]
 
 
 def _lease_from_answer() -> list[Patch]:

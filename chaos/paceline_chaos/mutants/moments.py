@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.types import PhysicalOffset, ReplicaId
+from paceline.wire.calls.offsets import ResetsOf
 from paceline_broker.integrity.repair import LogCare
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.projections.projections import epoch_start_document
@@ -19,7 +20,7 @@ from paceline_broker.role import mastership as mastership_module
 from paceline_broker.role.controller_requests import MasterRequests
 from paceline_broker.role.mastership import Mastership
 from paceline_broker.role.role import BrokerRole
-from paceline_broker.service.groups.calls_offsets import OffsetCalls
+from paceline_broker.service.groups.offset_calls import OffsetCalls
 from paceline_broker.storage.confirmed_reader import StoreReader
 from paceline_broker.storage.identity import StoreIdentity
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
@@ -45,10 +46,8 @@ def _left_alone() -> list[Patch]:
 def _resets_at_once() -> list[Patch]:
     """A member is told of resets that nobody has confirmed."""
 
-    async def resets(calls: OffsetCalls, fields: Any) -> dict[str, Any]:
-        group = fields.text("group")
-        fields.done()
-        return {"resets": calls._planner._role.projections.offsets.resets(group)}
+    async def resets(calls: OffsetCalls, asked: Any) -> ResetsOf:
+        return ResetsOf(calls._role.projections.offsets.resets(asked.group))
 
     return [(OffsetCalls, "resets", resets)]
 

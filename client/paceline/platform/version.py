@@ -1,3 +1,3 @@
-"""The version of paceline, as pyproject.toml has it."""
+"""Pure: the version of paceline, as pyproject.toml has it."""
 
 VERSION = "0.1.0"

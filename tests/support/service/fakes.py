@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,8 @@ from paceline.types import (
     TopicId,
     TopicName,
 )
+from paceline.wire.calls.request import read_answer
+from paceline.wire.calls.table import CALLS
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.session_commands import BrokerCommand
@@ -389,8 +391,11 @@ class Bench:
         self.writer.appender.made(batch, store_unix_ms=now)
         self.writer.confirm_all()
 
-    def call(self, name: str, **fields: Any) -> Awaitable[dict[str, Any]]:
-        return self.service.calls.call({"call": name, **fields})
+    async def call(self, name: str, **fields: Any) -> dict[str, Any]:
+        """The answer of a call, which is of the type that its table says."""
+        answer = await self.service.calls.call({"call": name, **fields})
+        read_answer(CALLS[name].answer_type(), answer)
+        return answer
 
 
 def replayed(bench: Bench) -> bytes:

@@ -90,7 +90,7 @@ async def test_no_commit_passes_over_what_a_receiver_works_on() -> None:
     with pytest.raises(ReceiptsOpenError):
         await asked(bench, "commit", group="g", offsets=[late])
 
-    assert bench.service.calls._acting.merged("g", {}) == {}
+    assert bench.service.offsets._acting.merged("g", {}) == {}
     bench.clock.advance(answer["invisible_until_unix_ms"] - bench.clock.unix_ms())
     assert "acting" in await asked(bench, "commit", group="g", offsets=[late])
 

@@ -16,7 +16,7 @@ from paceline.filters import Filter, make_filter
 from paceline.filters.sql import SqlFilter
 from paceline.records.decode import BatchView
 from paceline.records.header import RECORDS_MAX, Codec
-from paceline.wire.fields import Fields
+from paceline.wire.calls import pop as wire
 from paceline.wire.stream import FetchCode, FetchQueue
 from paceline_broker.service.fetch import filters
 from paceline_broker.service.fetch.filters import STEP_COST
@@ -150,7 +150,7 @@ async def test_filters_that_are_kept_are_bounded_by_their_tests(
     assert registry.get(first) is not None
     assert registry.add("SQL92", " OR ".join(["a = 2"] * 10)) > second
     with pytest.raises(BadRequestError):
-        await registry.register(Fields({"type": "SQL92", "expression": "a = 1 OR" * 9}, name="x"))
+        await registry.register(wire.Filter(type="SQL92", expression="a = 1 OR" * 9), None)
 
 
 class Parsed:

@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.errors import BadRequestError, ConflictError, ForbiddenError, PacelineError
 from paceline.records.header import Kind, pack_source, unpack_source
-from paceline.wire.fields import Fields
+from paceline.wire.calls import messages as wire
 from paceline.wire.message_ids import RECALL, OffsetMessageId, make_handle, parse_handle
 from paceline.wire.names import check_topic_name
 from paceline_broker.appender import Outcomes
@@ -18,9 +18,8 @@ from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due, Timers
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
+from paceline_broker.service.rpc import Handlers
 from paceline_broker.service.settings import ServiceSettings
-
-LISTED_MAX = 1000
 
 
 class DelayCalls:
@@ -34,18 +33,19 @@ class DelayCalls:
         self._ledger = ledger
         self._settings = settings
 
-    async def recall(self, fields: Fields) -> dict[str, Any]:
+    def handlers(self) -> Handlers:
+        return {wire.Recall: self.recall, wire.Delays: self.delays}
+
+    async def recall(self, asked: wire.Recall) -> wire.Recalled:
         """Take back the message of a handle; the message id it had.
 
         ForbiddenError: switched off. BadRequestError: the handle is not of this topic or group.
         ConflictError: nothing of it waits any more, it was delivered or taken back.
         """
-        topic = self._routes.topic_named(check_topic_name(fields.text("topic")))
-        handle = fields.text("handle")
-        fields.done()
+        topic = self._routes.topic_named(check_topic_name(asked.topic))
         if not self._settings.recall_message_enable:
             raise ForbiddenError("recall_message_enable is off at this broker; nothing was done")
-        message_id = parse_handle(RECALL, handle)
+        message_id = parse_handle(RECALL, asked.handle)
         if message_id.group != self._role.identity.group:
             raise BadRequestError(
                 f"this handle is of broker group {message_id.group}: ask its master",
@@ -69,46 +69,44 @@ class DelayCalls:
         await self._ledger.request(Kind.OPERATION, record, refusal=decide)
         if refused:
             raise refused[0]
-        return {"message_id": str(message_id), "topic": topic.topic}
+        return wire.Recalled(str(message_id), topic.topic)
 
-    async def delays(self, fields: Fields) -> dict[str, Any]:
-        """How many messages wait here, by topic, and the next ones: of `topic`, at most `max`."""
+    async def delays(self, asked: wire.Delays) -> wire.Delayed:
+        """How many messages wait here, by topic, and the next ones."""
         topic_id: int | None = None
-        if fields.has("topic"):
-            topic_id = self._routes.topic_named(fields.text("topic")).topic_id
-        count_max = fields.integer("max", high=LISTED_MAX) if fields.has("max") else 0
-        fields.done()
+        if asked.topic is not None:
+            topic_id = self._routes.topic_named(asked.topic).topic_id
 
-        def ask(projections: Projections) -> dict[str, Any]:
+        def ask(projections: Projections) -> wire.Delayed:
             timers = projections.timers
             next_due = timers.first_due(1, topic_id)
-            return {
-                "pending": len(timers),
-                "topics": [
-                    {"topic_id": found, "topic": self._name(found), "pending": pending}
+            return wire.Delayed(
+                pending=len(timers),
+                topics=[
+                    wire.DelayedTopic(topic_id=found, topic=self._name(found), pending=pending)
                     for found, pending in sorted(timers.by_topic.items())
                     if topic_id in (None, found)
                 ],
-                "next_due_unix_ms": next_due[0].due_unix_ms if next_due else None,
-                "messages": [
-                    self._row(entry, timers) for entry in timers.first_due(count_max, topic_id)
+                next_due_unix_ms=next_due[0].due_unix_ms if next_due else None,
+                messages=[
+                    self._row(entry, timers) for entry in timers.first_due(asked.max, topic_id)
                 ],
-            }
+            )
 
         return await self._ledger.query(ask)
 
     def _name(self, topic_id: int) -> str:
         return self._routes.topic_name(topic_id)
 
-    def _row(self, entry: Due, timers: Timers) -> dict[str, Any]:
+    def _row(self, entry: Due, timers: Timers) -> wire.DelayedMessage:
         origin = message_id_of(timers.origin(entry.source), self._role.identity.group)
-        return {
-            "topic": self._name(entry.key >> 16),
-            "queue": entry.key & 0xFFFF,
-            "due_unix_ms": entry.due_unix_ms,
-            "message_id": str(origin),
-            "recall_handle": make_handle(RECALL, origin),
-        }
+        return wire.DelayedMessage(
+            topic=self._name(entry.key >> 16),
+            queue=entry.key & 0xFFFF,
+            due_unix_ms=entry.due_unix_ms,
+            message_id=str(origin),
+            recall_handle=make_handle(RECALL, origin),
+        )
 
 
 def message_id_of(source: int, group: str) -> OffsetMessageId:

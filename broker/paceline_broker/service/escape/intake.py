@@ -49,7 +49,16 @@ log = logging.getLogger("paceline.escape")
 class Intake:
     """The use-cases of one broker."""
 
-    def __init__(self, role: Role, routes: Routes, ledger: Ledger, wait: EscapeWait) -> None:
+    def __init__(
+        self,
+        role: Role,
+        routes: Routes,
+        ledger: Ledger,
+        wait: EscapeWait,
+        *,
+        on_told: Callable[[], None],
+    ) -> None:
+        """`on_told`: delivery need not wait any longer."""
         self._role = role
         self._routes = routes
         self._ledger = ledger
@@ -58,8 +67,7 @@ class Intake:
         """Messages of other groups, stored here."""
         self.skipped = 0
         """Messages of this group that are not delivered here, as another group has them."""
-        self.on_told: Callable[[], None] = lambda: None
-        """Delivery need not wait any longer."""
+        self._on_told = on_told
 
     @property
     def identity(self) -> Identity:
@@ -148,7 +156,7 @@ class Intake:
             log.info("escaped_skipped", extra={"told": len(told.notes), "skipped": len(found)})
         await self._ledger.confirmed(writer)
         self.wait.told(told.epochs)
-        self.on_told()
+        self._on_told()
 
     def _open_writer(self) -> LogWriter:
         writer = self._role.writer()

@@ -126,7 +126,11 @@ class Fetcher:
         counters: Counters,
         settings: ServiceSettings,
         work: LongWork,
+        *,
+        on_messages: Callable[[Iterable[int]], None],
     ) -> None:
+        """`on_messages`: told which watched queues (`ConsumeQueue.is_watched`) confirm has passed
+        messages of."""
         self.filters = FilterRegistry(work)
         self._work = work
         self.turns = turns = Turns(settings.turn_requests_max)
@@ -141,8 +145,7 @@ class Fetcher:
         self._behind: dict[int, None] = {}
         """Queues with waiters whose last batch was folded before they came, not yet confirmed."""
         self.waiting_count = 0
-        self.on_messages: Callable[[Iterable[int]], None] = lambda keys: None
-        """Told which watched queues (`ConsumeQueue.is_watched`) confirm has passed messages of."""
+        self._on_messages = on_messages
         self._turn = 0
         self.sessions = Sessions(
             role, routes, self.slow, counters, self.filters, settings, self.watch, work, turns
@@ -246,7 +249,7 @@ class Fetcher:
                 self._wake(waiting)
         if keys:
             self.sessions.wake(keys)
-            self.on_messages(keys)
+            self._on_messages(keys)
 
     def watch(self, key: int) -> None:
         """Have `on_messages` told of the next messages of a queue that confirm passes."""

@@ -16,16 +16,16 @@ from paceline.errors import BadRequestError
 from paceline.filters import Filter, make_filter
 from paceline.platform.ports import Buffer
 from paceline.records.decode import BatchView, iter_batches
-from paceline.wire.fields import Fields
+from paceline.wire.calls import pop as wire
 from paceline.wire.stream import FetchCode, FetchPart, FetchQueue
 from paceline_broker.service.fetch.read import Fetched
 from paceline_broker.service.long_work import LongWork
+from paceline_broker.service.rpc import CallerHandlers
 
 FILTERS_MAX = 10_000
 """Expressions kept at one time; the one that was used longest ago goes first."""
 TERMS_KEPT_MAX = 50_000
 """Tests of all that are kept: some KiB of memory each."""
-EXPRESSION_LENGTH_MAX = 8_192
 LOOK_BYTES_MAX = 256 * 1024
 """Looked at for one fetch with filters, or one queue of a pop, before others have their turn (or
 one batch)."""
@@ -112,16 +112,13 @@ class FilterRegistry:
         self._terms = 0
         self._last = 0
 
-    async def register(self, fields: Fields) -> dict[str, Any]:
-        """The call "filter": {"type", "expression"} -> {"filter_id"}.
+    def handlers_of_callers(self) -> CallerHandlers:
+        return {wire.Filter: self.register}
 
-        BadRequestError, OverloadedError.
-        """
-        type_ = fields.text("type")
-        expression = fields.text("expression", length_max=EXPRESSION_LENGTH_MAX)
-        fields.done()
-        number, _ = await self.ensure(type_, expression, asker=fields.caller)
-        return {"filter_id": number}
+    async def register(self, asked: wire.Filter, caller: Hashable) -> wire.FilterNumber:
+        """BadRequestError, OverloadedError."""
+        number, _ = await self.ensure(asked.type, asked.expression, asker=caller)
+        return wire.FilterNumber(number)
 
     async def ensure(self, type_: str, expression: str, *, asker: Hashable) -> tuple[int, Filter]:
         """As `add`, and the filter; what is long to parse waits in line.

@@ -55,7 +55,10 @@ class Burying:
         sources: SourceReader,
         send_back: SendBack,
         trust: Callable[[], Trust],
+        *,
+        on_buried: Callable[[str, Iterable[int]], None],
     ) -> None:
+        """`on_buried`: told of queues of a group whose receivers may be given more now."""
         self._role = role
         self._ledger = ledger
         self._sources = sources
@@ -65,8 +68,7 @@ class Burying:
         self._stuck: set[Dying] = set()
         """Tried, and perhaps not finished: others have their turn before they are tried again."""
         self._task: asyncio.Task[None] | None = None
-        self.on_buried: Callable[[str, Iterable[int]], None] = lambda group, keys: None
-        """Told of queues of a group whose receivers may be given more now."""
+        self._on_buried = on_buried
 
     def bury(self, group: str, found: Sequence[tuple[int, Run]]) -> None:
         """Messages that a look has found without an attempt left."""
@@ -154,7 +156,7 @@ class Burying:
         if gone:  # retention was quicker
             self._append(["drop", group, gone], now)
         self._drop_known(group, sources, now)
-        self.on_buried(group, {one.key for one in read})
+        self._on_buried(group, {one.key for one in read})
         await self._ledger.confirmed(writer)
 
     async def _begin(self, group: str, some: list[Exhausted]) -> None:
@@ -180,7 +182,7 @@ class Burying:
             self._append(["bury", group, topic_id, rows], now)
             self._send_back.dead_letter(writer, projections, group, buried, store_unix_ms=now)
             self._drop_known(group, buried, now)
-            self.on_buried(group, {source.key for source in buried})
+            self._on_buried(group, {source.key for source in buried})
         except StorageError as error:  # the mastership is over (R22)
             log.warning("burying_failed", extra={"error": error.message})
             return

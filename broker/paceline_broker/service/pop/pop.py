@@ -42,7 +42,7 @@ _WAKE_SLACK_S = 0.002
 
 
 class Receipts:
-    """The desk: one per broker, outlives every role."""
+    """The coordinator of simple consumers: one per broker, outlives every role."""
 
     def __init__(
         self,
@@ -51,7 +51,13 @@ class Receipts:
         clock: Clock,
         settings: ServiceSettings,
         trust: Callable[[], Trust],
+        *,
+        on_exhausted: Callable[[str, Sequence[tuple[int, Run]]], None],
+        watch: Callable[[int], None],
     ) -> None:
+        """`on_exhausted`: told of messages without an attempt left. `watch`: asked to have
+        `messages_came` told of a queue's next messages, also of such as are there and not
+        confirmed yet."""
         self._role = role
         self._routes = routes
         self._clock = clock
@@ -70,13 +76,8 @@ class Receipts:
         self._received = 0
         self.counters = ReceiptCounters()
         self._warming: set[asyncio.Task[None]] = set()
-        self.on_exhausted: Callable[[str, Sequence[tuple[int, Run]]], None] = lambda group, runs: (
-            None
-        )
-        """Told of messages without an attempt left."""
-        self.watch: Callable[[int], None] = lambda key: None
-        """Asked to have `messages_came` told of a queue's next messages, also of such as are there
-        and not confirmed yet."""
+        self._on_exhausted = on_exhausted
+        self._watch_queue = watch
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -269,7 +270,7 @@ class Receipts:
         if isinstance(operation, Receive):
             exhausted = operation.answer.exhausted
             if exhausted:
-                self.on_exhausted(operation.asked.group, exhausted)
+                self._on_exhausted(operation.asked.group, exhausted)
             if is_decided:
                 self._forget(operation)
             elif operation.looks_on:
@@ -395,7 +396,7 @@ class Receipts:
         group = operation.asked.group
         self._all_waiting[operation] = None
         for key in operation.asked.keys:
-            self.watch(key)
+            self._watch_queue(key)
             self._waiting.setdefault((group, key), {})[operation] = None
 
     def _unwatch(self, operation: Receive) -> None:

@@ -143,9 +143,14 @@ class Sender:
         counters: Counters,
         settings: ServiceSettings,
         work: LongWork,
-        hooks: Hooks | None = None,
+        hooks: Hooks,
+        *,
+        delays_from_ms: Callable[[], int],
+        on_pending: Callable[[], None],
     ) -> None:
-        self._hooks = hooks or Hooks()
+        """`delays_from_ms`: from when a delay counts that begins now (fire_clock.py); `on_pending`:
+        told when messages that wait were appended, of which one may be the next to act on."""
+        self._hooks = hooks
         self._work = work
         self._role = role
         self._routes = routes
@@ -154,10 +159,8 @@ class Sender:
         self._settings = settings
         self._parked: dict[int, _Parked] = {}
         self._parked_last = 0
-        self.delays_from_ms: Callable[[], int] = clock.unix_ms
-        """From when a delay counts that begins now (fire_clock.py)."""
-        self.on_pending: Callable[[], None] = lambda: None
-        """Called when messages that wait were appended: one of them may be the next to act on."""
+        self.delays_from_ms = delays_from_ms
+        self._on_pending = on_pending
         routes.on_change(self._retry_parked)
 
     def has_window(self, unanswered_bytes: int) -> bool:
@@ -270,7 +273,7 @@ class Sender:
                 log_topic(writer, projections, self._routes, header.topic_id, store_unix_ms=now)
             if is_pending:
                 base = int(writer.appender.pending(batch, store_unix_ms=now))
-                self.on_pending()
+                self._on_pending()
             else:
                 base = writer.appender.messages(batch, header, store_unix_ms=now)
         except PacelineError as error:  # refused; or a full disk at a roll: it is over (R22)

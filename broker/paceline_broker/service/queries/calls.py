@@ -1,12 +1,9 @@
 """Calls that find messages: `message` by its id, `search` by key, unique key or time."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-
 from paceline.errors import BadRequestError, NoMasterError, NotMasterError
-from paceline.records.header import KEY_BYTES_MAX
 from paceline.types import GroupName
-from paceline.wire.fields import I64_MAX, Fields
+from paceline.wire.calls import messages as wire
+from paceline.wire.calls.request import U16_MAX
 from paceline.wire.message_ids import parse_offset_id
 from paceline.wire.names import check_readable_topic_name
 from paceline_broker.ports import Role
@@ -15,8 +12,6 @@ from paceline_broker.projections.projections import Projections
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.queries.queries import (
-    RESULTS_DEFAULT,
-    RESULTS_MAX,
     Finder,
     Matches,
     Range,
@@ -26,8 +21,7 @@ from paceline_broker.service.queries.queries import (
     everything,
 )
 from paceline_broker.service.routes import Routes
-
-U16_MAX = 2**16 - 1
+from paceline_broker.service.rpc import Handlers
 
 
 class QueryCalls:
@@ -38,16 +32,13 @@ class QueryCalls:
         self._ledger = ledger
         self._routes = routes
         self._finder = Finder(role, work)
-        self.table: Mapping[str, Callable[[Fields], Awaitable[dict[str, Any]]]] = {
-            "message": self.message,
-            "search": self.search,
-            "track": self.track,
-        }
 
-    async def message(self, fields: Fields) -> dict[str, Any]:
-        """{"id"} -> {"message"}. MessageNotFoundError; NotMasterError names another group."""
-        message_id = parse_offset_id(fields.text("id"))
-        fields.done()
+    def handlers(self) -> Handlers:
+        return {wire.Message: self.message, wire.Search: self.search, wire.Track: self.track}
+
+    async def message(self, asked: wire.Message) -> wire.Found:
+        """MessageNotFoundError; NotMasterError names another group."""
+        message_id = parse_offset_id(asked.id)
         group = self._role.identity.group
         if message_id.group != group:
             view = self._routes.view
@@ -59,32 +50,24 @@ class QueryCalls:
                 group=message_id.group,
             )
         topic_id, row = await self._finder.by_id(message_id)
-        return {"message": {**row, "topic": self._routes.topic_name(topic_id)}}
+        return wire.Found({**row, "topic": self._routes.topic_name(topic_id)})
 
-    async def search(self, fields: Fields) -> dict[str, Any]:
-        """{"topic", one of "key", "unique_key" or none, "begin_unix_ms"?, "end_unix_ms"?, "max"?,
-        "after"?} -> {"messages", "after"}: ask again with `after` unless it is null."""
-        name = check_readable_topic_name(fields.text("topic"))
+    async def search(self, asked: wire.Search) -> wire.Results:
+        name = check_readable_topic_name(asked.topic)
         topic = self._routes.topic_named(name)
-        matches = self._matches(fields)
-        begin = fields.integer("begin_unix_ms") if fields.has("begin_unix_ms") else 0
-        end = I64_MAX - 1
-        if fields.has("end_unix_ms"):
-            end = fields.integer("end_unix_ms", high=I64_MAX - 1)
-        count_max = RESULTS_DEFAULT
-        if fields.has("max"):
-            count_max = fields.integer("max", low=1, high=RESULTS_MAX)
-        queue_id, offset = _after(fields)
-        fields.done()
-        check_range(begin, end)
+        matches = self._matches(asked)
+        queue_id, offset = _after(asked.after)
+        check_range(asked.begin_unix_ms, asked.end_unix_ms)
         queues = range(queue_id, self._routes.queue_counts.get(topic.topic_id, 0))
-        asked = Range(begin, end, queues, offset)
+        wanted = Range(asked.begin_unix_ms, asked.end_unix_ms, queues, offset)
         await self._denies_nothing()
-        rows, after = await self._finder.search(topic.topic_id, asked, matches, count_max=count_max)
-        return {
-            "messages": [{**row, "topic": name} for row in rows],
-            "after": None if after is None else f"{after[0]}:{after[1]}",
-        }
+        rows, after = await self._finder.search(
+            topic.topic_id, wanted, matches, count_max=asked.max
+        )
+        return wire.Results(
+            messages=[{**row, "topic": name} for row in rows],
+            after=None if after is None else f"{after[0]}:{after[1]}",
+        )
 
     async def _denies_nothing(self) -> None:
         """Until then a master may know of less than was acknowledged: its epoch is not open, or
@@ -95,48 +78,41 @@ class QueryCalls:
             return
         await self._ledger.query(lambda _: None)
 
-    async def track(self, fields: Fields) -> dict[str, Any]:
-        """{"topic", "queue", "offset"} -> {"groups": [{"group", "offset", "is_done"}]}.
+    async def track(self, asked: wire.Track) -> wire.Tracked:
+        topic = self._routes.topic_named(check_readable_topic_name(asked.topic))
+        self._routes.check_queue(topic.topic_id, asked.queue)
+        key = queue_key(topic.topic_id, asked.queue)
 
-        Every group that has committed on that queue, and whether it is past the message (R4).
-        """
-        topic = self._routes.topic_named(check_readable_topic_name(fields.text("topic")))
-        queue_id = fields.integer("queue", high=U16_MAX)
-        offset = fields.integer("offset")
-        fields.done()
-        self._routes.check_queue(topic.topic_id, queue_id)
-        key = queue_key(topic.topic_id, queue_id)
-
-        def ask(projections: Projections) -> list[dict[str, Any]]:
+        def ask(projections: Projections) -> list[wire.TrackedGroup]:
             offsets = projections.offsets
             found = [(group, offsets.get(group, key)) for group in offsets.groups()]
             return [
-                {
-                    "group": group,
-                    "offset": committed.offset,
-                    "is_done": committed.offset > offset,
-                }
+                wire.TrackedGroup(
+                    group=group,
+                    offset=committed.offset,
+                    is_done=committed.offset > asked.offset,
+                )
                 for group, committed in found
                 if committed is not None
             ]
 
-        return {"groups": await self._ledger.query(ask)}
+        return wire.Tracked(await self._ledger.query(ask))
 
-    def _matches(self, fields: Fields) -> Matches:
-        if fields.has("key"):
-            if fields.has("unique_key"):
+    def _matches(self, asked: wire.Search) -> Matches:
+        if asked.key is not None:
+            if asked.unique_key is not None:
                 raise BadRequestError("give key or unique_key, not both", field="key")
-            return by_key(fields.text("key", length_max=KEY_BYTES_MAX))
-        if fields.has("unique_key"):
-            return by_unique_key(fields.text("unique_key"), self._role.identity.group)
+            return by_key(asked.key)
+        if asked.unique_key is not None:
+            return by_unique_key(asked.unique_key, self._role.identity.group)
         return everything()
 
 
-def _after(fields: Fields) -> tuple[int, int]:
+def _after(text: str | None) -> tuple[int, int]:
     """Where an earlier answer stopped: (queue, offset)."""
-    if not fields.has("after"):
+    if text is None:
         return 0, 0
-    queue, _, offset = fields.text("after", pattern=r"[0-9]{1,5}:[0-9]{1,18}").partition(":")
+    queue, _, offset = text.partition(":")
     if int(queue) > U16_MAX:
         raise BadRequestError("after is from an earlier answer of this search", field="after")
     return int(queue), int(offset)

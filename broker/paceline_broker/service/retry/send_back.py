@@ -98,7 +98,12 @@ class SendBack:
         creator: Creator,
         counters: Counters,
         settings: ServiceSettings,
+        *,
+        delays_from_ms: Callable[[], int],
+        on_pending: Callable[[], None],
     ) -> None:
+        """As `Sender`. Delays do not count from log time (R29): it is wrong for as long as a clock
+        once ran ahead."""
         self._role = role
         self._routes = routes
         self._ledger = ledger
@@ -106,10 +111,8 @@ class SendBack:
         self._creator = creator
         self._counters = counters
         self._levels_ms = settings.message_delay_level_ms
-        self.delays_from_ms: Callable[[], int] = ledger.log_time_ms
-        """Set by the service (R29): log time is wrong for as long as a clock once ran ahead."""
-        self.on_pending: Callable[[], None] = lambda: None
-        """Told when messages wait that may be due before all others."""
+        self.delays_from_ms = delays_from_ms
+        self._on_pending = on_pending
 
     async def send_back(self, request: Request) -> list[SentBack | PacelineError]:
         """Each message's outcome, once it is confirmed; or why that message was refused.
@@ -223,7 +226,7 @@ class SendBack:
                 answers[index] = decided._replace(made=place)
             self._count(target, len(places))
         if by_target:
-            self.on_pending()
+            self._on_pending()
         return answers
 
     def _fence(

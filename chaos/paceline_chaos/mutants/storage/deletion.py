@@ -3,7 +3,7 @@
 from paceline_broker.projections.offsets import Offsets
 from paceline_broker.retention import cleaner
 from paceline_broker.retention.cleaner import Cleaner
-from paceline_broker.service import calls
+from paceline_broker.service.groups import lock_calls, offset_calls
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 
@@ -25,7 +25,8 @@ def _group_stays() -> list[Patch]:
 def _group_unknown() -> list[Patch]:
     """The log is never told by which topic a group goes."""
     return [
-        (calls, "knowing_group", lambda routes, group, refusal: refusal),
+        (lock_calls, "knowing_group", lambda routes, group, refusal: refusal),
+        (offset_calls, "knowing_group", lambda routes, group, refusal: refusal),
         (cleaner, "log_group", lambda *_, **__: None),
     ]
 

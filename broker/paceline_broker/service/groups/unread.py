@@ -4,23 +4,25 @@ Answered by an open master after a read round, and only with a view in which pro
 queues no more: what is counted is all that there will ever be.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 from paceline.errors import CommandRefusedError, NotYetAvailableError
-from paceline.wire.fields import Fields
+from paceline.wire.calls import offsets as wire
 from paceline_broker.projections.offsets import Committed
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
+from paceline_broker.service.rpc import Handlers
 from paceline_broker.service.settings import ServiceSettings
 
 ROWS_MAX = 64
 """Enough to say why not."""
-U32_MAX = 2**32 - 1
-U16_MAX = 2**16 - 1
+
+_Pending: TypeAlias = tuple[Literal["delayed", "transaction"], Mapping[int, int]]
 
 
-class ShrinkingCalls:
+class UnreadCalls:
     """`unread` of one broker."""
 
     def __init__(self, routes: Routes, ledger: Ledger, settings: ServiceSettings) -> None:
@@ -28,12 +30,12 @@ class ShrinkingCalls:
         self._ledger = ledger
         self._settings = settings
 
-    async def unread(self, fields: Fields) -> dict[str, Any]:
-        """{topic_id, from_queue, version}: messages that a consumer group has not consumed."""
-        topic_id = fields.integer("topic_id", low=1, high=U32_MAX)
-        first = fields.integer("from_queue", high=U16_MAX)
-        version = fields.integer("version")
-        fields.done()
+    def handlers(self) -> Handlers:
+        return {wire.Unread: self.unread}
+
+    async def unread(self, asked: wire.Unread) -> wire.UnreadOf:
+        """Messages that a consumer group has not consumed."""
+        version, topic_id, first = asked.version, asked.topic_id, asked.from_queue
         await self._routes.wait_newer(version - 1, timeout_ms=self._settings.view_wait_ms)
         if self._routes.version < version:
             raise NotYetAvailableError(f"this broker has not seen view {version} yet")
@@ -43,10 +45,10 @@ class ShrinkingCalls:
                 f"messages are still sent to {here.writes} queues", reason="STILL_WRITTEN"
             )
         rows = await self._ledger.query(lambda found: _unread(found, topic_id, first))
-        return {"unread": rows[:ROWS_MAX]}
+        return wire.UnreadOf(rows[:ROWS_MAX])
 
 
-def _unread(found: Projections, topic_id: int, first: int) -> list[dict[str, Any]]:
+def _unread(found: Projections, topic_id: int, first: int) -> list[wire.UnreadRow]:
     """A row for each queue from `first` on and each group that has messages left in it.
 
     A group counts if it has consumed from any queue of the topic; messages that no group at all has
@@ -71,13 +73,13 @@ def _unread(found: Projections, topic_id: int, first: int) -> list[dict[str, Any
             read = committed[key].offset if key in committed else queue.start
             left = queue.end - max(queue.start, read)
             if left > 0:
-                rows.append({"queue": queue_id, "group": group, "messages": left})
-    for pending, counts in (
-        ("delayed", found.timers.by_queue),
-        ("transaction", found.transactions.open_by_queue()),
-    ):
+                rows.append(wire.UnreadRow(queue=queue_id, group=group, messages=left))
+    delayed: _Pending = ("delayed", found.timers.by_queue)
+    transaction: _Pending = ("transaction", found.transactions.open_by_queue())
+    for pending, counts in (delayed, transaction):
         for key, count in sorted(counts.items()):
-            if key >> 16 == topic_id and key & U16_MAX >= first:
-                row = {"queue": key & U16_MAX, "group": None, "messages": count}
-                rows.append({**row, "pending": pending})
+            if key >> 16 == topic_id and key & 0xFFFF >= first:
+                rows.append(
+                    wire.UnreadRow(queue=key & 0xFFFF, group=None, messages=count, pending=pending)
+                )
     return rows

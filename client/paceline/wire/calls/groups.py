@@ -1,0 +1,151 @@
+"""Pure: calls about the members of consumer groups, connected clients, topics and routes."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from paceline.wire.calls.request import (
+    QUEUES_MAX,
+    Answer,
+    ClientId,
+    Number,
+    Request,
+    Route,
+    Text,
+    matching,
+)
+from paceline.wire.clients import LANGUAGE_LENGTH_MAX, TOPICS_MAX, VERSION_LENGTH_MAX
+
+FILTER_LENGTH_MAX = 4096
+
+Topics = Annotated[list[str], Meta(max_length=TOPICS_MAX)]
+MessageModel = Literal["clustering", "broadcasting"]
+ConsumeMode = Literal["concurrent", "ordered", "pull", "simple"]
+Filters = Annotated[
+    dict[str, Annotated[str, Meta(max_length=FILTER_LENGTH_MAX)]], Meta(max_length=TOPICS_MAX)
+]
+"""By topic, the expression that chooses its messages."""
+OwnedQueue = tuple[Number, str, Number]
+"""[topic id, broker group, queue]."""
+
+
+class Rebalance(Answer, kw_only=True):
+    """All members of a group, with what they claim."""
+
+    generation: int
+    interval_ms: int
+    """Time between heartbeats."""
+    members: list[dict[str, Any]]
+    """`client_id`, `topics`, `owned`, and what each told of itself."""
+    inconsistent_topics: list[str]
+    """Not all members subscribe to them in the same way."""
+
+
+class Heartbeat(Request[Rebalance], kw_only=True):
+    """A member of a group tells what it works on, and hears of the others.
+
+    It goes to the master of the coordinating group: entry `crc32c(group name) mod n` of the n
+    broker groups in order of name; others answer NOT_MASTER with its address. A member that is
+    silent for 10 s is dropped, and one whose last heartbeat came over a stream that has closed
+    after 300 ms, if it has not come back. With the present `generation` and `wait_ms` it answers
+    when something changes. A new coordinator answers after one interval.
+    """
+
+    routes = (Route("POST", "/v1/groups/{group}/members"),)
+    group: Text
+    client_id: ClientId
+    topics: Topics
+    owned: Annotated[list[OwnedQueue], Meta(max_length=QUEUES_MAX)]
+    generation: Number
+    wait_ms: Number = 0
+    message_model: MessageModel | None = None
+    mode: ConsumeMode | None = None
+    filters: Filters | None = None
+
+
+class LeftGroup(Answer):
+    """The generation that follows."""
+
+    generation: int
+
+
+class Leave(Request[LeftGroup], kw_only=True):
+    """A member leaves its group."""
+
+    routes = (Route("POST", "/v1/groups/{group}/leave"),)
+    group: Text
+    client_id: ClientId
+
+
+class Members(Request[dict[str, Any]], kw_only=True):
+    """The members of a group, as its coordinator knows them: for people."""
+
+    routes = (Route("GET", "/v1/groups/{group}/members"),)
+    group: Text
+
+
+class Nothing(Answer):
+    """Done."""
+
+
+class Client(Request[Nothing], kw_only=True):
+    """Whose connection this is. It is on the list of this broker, whatever its role, until the
+    connection closes or 120 s pass without another `client`; over HTTP only the latter."""
+
+    kind: Literal["producer", "consumer"]
+    group: Text
+    client_id: ClientId
+    version: Annotated[str, matching(rf"[\x20-\x7e]{{1,{VERSION_LENGTH_MAX}}}")]
+    language: Annotated[str, matching(rf"[\x20-\x7e]{{1,{LANGUAGE_LENGTH_MAX}}}")]
+    topics: Topics
+    message_model: MessageModel | None = None
+    mode: ConsumeMode | None = None
+    filters: Filters | None = None
+
+
+class ClientsOf(Answer):
+    """Who is connected to this broker."""
+
+    clients: list[dict[str, Any]]
+    """What they told, `address`, `since_unix_ms`, `heard_unix_ms`, `brokers`."""
+    conflicts: dict[str, list[str]]
+    """By group, topics that its consumers here do not all subscribe to in the same way."""
+
+
+class Clients(Request[ClientsOf], kw_only=True):
+    """The clients that are connected to this broker."""
+
+    routes = (Route("GET", "/v1/clients"),)
+    group: Text | None = None
+    topic: Text | None = None
+    kind: Literal["producer", "consumer"] | None = None
+
+
+class TopicMade(Answer):
+    """As in the view."""
+
+    topic: dict[str, Any]
+
+
+class EnsureTopic(Request[TopicMade], kw_only=True):
+    """The topic, made if brokers make topics (`auto_create_topic_enable`)."""
+
+    topic: Text
+
+
+class GroupMade(Answer):
+    """As in the view."""
+
+    group: dict[str, Any]
+
+
+class EnsureGroup(Request[GroupMade], kw_only=True):
+    """The consumer group, made if brokers make groups (`auto_create_subscription_group`)."""
+
+    group: Text
+
+
+class Routes(Request[dict[str, Any]], kw_only=True):
+    """The cluster view, once it has at least that version (waits up to 1 s)."""
+
+    version: Number = 0

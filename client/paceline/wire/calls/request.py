@@ -1,0 +1,126 @@
+"""Pure: what every call has: how a request is read strictly, and how it is written.
+
+A request is a struct. Reading one refuses unknown fields, wrong types (`true` and `1.0` are no
+integers) and what is out of range; a field that is null counts as absent where it may be absent.
+`parse_json_object` has refused NaN and duplicate keys before.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, get_args
+
+import msgspec
+from msgspec import Meta
+
+from paceline.errors import BadRequestError
+from paceline.wire.fields import I64_MAX
+from paceline.wire.names import CLIENT_ID_PATTERN
+
+U16_MAX = 2**16 - 1
+U32_MAX = 2**32 - 1
+QUEUES_MAX = 40_000
+"""Queues named in one call; a bound on work per loop turn."""
+EXPRESSION_LENGTH_MAX = 8_192
+CALLED = "call"
+"""The member that names a call."""
+
+
+def matching(pattern: str) -> Meta:
+    """The whole text matches; `$` alone would let a line feed follow."""
+    return Meta(min_length=1, max_length=255, pattern=rf"^(?:{pattern})$(?!\n)")
+
+
+Number: TypeAlias = Annotated[int, Meta(ge=0, le=I64_MAX)]
+Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
+ClientId: TypeAlias = Annotated[str, matching(CLIENT_ID_PATTERN.replace(r"\Z", "$"))]
+TopicNumber: TypeAlias = Annotated[int, Meta(ge=1, le=U32_MAX)]
+QueueNumber: TypeAlias = Annotated[int, Meta(ge=0, le=U16_MAX)]
+LockToken: TypeAlias = tuple[Number, Number]
+"""[epoch, position]: compares as a pair."""
+
+AnswerT = TypeVar("AnswerT")
+RequestT = TypeVar("RequestT", bound="Request[Any]")
+
+
+class Route(NamedTuple):
+    """The resource of a call over HTTP. `{name}` in the path is a field of the request; GET and
+    DELETE have the others as parameters, PUT and POST in the body."""
+
+    method: str
+    path: str
+
+
+class Row(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """An object inside a request."""
+
+
+class Answer(msgspec.Struct):
+    """An answer, or an object inside one. A reader takes no offence at fields it does not know."""
+
+
+class Request(
+    msgspec.Struct,
+    Generic[AnswerT],
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field=CALLED,
+    tag=lambda name: re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(),
+):
+    """One call. Its name on the wire is the class's in lower case, words joined by "_"."""
+
+    routes: ClassVar[tuple[Route, ...]] = ()
+
+    @classmethod
+    def call_name(cls) -> str:
+        """As on the wire."""
+        name = cls.__struct_config__.tag
+        assert isinstance(name, str)
+        return name
+
+    @classmethod
+    def answer_type(cls) -> Any:
+        """The type of the answer."""
+        (base,) = cls.__orig_bases__  # type: ignore[attr-defined]
+        return get_args(base)[0]
+
+
+def read_request(type_: type[RequestT], document: Mapping[str, Any]) -> RequestT:
+    """The request that a JSON object is. BadRequestError names the field."""
+    given = {key: value for key, value in document.items() if value is not None}
+    given.setdefault(CALLED, type_.call_name())
+    try:
+        found: RequestT = msgspec.convert(given, type_)
+        return found
+    except msgspec.ValidationError as error:
+        raise refused(type_.call_name(), str(error)) from error
+
+
+def read_answer(type_: Any, document: Mapping[str, Any]) -> Any:
+    """The answer that a JSON object is, its envelope left aside. ValidationError."""
+    return msgspec.convert(document, type_)
+
+
+def to_json(value: object) -> Any:
+    """JSON values of requests and answers."""
+    return msgspec.to_builtins(value)
+
+
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?")
+_NAMED = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>.*)`")
+
+
+def refused(name: str, said: str) -> BadRequestError:
+    """What msgspec said of an object as our error: call, place, and the field."""
+    place = _PLACE.fullmatch(said)
+    assert place is not None, said
+    path = place["path"] or ""
+    where = f"{name}: {path}" if path else name
+    named = _NAMED.fullmatch(place["what"])
+    if named is not None:
+        field = named["name"]
+        is_missing = named["what"].startswith("missing")
+        what = f"{field} is missing" if is_missing else f"unknown field {field}"
+        return BadRequestError(f"{where}: {what}", field=field[:64])
+    field = re.sub(r"\[.*?\]", "", path).rpartition(".")[2] or name
+    what = place["what"].replace("`", "")
+    return BadRequestError(f"{where}: {what[:1].lower()}{what[1:]}", field=field)
