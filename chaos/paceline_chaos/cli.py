@@ -7,8 +7,6 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +27,7 @@ from paceline_chaos.processes.leftovers import (
     said_of_interrupt,
 )
 from paceline_chaos.processes.rounds_command import command as rounds_command
-from paceline_chaos.processes.scenario.file import read_scenario
+from paceline_chaos.processes.scenario.file import load_scenarios
 from paceline_chaos.processes.scenario.scenario import Scenario
 from paceline_chaos.verdict import Verdict
 
@@ -46,33 +44,6 @@ def command() -> None:
 
 
 # -- scenarios ------------------------------------------------------------------------------------
-
-
-def scenario_files() -> dict[str, Traversable]:
-    """Name -> file of the scenarios that come with paceline."""
-    folder = resources.files("paceline_chaos") / "scenarios"
-    found = {
-        entry.name.removesuffix(".toml"): entry
-        for entry in folder.iterdir()
-        if entry.name.endswith(".toml")
-    }
-    return dict(sorted(found.items()))
-
-
-def load_scenarios(wanted: str) -> list[tuple[Scenario, Path]]:
-    """A scenario by name, all of them, or one in a file of the caller's."""
-    known = scenario_files()
-    if wanted == "all":
-        chosen = {name: Path(str(entry)) for name, entry in known.items()}
-    elif wanted in known:
-        chosen = {wanted: Path(str(known[wanted]))}
-    elif wanted.endswith(".toml") and Path(wanted).is_file():
-        chosen = {Path(wanted).stem: Path(wanted)}
-    else:
-        raise BadRequestError(
-            f"there is no scenario {wanted!r}; known: {', '.join(known)}, all, or a TOML file"
-        )
-    return [(read_scenario(path), path) for path in chosen.values()]
 
 
 def _list(*, as_json: bool) -> None:

@@ -201,9 +201,9 @@ class Verification:
 
     def run_processes(self, minutes: float, output: Path) -> None:
         """Rounds of all families, behind those that the ledger knows."""
-        from paceline_chaos.cli import load_scenarios
         from paceline_chaos.processes.rounds import HEADINGS
         from paceline_chaos.processes.rounds_command import run_rounds, told
+        from paceline_chaos.processes.scenario.file import load_scenarios
 
         def tell(came: "Came") -> None:
             for line in told(came):

@@ -15,7 +15,7 @@ from tests.support.process.harness import end_with_parent, eventually, paceline_
 
 from paceline.errors import ConfigError
 from paceline.platform.runtime import SeededRandom
-from paceline_chaos.cli import load_scenarios
+from paceline_chaos.processes.scenario.file import load_scenarios
 from paceline_chaos.processes.scenario.scenario import parse, plan
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]

@@ -1,6 +1,7 @@
 """Imports go one way, and some libraries have one home (STYLE 1 to 3)."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from tests.tidy.tree import PACKAGES, PRODUCT, TESTS, Module
 
@@ -112,3 +113,95 @@ def test_no_test_file_imports_another_one() -> None:
     ]
 
     assert not wrong, "\n".join(wrong)
+
+
+# -- circles and rooms ----------------------------------------------------------------------------
+
+BY_NAME = {module.name: module for module in PRODUCT}
+CHAOS = "paceline_chaos"
+SIMULATOR = ("handles", "loop", "machine", "network", "process", "sockets")
+PROTOCOL = ("doors", "handing", "leading", "network", "node", "process", "retaining", "scene")
+EVIDENCE = ("allowances", "evidence", "withheld")
+CIRCLES_LEFT = (
+    {f"{CHAOS}.sim.{name}" for name in SIMULATOR},
+    {f"{CHAOS}.core.{name}" for name in PROTOCOL},
+    {f"{CHAOS}.core.{name}" for name in ("ending", "world")},
+    {f"{CHAOS}.checkers.evidence.{name}" for name in EVIDENCE},
+)
+"""Of the simulators, and of what a history proves: their parts are types of one another."""
+
+
+def module_of(name: str) -> str | None:
+    """The module of ours that a dotted name is in."""
+    while name and name not in BY_NAME:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def imports_of(module: Module) -> set[str]:
+    """Modules of ours that a module imports, wherever in it, and be it only for types."""
+    found = {module_of(name) for _, name in module.imports()}
+    return {name for name in found if name is not None} - {module.name}
+
+
+IMPORTS: Mapping[str, set[str]] = {module.name: imports_of(module) for module in PRODUCT}
+
+
+def circles(arrows: Mapping[str, Iterable[str]]) -> list[set[str]]:
+    """Sets of nodes that reach one another."""
+    reached: dict[str, set[str]] = {}
+    for start in arrows:
+        seen: set[str] = set()
+        waiting = list(arrows[start])
+        while waiting:
+            node = waiting.pop()
+            if node not in seen:
+                seen.add(node)
+                waiting.extend(arrows.get(node, ()))
+        reached[start] = seen
+    found: list[set[str]] = []
+    for node, seen in reached.items():
+        if node in seen and not any(node in circle for circle in found):
+            found.append({other for other in seen if node in reached.get(other, ())})
+    return found
+
+
+def rooms(package: str) -> dict[str, set[str]]:
+    """Modules and folders in one folder -> those of them that each imports."""
+    arrows: dict[str, set[str]] = defaultdict(set)
+    depth = package.count(".") + 2
+    for name, imported in IMPORTS.items():
+        for other in imported:
+            if name.startswith(f"{package}.") and other.startswith(f"{package}."):
+                room, to = (".".join(each.split(".")[:depth]) for each in (name, other))
+                if room != to:
+                    arrows[room].add(to)
+    return arrows
+
+
+def test_no_modules_import_one_another() -> None:
+    assert [circle for circle in circles(IMPORTS) if circle not in CIRCLES_LEFT] == []
+
+
+def test_circles_that_are_left_are_there() -> None:
+    found = circles(IMPORTS)
+
+    assert [circle for circle in CIRCLES_LEFT if circle not in found] == []
+
+
+def test_rooms_of_the_product_import_one_another_in_one_direction() -> None:
+    """So each folder can be read from the bottom up."""
+    packages = [
+        module.name
+        for module in PRODUCT
+        if module.path.endswith("/__init__.py") and module.package != CHAOS
+    ]
+
+    wrong = {package: circles(rooms(package)) for package in packages if circles(rooms(package))}
+
+    assert wrong == {}
+
+
+def test_a_circle_is_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
+    assert circles({"a": {"b"}, "b": {"c"}}) == []

@@ -45,13 +45,13 @@ from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.fetch.fetch import Fetcher, FutureFetchSink
 from paceline_broker.service.fetch.filters import unpacked_bytes
 from paceline_broker.service.fetch.read import Fetched
-from paceline_broker.service.groups.acting import MAYBE_STALE
 from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.produce.auto_create import Creator
 from paceline_broker.service.produce.logical_queues import add_place, open_queue, queue_of_key
 from paceline_broker.service.produce.send import FutureSink, Sender
 from paceline_broker.service.pulling import pulled_messages
 from paceline_broker.service.routes import Routes
+from paceline_broker.service.rpc import MAYBE_STALE
 from paceline_broker.service.transactions.half_messages import HANDLE_KIND
 
 JSON_PULL_BYTES_MAX = 1024 * 1024

@@ -11,9 +11,11 @@ from typing import Any, Protocol, TypeAlias
 from paceline.errors import BY_CODE, BadRequestError, OutOfMemoryError, PacelineError
 from paceline.wire.calls.request import CALLED, Request, read_request, to_json
 from paceline_broker.ports import Role
-from paceline_broker.service.groups.acting import MAYBE_STALE
 
 log = logging.getLogger("paceline.service")
+
+MAYBE_STALE = {"acting": True, "maybe_stale": True}
+"""What every answer of an acting master says (R36)."""
 
 Handler: TypeAlias = Callable[[Any], Awaitable[Any]]
 Handlers: TypeAlias = Mapping[type[Request[Any]], Handler]

@@ -16,7 +16,7 @@ from paceline_chaos.history.entering import are_acknowledged
 from paceline_chaos.history.model import Queue
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.cluster import HARNESS_HOST, Node
-from paceline_chaos.processes.scenario.scenario import LoadSpec
+from paceline_chaos.processes.scenario.specs import LoadSpec
 from paceline_chaos.world.jobs.around import Around
 from paceline_chaos.world.jobs.reading import pull_http
 from paceline_chaos.world.workload import TOPIC, create_topic, run_client

@@ -117,8 +117,8 @@ def command(
     bad. Every round adds a line to the ledger under the hash of the sources, and the next
     rounds go on behind it. A bad one keeps its history, logs and report."""
     from paceline_chaos import ledger
-    from paceline_chaos.cli import load_scenarios
     from paceline_chaos.processes.rounds import HEADINGS
+    from paceline_chaos.processes.scenario.file import load_scenarios
 
     if count is None and minutes is None:
         raise BadRequestError("say --rounds or --minutes")

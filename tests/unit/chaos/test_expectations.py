@@ -5,7 +5,6 @@ import pytest
 from tests.support.chaos.hand import SECOND, Hand, acknowledged
 
 from paceline.errors import ConfigError
-from paceline_chaos.cli import load_scenarios
 from paceline_chaos.history.model import (
     Decision,
     Entry,
@@ -21,6 +20,7 @@ from paceline_chaos.processes.scenario.expectations import (
     longest_gap,
     unmet,
 )
+from paceline_chaos.processes.scenario.file import load_scenarios
 from paceline_chaos.processes.scenario.scenario import Expectation, parse_expectation
 from paceline_chaos.verdict import Violation
 

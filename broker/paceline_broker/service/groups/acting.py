@@ -19,8 +19,6 @@ from paceline_broker.projections.offsets import (
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.topic_records import standing
 
-MAYBE_STALE = {"acting": True, "maybe_stale": True}
-"""What every answer of an acting master says (R36)."""
 Committeds = dict[int, Committed]
 
 

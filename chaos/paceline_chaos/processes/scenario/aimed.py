@@ -4,12 +4,8 @@ Whom a role means is found when the fault begins (aim.py); that it can mean some
 is known from the file. A sentence says what is wrong and what would be right; None: nothing is.
 """
 
-from typing import TYPE_CHECKING
-
 from paceline_chaos.faults.plan import KINDS
-
-if TYPE_CHECKING:
-    from paceline_chaos.processes.scenario.scenario import ClusterSpec, FaultSpec, LoadSpec
+from paceline_chaos.processes.scenario.specs import ClusterSpec, FaultSpec, LoadSpec
 
 LINK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "thin_link"})
 """Faults between two sides, either of which may be clients."""
@@ -28,7 +24,7 @@ _NEEDED = {"clock_step": "offset_ms", "clock_rate": "rate", "thin_link": "rate_k
 _POSITIVE = ("rate", "period_ms", "rate_kbit")
 
 
-def wrong_with(spec: "FaultSpec", cluster: "ClusterSpec", load: "LoadSpec") -> str | None:
+def wrong_with(spec: FaultSpec, cluster: ClusterSpec, load: LoadSpec) -> str | None:
     """What is wrong with a fault, in one sentence without its end."""
     if spec.kind not in KINDS:
         return f"no fault is called {spec.kind!r}; known: {', '.join(KINDS)}"
@@ -37,7 +33,7 @@ def wrong_with(spec: "FaultSpec", cluster: "ClusterSpec", load: "LoadSpec") -> s
     return _wrong_numbers(spec) or _wrong_targets(spec, cluster, load)
 
 
-def _wrong_numbers(spec: "FaultSpec") -> str | None:
+def _wrong_numbers(spec: FaultSpec) -> str | None:
     for name in ("at_ms", "for_ms", "every_ms", "jitter_ms", "for_jitter_ms"):
         if getattr(spec, name) < 0:
             return f"{name} is {getattr(spec, name)}: milliseconds from the load's beginning, >= 0"
@@ -54,7 +50,7 @@ def _wrong_numbers(spec: "FaultSpec") -> str | None:
     return None
 
 
-def _wrong_targets(spec: "FaultSpec", cluster: "ClusterSpec", load: "LoadSpec") -> str | None:
+def _wrong_targets(spec: FaultSpec, cluster: ClusterSpec, load: LoadSpec) -> str | None:
     if bool(spec.target) == bool(spec.choose):
         return "give target, or choose"
     is_link = spec.kind in LINK_KINDS
@@ -71,11 +67,11 @@ def _wrong_targets(spec: "FaultSpec", cluster: "ClusterSpec", load: "LoadSpec") 
     return None
 
 
-def _groups(cluster: "ClusterSpec") -> list[str]:
+def _groups(cluster: ClusterSpec) -> list[str]:
     return [f"g{number}" for number in range(1, cluster.groups + 1)]
 
 
-def _is_known(target: str, cluster: "ClusterSpec", load: "LoadSpec", *, has_clients: bool) -> bool:
+def _is_known(target: str, cluster: ClusterSpec, load: LoadSpec, *, has_clients: bool) -> bool:
     role, colon, group = target.partition(":")
     if colon:
         return role in _ROLES and group in _groups(cluster)
@@ -89,7 +85,7 @@ def _is_known(target: str, cluster: "ClusterSpec", load: "LoadSpec", *, has_clie
     return target in names or target in _WHOLE
 
 
-def _known(cluster: "ClusterSpec", load: "LoadSpec", *, has_clients: bool) -> list[str]:
+def _known(cluster: ClusterSpec, load: LoadSpec, *, has_clients: bool) -> list[str]:
     """All that may be named, short."""
     groups = _groups(cluster)
     known = [*_WHOLE, *(f"{role}:{groups[0]}" for role in _ROLES)]

@@ -31,7 +31,7 @@ the same faults (whom a role means is found when the fault begins).
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -39,6 +39,7 @@ from paceline.errors import ConfigError
 from paceline.platform.ports import Random
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.processes.scenario.aimed import wrong_with
+from paceline_chaos.processes.scenario.specs import ClusterSpec, FaultSpec, LoadSpec
 from paceline_chaos.world.jobs.names import JOBS
 
 NETWORK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset", "thin_link"})
@@ -65,56 +66,6 @@ FAMILIES: Mapping[str, str] = {
 """Of scenarios: what rounds are counted for."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSpec:
-    """What runs."""
-
-    controllers: int = 3
-    groups: int = 1
-    brokers: int = 3
-    """Of each group."""
-    durability: str = "fsync"
-    min_in_sync_replicas: int | None = None
-    segment_size_bytes: int = 1 << 20
-    """The least that is allowed: logs of short runs have several segments."""
-    broker: Mapping[str, Any] = field(default_factory=dict)
-    """More settings of every broker."""
-    controller: Mapping[str, Any] = field(default_factory=dict)
-    """More settings of every controller."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of every broker group, in effect from an election before the load on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadSpec:
-    """What clients do meanwhile."""
-
-    seconds: float = 4.0
-    """At least; it ends some time after the last fault."""
-    clients: Mapping[str, int] = field(default_factory=lambda: {"send": 4, "read": 1, "push": 2})
-    """Job (`world.workload.JOBS`) -> number of clients that do it."""
-    queues: int = 4
-    think_ms: float = 20.0
-    body_bytes_max: int = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultSpec:
-    """A fault, and how often; see `faults.plan.Fault`."""
-
-    at_ms: int
-    kind: str
-    target: str = ""
-    for_ms: int = 0
-    other: str | None = None
-    details: Mapping[str, float] = field(default_factory=dict)
-    times: int = 1
-    every_ms: int = 0
-    jitter_ms: int = 0
-    for_jitter_ms: int = 0
-    choose: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +262,7 @@ def _value(hint: Any, raw: object, where: str) -> Any:
         return raw
     if hint is float and type(raw) is int:
         return float(raw)
-    if isinstance(hint, type) and hint.__module__ == __name__:
+    if is_dataclass(hint) and isinstance(hint, type):
         return _build(hint, raw, where)
     if type(raw) is not hint:
         raise ConfigError(f"{where} must be {hint.__name__}, not {raw!r}")
