@@ -29,7 +29,7 @@ from tests.support.process.target import Wire, connected
 
 from paceline.platform.runtime import SystemClock
 from paceline.records.encode import encode_batch
-from paceline.wire.stream import PRODUCE_ANSWER, STATUS_OK, Operation, ProduceAnswer, encode_frame
+from paceline.wire.stream import STATUS_OK, Operation, ProduceAnswer, encode_frame
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -166,7 +166,7 @@ class Letter:
         if self._is_stream:
             _, status, body = await self._wire.frame()
             if status == STATUS_OK:
-                return 200, {"epoch": ProduceAnswer._make(PRODUCE_ANSWER.unpack(body)).master_epoch}
+                return 200, {"epoch": ProduceAnswer.unpack(body).master_epoch}
             problem = orjson.loads(body)
             return problem["status"], problem
         async with asyncio.timeout(10):

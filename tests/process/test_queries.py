@@ -22,7 +22,7 @@ async def test_what_was_found_is_found_again_on_the_next_master(tmp_path: Path) 
             messages = [
                 Message("invoices", b"%d" % number, key=f"k{number % 5}") for number in range(100)
             ]
-            await producer.send_many(messages)
+            sent = list(await producer.send_many(messages))
 
             async def of_key(key: str) -> list[dict[str, Any]]:
                 return [row async for row in admin.find_messages("invoices", key=key)]
@@ -42,6 +42,8 @@ async def test_what_was_found_is_found_again_on_the_next_master(tmp_path: Path) 
 
     assert sorted(int(row["body"]) for row in before) == list(range(3, 100, 5))
     assert after[: len(before)] == before
+    told = {(row["message_id"], row["unique_key"]) for row in before}
+    assert told == {(sent[at].message_id, sent[at].unique_key) for at in range(3, 100, 5)}
     assert [row["body"] for row in after[len(before) :]] == ["100"]
     assert by_id == after
     assert by_unique_key == after

@@ -389,7 +389,9 @@ class StreamConnection(StreamFrames):
         if not out:
             self._loop.call_soon(self._flush)
         out.append(
-            _PRODUCED.pack(_PRODUCED.size, request_id, Operation.PRODUCE, STATUS_OK, 0, *answer)
+            _PRODUCED.pack(
+                _PRODUCED.size, request_id, Operation.PRODUCE, STATUS_OK, 0, *answer.packed()
+            )
         )
 
     def fetched(self, request_id: int, answer: Fetched) -> None:

@@ -177,7 +177,7 @@ def _packed_answer(document: dict[str, Any]) -> bytes:
             offset or 0,
             document["confirm"],
             document["store_unix_ms"],
-            flags,
+            flags | (document.get("position") or 0) << 8,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise OutcomeUnknownError(f"a batch answer without its fields: {error!r}") from error

@@ -64,6 +64,7 @@ class Batch:
         "place",
         "properties",
         "queue",
+        "stored_at",
         "tags",
         "waiters",
     )
@@ -107,6 +108,8 @@ class Batch:
         self.place: Place | None = None
         """Once it is answered: the segment that it is in, of a static topic."""
         self.error: PacelineError | None = None
+        self.stored_at: Any = None
+        """What ids of its messages are made of, once one was asked for; opaque here."""
         # Whom the shell tells the outcome; opaque here.
         self.waiters: list[Any] = []
         self.callbacks: list[tuple[Any, Any]] | None = None

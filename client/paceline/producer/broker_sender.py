@@ -208,7 +208,7 @@ class GroupLane:
         elif len(body) != PRODUCE_ANSWER.size:
             self._refused(outbox, batch, OutcomeUnknownError(f"an answer of {len(body)} bytes"))
         else:
-            answer = ProduceAnswer._make(PRODUCE_ANSWER.unpack(body))
+            answer = ProduceAnswer.unpack(body)
             if self.link.saw_epoch(answer.master_epoch):
                 self._backoff.reset()
                 if self._latency is not None:

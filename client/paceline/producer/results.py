@@ -1,19 +1,32 @@
 """What `Producer.send` gives back: light awaitables on the fate of a batch, and their results."""
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeAlias, overload
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 from paceline.errors import PacelineError
 from paceline.producer.batch import Batch
-from paceline.records.header import Kind
+from paceline.records.header import SEQUENCE_MAX, Kind, parse_header
 from paceline.types import GroupName, MasterEpoch, QueueId, QueueOffset, TopicName
-from paceline.wire.message_ids import RECALL, OffsetMessageId, make_handle
+from paceline.wire.message_ids import RECALL, OffsetMessageId, make_handle, unique_key
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
     PRODUCE_FLAG_UNCONFIRMED,
 )
+
+ResultT = TypeVar("ResultT", covariant=True)
+
+
+class StoredAt(NamedTuple):
+    """Where a batch is and who sent it: what the ids of its messages are made of."""
+
+    group: str
+    position: int
+    """Physical offset; 0: not known, as of a duplicate."""
+    producer: str
+    """The unique key of its messages up to their sequence."""
+    base_sequence: int
 
 
 class SendResult(NamedTuple):
@@ -37,13 +50,65 @@ class SendResult(NamedTuple):
     """Of a static topic: the logical queue it is in, and its offset there, which goes on over
     remaps (-1 where `queue_offset` is). The others say where it is stored."""
     logical_offset: int | None = None
+    stored_at: StoredAt | None = None
+    """Of the batch; the ids below are made of it when they are asked for."""
+    number: int = 0
+    """Of the message in its batch."""
+
+    @property
+    def message_id(self) -> str | None:
+        """The offset message id, which `AdminClient` and `paceline message` find it by (RocketMQ's
+        offsetMsgId). None where it is not known: for a duplicate."""
+        at = self.stored_at
+        if at is None or not at.position:
+            return None
+        return str(OffsetMessageId(at.group, at.position, self.number))
+
+    @property
+    def unique_key(self) -> str | None:
+        """The message's name by its producer's sequence, the same wherever brokers put it: in a
+        retry, a delivery, a commit (RocketMQ's msgId)."""
+        at = self.stored_at
+        if at is None:
+            return None
+        return f"{at.producer}:{(at.base_sequence + self.number) & SEQUENCE_MAX}"
 
 
 OnSent: TypeAlias = Callable[[SendResult | None, PacelineError | None], None]
 """Called once on the event loop with the result or the error of one message."""
 
 
-class Sending:
+class _Awaited(Coroutine[Any, Any, ResultT]):
+    """Awaited like a coroutine: `create_task`, `TaskGroup.create_task`, `gather`, `wait_for` and
+    `run_coroutine_threadsafe` take it. It may be awaited more than once."""
+
+    __slots__ = ("_steps",)
+    _steps: Generator[Any, None, ResultT]
+
+    def __await__(self) -> Generator[Any, None, ResultT]:
+        raise NotImplementedError
+
+    def send(self, value: Any, /) -> Any:
+        """A step of whoever runs it as a coroutine."""
+        return self._begun().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As `send`: an error, such as a cancellation, ends the wait."""
+        return self._begun().throw(*error)
+
+    def close(self) -> None:
+        """End the wait; the message is not taken back."""
+        self._begun().close()
+
+    def _begun(self) -> Generator[Any, None, ResultT]:
+        try:
+            return self._steps
+        except AttributeError:
+            self._steps = self.__await__()
+            return self._steps
+
+
+class Sending(_Awaited[SendResult]):
     """One message on its way. Await it for its `SendResult`, or for the error.
 
     Cancelling the wait does not take the message back: it may be stored. An `is_definite` error
@@ -127,7 +192,7 @@ class Run(Sending):
         return self._count
 
 
-class SendingMany:
+class SendingMany(_Awaited["SendResults"]):
     """Many messages on their way. Await it for all their results, in the order they were given.
 
     If some fail, the first error is raised; `results` then still has the others.
@@ -209,7 +274,22 @@ def result_of(topic: TopicName, batch: Batch, index: int) -> SendResult:
         handle,
         number,
         logical,
+        _stored_at(batch, group, answer.position),
+        index,
     )
+
+
+def _stored_at(batch: Batch, group: GroupName, position: int) -> StoredAt | None:
+    """Made once for a batch, with its first result."""
+    known: StoredAt | None = batch.stored_at
+    if known is not None or batch.encoded is None:
+        return known
+    header = parse_header(batch.encoded)
+    if not header.producer_id:
+        return None
+    producer = unique_key(header, 0, group).rpartition(":")[0]
+    stored_at = batch.stored_at = StoredAt(group, position, producer, header.base_sequence)
+    return stored_at
 
 
 def copy_error(error: PacelineError) -> PacelineError:

@@ -325,6 +325,7 @@ def produce_answer_to_json(answer: ProduceAnswer, *, queue: int) -> dict[str, An
         "store_unix_ms": answer.store_unix_ms,
         "epoch": answer.master_epoch,
         "confirm": answer.confirm,
+        "position": answer.position or None,
         "duplicate": bool(answer.flags & PRODUCE_FLAG_DUPLICATE),
         "confirmed": not answer.flags & PRODUCE_FLAG_UNCONFIRMED,
     }

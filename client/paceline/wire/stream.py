@@ -15,6 +15,8 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from paceline.platform.ports import Buffer
+
 FRAME_HEADER = struct.Struct("<IIBBH")
 FRAME_HEADER_BYTES = 12
 FRAME_BYTES_MAX = 16 * 1024 * 1024 + 4096
@@ -39,8 +41,9 @@ class Operation(IntEnum):
     Answer: `FOLLOW_ANSWER`, then as of a fetch, with parts of queues that have something."""
 
 
-PRODUCE_ANSWER = struct.Struct("<IIQQqBxxxxxxx")
-"""master epoch, record count, base queue offset, confirm (physical), store unix ms, flags."""
+PRODUCE_ANSWER = struct.Struct("<IIQQqQ")
+"""master epoch, record count, base queue offset, confirm (physical), store unix ms, and in one
+number flags (the lowest 8 bits) and above them the physical offset of the batch, 0: not known."""
 PRODUCE_FLAG_DUPLICATE = 1  # the batch was stored before; the offset is the original's
 PRODUCE_FLAG_UNCONFIRMED = 2  # R37: the answer left before confirm
 PRODUCE_FLAG_OFFSET_UNKNOWN = 4  # a duplicate older than the window: no base queue offset
@@ -53,6 +56,19 @@ class ProduceAnswer(NamedTuple):
     confirm: int
     store_unix_ms: int
     flags: int
+    position: int
+    """Physical offset of the batch; 0: not known, as of a duplicate."""
+
+    def packed(self) -> tuple[int, int, int, int, int, int]:
+        """The fields of `PRODUCE_ANSWER`."""
+        epoch, count, base, confirm, store_unix_ms, flags, position = self
+        return epoch, count, base, confirm, store_unix_ms, flags | position << 8
+
+    @classmethod
+    def unpack(cls, body: Buffer) -> "ProduceAnswer":
+        """The answer in a body of `PRODUCE_ANSWER`."""
+        epoch, count, base, confirm, store_unix_ms, rest = PRODUCE_ANSWER.unpack(body)
+        return cls(epoch, count, base, confirm, store_unix_ms, rest & 0xFF, rest >> 8)
 
 
 FETCH_HEADER = struct.Struct("<IIII")

@@ -9,7 +9,7 @@ from paceline.types import GroupName, QueueId, TopicId
 from paceline.wire.stream import ProduceAnswer
 
 QUEUE = QueueKey(TopicId(1), GroupName("g1"), QueueId(0))
-ANSWER = ProduceAnswer(1, 1, 0, 0, 0, 0)
+ANSWER = ProduceAnswer(1, 1, 0, 0, 0, 0, 0)
 
 
 def an_outbox() -> Outbox:

@@ -17,9 +17,12 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.message import Message
+from paceline.platform.runtime import pause
 from paceline.producer.producer import Producer
+from paceline.producer.results import SendResult
 from paceline.producer.settings import ProducerSettings
 from paceline.records.header import Codec
+from paceline.wire.message_ids import UniqueKey, parse_unique_key
 from paceline.wire.stream import PRODUCE_FLAG_UNCONFIRMED
 
 
@@ -33,6 +36,65 @@ async def test_a_message_is_acknowledged_with_its_place() -> None:
     assert (first.topic, first.group, first.queue_id, first.queue_offset) == ("orders", "g1", 0, 0)
     assert second.queue_offset == 1
     assert cluster.bodies() == [b"one", b"two"]
+
+
+async def test_what_send_gives_is_taken_for_a_coroutine() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller) as producer:
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(producer.send(Message("orders", b"one")))
+            async with asyncio.TaskGroup() as group:
+                in_group = group.create_task(producer.send(Message("orders", b"two")))
+            gathered = await asyncio.gather(producer.send(Message("orders", b"three")), task)
+            many = await asyncio.wait_for(producer.send_many([Message("orders", b"4")] * 2), 10)
+            done, _ = await asyncio.wait({loop.create_task(producer.send(Message("orders", b"")))})
+            from_thread = await asyncio.to_thread(
+                lambda: asyncio.run_coroutine_threadsafe(
+                    _sent(producer, Message("orders", b"six")), loop
+                ).result(10)
+            )
+
+    results = [
+        task.result(),
+        in_group.result(),
+        gathered[0],
+        *many,
+        done.pop().result(),
+        from_thread,
+    ]
+    assert sorted(result.queue_offset for result in results) == list(range(7))
+
+
+async def _sent(producer: Producer, message: Message) -> SendResult:
+    return await producer.send(message)
+
+
+async def test_a_wait_that_was_cancelled_takes_no_message_back() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller) as producer:
+            sending = producer.send(Message("orders", b"one"))
+            task = asyncio.get_running_loop().create_task(sending)
+            await pause(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await sending).queue_offset == 0
+
+
+async def test_results_name_their_messages() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller) as producer:
+            one, two = await producer.send_many(
+                [Message("orders", b"one"), Message("orders", b"2")]
+            )
+
+    first, second = parse_unique_key(str(one.unique_key)), parse_unique_key(str(two.unique_key))
+    assert isinstance(second, UniqueKey)
+    assert first == second._replace(sequence=0)
+    assert one.message_id is None, "the fake broker does not say where it is"
 
 
 @pytest.mark.parametrize("has_streams", [True, False])

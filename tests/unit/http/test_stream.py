@@ -48,7 +48,7 @@ async def test_batch_is_stored_and_fetched_byte_for_byte() -> None:
         request_id, operation, status, body = await stream.answer()
 
         assert (request_id, operation, status) == (5, Operation.PRODUCE, 0)
-        answer = ProduceAnswer._make(PRODUCE_ANSWER.unpack(body))
+        answer = ProduceAnswer.unpack(body)
         assert (answer.master_epoch, answer.record_count, answer.base_queue_offset) == (1, 2, 0)
         assert answer.confirm == door.log.end
         stream.ask(6, Operation.FETCH, a_fetch((1, 0, 0)))
@@ -352,4 +352,4 @@ async def test_upgrade_with_another_token_is_told_the_right_one() -> None:
 
 
 def test_produced_frame_has_the_documented_layout() -> None:
-    assert struct.calcsize("<IIBBH" + "IIQQqBxxxxxxx") == 12 + PRODUCE_ANSWER.size
+    assert struct.calcsize("<IIBBH" + "IIQQqQ") == 12 + PRODUCE_ANSWER.size

@@ -17,7 +17,6 @@ from paceline.wire.stream import (
     FRAME_BYTES_MAX,
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
-    PRODUCE_ANSWER,
     Operation,
     ProduceAnswer,
     encode_frame,
@@ -162,7 +161,7 @@ async def test_what_comes_behind_a_long_check_waits_for_it(piece: int) -> None:
 
         assert sorted(answer[0] for answer in answers) == [1, 2, 3, 4, 5]
         offsets = {
-            request_id: ProduceAnswer._make(PRODUCE_ANSWER.unpack(body)).base_queue_offset
+            request_id: ProduceAnswer.unpack(body).base_queue_offset
             for request_id, operation, _, body in answers
             if operation == Operation.PRODUCE
         }

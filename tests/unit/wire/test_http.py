@@ -271,13 +271,13 @@ def test_a_body_over_four_mebibytes_is_too_large() -> None:
 
 
 def test_a_produce_answer_says_what_its_flags_say() -> None:
-    stored = produce_answer_to_json(ProduceAnswer(4, 2, 10, 900, 7, 0), queue=3)
+    stored = produce_answer_to_json(ProduceAnswer(4, 2, 10, 900, 7, 0, 800), queue=3)
     flags = PRODUCE_FLAG_DUPLICATE | PRODUCE_FLAG_OFFSET_UNKNOWN | PRODUCE_FLAG_UNCONFIRMED
-    unsure = produce_answer_to_json(ProduceAnswer(4, 2, 10, 900, 7, flags), queue=3)
+    unsure = produce_answer_to_json(ProduceAnswer(4, 2, 10, 900, 7, flags, 0), queue=3)
 
     assert stored == {
         "status": "SEND_OK", "queue": 3, "offset": 10, "count": 2, "store_unix_ms": 7,
-        "epoch": 4, "confirm": 900, "duplicate": False, "confirmed": True,
+        "epoch": 4, "confirm": 900, "position": 800, "duplicate": False, "confirmed": True,
     }  # fmt: skip
     assert (unsure["offset"], unsure["duplicate"], unsure["confirmed"]) == (None, True, False)
 

@@ -79,10 +79,10 @@ class _Stored:
         if error is not None:
             self._sink.failed(self._request_id, error)
             return
-        epoch, count, base, _, store_unix_ms, flags = self._answer
+        epoch, count, base, _, store_unix_ms, flags, position = self._answer
         self._sink.produced(
             self._request_id,
-            ProduceAnswer(epoch, count, base, self._writer.confirm, store_unix_ms, flags),
+            ProduceAnswer(epoch, count, base, self._writer.confirm, store_unix_ms, flags, position),
         )
 
 
@@ -271,6 +271,7 @@ class Sender:
             logged = projections.topics.get(header.topic_id)
             if logged is None or logged.queues < here.reads:
                 log_topic(writer, projections, self._routes, header.topic_id, store_unix_ms=now)
+            position = writer.end
             if is_pending:
                 base = int(writer.appender.pending(batch, store_unix_ms=now))
                 self._on_pending()
@@ -280,7 +281,7 @@ class Sender:
             sink.failed(request_id, error)
             return
         self._counters.stored(header.topic_id, header.record_count, header.size_bytes)
-        answer = ProduceAnswer(writer.epoch, header.record_count, base, 0, now, 0)
+        answer = ProduceAnswer(writer.epoch, header.record_count, base, 0, now, 0, position)
         self._answer_later(answer, writer.end, writer, sink, request_id, kind=header.kind)
 
     def _take_pending(
@@ -468,7 +469,7 @@ def _duplicate_answer(
     """The answer the first attempt got or missed (R30); its offset may be out of the window."""
     if original is None:
         flags = PRODUCE_FLAG_DUPLICATE | PRODUCE_FLAG_OFFSET_UNKNOWN
-        return ProduceAnswer(writer.epoch, header.record_count, 0, 0, 0, flags)
+        return ProduceAnswer(writer.epoch, header.record_count, 0, 0, 0, flags, 0)
     return ProduceAnswer(
         writer.epoch,
         header.record_count,
@@ -476,6 +477,7 @@ def _duplicate_answer(
         0,
         original.store_unix_ms,
         PRODUCE_FLAG_DUPLICATE,
+        0,
     )
 
 
