@@ -220,13 +220,13 @@ async def test_lite_pull_goes_on_where_it_committed(
     group = {"group": "audit", "topics": [topic.topic], "settings": LITE}
     async with LitePullConsumer(cluster.bootstrap, **group) as member:  # type: ignore[arg-type]
         while len(polled) < COUNT:
-            polled += await member.poll(messages_max=30)
-        await member.commit_sync()
+            polled += await member.poll(max_messages=30)
+        await member.commit()
         kept = await committed(cluster, "audit", topic)
         await kill_master(cluster)
         rest: list[ReceivedMessage] = []
         while len(polled) + len(rest) < QUEUES * COUNT:  # by the member that was there before
-            rest += await member.poll(messages_max=30)
+            rest += await member.poll(max_messages=30)
         assert await committed(cluster, "audit", topic) == kept
         [first, second] = queues_of(topic)
         await member.seek(first, 10)

@@ -38,13 +38,18 @@ HOMES: dict[str, tuple[str, ...]] = {
     "asyncio.to_thread": (),
     "threading.Thread": (
         "client/paceline/platform/disk_real.py",
-        "client/paceline/blocking.py",
+        "client/paceline/blocking/twin.py",
         "controller/paceline_controller/watchdog.py",  # what watches a loop cannot live on it
         f"{SPARK}export/command.py",
         PATCHES,
     ),
-    # Tasks of Spark are blocking code; the flood of a bench has processes of its own.
-    "concurrent.futures.*": (f"{SPARK}*", "client/paceline/cli/bench/overload.py"),
+    # Tasks of Spark and listeners of blocking clients are blocking code; the flood of a bench has
+    # processes of its own.
+    "concurrent.futures.*": (
+        f"{SPARK}*",
+        "client/paceline/blocking/*",
+        "client/paceline/cli/bench/overload.py",
+    ),
     # Nothing below the entry point of a process reads the environment; Spark itself does.
     "os.environ": ("*/app.py", "client/paceline/cli/*", f"{SPARK}session.py"),
     "os.getenv": (),

@@ -71,6 +71,7 @@ class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin, MessageAdmin, Client
         await self.close()
 
     async def close(self) -> None:
+        """Disconnect."""
         if self._owns_cluster:
             await self._cluster.close()
 
@@ -84,7 +85,7 @@ class AdminClient(TopicAdmin, OffsetAdmin, DeadLetterAdmin, MessageAdmin, Client
         """One broker group: view, standings, positions, history (docs/protocol/controller.md)."""
         return await self._read(f"/v1/groups/{group}{_LATEST}")
 
-    async def set_group_settings(self, group: str, **changes: Any) -> GroupSettings:
+    async def set_group_settings(self, /, group: str, **changes: Any) -> GroupSettings:
         """Change settings of a broker group; they take effect with its next epoch (R8)."""
         path = f"/v1/groups/{group}/settings"
         answer = await self._once("PUT", path, changes)

@@ -99,7 +99,7 @@ class DeadLetterAdmin:
                 while len(found) < limit and consumer.position(name) < end:
                     try:
                         found += await consumer.poll(
-                            messages_max=limit - len(found), timeout_ms=_POLL_MS
+                            max_messages=limit - len(found), timeout_ms=_POLL_MS
                         )
                     except OffsetOutOfRangeError:
                         continue  # retention: it goes on at the first kept one
@@ -121,7 +121,7 @@ class DeadLetterAdmin:
                     f"there is no dead letter {letter}: {why}", offset=letter.offset
                 )
             await consumer.assign({name: letter.offset})
-            [*found] = await consumer.poll(messages_max=1, timeout_ms=_POLL_MS)
+            [*found] = await consumer.poll(max_messages=1, timeout_ms=_POLL_MS)
         if not found or found[0].queue_offset != letter.offset:
             raise OffsetOutOfRangeError(f"there is no dead letter {letter}", offset=letter.offset)
         return found[0]

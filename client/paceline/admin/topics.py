@@ -170,7 +170,9 @@ class TopicAdmin:
 
     # -- consumer groups --------------------------------------------------------------------------
 
-    async def create_consumer_group(self: _Asker, group: str, **settings: Any) -> ConsumerGroupView:
+    async def create_consumer_group(
+        self: _Asker, /, group: str, **settings: Any
+    ) -> ConsumerGroupView:
         """Create a consumer group, with its retry and dead letter topics.
 
         `settings`: retry_max_times, consume_enable, ... (docs/features/topics.md). Groups make
@@ -181,7 +183,9 @@ class TopicAdmin:
         await _shown(self, answer)
         return ConsumerGroupView.from_json(answer)
 
-    async def alter_consumer_group(self: _Asker, group: str, **changes: Any) -> ConsumerGroupView:
+    async def alter_consumer_group(
+        self: _Asker, /, group: str, **changes: Any
+    ) -> ConsumerGroupView:
         """Change the settings that are named. GroupNotFoundError, BadRequestError."""
         answer = await self._once("PUT", _group_path(group), changes)
         await _shown(self, answer)

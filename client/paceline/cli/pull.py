@@ -196,7 +196,7 @@ async def _next(
         step_ms = LOOK_MS if unread else wait_ms
         try:
             messages = await consumer.poll(
-                messages_max=min(left or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX), timeout_ms=step_ms
+                max_messages=min(left or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX), timeout_ms=step_ms
             )
         except OffsetOutOfRangeError as error:
             goes_on_at = error.details.get("goes_on_at")

@@ -2,7 +2,7 @@
 
 As with the push consumer the group's queues are shared, its offsets are committed, and a queue
 changes hands without a gap; but nothing is called: `poll` returns messages. What a poll returned is
-counted as processed when the next poll begins (or at `commit_sync`, or a clean close), so a crash
+counted as processed when the next poll begins (or at `commit`, or a clean close), so a crash
 repeats the last poll and skips nothing. Instead of sharing, `assign` takes exactly some queues.
 """
 
@@ -39,7 +39,7 @@ class LitePullSettings:
     """How a lite pull consumer works; names and defaults follow RocketMQ where it has them."""
 
     auto_commit: bool = True
-    """False: only `commit_sync` counts messages as processed, and commits them."""
+    """False: only `commit` counts messages as processed, and commits them."""
     auto_commit_interval_ms: int = 5_000
     """At least 1000."""
     start: str = "last"
@@ -214,9 +214,15 @@ class LitePullConsumer(Opened):
     # -- messages ---------------------------------------------------------------------------------
 
     async def poll(
-        self, *, messages_max: int = 500, timeout_ms: int = 5_000
+        self,
+        *,
+        max_messages: int = 500,
+        timeout_ms: int = 5_000,
+        messages_max: int | None = None,
     ) -> list[ReceivedMessage]:
         """At least one message, or none after `timeout_ms`; in order within each queue.
+
+        `messages_max` is the former name of `max_messages`.
 
         With `auto_commit` the messages of the poll before are counted as processed now.
         NoPermissionError while a topic gives no messages: later polls go on when it does again.
@@ -227,7 +233,7 @@ class LitePullConsumer(Opened):
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 self._raise_refusals()
-                while not (found := self._take(messages_max)):
+                while not (found := self._take(messages_max or max_messages)):
                     self._waiter = asyncio.get_running_loop().create_future()
                     await self._waiter
                     self._raise_refusals()
@@ -237,7 +243,7 @@ class LitePullConsumer(Opened):
         self.hooks.hand_out(found)
         return found
 
-    async def commit_sync(self) -> None:
+    async def commit(self) -> None:
         """Count what was polled as processed, and commit it; returns when it is kept.
 
         Raises PacelineError: it is told again with the next commit.
@@ -245,9 +251,14 @@ class LitePullConsumer(Opened):
         self._finish()
         await self._owner.commit_now()
 
+    async def commit_sync(self) -> None:
+        """The former name of `commit`."""
+        await self.commit()
+
     # -- Processing -------------------------------------------------------------------------------
 
     def arrived(self, held: HeldQueue) -> None:
+        """See `Processing`; not for applications."""
         if held.queue.has_waiting and not held.is_paused and not held.is_ready:
             held.is_ready = True
             self._ready.append(held)
@@ -271,14 +282,14 @@ class LitePullConsumer(Opened):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _take(self, messages_max: int) -> list[ReceivedMessage]:
+    def _take(self, max_messages: int) -> list[ReceivedMessage]:
         found: list[ReceivedMessage] = []
-        while self._ready and len(found) < messages_max:
+        while self._ready and len(found) < max_messages:
             held = self._ready.popleft()
             held.is_ready = False
             if not held.queue.has_waiting or held.is_paused:
                 continue
-            taken = held.queue.take_many(messages_max - len(found))
+            taken = held.queue.take_many(max_messages - len(found))
             self._polled += [(held, message) for message in taken]
             found += taken
             self.arrived(held)

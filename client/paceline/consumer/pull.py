@@ -88,6 +88,7 @@ class PullConsumer(ReadingConsumer):
         self._end_listening = self._cluster.watch.listen(lambda view: self._follow())
 
     async def close(self) -> None:
+        """Stop fetching and disconnect."""
         self._end_listening()
         self._refusals.close()
         for session in self._sessions.values():
@@ -182,9 +183,15 @@ class PullConsumer(ReadingConsumer):
     # -- messages ---------------------------------------------------------------------------------
 
     async def poll(
-        self, *, messages_max: int = 500, timeout_ms: int = 1_000
+        self,
+        *,
+        max_messages: int = 500,
+        timeout_ms: int = 1_000,
+        messages_max: int | None = None,
     ) -> list[ReceivedMessage]:
         """At least one message of the assigned queues, or none after `timeout_ms`.
+
+        `messages_max` is the former name of `max_messages`.
 
         In order within each queue. OffsetOutOfRangeError (details `queue`, `start`, `end`): a
         queue's position is not there any more. With `goes_on_at` it was deleted by retention: that
@@ -195,17 +202,20 @@ class PullConsumer(ReadingConsumer):
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
-        while not (found := await self._polled(messages_max, timeout_ms)) and timeout_ms > 0:
+        while (
+            not (found := await self._polled(messages_max or max_messages, timeout_ms))
+            and timeout_ms > 0
+        ):
             timeout_ms = int((deadline - loop.time()) * 1000)  # a filter wanted none of them
         return found
 
-    async def _polled(self, messages_max: int, timeout_ms: int) -> list[ReceivedMessage]:
+    async def _polled(self, max_messages: int, timeout_ms: int) -> list[ReceivedMessage]:
         assigned = await self._next_ready(timeout_ms)
         found: list[ReceivedMessage] = []
         while assigned is not None:
             decoded = assigned.decoded()
             first = assigned.decoded_at
-            taken = decoded[first : first + messages_max - len(found)]
+            taken = decoded[first : first + max_messages - len(found)]
             found += taken
             if first + len(taken) < len(decoded):
                 assigned.decoded_at += len(taken)
@@ -213,7 +223,7 @@ class PullConsumer(ReadingConsumer):
                 self._ready[assigned.fetch.key] = None
                 break
             self._pop(assigned)
-            assigned = self._take_ready(is_first=False) if len(found) < messages_max else None
+            assigned = self._take_ready(is_first=False) if len(found) < max_messages else None
         return found
 
     async def poll_batch(self, *, timeout_ms: int = 1_000) -> PulledBatch | None:

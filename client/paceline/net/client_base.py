@@ -1,23 +1,38 @@
 """The base class of clients: start, close, `async with`."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
+from weakref import WeakSet
 
+from paceline.errors import ShuttingDownError
 from paceline.net.cluster import Cluster
+
+FORKED = (
+    "this client was made before its process forked: its connections are the parent's; make one"
+    " in each process"
+)
+_CLIENTS: "WeakSet[Opened]" = WeakSet()
 
 
 class Opened(ABC):
     """A client on one event loop; `async with`, or `start` and `close`."""
 
+    is_of_parent = False
+    """It was made before this process was forked off: nothing can be done with it here."""
+
     def __init__(self, bootstrap: str | Sequence[str] | Cluster) -> None:
         """`bootstrap`: "host:port,..." of controllers or brokers, or a `Cluster` to share."""
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        _CLIENTS.add(self)
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         """Wait until the cluster is known. PeerError when no bootstrap address answers."""
+        if self.is_of_parent:
+            raise ShuttingDownError(FORKED)
         self._cluster.start()
         await self._cluster.watch.wait_for(lambda view: True, timeout_ms=timeout_ms)
 
@@ -48,3 +63,12 @@ class Opened(ABC):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _forked() -> None:
+    """In the child: all clients that there are belong to the parent."""
+    for client in list(_CLIENTS):
+        client.is_of_parent = True
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -12,7 +12,7 @@ its broker group -> connection. Messages without room or route are parked, in or
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from paceline.errors import (
@@ -24,7 +24,7 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.message import Message, ReceivedMessage
-from paceline.net.client_base import Opened
+from paceline.net.client_base import FORKED, Opened
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.producer.batch import MESSAGE_OVERHEAD_BYTES, Batch, chunks_of
@@ -187,7 +187,7 @@ class Producer(Opened):
         return self._dispatch.hooks.errors
 
     def send_batch(
-        self, messages: Sequence[Message], *, selector: Selector | None = None, arg: Any = None
+        self, messages: Iterable[Message], *, selector: Selector | None = None, arg: Any = None
     ) -> SendingMany:
         """Send messages of one topic as one unit into one queue: all are stored, or none is.
 
@@ -214,18 +214,19 @@ class Producer(Opened):
         run = Run(TopicName(topic), placeholder(), 0, len(kept))
         return SendingMany([self._park(topic, cost, run, place)])
 
-    def send_many(self, messages: Sequence[Message]) -> SendingMany:
+    def send_many(self, messages: Iterable[Message]) -> SendingMany:
         """Send messages in order; await for all results.
 
         Errors as for `send`, before any is sent; PayloadLimitError also when the list alone is over
         twice the buffer.
         """
-        costs = [self._cost_of(message) for message in messages]
+        given = list(messages)
+        costs = list(map(self._cost_of, given))
         self._check_waiting_room(sum(costs), 2 * self._buffer_bytes_max)
-        return SendingMany(list(map(self._send, messages, costs)))
+        return SendingMany(list(map(self._send, given, costs)))
 
     def send_bodies(
-        self, topic: str, bodies: Sequence[bytes], *, key: str | None = None
+        self, topic: str, bodies: Iterable[bytes], *, key: str | None = None
     ) -> SendingMany:
         """Send bodies that share topic and key (or have none), in order: the fastest way for bulk.
 
@@ -244,8 +245,8 @@ class Producer(Opened):
         ):
             for body in listed:
                 self._cost_of(Message(topic, body, key))
-        if self._is_closed:
-            raise ShuttingDownError("the producer is closed")
+        if self._is_closed or self.is_of_parent:
+            raise self._closed()
         cost = sum(map(len, listed)) + overhead * len(listed)
         self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
         if cost <= self._settings.batch_bytes_max and 0 < len(listed) <= RECORDS_MAX:
@@ -307,8 +308,8 @@ class Producer(Opened):
 
     def _cost_of(self, message: Message, *, is_library: bool = False) -> int:
         """Bytes charged for a message; refuses what no broker would take."""
-        if self._is_closed:
-            raise ShuttingDownError("the producer is closed")
+        if self._is_closed or self.is_of_parent:
+            raise self._closed()
         cost = cost_of(message, self._body_bytes_max, is_library=is_library)
         if self._forbidden_hooks:
             check_allowed(self._forbidden_hooks, message)
@@ -319,6 +320,9 @@ class Producer(Opened):
                 now_unix_ms=self._cluster.clock.unix_ms(),
             )
         return cost
+
+    def _closed(self) -> ShuttingDownError:
+        return ShuttingDownError(FORKED if self.is_of_parent else "the producer is closed")
 
     def _check_waiting_room(self, cost: int, limit: int) -> None:
         if self._dispatch.buffered_bytes + self._parked_bytes + cost > limit:

@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from paceline import BlockingProducer
 from paceline.admin.client import AdminClient
-from paceline.blocking import BlockingProducer
 from paceline.errors import ConfigError, PacelineError, TopicExistsError
 from paceline.message import Message
 from paceline.platform.runtime import SystemRandom

@@ -37,7 +37,7 @@ def test_a_text_is_acknowledged_with_its_place(paceline: Runner) -> None:
     assert re.fullmatch(r"sent to orders: group g1, queue [01], offset 0\n", said.stdout)
     assert document.keys() == {
         "topic", "group", "queue", "offset", "epoch", "duplicate", "confirmed",
-        "recall_handle",
+        "recall_handle", "message_id", "unique_key",
     }  # fmt: skip
     assert document["confirmed"] is True
     assert sorted(stored(paceline)) == [b"again", b"hello"]

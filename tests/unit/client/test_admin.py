@@ -11,9 +11,8 @@ from tests.support.client.pins import a_master
 from tests.support.http.http import send
 from tests.support.service.clients import CONSUMER
 
-from paceline import BlockingPullConsumer, Message
+from paceline import BlockingAdminClient, BlockingProducer, BlockingPullConsumer, Message
 from paceline.admin.client import AdminClient
-from paceline.blocking import BlockingAdminClient, BlockingProducer
 from paceline.errors import (
     GroupNotFoundError,
     OutcomeUnknownError,

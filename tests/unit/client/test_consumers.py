@@ -31,7 +31,7 @@ async def test_poll_returns_every_message_of_all_queues_in_order() -> None:
             await consumer.subscribe("orders")
             found: list[ReceivedMessage] = []
             while len(found) < 300:
-                found += await consumer.poll(messages_max=7)
+                found += await consumer.poll(max_messages=7)
 
     assert sorted(int(message.body) for message in found) == list(range(300))
     for name in {(message.group, message.queue_id) for message in found}:
@@ -78,10 +78,10 @@ async def test_seek_throws_away_what_was_fetched_ahead() -> None:
         await fill(cluster, 50)
         async with PullConsumer(cluster.controller) as consumer:
             await consumer.assign({QUEUE: 10})
-            first = await consumer.poll(messages_max=3)
+            first = await consumer.poll(max_messages=3)
             assert consumer.position(QUEUE) == 13
             await consumer.seek(QUEUE, "first")
-            again = await consumer.poll(messages_max=2)
+            again = await consumer.poll(max_messages=2)
             await consumer.seek(QUEUE, 49)
             last = await consumer.poll()
             await consumer.seek(QUEUE, "last")
@@ -152,7 +152,7 @@ async def test_group_offsets_are_committed_read_and_reset() -> None:
         async with PullConsumer(cluster.controller) as consumer:
             before = await consumer.committed("audit", [QUEUE])
             await consumer.assign({QUEUE: 0})
-            await consumer.poll(messages_max=4)
+            await consumer.poll(max_messages=4)
             cluster.group_calls.failures.append(NotYetAvailableError("opening"))
             cluster.group_calls.failures.append(OutcomeUnknownError("lost"))
             await consumer.commit("audit")

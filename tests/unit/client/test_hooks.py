@@ -196,7 +196,7 @@ async def test_a_lite_pull_consumer_tells_of_each_queues_part_of_a_poll(raises: 
         parts: list[tuple[int, int]] = []
         async with consumer:
             while sum(count for _, count in parts) < 10:
-                polled = await consumer.poll(messages_max=7)
+                polled = await consumer.poll(max_messages=7)
                 for queue_id, part in groupby(polled, key=lambda message: message.queue_id):
                     parts.append((queue_id, len(list(part))))
             assert await consumer.poll(timeout_ms=1) == []

@@ -31,7 +31,7 @@ async def test_two_members_share_the_queues_and_commit_what_they_polled() -> Non
             found: list[int] = []
             while len(found) < 100:
                 for consumer in (first, second):
-                    messages = await consumer.poll(messages_max=7, timeout_ms=20)
+                    messages = await consumer.poll(max_messages=7, timeout_ms=20)
                     found += [int(message.body) for message in messages]
         stood = sum(committed(cluster, queue) or 0 for queue in range(4))
 
@@ -46,7 +46,7 @@ async def test_what_a_poll_returned_counts_with_the_next_one() -> None:
         async with member(cluster) as consumer:
             assert await polled(consumer, 4, messages_max=4) == [0, 1, 2, 3]
             assert consumer.position(QUEUE) == 0
-            await consumer.poll(messages_max=2)
+            await consumer.poll(max_messages=2)
             assert consumer.position(QUEUE) == 4
             await eventually(lambda: committed(cluster) == 4)
 
@@ -77,7 +77,7 @@ async def test_without_auto_commit_only_commit_sync_commits() -> None:
         await fill(cluster, 10)
         async with member(cluster, settings=BY_HAND) as consumer:
             await polled(consumer, 3, messages_max=3)
-            await consumer.commit_sync()
+            await consumer.commit()
             assert committed(cluster) == 3
             await polled(consumer, 3, messages_max=3)
         assert committed(cluster) == 3
@@ -134,7 +134,7 @@ async def test_assigned_queues_are_read_from_where_the_group_stands() -> None:
             found = [await consumer.poll() for _ in range(1)][0]
             await eventually(lambda: consumer.queues == [QUEUE])
             consumer.assign([other])
-            await consumer.commit_sync()
+            await consumer.commit()
             await eventually(lambda: consumer.queues == [other])
             rest = await polled(consumer, 40 - count)
             with pytest.raises(QueueNotFoundError):

@@ -17,7 +17,7 @@ from tests.support.client.group_rules import GROUP, Seen
 from tests.support.client.simple import a_consumer, bodies, send
 from tests.support.http.door import a_door
 
-from paceline.blocking import BlockingPullConsumer
+from paceline import BlockingPullConsumer
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.pull import PullConsumer
@@ -144,7 +144,7 @@ async def test_a_topic_that_is_read_beside_it_goes_on() -> None:
             async with asyncio.timeout(10):
                 while found < 50 or not refusals:
                     try:
-                        found += len(await consumer.poll(messages_max=7))
+                        found += len(await consumer.poll(max_messages=7))
                     except NoPermissionError as error:
                         refusals.append(error)
             assert {str(error.details["topic"]) for error in refusals} == {"shut"}

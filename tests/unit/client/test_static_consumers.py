@@ -391,7 +391,7 @@ async def test_a_lite_pull_consumer_may_be_given_a_logical_queue() -> None:
             found: list[int] = []
             while len(found) < len(wanted):
                 found += await polled(consumer, 1)
-                await consumer.commit_sync()
+                await consumer.commit()
             assert consumer.position(name) == len(cluster.bodies("g2"))
             consumer.assign([name._replace(queue=QueueId(2))])
             with pytest.raises(QueueNotFoundError):

@@ -25,12 +25,12 @@ async def test_a_pull_consumer_reads_segments_in_order_and_follows_a_remap() -> 
         async with PullConsumer(cluster.controller) as consumer:
             await consumer.subscribe("orders")
             while len(found) < 40:
-                found += await consumer.poll(messages_max=7)
+                found += await consumer.poll(max_messages=7)
             cluster.remap("orders", 1, "g1")
             cluster.remap("orders", 0, "g1")
             await fill(cluster, 90, first=60)
             while len(found) < 90:
-                found += await consumer.poll(messages_max=7)
+                found += await consumer.poll(max_messages=7)
             await consumer.commit("audit")
 
         for number in range(2):
@@ -100,13 +100,13 @@ async def test_a_pull_consumer_that_seeks_back_reads_the_segments_again() -> Non
             await consumer.subscribe("orders")
             found: list[ReceivedMessage] = []
             while len(found) < 6:
-                found += await consumer.poll(messages_max=6)
+                found += await consumer.poll(max_messages=6)
             first, second = await consumer.queues("orders")
             await consumer.seek(second, 2)
             await consumer.seek(first, 3)
             again: list[ReceivedMessage] = []
             while len(again) < 5:
-                again += await consumer.poll(messages_max=1)
+                again += await consumer.poll(max_messages=1)
             last_only = {second: 4}
             await consumer.assign(last_only)
             [alone] = await consumer.poll()

@@ -176,7 +176,7 @@ class Filterer:
         await consumer.assign(positions, wanted=make_filter(_TYPES[SQL], SQL))
         for _ in around.turns(_SESSION_TURNS):
             messages = await consumer.poll(
-                messages_max=around.whole(1, 20), timeout_ms=int(2 * around.think_ms)
+                max_messages=around.whole(1, 20), timeout_ms=int(2 * around.think_ms)
             )
             for message in messages:
                 asking_to_process(around, group, around.alias, message, wanted=SQL).ok()

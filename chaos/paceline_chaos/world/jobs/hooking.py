@@ -230,7 +230,7 @@ class Hooker:
             async with around.session(consumer.close, hooks.close, cluster.close):
                 await consumer.start()
                 for _ in around.turns(_SESSION_TURNS):
-                    polled = await consumer.poll(messages_max=_MESSAGES_MAX, timeout_ms=_POLL_MS)
+                    polled = await consumer.poll(max_messages=_MESSAGES_MAX, timeout_ms=_POLL_MS)
                     for message in polled:  # the next poll, or the close, says so
                         asking_to_process(around, LITE_GROUP, member, message).ok()
                     await around.think()

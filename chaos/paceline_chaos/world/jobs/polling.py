@@ -81,12 +81,12 @@ class LitePoller:
         for _ in around.turns(_SESSION_POLLS):
             if is_auto:
                 self._processed()
-            for message in await consumer.poll(messages_max=_MESSAGES_MAX, timeout_ms=_POLL_MS):
+            for message in await consumer.poll(max_messages=_MESSAGES_MAX, timeout_ms=_POLL_MS):
                 self._polled.append(asking_to_process(around, LITE_GROUP, member, message))
             await pause(around.random.uniform(0, around.think_ms))
             if not is_auto and around.happens(0.5):
                 self._processed()  # from here on it counts, whatever becomes of the commit
-                await consumer.commit_sync()
+                await consumer.commit()
             await look_at_offsets(around, cluster, links, LITE_GROUP, around.topic)
             if around.happens(_ACT_SHARE):
                 await self._act(links, consumer, member)

@@ -178,7 +178,7 @@ class Puller:
         around = self._around
         asked_us = around.recorder.now_us()
         try:
-            messages = await consumer.poll(messages_max=200, timeout_ms=int(around.think_ms))
+            messages = await consumer.poll(max_messages=200, timeout_ms=int(around.think_ms))
         except OffsetOutOfRangeError as error:
             for name, offset in positions.items():  # which one is not said: all are asked again
                 around.recorder.asking(

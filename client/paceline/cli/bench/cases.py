@@ -154,7 +154,7 @@ async def consume(setting: BenchSetting, *, as_messages: bool) -> Figures:
         commit_at = began + COMMIT_INTERVAL_S
         while received < filled:
             if as_messages:
-                received += len(await consumer.poll(messages_max=RECORDS_MAX))
+                received += len(await consumer.poll(max_messages=RECORDS_MAX))
             else:
                 batch = await consumer.poll_batch()
                 received += 0 if batch is None else len(batch.view.bodies())

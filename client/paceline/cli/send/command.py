@@ -203,6 +203,8 @@ def _send_in_transaction(
 def _show_one(result: "SendResult", *, as_json: bool) -> None:
     if as_json:
         document = result._asdict()
+        del document["stored_at"], document["number"]
+        document |= {"message_id": result.message_id, "unique_key": result.unique_key}
         document["queue"] = document.pop("queue_id")
         document["offset"] = document.pop("queue_offset")
         document["duplicate"] = document.pop("is_duplicate")

@@ -16,9 +16,11 @@ from paceline.consumer.process.failure import (
     SEND_BACK_AGAIN_MS,
     Action,
     FailurePolicy,
+    NotProcessedError,
     SendBacker,
     SentBack,
     as_first_sent,
+    log_failed,
     tell_given_up,
 )
 from paceline.consumer.settings.push import OnGivenUp, PushSettings
@@ -166,10 +168,10 @@ class ConcurrentProcessing:
         decision = self._policy.decide(message, error, attempts)
         match decision.action:
             case Action.AGAIN:
-                log.info("message_failed", extra=fields)
+                log_failed(message, error, attempts)
                 self._again_in(decision.wait_ms, held, message)
             case Action.SEND_BACK:
-                log.info("message_failed", extra=fields)
+                log_failed(message, error, attempts)
                 self._send_backer.send_back(
                     held.queue.key,
                     message,
@@ -241,7 +243,3 @@ class ConcurrentProcessing:
         if not held.queue.is_dropped:
             held.queue.put_back(message)
             self.arrived(held)
-
-
-class NotProcessedError(Exception):
-    """A batch listener has said that it did not get so far."""

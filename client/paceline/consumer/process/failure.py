@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from paceline.consumer.settings.ordered import SuspendQueueError
 from paceline.consumer.settings.push import ConsumeLater
 from paceline.errors import BY_CODE, OutcomeUnknownError, PacelineError
 from paceline.message import ReceivedMessage
@@ -223,6 +224,31 @@ def _answer(row: dict[str, Any]) -> SentBack | PacelineError:
         error_class = BY_CODE.get(code, OutcomeUnknownError)
         return error_class(f"message {row['offset']} was not sent back: {code}")
     return SentBack(row["outcome"], row["reconsume_times"])
+
+
+class NotProcessedError(Exception):
+    """A batch listener has said that it did not get so far."""
+
+
+def log_failed(message: ReceivedMessage, error: Exception, attempt: int) -> None:
+    """Say that a listener call failed. What it raised by mistake is a warning with its traceback,
+    also where nobody has set up logging; what it answered, such as `ConsumeLater`, is news."""
+    fields = {
+        "topic": message.topic,
+        "queue": f"{message.group}/{message.queue_id}",
+        "offset": message.queue_offset,
+        "attempt": attempt,
+    }
+    if isinstance(error, ConsumeLater | SuspendQueueError | NotProcessedError):
+        log.info("message_failed", extra={**fields, "error": repr(error)})
+        return
+    log.warning(
+        "message_failed: the listener raised on topic %(topic)s queue %(queue)s offset %(offset)d,"
+        " attempt %(attempt)d; the message comes again, or becomes a dead letter",
+        fields,
+        exc_info=error,
+        extra={**fields, "error": repr(error)},
+    )
 
 
 def tell_given_up(

@@ -13,8 +13,15 @@ from typing import TypeAlias
 
 from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.process.assignment import HeldQueue
-from paceline.consumer.process.concurrent import NotProcessedError, Run
-from paceline.consumer.process.failure import DEAD_AT_ONCE, SendBacker, SentBack, tell_given_up
+from paceline.consumer.process.concurrent import Run
+from paceline.consumer.process.failure import (
+    DEAD_AT_ONCE,
+    NotProcessedError,
+    SendBacker,
+    SentBack,
+    log_failed,
+    tell_given_up,
+)
 from paceline.consumer.settings.ordered import OnLate, OrderedSettings, SuspendQueueError
 from paceline.consumer.settings.push import ConsumeLater, OnGivenUp
 from paceline.errors import PacelineError
@@ -215,7 +222,7 @@ class OrderedProcessing:
             wait_ms = error.suspend_ms
             log.info("queue_suspended", extra={**fields, "suspend_ms": wait_ms})
         else:
-            log.warning("message_failed", extra={**fields, "error": repr(error)})
+            log_failed(first, error, failures)
         if self._is_dead(error, failures) and await self._bury(held, first, error):
             messages, wait_ms = messages[1:], 0
         self._put_back(held, messages)

@@ -1,0 +1,1 @@
+"""Blocking twins of all clients, for scripts and threads."""
